@@ -1,0 +1,138 @@
+"""Every row that is kept or passed on, typed; the only place that spells a column or a key.
+
+Rows are frozen. A failing kernel is an `Evaluation` with a status and a message. Units are in the
+names or docstrings: latencies are milliseconds, `seconds` are wall time, percent metrics are
+fractions between 0 and 1 as `neuron-profile` reports them.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Row(BaseModel):
+    """A frozen record; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Status(str, Enum):
+    """How one evaluation ended. Everything but CORRECT says why the kernel cannot win."""
+
+    CORRECT = "correct"
+    REFUSED = "refused"  # a static rule of the referee: precision, forbidden source
+    COMPILE_ERROR = "compile_error"
+    RUN_ERROR = "run_error"
+    WRONG_SHAPE = "wrong_shape"
+    WRONG_DTYPE = "wrong_dtype"
+    WRONG_NUMBERS = "wrong_numbers"
+    BENCHMARK_ERROR = "benchmark_error"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    MISSING = "missing"  # the proposer returned no implementation
+    BASELINE_FAILED = "baseline_failed"
+
+
+class Case(Row):
+    """One problem at one size, with the files that define it."""
+
+    problem: str
+    case_id: str
+    values: dict[str, int]
+    task: str = Field(description="path of the NumPy reference module")
+    kernel: str = Field(description="path of the starting kernel")
+
+    @property
+    def case_name(self) -> str:
+        """Problem and sorted values: `matmul_K5120_M4096_N12288`."""
+        return case_name(self.problem, self.values)
+
+
+def case_name(problem: str, values: dict[str, int]) -> str:
+    """`get_case_name` of the published contract: problem, then key and value in key order."""
+    return "_".join([problem, *(f"{key}{values[key]}" for key in sorted(values))])
+
+
+class Profile(Row):
+    """What one timed kernel did. `metrics` are the profiler's own fields, by its names."""
+
+    latency: float = Field(description="milliseconds, median of the rounds")
+    min_ms: float
+    max_ms: float
+    rel_diffs: float = Field(description="(max - min) / min of the kept round")
+    metrics: dict[str, float] = Field(default_factory=dict)
+    target: str = Field(description="trn1, trn2, or a GPU's name")
+    simulated: bool
+    stable: bool = True
+    interval_ms: tuple[float, float] | None = Field(
+        default=None, description="confidence interval of the latency"
+    )
+
+    def to_metadata(self) -> dict[str, Any]:
+        """The flat JSON object of the published `profile` column."""
+        return {
+            "latency": self.latency,
+            "min_ms": self.min_ms,
+            "max_ms": self.max_ms,
+            "rel_diffs": self.rel_diffs,
+            **self.metrics,
+            "target": self.target,
+            "simulated": self.simulated,
+        }
+
+
+class Evaluation(Row):
+    """The verdict on one kernel: exactly one status; a profile only when correct."""
+
+    status: Status
+    message: str = ""
+    traceback: str = ""
+    profile: Profile | None = None
+    seconds: float = 0.0
+    isolation: str = Field(default="", description="the active sandbox level, in words")
+
+    @model_validator(mode="after")
+    def _profile_belongs_to_correct(self) -> Evaluation:
+        if (self.status is Status.CORRECT) != (self.profile is not None):
+            raise ValueError(f"an evaluation that is {self.status.value} has profile={self.profile}")
+        return self
+
+
+class Candidate(Row):
+    """A correct kernel that the next iteration may start from: a row of profile_results.csv."""
+
+    service_name: str
+    case_name: str
+    problem: str
+    values: dict[str, int]
+    task: str
+    kernel: str
+    plan_id: str = ""
+    profile: Profile | None = None
+
+
+class Plan(Row):
+    """One optimisation, in sentences a person can read."""
+
+    service_name: str
+    index: int
+    text: str
+    reasoning: str = ""
+
+
+class Sample(Row):
+    """Source text that claims to carry out a plan. `body` None: the proposer returned none."""
+
+    service_name: str
+    plan_index: int
+    sample_index: int
+    body: str | None
+
+
+def to_json(values: object) -> str:
+    """One JSON form everywhere: compact, keys in given order."""
+    return json.dumps(values)
