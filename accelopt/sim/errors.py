@@ -1,0 +1,78 @@
+"""What the simulated NeuronCore says when it refuses a kernel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class SourceLine(NamedTuple):
+    """A place in a kernel's file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+NOWHERE = SourceLine("<unknown>", 0)
+
+
+class KernelError(Exception):
+    """A kernel that the NeuronCore or its compiler refuses.
+
+    `identifier` is the documented error id (`err_...`, SDK 2.26.1 `nki.errors.rst`) or a short name
+    of ours where the documentation gives none; `mend` says what to change.
+    """
+
+    def __init__(
+        self, identifier: str, message: str, mend: str = "", source: SourceLine = NOWHERE
+    ) -> None:
+        self.identifier = identifier
+        self.message = message
+        self.mend = mend
+        self.source = source
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = "" if self.source == NOWHERE else f" at {self.source}"
+        mend = f" {self.mend}" if self.mend else ""
+        return f"[{self.identifier}]{where}: {self.message}{mend}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.identifier, self.message, self.mend, self.source))
+
+
+class KernelSyntaxError(KernelError, SyntaxError):
+    """Refusals that the real tracer raises as SyntaxError."""
+
+    __str__ = KernelError.__str__
+
+
+class KernelTypeError(KernelError, TypeError):
+    """Refusals that the real tracer raises as TypeError."""
+
+
+class KernelValueError(KernelError, ValueError):
+    """Refusals that the real tracer raises as ValueError."""
+
+
+class KernelAssertionError(KernelError, AssertionError):
+    """Refusals that the real tracer raises as AssertionError."""
+
+
+class KernelIndexError(KernelError, IndexError):
+    """Run-time indices outside of their tensor."""
+
+
+class Unsupported(KernelError, NotImplementedError):
+    """Part of the NKI surface that the simulated core does not have."""
+
+    def __init__(self, name: str, mend: str = "", source: SourceLine = NOWHERE) -> None:
+        super().__init__(
+            "unsupported", f"the simulated NeuronCore does not implement {name}.", mend, source
+        )
+        self.name = name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.name, self.mend, self.source))

@@ -1,0 +1,174 @@
+"""The whole intermediate form: what a traced kernel is.
+
+A Program is a tree of loops with instructions at its leaves. It holds no data but constants, and
+nothing in it is ever changed: verification reads it, the executor compiles it, timing schedules it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Union
+
+import numpy as np
+
+from accelopt.sim.access import Access, Affine, LoopVariable, Mask
+from accelopt.sim.errors import NOWHERE, SourceLine
+
+
+class Buffer(str, Enum):
+    """Where a tensor lives."""
+
+    HBM = "hbm"
+    SHARED_HBM = "shared_hbm"
+    SBUF = "sbuf"
+    PSUM = "psum"
+
+    @property
+    def on_chip(self) -> bool:
+        """True for SBUF and PSUM: partitioned memory that engines reach."""
+        return self in (Buffer.SBUF, Buffer.PSUM)
+
+
+class Engine(str, Enum):
+    """Who carries an instruction out. UNASSIGNED leaves the choice to the compiler."""
+
+    TENSOR = "tensor"
+    VECTOR = "vector"
+    SCALAR = "scalar"
+    GPSIMD = "gpsimd"
+    SYNC = "sync"
+    DMA = "dma"
+    UNASSIGNED = "unassigned"
+
+
+class LoopKind(str, Enum):
+    """What a loop promises about its iterations."""
+
+    AFFINE = "affine"  # independent, any order
+    SEQUENTIAL = "sequential"  # carried dependences, in order
+    PROGRAM = "program"  # one iteration a program of an SPMD launch
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A direct allocation: block (i, j, ...) starts at `partitions[i, j, ...]` and, per partition,
+    at byte `bytes[i, j, ...]` of SBUF, or at bank `banks[i, j, ...]` of PSUM."""
+
+    partitions: np.ndarray
+    addresses: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """Storage. `shape` is (blocks..., partition, free...) on-chip, with `block_rank` leading block
+    dimensions; plain row-major in HBM. Compared by identity."""
+
+    id: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    buffer: Buffer
+    block_rank: int = 0
+    fill: float | int | None = None  # initial value; None: fresh memory, NaN
+    lazy_fill: bool = False  # the fill costs no instruction (lazy_initialization=True)
+    data: np.ndarray | None = None  # contents of a shared constant
+    placement: Placement | None = None
+    temporary: bool = False  # made by an instruction for its result, not declared by the kernel
+    source: SourceLine = NOWHERE
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Lengths of the block dimensions."""
+        return self.shape[: self.block_rank]
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Shape of one block: (partition, free...) on-chip, everything in HBM."""
+        return self.shape[self.block_rank :]
+
+
+Scalar = int | float | str | bool | None
+AttributeValue = Scalar | tuple[Scalar, ...] | Affine | Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Instruction:
+    """One NKI instruction, for every iteration of the loops around it.
+
+    `outputs["result"]` is what it writes. Inputs and attributes carry the names of the NKI call.
+    The attribute `dtype` is the format the result is rounded to before it is stored. Elements where
+    `mask` does not hold are neither read nor written; its axes are those of the result's shape
+    unless the opcode says otherwise.
+    """
+
+    opcode: str
+    engine: Engine
+    outputs: Mapping[str, Access]
+    inputs: Mapping[str, Access]
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    mask: Mask = field(default_factory=Mask)
+    source: SourceLine = NOWHERE
+
+    @property
+    def result(self) -> Access:
+        """The main output."""
+        return self.outputs["result"]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A counted loop. `tensors` are those declared in its body: fresh in every iteration."""
+
+    variable: LoopVariable
+    kind: LoopKind
+    body: tuple[Node, ...]
+    tensors: tuple[Tensor, ...] = ()
+    source: SourceLine = NOWHERE
+
+
+Node = Union[Loop, Instruction]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns
+    (an argument when a mutable parameter is returned); `returns_sequence` is True when the kernel
+    returned a tuple or list."""
+
+    name: str
+    arguments: tuple[Tensor, ...]
+    results: tuple[Tensor | None, ...]
+    body: tuple[Node, ...]
+    tensors: tuple[Tensor, ...] = ()
+    returns_sequence: bool = False
+    target: str = "trn1"
+    source: SourceLine = NOWHERE
+
+    def walk(self) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
+        """Every instruction with the loops around it, outermost first, in program order."""
+
+        def visit(
+            nodes: tuple[Node, ...], loops: tuple[Loop, ...]
+        ) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
+            for node in nodes:
+                if isinstance(node, Loop):
+                    yield from visit(node.body, (*loops, node))
+                else:
+                    yield loops, node
+
+        return visit(self.body, ())
+
+    def all_tensors(self) -> Iterator[Tensor]:
+        """Arguments, then every declared tensor in program order."""
+        yield from self.arguments
+        yield from self.tensors
+
+        def visit(nodes: tuple[Node, ...]) -> Iterator[Tensor]:
+            for node in nodes:
+                if isinstance(node, Loop):
+                    yield from node.tensors
+                    yield from visit(node.body)
+
+        yield from visit(self.body)
