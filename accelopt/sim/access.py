@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Remainder:
         return (0, self.divisor - 1)
 
 
-Term = Union[LoopVariable, Axis, Quotient, Remainder]
+Term = LoopVariable | Axis | Quotient | Remainder
 
 
 def _merge(pairs: Iterable[tuple[Term, int]]) -> tuple[tuple[Term, int], ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Union
 
 import numpy as np
 
@@ -128,7 +127,7 @@ class Loop:
     source: SourceLine = NOWHERE
 
 
-Node = Union[Loop, Instruction]
+Node = Loop | Instruction
 
 
 @dataclass(frozen=True, eq=False)
