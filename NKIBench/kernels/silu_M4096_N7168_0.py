@@ -1,0 +1,22 @@
+"""SiLU, one 512-wide tile at a time."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    """x (128, rows, N) -> x / (1 + exp(-x)), same shape."""
+    partitions, rows, n = x.shape
+    tile_n = min(512, n)
+    assert n % tile_n == 0
+
+    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for row in nl.affine_range(rows):
+        for j in nl.affine_range(n // tile_n):
+            x_tile = nl.load(x[0:partitions, row, j * tile_n : (j + 1) * tile_n])
+            exponential = nl.exp(nl.negative(x_tile))
+            denominator = nl.add(exponential, 1.0)
+            y_tile = nl.divide(x_tile, denominator)
+            nl.store(result[0:partitions, row, j * tile_n : (j + 1) * tile_n], value=y_tile)
+    return result
