@@ -1,0 +1,69 @@
+"""What the model calls of a run cost, and the limit at which the run stops in good order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from accelopt.agents.calls import Exchange
+from accelopt.errors import BudgetExhausted
+
+
+class Budget(NamedTuple):
+    """Upper limits of one run; None is no limit. `money` in dollars."""
+
+    money: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+
+
+@dataclass
+class Spending:
+    """A sum over calls. `seconds` is the time the endpoint took, summed over concurrent calls."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    money: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, exchange: Exchange) -> None:
+        """Count one exchange."""
+        self.calls += 1
+        self.input_tokens += exchange.input_tokens
+        self.output_tokens += exchange.output_tokens
+        self.money += exchange.money
+        self.seconds += exchange.seconds
+
+
+@dataclass
+class Ledger:
+    """Spending in total, by role and by iteration; each exchange is counted once."""
+
+    budget: Budget = field(default_factory=Budget)
+    total: Spending = field(default_factory=Spending)
+    by_role: dict[str, Spending] = field(default_factory=lambda: defaultdict(Spending))
+    by_iteration: dict[int, Spending] = field(default_factory=lambda: defaultdict(Spending))
+    _counted: set[str] = field(default_factory=set)
+
+    def charge(self, exchange: Exchange) -> None:
+        """Count `exchange`, whether it was just made or found in the journal."""
+        if exchange.key in self._counted:
+            return
+        self._counted.add(exchange.key)
+        self.total.add(exchange)
+        self.by_role[exchange.role].add(exchange)
+        self.by_iteration[exchange.iteration].add(exchange)
+
+    def check(self) -> None:
+        """Raise BudgetExhausted when no further call may be made."""
+        spent, budget = self.total, self.budget
+        tokens = spent.input_tokens + spent.output_tokens
+        for what, used, limit in (
+            ("dollars", spent.money, budget.money),
+            ("tokens", tokens, budget.tokens),
+            ("calls", spent.calls, budget.calls),
+        ):
+            if limit is not None and used >= limit:
+                raise BudgetExhausted(f"the budget of {limit:g} {what} is spent ({used:g} used)")

@@ -1,0 +1,99 @@
+"""What passes between a role and the model that answers for it, and what is kept of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from accelopt.agents.configuration import Role
+from accelopt.records import Row
+
+
+class Question(NamedTuple):
+    """One call's input. `label` is unique in a run and equal in every repetition of that run."""
+
+    role: Role
+    label: str
+    system: str
+    user: str
+    iteration: int = 0
+    temperature: float | None = None
+
+
+class Answer(NamedTuple):
+    """The model's final text, and its reasoning where it shows any."""
+
+    text: str
+    reasoning: str = ""
+
+
+class CallFailed(Exception):
+    """A call that got no usable answer in the end; the sample it was for is recorded as failed."""
+
+
+class Exchange(Row):
+    """One request to an endpoint and its answer, usable or not. `money` is in dollars."""
+
+    key: str
+    role: Role
+    label: str
+    iteration: int
+    turn: int
+    request: dict[str, object]
+    response: dict[str, object] | None
+    problem: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    money: float = 0.0
+    seconds: float = 0.0
+    attempts: int = 1
+
+
+class Exchanges(Protocol):
+    """Where exchanges are kept: asked before a call is made, told as soon as it is answered."""
+
+    def find(self, key: str) -> Exchange | None:
+        """The exchange kept under `key`."""
+
+    def keep(self, exchange: Exchange) -> None:
+        """Keep `exchange` for good before returning."""
+
+
+@dataclass
+class InMemory:
+    """Exchanges that last as long as the process."""
+
+    kept: dict[str, Exchange] = field(default_factory=dict)
+
+    def find(self, key: str) -> Exchange | None:
+        """The exchange kept under `key`."""
+        return self.kept.get(key)
+
+    def keep(self, exchange: Exchange) -> None:
+        """Keep `exchange`."""
+        self.kept[exchange.key] = exchange
+
+
+class Tool(NamedTuple):
+    """A function that the model may call with one text argument."""
+
+    name: str
+    description: str
+    argument: str
+    call: Callable[[str], Awaitable[str]]
+
+
+class Model(Protocol):
+    """Answers questions. Raises CallFailed when no usable answer comes in the end."""
+
+    async def ask(self, question: Question, tools: tuple[Tool, ...] = (), limit: int = 0) -> Answer:
+        """The answer to `question`; at most `limit` calls of `tools`."""
+
+
+def exchange_key(label: str, turn: int, request: Mapping[str, object]) -> str:
+    """Equal for the same request made for the same purpose, in this run or a repetition of it."""
+    text = json.dumps([label, turn, request], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

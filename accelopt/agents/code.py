@@ -1,0 +1,227 @@
+"""Kernel source text: taking it out of a model's reply, completing it, recognising a duplicate."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import re
+import textwrap
+from typing import NamedTuple
+
+KERNEL_NAMES = ("kernel", "optimized_kernel")
+PYTHON_TAGS = {"", "python", "python3", "py", "py3", "nki", "triton"}
+NKI_IMPORTS = {
+    "np": "import numpy as np",
+    "nki": "import neuronxcc.nki as nki",
+    "nl": "import neuronxcc.nki.language as nl",
+    "nt": "import neuronxcc.nki.typing as nt",
+    "nisa": "import neuronxcc.nki.isa as nisa",
+    "trace": "from neuronxcc.nki import trace",
+    "par_dim": "from neuronxcc.nki.language import par_dim",
+}
+
+_FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})\s*([\w+.#-]*)[^`\n]*$")
+
+
+class Block(NamedTuple):
+    """One fenced block of a reply; `closed` is False when the reply ended inside it."""
+
+    tag: str
+    text: str
+    closed: bool
+
+
+def fenced_blocks(reply: str) -> list[Block]:
+    """The fenced blocks of `reply` in order, read line by line (linear in the reply's length)."""
+    blocks: list[Block] = []
+    fence, tag, lines = "", "", list[str]()
+    for line in reply.splitlines():
+        match = _FENCE.match(line)
+        if not fence:
+            if match:
+                fence, tag, lines = match[1], match[2].lower(), []
+        elif match and not match[2] and match[1][0] == fence[0] and len(match[1]) >= len(fence):
+            blocks.append(Block(tag, "\n".join(lines), closed=True))
+            fence = ""
+        else:
+            lines.append(line)
+    if fence:
+        blocks.append(Block(tag, "\n".join(lines), closed=False))
+    return blocks
+
+
+def kernel_source(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | None:
+    """The source that `reply` proposes, or None when it holds no code.
+
+    Of several blocks the last that parses and defines one of `names` wins (models correct
+    themselves downwards), then the last that parses and defines any function, then the longest
+    Python block, so that a syntax error is reported on the code it stands in. A reply without a
+    fence is taken whole when it parses, or from its first import or definition on.
+    """
+    blocks = [block for block in fenced_blocks(reply) if block.tag in PYTHON_TAGS]
+    texts = [textwrap.dedent(block.text).strip("\n") for block in blocks if block.text.strip()]
+    if not texts:
+        return _unfenced(reply, names)
+    parsed = [(text, functions(text)) for text in texts]
+    for text, defined in reversed(parsed):
+        if defined & set(names):
+            return text + "\n"
+    for text, defined in reversed(parsed):
+        if defined:
+            return text + "\n"
+    longest = max(texts, key=len)
+    return longest + "\n" if "def " in longest else None
+
+
+def _unfenced(reply: str, names: tuple[str, ...]) -> str | None:
+    """Code in a reply without a (closed or opened) Python fence."""
+    text = textwrap.dedent(reply).strip("\n")
+    starts = [0]
+    starts += [match.start() for match in re.finditer(r"^(?:@|def |import |from )", text, re.M)][:8]
+    for start in starts:
+        body = text[start:]
+        if functions(body) & set(names):
+            return body + "\n"
+        ended = _longest_prefix(body)
+        if ended and functions(ended) & set(names):
+            return ended + "\n"
+    return None
+
+
+def _longest_prefix(text: str) -> str | None:
+    """`text` up to the line where Python stops understanding it, when that prefix parses."""
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        lines = text.splitlines()[: max((error.lineno or 1) - 1, 0)]
+        prefix = "\n".join(lines)
+        return prefix if functions(prefix) else None
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return text
+
+
+def functions(source: str) -> set[str]:
+    """Names of the functions that `source` defines at its top level; empty when it does not parse."""
+    tree = _parse(source)
+    if tree is None:
+        return set()
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def complete_imports(source: str, imports: dict[str, str] | None = None) -> str:
+    """`source` with an import line for each usual NKI name that it uses and never binds.
+
+    The published runner puts all of them in front of every kernel; adding only the missing ones
+    leaves a file that also runs by itself.
+    """
+    tree = _parse(source)
+    if tree is None:
+        return source
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    bound = _bound_names(tree) | set(dir(builtins))
+    missing = [
+        line
+        for name, line in (NKI_IMPORTS if imports is None else imports).items()
+        if name in used and name not in bound
+    ]
+    if not missing:
+        return source
+    lines = source.splitlines(keepends=True)
+    at = _after_preamble(tree)
+    return "".join([*lines[:at], *(line + "\n" for line in missing), *lines[at:]])
+
+
+def _bound_names(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def _after_preamble(tree: ast.Module) -> int:
+    """The line index behind the module's docstring and `__future__` imports."""
+    at = 0
+    for index, node in enumerate(tree.body):
+        docstring = (
+            index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        )
+        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if not (docstring or future):
+            break
+        at = node.end_lineno or at
+    return at
+
+
+def fingerprint(source: str) -> str:
+    """A hash that is equal for sources differing only in layout, comments, docstrings and the
+    names of local variables; the raw text's hash when it does not parse."""
+    tree = _parse(source)
+    if tree is not None:
+        try:
+            return hashlib.sha256(_normal_form(tree).encode()).hexdigest()[:32]
+        except RecursionError:  # an expression of thousands of terms; compared as text
+            pass
+    return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _normal_form(tree: ast.Module) -> str:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
+            _drop_docstring(node)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            _number_locals(node)
+    return ast.dump(tree)
+
+
+def _drop_docstring(node: ast.FunctionDef | ast.ClassDef | ast.Module) -> None:
+    first = node.body[0] if node.body else None
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+def _number_locals(function: ast.FunctionDef) -> None:
+    """Name the variables that `function` assigns by their order of appearance.
+
+    Parameters keep their names (callers may pass them by keyword), and so do names that a nested
+    scope declares global or nonlocal.
+    """
+    shared = {
+        name
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Global, ast.Nonlocal))
+        for name in node.names
+    }
+    parameters = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    numbers: dict[str, str] = {}
+    for node in ast.walk(function):
+        kept = isinstance(node, ast.Name) and node.id in shared | parameters
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not kept:
+            numbers.setdefault(node.id, f"%{len(numbers)}")
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            node.id = numbers.get(node.id, node.id)
+
+
+def _parse(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

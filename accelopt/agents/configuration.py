@@ -1,0 +1,112 @@
+"""Model configuration files: which endpoint answers for a role, and how it is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from accelopt.errors import ConfigError
+
+OFFLINE = "offline"
+NO_KEY = "none"  # what a server without authentication is sent
+
+Role = Literal["planner", "executor", "fixer", "summarizer"]
+
+
+class ModelConfig(BaseModel):
+    """`{url, model, api_key}` of the published contract, and what may be added to it.
+
+    `url: "offline"` selects the offline proposer, which needs no model. Times are seconds,
+    prices are dollars per million tokens.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    model: str
+    api_key: str = Field(default="", repr=False)
+    api_key_env: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = Field(default=None, gt=0)
+    reasoning_effort: Literal["minimal", "low", "medium", "high"] | None = None
+    thinking_budget: int | None = Field(default=None, gt=0)
+    price_input: float = Field(default=0.0, ge=0)
+    price_output: float = Field(default=0.0, ge=0)
+    concurrency: int = Field(default=16, gt=0)
+    timeout: float = Field(default=600.0, gt=0)
+    attempts: int = Field(default=8, gt=0)
+    backoff: float = Field(default=1.0, ge=0, description="first pause after a failed attempt")
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+
+    @property
+    def offline(self) -> bool:
+        """Whether the offline proposer answers instead of a model."""
+        return self.url == OFFLINE
+
+    def without_secrets(self) -> dict[str, object]:
+        """What may be written to the run folder: everything but the key and the headers."""
+        return self.model_dump(exclude={"api_key", "headers"}, exclude_none=True)
+
+
+def load_model_config(
+    path: Path, role: Role, environment: Mapping[str, str] | None = None
+) -> ModelConfig:
+    """The configuration of `role` in the file at `path`.
+
+    The file holds one configuration, or one per role (`{"executor": {...}, "fixer": {...}}`),
+    where a fixer or summarizer that is not named shares the executor's or planner's.
+    `environment` is where a key named by `api_key_env` is looked up.
+
+    Raises ConfigError: no such file, not JSON, unknown or missing keys, no such variable.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read the model configuration {path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"the model configuration {path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"the model configuration {path} must be a JSON object")
+    if "url" not in content:
+        content = _for_role(content, role, path)
+    try:
+        config = ModelConfig.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
+        )
+        raise ConfigError(f"the model configuration {path} cannot be used: {problems}") from None
+    return resolve_key(config, environment or {})
+
+
+def resolve_key(config: ModelConfig, environment: Mapping[str, str]) -> ModelConfig:
+    """`config` with the key that `api_key_env` names. Raises ConfigError when it is not set."""
+    if not config.api_key_env or config.offline:
+        return config
+    key = environment.get(config.api_key_env, "")
+    if not key:
+        raise ConfigError(
+            f"the model configuration takes its key from the environment variable "
+            f"{config.api_key_env}, which is not set"
+        )
+    return config.model_copy(update={"api_key": key})
+
+
+def _for_role(content: dict[str, object], role: Role, path: Path) -> object:
+    fallbacks: dict[Role, tuple[Role, ...]] = {
+        "planner": ("planner", "executor"),
+        "executor": ("executor", "planner"),
+        "fixer": ("fixer", "executor", "planner"),
+        "summarizer": ("summarizer", "planner", "executor"),
+    }
+    for name in fallbacks[role]:
+        if name in content:
+            return content[name]
+    raise ConfigError(
+        f"the model configuration {path} has neither `url` nor a section for the {role}"
+    )

@@ -1,0 +1,362 @@
+"""The model runtime: openai-agents over any OpenAI-compatible chat-completions endpoint.
+
+Every request of an agent, tool turns included, goes through `_Completions.create`: it is looked
+up in the journal, made with back-off and a time limit, checked, counted and kept. So retries,
+resume, replay and accounting are the same for every role and know nothing of prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any, NamedTuple
+
+from accelopt.agents.budget import Ledger
+from accelopt.agents.calls import (
+    Answer,
+    CallFailed,
+    Exchange,
+    Exchanges,
+    Question,
+    Tool,
+    exchange_key,
+)
+from accelopt.agents.completion import Unusable, read_completion, token_counts
+from accelopt.agents.configuration import NO_KEY, ModelConfig
+from accelopt.errors import ConfigError
+
+LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
+LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more
+LONGEST_RETRY_AFTER = 900.0
+CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000
+
+
+class Endpoint:
+    """A `Model` behind a URL: at most `config.concurrency` requests at a time.
+
+    `exchanges` keeps each answered request; one found there is not made again. With `replay` no
+    request is made at all, and one that is not in `exchanges` raises CallFailed.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        exchanges: Exchanges,
+        ledger: Ledger,
+        *,
+        replay: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.config = config
+        self.exchanges = exchanges
+        self.ledger = ledger
+        self.random = random.Random(seed)
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._client = None if replay else _client(config)
+
+    async def ask(self, question: Question, tools: tuple[Tool, ...] = (), limit: int = 0) -> Answer:
+        """The answer to `question`. Raises CallFailed, ConfigError or BudgetExhausted."""
+        import agents
+
+        model = agents.OpenAIChatCompletionsModel(
+            model=self.config.model,
+            openai_client=_QuestionClient(self, question),  # type: ignore[arg-type]
+        )
+        agent = agents.Agent(
+            name=question.role,
+            instructions=question.system,
+            model=model,
+            model_settings=_settings(self.config, question),
+            tools=_function_tools(tools, limit) if tools else [],
+        )
+        try:
+            result = await agents.Runner.run(
+                agent,
+                question.user,
+                max_turns=limit + 3,  # the capped calls, one refused call, the final answer
+                run_config=agents.RunConfig(tracing_disabled=True),
+            )
+        except agents.exceptions.AgentsException as error:
+            raise CallFailed(f"the {question.role} gave no final answer: {error}") from error
+        return _answer(result)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def exchange(self, question: Question, turn: int, request: dict[str, Any]) -> Exchange:
+        """The usable exchange for one request: from the journal, or made now."""
+        attempts = unusable = failed = slow = 0
+        while True:
+            key = exchange_key(f"{question.label}/{unusable}", turn, _kept_request(request))
+            exchange = self.exchanges.find(key)
+            if exchange is None:
+                attempts += 1
+                outcome = await self._attempt(request, self.config.timeout * min(2**slow, 4))
+                if isinstance(outcome, _Failure):
+                    failed += 1
+                    slow += outcome.slow
+                    await self._pause(question, outcome, attempts)
+                    continue
+                exchange = self._exchange(key, question, turn, request, outcome, attempts)
+                self.exchanges.keep(exchange)
+            self.ledger.charge(exchange)
+            if not exchange.problem:
+                return exchange
+            unusable += 1
+            if unusable + failed >= self.config.attempts:
+                raise CallFailed(f"{unusable} unusable answers, the last: {exchange.problem}")
+
+    async def _attempt(self, request: dict[str, Any], limit: float) -> _Reply | _Failure:
+        """One request, answered within `limit` seconds or given up."""
+        import openai
+
+        if self._client is None:
+            raise CallFailed("this exchange is not in the recording")
+        self.ledger.check()
+        async with self._slots:
+            self.ledger.check()
+            started = time.monotonic()
+            try:
+                body = await asyncio.wait_for(_read(self._client, request), limit)
+            except (asyncio.TimeoutError, openai.APITimeoutError):
+                return _Failure(f"no answer within {limit:g} seconds", slow=True)
+            except openai.APIStatusError as error:
+                return _status_failure(error, self.config)
+            except Exception as error:  # the transport of a foreign server: any kind may come
+                return _Failure(f"connection lost: {type(error).__name__}: {error}")
+            return _Reply(body, time.monotonic() - started)
+
+    async def _pause(self, question: Question, failure: _Failure, attempts: int) -> None:
+        """Wait before the next attempt: exponential with full jitter, or what the server asks."""
+        if not failure.passing or attempts >= self.config.attempts:
+            raise CallFailed(f"{attempts} attempts, the last: {failure.reason}")
+        ceiling = min(self.config.backoff * 2 ** (attempts - 1), LONGEST_PAUSE)
+        pause = ceiling * self.random.uniform(0.5, 1.0)
+        if failure.retry_after is not None:
+            pause = max(failure.retry_after, pause)
+        await asyncio.sleep(min(pause, LONGEST_RETRY_AFTER))
+
+    def _exchange(
+        self,
+        key: str,
+        question: Question,
+        turn: int,
+        request: dict[str, Any],
+        reply: _Reply,
+        attempts: int,
+    ) -> Exchange:
+        response: dict[str, object] | None = None
+        problem = ""
+        try:
+            response = read_completion(reply.body)
+        except Unusable as error:
+            response, problem = error.response, str(error)
+        tokens = token_counts(response, request)
+        money = tokens.input * self.config.price_input + tokens.output * self.config.price_output
+        return Exchange(
+            key=key,
+            role=question.role,
+            label=question.label,
+            iteration=question.iteration,
+            turn=turn,
+            request=_kept_request(request),
+            response=response,
+            problem=problem,
+            input_tokens=tokens.input,
+            output_tokens=tokens.output,
+            money=money / 1e6,
+            seconds=round(reply.seconds, 3),
+            attempts=attempts,
+        )
+
+
+class _Reply(NamedTuple):
+    body: bytes
+    seconds: float
+
+
+class _Failure(NamedTuple):
+    """Why an attempt brought no answer; `passing` when another attempt may bring one, `slow` when
+    the next one should be given more time."""
+
+    reason: str
+    passing: bool = True
+    retry_after: float | None = None
+    slow: bool = False
+
+
+class _QuestionClient:
+    """The part of AsyncOpenAI that openai-agents' chat-completions model uses."""
+
+    def __init__(self, endpoint: Endpoint, question: Question) -> None:
+        self.base_url = endpoint.config.url
+        self.chat = self
+        self.completions = _Completions(endpoint, question)
+
+
+class _Completions:
+    def __init__(self, endpoint: Endpoint, question: Question) -> None:
+        self._endpoint = endpoint
+        self._question = question
+        self._turn = 0
+
+    async def create(self, **request: Any) -> Any:
+        """`chat.completions.create`, journalled."""
+        from openai.types.chat import ChatCompletion
+
+        exchange = await self._endpoint.exchange(self._question, self._turn, _given(request))
+        self._turn += 1
+        return ChatCompletion.model_validate(exchange.response)
+
+
+def _client(config: ModelConfig) -> Any:
+    import openai
+
+    try:
+        return openai.AsyncOpenAI(
+            base_url=config.url,
+            api_key=config.api_key or NO_KEY,
+            timeout=config.timeout * 4,  # the bound is wait_for's; this one only backs it up
+            max_retries=0,
+            default_headers=config.headers or None,
+        )
+    except (ValueError, openai.OpenAIError) as error:
+        raise ConfigError(f"the endpoint {config.url!r} cannot be used: {error}") from error
+
+
+async def _read(client: Any, request: dict[str, Any]) -> bytes:
+    """The body of one chat completion, cut off when it outgrows LARGEST_REPLY."""
+    body = bytearray()
+    async with client.chat.completions.with_streaming_response.create(**request) as response:
+        async for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > LARGEST_REPLY:
+                break
+    return bytes(body)
+
+
+def _status_failure(error: Any, config: ModelConfig) -> _Failure:
+    status = error.status_code
+    if status in (401, 403):
+        raise ConfigError(f"the endpoint {config.url} refuses the key: {status} {error.message}")
+    if status == 404:
+        raise ConfigError(
+            f"the endpoint {config.url} does not know the model {config.model}: {error.message}"
+        )
+    passing = status in (408, 409, 425, 429) or status >= 500
+    return _Failure(f"status {status}: {error.message}"[:500], passing, _retry_after(error))
+
+
+def _retry_after(error: Any) -> float | None:
+    """Seconds asked for by `Retry-After` (a number or a date) or `retry-after-ms`."""
+    from email.utils import parsedate_to_datetime
+
+    headers = error.response.headers
+    try:
+        if "retry-after-ms" in headers:
+            return float(headers["retry-after-ms"]) / 1000
+        value = headers.get("retry-after")
+        if value is None:
+            return None
+        if value.replace(".", "", 1).isdigit():
+            return float(value)
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return None
+
+
+def _settings(config: ModelConfig, question: Question) -> Any:
+    """Sampling and reasoning settings. Claude-like models think only at temperature 1."""
+    import agents
+    from openai.types.shared import Reasoning
+
+    temperature = config.temperature if config.temperature is not None else question.temperature
+    settings = agents.ModelSettings(
+        temperature=temperature, top_p=config.top_p, max_tokens=config.max_tokens
+    )
+    if config.reasoning_effort:
+        settings.reasoning = Reasoning(effort=config.reasoning_effort)
+    claude = "claude" in config.model.lower()
+    if claude or config.thinking_budget:
+        budget = config.thinking_budget or CLAUDE_THINKING
+        settings.max_tokens = config.max_tokens or max(CLAUDE_MAX_TOKENS, 2 * budget)
+        budget = min(budget, max(settings.max_tokens - 1, 1))
+        settings.extra_body = {"thinking": {"type": "enabled", "budget_tokens": budget}}
+        if claude:
+            settings.temperature, settings.top_p = 1.0, None
+    return settings
+
+
+def _function_tools(tools: tuple[Tool, ...], limit: int) -> list[Any]:
+    """`tools` for openai-agents, with a common cap on calls."""
+    import agents
+
+    left = limit
+
+    def function_tool(tool: Tool) -> Any:
+        async def invoke(_: Any, arguments: str) -> str:
+            nonlocal left
+            if left <= 0:
+                return "No tool calls are left. Give your final answer now."
+            left -= 1
+            return await tool.call(tool_argument(arguments, tool.argument))
+
+        return agents.FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema={
+                "type": "object",
+                "properties": {tool.argument: {"type": "string"}},
+                "required": [tool.argument],
+                "additionalProperties": False,
+            },
+            on_invoke_tool=invoke,
+        )
+
+    return [function_tool(tool) for tool in tools]
+
+
+def tool_argument(arguments: str, name: str) -> str:
+    """The text argument of a tool call; models also send the bare text or another key."""
+    import json
+
+    try:
+        content = json.loads(arguments)
+    except ValueError:
+        return arguments
+    if isinstance(content, dict):
+        value = content.get(name, next(iter(content.values()), ""))
+        return value if isinstance(value, str) else json.dumps(value)
+    return str(content)
+
+
+def _answer(result: Any) -> Answer:
+    """Final text and reasoning of a run; inline `<think>` sections count as reasoning."""
+    reasoning = []
+    for response in result.raw_responses:
+        for item in response.output:
+            if getattr(item, "type", "") == "reasoning":
+                parts = item.summary or getattr(item, "content", None) or []
+                reasoning += [part.text for part in parts]
+    text = str(result.final_output or "")
+    if "</think>" in text:
+        thought, _, text = text.rpartition("</think>")
+        reasoning.append(thought.replace("<think>", ""))
+    return Answer(text.strip(), "\n".join(reasoning).strip())
+
+
+def _given(request: dict[str, Any]) -> dict[str, Any]:
+    """`request` without the SDK's markers for parameters that are not given."""
+    return {
+        key: value
+        for key, value in request.items()
+        if value is not None and type(value).__name__ not in ("Omit", "NotGiven")
+    }
+
+
+def _kept_request(request: dict[str, Any]) -> dict[str, Any]:
+    """What of a request names it: headers carry versions and perhaps secrets."""
+    return {key: value for key, value in request.items() if key != "extra_headers"}

@@ -1,0 +1,212 @@
+"""A chat-completions server that answers from a script, over a real socket, with real faults.
+
+For tests, benchmarks and rehearsals of a run without a model. Answers come from a function of
+the request; a fault comes from a schedule that is asked once per request.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple
+
+
+class Scripted(NamedTuple):
+    """One scripted answer: text, or tool calls as (name, arguments) pairs."""
+
+    text: str
+    tool_calls: tuple[tuple[str, str], ...] = ()
+    reasoning: str = ""
+    seconds: float = 0.0
+    input_tokens: int = 100
+    output_tokens: int = 50
+
+
+class Fault(NamedTuple):
+    """What goes wrong with one request.
+
+    `kind` is one of status, hang, garbled, empty, no_choices, huge, reset; `status` and
+    `retry_after` belong to the first, `seconds` to hang.
+    """
+
+    kind: str
+    status: int = 429
+    retry_after: str | None = None
+    seconds: float = 3600.0
+
+
+FAULTS = (
+    Fault("status", 429, "0.01"),
+    Fault("status", 500),
+    Fault("status", 503),
+    Fault("hang"),
+    Fault("garbled"),
+    Fault("empty"),
+    Fault("no_choices"),
+    Fault("huge"),
+    Fault("reset"),
+)
+
+
+class ScriptedServer:
+    """`with ScriptedServer(respond) as server: ... server.url ...`
+
+    `respond` takes the request's JSON object. `faults` is consulted once per request, in order
+    of arrival; None, or its end, means no fault.
+    """
+
+    def __init__(
+        self,
+        respond: Callable[[dict[str, Any]], Scripted | str],
+        faults: Iterable[Fault | None] = (),
+    ) -> None:
+        self.respond = respond
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.most_at_once = 0
+        self._faults = iter(faults)
+        self._now = 0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def url(self) -> str:
+        """The base URL for a model configuration."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> ScriptedServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def begin(self, request: dict[str, Any], headers: dict[str, str]) -> Fault | None:
+        """Count a request that arrived and draw its fault."""
+        with self._lock:
+            self.requests.append(request)
+            self.headers.append(headers)
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+            return next(self._faults, None)
+
+    def end(self) -> None:
+        """Count a request that is over."""
+        with self._lock:
+            self._now -= 1
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not past the end of the server."""
+        if seconds > 0:
+            self._stopping.wait(seconds)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is not this server's error."""
+
+
+def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            length = int(self.headers.get("content-length", 0))
+            request = json.loads(self.rfile.read(length))
+            fault = owner.begin(request, {k.lower(): v for k, v in self.headers.items()})
+            try:
+                self._answer(request, fault)
+            finally:
+                owner.end()
+
+        def _answer(self, request: dict[str, Any], fault: Fault | None) -> None:
+            if fault is None:
+                answer = owner.respond(request)
+                scripted = Scripted(answer) if isinstance(answer, str) else answer
+                owner.wait(scripted.seconds)
+                self._send(200, json.dumps(_completion(request, scripted)).encode())
+            elif fault.kind == "status":
+                extra = {} if fault.retry_after is None else {"Retry-After": fault.retry_after}
+                self._send(fault.status, b'{"error": {"message": "scripted fault"}}', extra)
+            elif fault.kind == "hang":
+                owner.wait(fault.seconds)
+                self.close_connection = True
+            elif fault.kind == "reset":
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.connection.close()
+                self.close_connection = True
+            else:
+                self._send(200, _broken_body(fault.kind, request))
+
+        def _send(self, status: int, body: bytes, extra: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in (extra or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
+
+def _broken_body(kind: str, request: dict[str, Any]) -> bytes:
+    if kind == "garbled":
+        return b'{"id": "x", "choices": [{"message": {"content": "trunc'
+    if kind == "no_choices":
+        return b'{"id": "x", "error": {"message": "overloaded"}}'
+    if kind == "huge":
+        return json.dumps(_completion(request, Scripted("x" * (32 * 1024 * 1024)))).encode()
+    return json.dumps(_completion(request, Scripted(""))).encode()
+
+
+def _completion(request: dict[str, Any], scripted: Scripted) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": scripted.text or None}
+    if scripted.reasoning:
+        message["reasoning_content"] = scripted.reasoning
+    if scripted.tool_calls:
+        message["tool_calls"] = [
+            {"id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": a}}
+            for i, (n, a) in enumerate(scripted.tool_calls)
+        ]
+    return {
+        "id": "scripted",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": request.get("model", ""),
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "finish_reason": "tool_calls" if scripted.tool_calls else "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": scripted.input_tokens,
+            "completion_tokens": scripted.output_tokens,
+            "total_tokens": scripted.input_tokens + scripted.output_tokens,
+        },
+    }
