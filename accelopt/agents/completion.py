@@ -25,8 +25,11 @@ class Tokens(NamedTuple):
     output: int
 
 
-def read_completion(body: bytes) -> dict[str, object]:
+def read_completion(body: bytes, turn: int = 0) -> dict[str, object]:
     """The chat completion in `body`, with what lenient servers leave out filled in.
+
+    Tool calls get ids that are unique over the turns of a conversation: some servers number them
+    from zero each time, and openai-agents takes a repeated id for a repeated call.
 
     Raises Unusable: not JSON, not a completion, or neither text nor tool calls in it.
     """
@@ -47,7 +50,7 @@ def read_completion(body: bytes) -> dict[str, object]:
     for name in ("reasoning_content", "reasoning"):
         if isinstance(message.get(name), str):
             kept[name] = message[name][:LONGEST_TEXT]
-    calls = _tool_calls(message.get("tool_calls"))
+    calls = _tool_calls(message.get("tool_calls"), turn)
     response: dict[str, object] = {
         "id": str(content.get("id") or "completion"),
         "object": "chat.completion",
@@ -106,7 +109,7 @@ def _usage(usage: object) -> dict[str, int] | None:
     }
 
 
-def _tool_calls(calls: object) -> list[dict[str, object]]:
+def _tool_calls(calls: object, turn: int) -> list[dict[str, object]]:
     if not isinstance(calls, list):
         return []
     kept: list[dict[str, object]] = []
@@ -118,7 +121,7 @@ def _tool_calls(calls: object) -> list[dict[str, object]]:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
         kept.append(
             {
-                "id": str(call.get("id") or f"call_{index}"),
+                "id": f"call_{turn}_{index}",
                 "type": "function",
                 "function": {"name": function["name"], "arguments": text},
             }

@@ -151,7 +151,7 @@ class Endpoint:
         response: dict[str, object] | None = None
         problem = ""
         try:
-            response = read_completion(reply.body)
+            response = read_completion(reply.body, turn)
         except Unusable as error:
             response, problem = error.response, str(error)
         tokens = token_counts(response, request)
