@@ -1,0 +1,48 @@
+"""Residual addition and RMS normalisation of 128 rows, transposed once, times the weight."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, w, eps, z, g):
+    """x, z (M, K), w (K, N), eps a number, g (K,) -> (y / rms(y) * g) @ w (M, N), y = x + z."""
+    m_size, k_size = x.shape
+    n_size = w.shape[1]
+    tile_m = nl.tile_size.pmax
+    tile_k = nl.tile_size.pmax
+    tile_n = min(nl.tile_size.gemm_moving_fmax, n_size)
+    k_tiles = k_size // tile_k
+    assert m_size % tile_m == 0 and k_size % tile_k == 0 and n_size % tile_n == 0
+
+    result = nl.ndarray((m_size, n_size), dtype=x.dtype, buffer=nl.shared_hbm)
+    gain = nl.load(g.reshape((1, k_size)))
+    gain_rows = gain.broadcast_to((tile_m, k_size))
+
+    for m in nl.affine_range(m_size // tile_m):
+        x_tile = nl.load(x[nl.ds(m * tile_m, tile_m), :])
+        z_tile = nl.load(z[nl.ds(m * tile_m, tile_m), :])
+        y_tile = nl.add(x_tile, z_tile)
+
+        mean = nl.multiply(nl.sum(nl.square(y_tile), axis=1, keepdims=True), 1.0 / k_size)
+        inverse_rms = nl.rsqrt(nl.add(mean, eps))
+        normalized = nl.multiply(nl.multiply(y_tile, inverse_rms), gain_rows)
+
+        # The tensor engine contracts over partitions: bring K there, 128 columns at a time.
+        transposed = nl.ndarray((k_tiles, nl.par_dim(tile_k), tile_m), dtype=x.dtype)
+        for k in nl.affine_range(k_tiles):
+            transposed[k, :, :] = nl.copy(
+                nisa.nc_transpose(normalized[:, nl.ds(k * tile_k, tile_k)])
+            )
+
+        for n in nl.affine_range(n_size // tile_n):
+            accumulator = nl.zeros((tile_m, tile_n), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(k_tiles):
+                w_tile = nl.load(w[nl.ds(k * tile_k, tile_k), nl.ds(n * tile_n, tile_n)])
+                accumulator[:, :] += nisa.nc_matmul(transposed[k, :, :], w_tile)
+            result_tile = nl.copy(accumulator)
+            nl.store(
+                result[nl.ds(m * tile_m, tile_m), nl.ds(n * tile_n, tile_n)], value=result_tile
+            )
+    return result
