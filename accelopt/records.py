@@ -82,7 +82,49 @@ class Profile(Row):
             **self.metrics,
             "target": self.target,
             "simulated": self.simulated,
+            "stable": self.stable,
         }
+
+
+class Check(Row):
+    """One check of the referee: what was measured, against which limit, and where it was worst."""
+
+    name: str
+    passed: bool
+    amount: float = 0.0
+    limit: float = 0.0
+    where: str = ""
+
+    def __str__(self) -> str:
+        verdict = "passed" if self.passed else "failed"
+        where = f" {self.where}" if self.where else ""
+        return (
+            f"{self.name} {verdict}{where}: {self.amount:.3g} against a limit of {self.limit:.3g}"
+        )
+
+
+class Scrutiny(str, Enum):
+    """How much the referee asks of a kernel."""
+
+    PUBLISHED = "published"  # the compatible gate alone: five seeds, relative L2, `float16`
+    FULL = "full"  # the gate, and every check that makes it sound
+
+
+class EvaluationRequest(Row):
+    """One kernel to compile, check and time, and the limits it must keep."""
+
+    kernel: str = Field(description="path of the kernel's source")
+    task: str = Field(description="path of the NumPy reference module")
+    save_fields: tuple[str, ...] = ()
+    target: str = "trn1"
+    core: int = 0
+    rel_tol: float = 2e-5
+    perf_tol: float = 0.01
+    scrutiny: Scrutiny = Scrutiny.FULL
+    allow_low_precision: bool = False
+    compile_seconds: float = Field(default=120.0, description="wall time for tracing or compiling")
+    total_seconds: float = Field(default=900.0, description="wall time for everything")
+    memory_bytes: int = 12 << 30
 
 
 class Evaluation(Row):
@@ -92,13 +134,17 @@ class Evaluation(Row):
     message: str = ""
     traceback: str = ""
     profile: Profile | None = None
+    checks: tuple[Check, ...] = Field(default=(), description="the referee's, in order")
+    notes: tuple[str, ...] = Field(default=(), description="reported, but no reason to refuse")
     seconds: float = 0.0
     isolation: str = Field(default="", description="the active sandbox level, in words")
 
     @model_validator(mode="after")
     def _profile_belongs_to_correct(self) -> Evaluation:
         if (self.status is Status.CORRECT) != (self.profile is not None):
-            raise ValueError(f"an evaluation that is {self.status.value} has profile={self.profile}")
+            raise ValueError(
+                f"an evaluation that is {self.status.value} has profile={self.profile}"
+            )
         return self
 
 

@@ -1,0 +1,185 @@
+"""What is kept on disk: files written whole or not at all, an append-only journal, run folders."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from accelopt.errors import ConfigError
+
+JsonObject = Mapping[str, object]
+
+
+def write_atomically(path: Path | str, content: str | bytes) -> None:
+    """Write `content` beside `path`, force it to disk, and rename it into place.
+
+    A reader sees the old file or the new one, never a part. Missing folders are made.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files for the owner alone; tables and logs are for everybody the umask allows.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(beside).chmod(0o666 & ~umask)
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    _force_folder(path.parent)
+
+
+def write_json(path: Path | str, value: object, *, indent: int | None = 2) -> None:
+    """`value` as JSON, written whole or not at all."""
+    write_atomically(path, json.dumps(value, indent=indent) + "\n")
+
+
+def _force_folder(folder: Path) -> None:
+    """Make a rename or a new file in `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def content_key(*parts: str | bytes) -> str:
+    """A name for content: equal parts give equal keys, and parts do not run into each other."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+class Entry(NamedTuple):
+    """One line of a journal: what kind of result, under which key, and the result."""
+
+    kind: str
+    key: str
+    value: dict[str, object]
+
+
+class Journal:
+    """Results in the order they came, one JSON line each, appended and forced to disk at once.
+
+    The last entry of a kind and key is the valid one. A line cut off by a kill is dropped when the
+    file is opened for writing again. One process writes; a second one is refused.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a+b")
+        _lock(self._file, self.path)
+        self._load()
+
+    def _load(self) -> None:
+        self._file.seek(0)
+        whole = 0
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                kind, key, value = json.loads(line)
+            except ValueError:
+                # Blocks that reached the disk out of order before a power cut; later lines stand.
+                whole += len(line)
+                continue
+            self._entries[kind, key] = Entry(kind, key, value)
+            whole += len(line)
+        self._file.truncate(whole)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, kind: str, key: str, value: JsonObject) -> None:
+        """Keep `value` under `kind` and `key`; on disk when this returns."""
+        entry = Entry(kind, key, dict(value))
+        line = json.dumps(entry, separators=(",", ":"), allow_nan=True) + "\n"
+        self._file.write(line.encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        # What readers get is what a resumed run would get: the value after a trip through JSON.
+        self._entries[kind, key] = Entry(*json.loads(line))
+
+    def find(self, kind: str, key: str) -> dict[str, object] | None:
+        """The value kept under `kind` and `key`, or None."""
+        entry = self._entries.get((kind, key))
+        return None if entry is None else entry.value
+
+    def entries(self, kind: str) -> Iterator[Entry]:
+        """The valid entries of `kind`, in the order their keys first came."""
+        return (entry for entry in list(self._entries.values()) if entry.kind == kind)
+
+    def close(self) -> None:
+        """Let another process write."""
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise ConfigError(
+            f"another process is writing {path}; wait for it, or choose another folder"
+        ) from error
+
+
+class RunFolder:
+    """One run on disk: `journal.jsonl`, `config.json` as it was used, and files made from them."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.journal = Journal(self.path / "journal.jsonl")
+
+    def save_config(self, config: JsonObject) -> None:
+        """Keep the configuration; a folder made with another one is refused with the differences."""
+        file = self.path / "config.json"
+        used = json.loads(json.dumps(dict(config)))
+        if file.exists():
+            kept = json.loads(file.read_text())
+            differing = sorted(
+                key for key in {*kept, *used} if kept.get(key, ...) != used.get(key, ...)
+            )
+            if differing:
+                raise ConfigError(
+                    f"{self.path} was made with another configuration ({', '.join(differing)} "
+                    "differ); use the same options to continue it, or another folder"
+                )
+            return
+        write_json(file, used)
+
+    def file(self, name: str) -> Path:
+        """The path of `name` inside of the folder."""
+        return self.path / name
+
+    def close(self) -> None:
+        """Release the journal."""
+        self.journal.close()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
