@@ -1,0 +1,142 @@
+"""Lets an instruction write where its result is assigned.
+
+Kernel code says `out[i, j] = nisa.activation(...)`. The tracer sees two things, an instruction that
+makes a new tile and an assignment of that tile; the hardware does one, an instruction that writes
+into `out`. The same holds for `psum[...] += nisa.nc_matmul(...)`, which is a matrix multiplication
+that accumulates. Assignments that cannot be folded stay as the copies that they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypedDict
+
+from accelopt.sim.access import Access
+from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Node, Program, Tensor
+
+ASSIGN = "assign"
+"""Attribute of a `copy` that stands for `dst[...] = value`, and of the `tensor_tensor` that stands
+for `dst[...] += value`; gone from finished Programs."""
+
+
+class Folded(TypedDict):
+    """The parts of a Program that folding replaces."""
+
+    body: tuple[Node, ...]
+    tensors: tuple[Tensor, ...]
+
+
+def fold_assignments(program: Program) -> Folded:
+    """Body and top-level tensors of the program with every possible assignment folded."""
+    readers: dict[Tensor, int] = {}
+    writers: dict[Tensor, int] = {}
+    for _, instruction in program.walk():
+        for access in instruction.inputs.values():
+            for tensor in tensors_read(access):
+                readers[tensor] = readers.get(tensor, 0) + 1
+        for access in instruction.outputs.values():
+            writers[access.tensor] = writers.get(access.tensor, 0) + 1
+            for item in access.indirect:
+                for tensor in tensors_read(item.index):
+                    readers[tensor] = readers.get(tensor, 0) + 1
+    kept = {tensor for tensor in program.results if tensor is not None}
+    single = {
+        tensor
+        for tensor, count in writers.items()
+        if count == 1 and readers.get(tensor, 0) == 1 and tensor.temporary and tensor not in kept
+    }
+    gone: set[Tensor] = set()
+    body = _fold(program.body, single, gone)
+    body = _without_tensors(body, gone)
+    return {"body": body, "tensors": tuple(t for t in program.tensors if t not in gone)}
+
+
+def tensors_read(access: Access) -> Iterable[Tensor]:
+    """The tensor of an access and those of its run-time indices."""
+    yield access.tensor
+    for item in access.indirect:
+        yield from tensors_read(item.index)
+
+
+def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tuple[Node, ...]:
+    out: list[Node] = []
+    producer: dict[Tensor, int] = {}  # temporary -> position in `out` of the instruction making it
+    for node in nodes:
+        if isinstance(node, Loop):
+            out.append(replace(node, body=_fold(node.body, single, gone)))
+            continue
+        merged = _merge(node, out, producer, gone) if ASSIGN in node.attributes else None
+        if merged is not None:
+            continue
+        if ASSIGN in node.attributes:
+            attributes = {k: v for k, v in node.attributes.items() if k != ASSIGN}
+            node = replace(node, attributes=attributes)
+        result = node.outputs.get("result")
+        if result is not None and result.tensor in single:
+            producer[result.tensor] = len(out)
+        out.append(node)
+    return tuple(out)
+
+
+def _merge(
+    assignment: Instruction, out: list[Node], producer: dict[Tensor, int], gone: set[Tensor]
+) -> Instruction | None:
+    """Rewrites the producer in `out` to write the assignment's destination, when it may."""
+    accumulates = assignment.opcode == "tensor_tensor"
+    value = assignment.inputs["data2" if accumulates else "data"]
+    position = producer.get(value.tensor)
+    if position is None:
+        return None
+    made = out[position]
+    assert isinstance(made, Instruction)
+    target = assignment.result
+    if not made.result.same_elements(value) or value.shape != target.shape:
+        return None
+    if assignment.mask.constraints or not _may_write(made, target, accumulates):
+        return None
+    if any(_touches(node, target.tensor) for node in out[position + 1 :]):
+        return None
+    if any(access.tensor is target.tensor for access in made.inputs.values()) and (
+        position != len(out) - 1 or made.opcode in ("matmul", "transpose", "tensor_tensor_scan")
+    ):
+        return None
+    attributes = dict(made.attributes)
+    attributes.setdefault("dtype", made.result.dtype.name)
+    if accumulates:
+        attributes["accumulate"] = True
+    merged = replace(made, outputs={**made.outputs, "result": target}, attributes=attributes)
+    out[position] = merged
+    gone.add(value.tensor)
+    return merged
+
+
+def _may_write(made: Instruction, target: Access, accumulates: bool) -> bool:
+    """True when the instruction itself can write that memory in that way."""
+    if accumulates:
+        return made.opcode == "matmul" and target.tensor.buffer is Buffer.PSUM
+    if made.result.tensor.buffer is target.tensor.buffer:
+        return True
+    free_choice = made.engine not in (Engine.TENSOR, Engine.DMA)
+    return free_choice and target.tensor.buffer.on_chip
+
+
+def _touches(node: Node, tensor: Tensor) -> bool:
+    if isinstance(node, Loop):
+        return any(_touches(child, tensor) for child in node.body)
+    return any(
+        tensor in tensors_read(access) for access in (*node.inputs.values(), *node.outputs.values())
+    )
+
+
+def _without_tensors(nodes: tuple[Node, ...], gone: set[Tensor]) -> tuple[Node, ...]:
+    return tuple(
+        replace(
+            node,
+            body=_without_tensors(node.body, gone),
+            tensors=tuple(t for t in node.tensors if t not in gone),
+        )
+        if isinstance(node, Loop)
+        else node
+        for node in nodes
+    )

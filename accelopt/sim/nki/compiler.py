@@ -1,0 +1,1 @@
+"""neuronxcc.nki.compiler: hints and direct allocation."""

@@ -1,0 +1,342 @@
+"""Runs a kernel once on symbolic tensors and records the Program it leaves.
+
+Loop bodies are traced once, with a symbolic index, as the Beta 1 tracer does. When the kernel's
+Python needs the index as a number (`if i == 0`, `tiles[i]`, `count += 1`), the loop that it belongs
+to is marked, and tracing starts again with that one loop unrolled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.sim.access import Access, LoopVariable, Mask
+from accelopt.sim.errors import NOWHERE, KernelError, KernelSyntaxError, SourceLine
+from accelopt.sim.folding import fold_assignments
+from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.program import (
+    AttributeValue,
+    Buffer,
+    Engine,
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Placement,
+    Program,
+    Tensor,
+)
+
+OUR_FOLDER = str(Path(__file__).parent)
+MAX_NODES = 4_000_000
+"""A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
+
+LoopKey = tuple[tuple[str, int], ...]
+"""A loop in the source: file and line of every call from the kernel's entry down to its `for`."""
+
+
+class TensorSpec(NamedTuple):
+    """An argument without data: shape and dtype."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class NeedsConcrete(BaseException):
+    """Kernel code asked for the number behind a symbolic loop index. Not an Exception, so that a
+    kernel's `except Exception` cannot swallow it."""
+
+    def __init__(self, keys: frozenset[LoopKey]) -> None:
+        self.keys = keys
+        super().__init__(keys)
+
+
+@dataclass(eq=False)
+class Body:
+    """A list of nodes under construction and the scope of the tensors declared in it."""
+
+    nodes: list[Node] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    variable: LoopVariable | None = None
+    kind: LoopKind | None = None
+    open: bool = True
+
+    def unrolled_child(self) -> Body:
+        """A scope of its own whose nodes go to this body: one iteration of an unrolled loop."""
+        return Body(self.nodes, self.tensors)
+
+
+class Tracer:
+    """The recording of one kernel run. Lives as long as the run; nothing outlives it but the
+    Program."""
+
+    def __init__(
+        self,
+        target: str,
+        unrolled: frozenset[LoopKey],
+        report: Callable[[KernelError], None] | None = None,
+    ) -> None:
+        self.target = target
+        self.unrolled = unrolled
+        self.bodies: list[Body] = [Body()]
+        self.keys: dict[LoopVariable, LoopKey] = {}
+        self.home: dict[Tensor, Body] = {}
+        self.demanded: set[LoopKey] = set()
+        self.arguments: list[Tensor] = []
+        self.mutable: set[Tensor] = set()
+        self.written: set[Tensor] = set()
+        self.grid: tuple[object, ...] = ()  # the program's coordinates
+        self.grid_shape: tuple[int, ...] = ()
+        self.shared: list[Tensor] = []
+        self.shared_cursor = 0
+        self.depth = 0  # nesting of kernel calls
+        self.directly_allocated = False
+        self._report = report
+        self._next_id = 0
+        self._emitted = 0
+
+    def fresh_id(self) -> int:
+        """Numbers for tensors and loop variables, in order of appearance."""
+        self._next_id += 1
+        return self._next_id
+
+    def here(self) -> SourceLine:
+        """The innermost line of kernel code that is running."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not file.startswith(OUR_FOLDER) and not file.startswith("<frozen"):
+                return SourceLine(file, frame.f_lineno)
+            frame = frame.f_back
+        return NOWHERE
+
+    def refuse(self, error: KernelError) -> None:
+        """Raises the error with the kernel's line, or reports it and goes on when the caller of
+        the trace collects violations."""
+        if error.source == NOWHERE:
+            error.source = self.here()
+            error.args = (str(error),)
+        if self._report is None:
+            raise error
+        self._report(error)
+
+    def declare(
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        buffer: Buffer,
+        *,
+        name: str = "",
+        block_rank: int = 0,
+        fill: float | int | None = None,
+        lazy_fill: bool = False,
+        data: np.ndarray | None = None,
+        placement: Placement | None = None,
+        temporary: bool = False,
+        body: Body | None = None,
+    ) -> Tensor:
+        """A new tensor in the current scope (or in `body`)."""
+        number = self.fresh_id()
+        tensor = Tensor(
+            number,
+            name or f"t{number}",
+            tuple(int(size) for size in shape),
+            np.dtype(dtype),
+            buffer,
+            block_rank,
+            fill,
+            lazy_fill,
+            data,
+            placement,
+            temporary,
+            self.here(),
+        )
+        home = body or (self.bodies[-1] if buffer.on_chip else self.bodies[0])
+        home.tensors.append(tensor)
+        self.home[tensor] = home
+        return tensor
+
+    def body_outside(self, variables: frozenset[LoopVariable]) -> Body:
+        """The innermost open body that lies outside of all the given loops."""
+        for position, body in enumerate(self.bodies):
+            if body.variable in variables:
+                return self.bodies[position - 1]
+        return self.bodies[-1]
+
+    def emit(
+        self,
+        opcode: str,
+        *,
+        result: Access | None = None,
+        inputs: Mapping[str, Access] | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        outputs: Mapping[str, Access] | None = None,
+        mask: Mask | None = None,
+        engine: Engine | None = None,
+    ) -> Instruction | None:
+        """Appends one instruction; None when the mask never holds."""
+        if self.demanded:
+            raise NeedsConcrete(frozenset(self.demanded))
+        self._emitted += 1
+        if self._emitted > MAX_NODES:
+            raise KernelError(
+                "trace_too_long",
+                f"the kernel unrolls to more than {MAX_NODES} instructions.",
+                "Use nl.affine_range or nl.sequential_range and keep Python out of the loop.",
+                self.here(),
+            )
+        all_outputs = dict(outputs or {})
+        if result is not None:
+            all_outputs = {"result": result, **all_outputs}
+        all_inputs = dict(inputs or {})
+        for access in (*all_outputs.values(), *all_inputs.values()):
+            self.check_scope(access.tensor)
+        simple = (mask or Mask()).simplified()
+        if simple.never:
+            return None
+        row = OPCODES[opcode]
+        instruction = Instruction(
+            opcode,
+            engine or (row.engines[0] if len(row.engines) == 1 else Engine.UNASSIGNED),
+            all_outputs,
+            all_inputs,
+            dict(attributes or {}),
+            simple,
+            self.here(),
+        )
+        self.bodies[-1].nodes.append(instruction)
+        self.written |= {access.tensor for access in all_outputs.values()}
+        return instruction
+
+    def check_scope(self, tensor: Tensor) -> None:
+        """A tensor made inside a loop or condition is gone when that block ends (S18)."""
+        home = self.home.get(tensor)
+        if home is None or not home.open:
+            self.refuse(
+                KernelSyntaxError(
+                    "err_local_variable_used_out_of_scope",
+                    f"tensor '{tensor.name}' (made at {tensor.source}) is used outside of the loop "
+                    "that it was made in.",
+                    "Declare it with nl.ndarray before the loop and assign into it: t[...] = value.",
+                )
+            )
+
+    @contextmanager
+    def loop(
+        self, variable: LoopVariable, kind: LoopKind, source: SourceLine, key: LoopKey
+    ) -> Iterator[None]:
+        """Everything emitted inside becomes the body of one Loop node."""
+        self.keys[variable] = key
+        body = Body(variable=variable, kind=kind)
+        self.bodies.append(body)
+        yield
+        self.close(body)
+        if body.nodes or body.tensors:
+            self.bodies[-1].nodes.append(
+                Loop(variable, kind, tuple(body.nodes), tuple(body.tensors), source)
+            )
+
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """The scope of one iteration of an unrolled loop."""
+        body = self.bodies[-1].unrolled_child()
+        self.bodies.append(body)
+        yield
+        self.close(body)
+
+    def close(self, body: Body) -> None:
+        """Ends a scope; loops that were left by break or return are closed with it."""
+        while self.bodies[-1] is not body:
+            self.bodies.pop().open = False
+        self.bodies.pop()
+        body.open = False
+        if self.demanded:
+            raise NeedsConcrete(frozenset(self.demanded))
+
+    def demand(self, variables: frozenset[LoopVariable]) -> None:
+        """Kernel code needs these loops' indices as numbers: start again with them unrolled."""
+        self.demanded |= {self.keys[variable] for variable in variables}
+        raise NeedsConcrete(frozenset(self.demanded))
+
+    def enclosing(self) -> list[Body]:
+        """The bodies of the loops around the current position that are symbolic, outermost first."""
+        return [body for body in self.bodies if body.variable is not None]
+
+
+_current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)
+
+
+def current() -> Tracer:
+    """The tracer of the kernel that is running; a host call of the NKI surface is an error."""
+    tracer = _current.get()
+    if tracer is None:
+        raise KernelError(
+            "err_nki_api_outside_of_nki_kernel",
+            "an NKI API was called outside of an NKI kernel.",
+            "Call it in a function decorated with @nki.jit.",
+        )
+    return tracer
+
+
+def active() -> Tracer | None:
+    """The tracer of the kernel that is running, or None on the host."""
+    return _current.get()
+
+
+Record = Callable[[Tracer], tuple[tuple[Tensor | None, ...], bool]]
+"""Runs the kernel under a tracer: declares arguments, calls, returns result tensors and whether
+they came as a sequence."""
+
+
+def trace(
+    record: Record,
+    *,
+    name: str,
+    target: str = "trn1",
+    source: SourceLine = NOWHERE,
+    report: Callable[[KernelError], None] | None = None,
+) -> Program:
+    """Runs `record` until no loop asks to be unrolled any more, and returns the Program.
+
+    Raises KernelError for whatever the kernel does that NKI refuses, or hands it to `report`.
+    """
+    unrolled: frozenset[LoopKey] = frozenset()
+    while True:
+        collected: list[KernelError] = []
+        tracer = Tracer(target, unrolled, collected.append if report else None)
+        token = _current.set(tracer)
+        try:
+            results, sequence = record(tracer)
+            if tracer.demanded:
+                raise NeedsConcrete(frozenset(tracer.demanded))
+        except NeedsConcrete as need:
+            if need.keys <= unrolled:
+                raise RuntimeError(f"loops {need.keys} asked twice to be unrolled") from None
+            unrolled |= need.keys
+            continue
+        finally:
+            _current.reset(token)
+            if report and not tracer.demanded:
+                for error in collected:
+                    report(error)
+        root = tracer.bodies[0]
+        arguments = tuple(tracer.arguments)
+        program = Program(
+            name,
+            arguments,
+            results,
+            tuple(root.nodes),
+            tuple(tensor for tensor in root.tensors if tensor not in set(arguments)),
+            sequence,
+            target,
+            source,
+        )
+        return replace(program, **fold_assignments(program))
