@@ -92,16 +92,17 @@ class Profile(Row):
 
         A column without `target` was written by the published profiler, on a real trn1 core.
         """
-        latency = metadata.get("latency")
-        if not _is_number(latency) or latency <= 0:
+        numbers = {key: float(v) for key, v in metadata.items() if _is_number(v)}
+        latency = numbers.get("latency", 0.0)
+        if latency <= 0:
             return None
         own = {"latency", "min_ms", "max_ms", "rel_diffs", "target", "simulated", "stable"}
         return cls(
             latency=latency,
-            min_ms=metadata.get("min_ms") or latency,
-            max_ms=metadata.get("max_ms") or latency,
-            rel_diffs=metadata.get("rel_diffs") or 0.0,
-            metrics={k: v for k, v in metadata.items() if k not in own and _is_number(v)},
+            min_ms=numbers.get("min_ms", latency),
+            max_ms=numbers.get("max_ms", latency),
+            rel_diffs=numbers.get("rel_diffs", 0.0),
+            metrics={key: value for key, value in numbers.items() if key not in own},
             target=metadata.get("target", "trn1"),
             simulated=metadata.get("simulated", False),
             stable=metadata.get("stable", True),

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from accelopt.agents.code import complete_imports, fenced_blocks, fingerprint, kernel_source
+from accelopt.kernel_source import complete_imports, fenced_blocks, fingerprint, kernel_source
 
 KERNEL = "@nki.jit\ndef kernel(x):\n    return x"
 

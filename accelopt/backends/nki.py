@@ -1,0 +1,101 @@
+"""NKI kernels on a NeuronCore, simulated or real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt import nkibench
+from accelopt.backends import Explanation, read_source
+from accelopt.backends.counters import explain_counters
+from accelopt.backends.nki_names import describe
+from accelopt.kernel_source import complete_imports
+from accelopt.records import Candidate, Evaluation, EvaluationRequest
+from accelopt.store import content_key, write_atomically
+from accelopt.workers import WorkerPool
+
+
+class NKISettings(NamedTuple):
+    """How kernels are evaluated. `rel_tol` None takes the published bound of each problem."""
+
+    save_fields: tuple[str, ...]
+    target: str = "trn1"
+    rel_tol: float | None = None
+
+
+class NKIBackend:
+    """A `Backend` whose evaluations run on `pool`; sources are written under `folder`."""
+
+    name = "nki"
+
+    def __init__(self, pool: WorkerPool, folder: Path, settings: NKISettings) -> None:
+        self.pool = pool
+        self.folder = folder
+        self.settings = settings
+
+    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
+        """The verdict on `source`, from a worker."""
+        path = self.folder / f"{self.evaluation_key(candidate, source)}.py"
+        write_atomically(path, source)
+        return await self.pool.submit(self._request(candidate, path))
+
+    async def explain(self, candidate: Candidate, source: str) -> Explanation:
+        """What the counters of the candidate's profile say."""
+        if candidate.profile is None:
+            return Explanation()
+        return Explanation(explain_counters(candidate.profile))
+
+    async def predict(self, candidate: Candidate, source: str) -> float | None:
+        """Milliseconds that `source` would take; not known yet."""
+        return None
+
+    def evaluation_key(self, candidate: Candidate, source: str) -> str:
+        """A name for the source, its reference and the settings together."""
+        return content_key(
+            source,
+            self.reference(candidate),
+            self.settings.target,
+            repr(self._rel_tol(candidate)),
+            *self.settings.save_fields,
+        )
+
+    def complete(self, source: str) -> str:
+        """`source` with the NKI imports that it uses and lacks."""
+        return complete_imports(source)
+
+    def reference(self, candidate: Candidate) -> str:
+        """The NumPy reference module."""
+        return read_source(candidate.task)
+
+    def source(self, candidate: Candidate) -> str:
+        """The kernel's source."""
+        return read_source(candidate.kernel)
+
+    def gate(self, candidate: Candidate) -> str:
+        """The referee's rules in words."""
+        return (
+            "The kernel is compiled, run on several input sets of the given shapes, some of them "
+            "random, some extreme (large values, constant and zero rows), and compared with the "
+            "reference. The relative L2 error of the whole output must stay below "
+            f"{self._rel_tol(candidate):g}, no row or tile may be wrong by more than honest fp32 "
+            "rounding, and shape and dtype must match. Data paths in fewer bits than the inputs "
+            "and the word float16 in the source are refused. A correct kernel is then timed."
+        )
+
+    def look_up(self, name: str) -> str:
+        """Our notes on one NKI name."""
+        return describe(name)
+
+    def _rel_tol(self, candidate: Candidate) -> float:
+        if self.settings.rel_tol is not None:
+            return self.settings.rel_tol
+        return nkibench.relative_tolerance(candidate.problem)
+
+    def _request(self, candidate: Candidate, path: Path) -> EvaluationRequest:
+        return EvaluationRequest(
+            kernel=str(path.resolve()),
+            task=str(Path(candidate.task).resolve()),
+            save_fields=self.settings.save_fields,
+            target=self.settings.target,
+            rel_tol=self._rel_tol(candidate),
+        )

@@ -1,0 +1,42 @@
+"""Strategies ask for kernels to expand and are told what came of them; nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from accelopt.records import ServiceResult
+from accelopt.search.selection import Selected, Selection
+
+
+class Strategy(Protocol):
+    """Decides which kernels are worth the next calls. Calls no model, file or device."""
+
+    def ask(self) -> Sequence[Selected]:
+        """The kernels to expand in the next iteration; empty when the search is over."""
+
+    def tell(self, results: Sequence[ServiceResult]) -> None:
+        """What one iteration made of the kernels asked for last."""
+
+    @property
+    def best(self) -> Selected:
+        """The fastest kernel so far."""
+
+
+class Beam:
+    """Beam search: the `width` kernels that `selection` takes from each iteration's results."""
+
+    def __init__(self, start: Selected, width: int, selection: Selection) -> None:
+        self.width = width
+        self.selection = selection
+        self.best = start
+        self._beam: Sequence[Selected] = (start,)
+
+    def ask(self) -> Sequence[Selected]:
+        """The present beam."""
+        return self._beam
+
+    def tell(self, results: Sequence[ServiceResult]) -> None:
+        """Make the next beam."""
+        self._beam = tuple(self.selection(results, self.width))
+        self.best = min((self.best, *self._beam), key=lambda selected: selected.latency)
