@@ -1,5 +1,10 @@
 """Child processes for code that nobody has vouched for.
 
-`run(command)` starts one, confined as far as the host allows, watches it, and leaves nothing of it
-behind. It knows nothing of kernels.
+`run(entry, payload)` starts one, confined as far as the host allows, watches it, and leaves nothing
+of it behind. It knows nothing of kernels.
 """
+
+from accelopt.sandbox.launch import Ending, Outcome, run
+from accelopt.sandbox.policy import Limits, Policy
+
+__all__ = ["Ending", "Limits", "Outcome", "Policy", "run"]

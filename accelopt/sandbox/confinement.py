@@ -1,0 +1,82 @@
+"""The child's side: giving up what the host lets a process give up, in steps, without privileges."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+from accelopt.sandbox import kernel, landlock, seccomp
+from accelopt.sandbox.policy import Limits, Policy
+
+
+def enter_namespaces(network: bool) -> list[str]:
+    """New user, process, IPC and network namespaces, as many as the host allows.
+
+    The process namespace holds the children of this process, not the process itself. Must be called
+    while the process has one thread. Returns the names of what was entered.
+    """
+    if not kernel.LINUX:
+        return []
+    user, group = os.geteuid(), os.getegid()
+    wanted = [("process", kernel.CLONE_NEWPID), ("ipc", kernel.CLONE_NEWIPC)]
+    if not network:
+        wanted.append(("network", kernel.CLONE_NEWNET))
+    try:
+        kernel.unshare(kernel.CLONE_NEWUSER)
+    except OSError:
+        return []
+    with contextlib.suppress(OSError):
+        Path("/proc/self/setgroups").write_text("deny")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    entered = ["user"]
+    for name, flag in wanted:
+        with contextlib.suppress(OSError):
+            kernel.unshare(flag)
+            entered.append(name)
+    return entered
+
+
+def set_limits(limits: Limits) -> None:
+    """Resource limits that no child of this process can raise again."""
+    memory = resource.RLIMIT_AS if limits.address_space else resource.RLIMIT_DATA
+    if limits.address_space or kernel.LINUX:
+        _lower(memory, limits.memory_bytes)
+    _lower(resource.RLIMIT_FSIZE, limits.disk_bytes)
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, 1024)
+
+
+def _lower(which: int, value: int) -> None:
+    _, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(which, (value, value))
+
+
+def confine(policy: Policy) -> list[str]:
+    """Close files, capabilities and system calls. Returns the names of the steps that held."""
+    if not kernel.LINUX:
+        return []
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("no new privileges", lambda: kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)),
+        ("no capabilities", kernel.drop_capabilities),
+        ("landlock", lambda: landlock.restrict(policy.readable, policy.writable)),
+        ("seccomp", lambda: _filter_calls(policy)),
+    ]
+    held: list[str] = []
+    for name, step in steps:
+        with contextlib.suppress(OSError):
+            detail = step()
+            held.append(f"{name} {detail}" if name == "landlock" else name)
+    return held
+
+
+def _filter_calls(policy: Policy) -> None:
+    # Drivers and compilers talk to their own helpers over sockets; the network namespace is enough.
+    seccomp.restrict(processes=policy.processes, sockets=policy.network or policy.processes)

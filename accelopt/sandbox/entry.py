@@ -1,0 +1,186 @@
+"""The child process: `python -I entry.py`, a job as one JSON line on standard input.
+
+Three processes at most, each with one duty:
+
+- the keeper holds the caller's end of standard input: when it closes, everything below is killed;
+- the first process of the new process namespace, where there is one, whose end is everybody's end;
+- the worker, which gives up what it can and calls the job's entry.
+
+The result goes to the descriptor named on the command line: one line of JSON on the sandbox, written
+before any of the job's code runs, then whatever the entry writes. The keeper's exit code is the
+worker's, or 128 plus the signal that ended it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accelopt.sandbox.policy import Job
+
+_FAILED = 1
+
+
+def main(result: int) -> int:
+    """Read the job, run it in a confined process, and return that process's exit code."""
+    line = _first_line(0)
+    sys.path.insert(0, str(json.loads(line)["root"]))
+    from accelopt.sandbox import confinement, kernel
+
+    job = _job(line)
+    entered = confinement.enter_namespaces(job.policy.network) if job.policy.confined else []
+    if kernel.LINUX:
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    child = os.fork()
+    if child == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _end_with_parent()
+        if "process" in entered:
+            _be_first_process(job, entered, result)
+        _work(job, entered, result)
+    os.close(result)
+    return _keep(child, wake)
+
+
+def _first_line(descriptor: int) -> bytes:
+    """Up to the newline and not a byte further: the rest of the pipe is the lifeline."""
+    data = bytearray()
+    while chunk := os.read(descriptor, 65536):
+        data += chunk
+        if chunk.endswith(b"\n"):
+            break
+    return bytes(data)
+
+
+def _job(line: bytes) -> Job:
+    from accelopt.sandbox.policy import Job, Limits, Policy
+
+    fields = json.loads(line)
+    policy = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in fields.pop("policy").items()
+    }
+    limits = Limits(**fields.pop("limits"))
+    return Job(policy=Policy(**policy), limits=limits, **fields)
+
+
+def _end_with_parent() -> None:
+    from accelopt.sandbox import kernel
+
+    if kernel.LINUX:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _keep(child: int, wake: int) -> int:
+    """Wait for the child or for the caller's end, then leave no descendant alive."""
+    code: int | None = None
+    while code is None:
+        ready, _, _ = select.select([0, wake], [], [])
+        if wake in ready:
+            os.read(wake, 4096)
+        if 0 in ready and not os.read(0, 4096):
+            code = 128 + signal.SIGKILL
+            break
+        code = _reap(child)
+    _kill_descendants()
+    return code
+
+
+def _reap(child: int) -> int | None:
+    """Collect the dead; the exit code of `child` when it is among them."""
+    code = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended == 0:
+                break
+            if ended == child:
+                code = _exit_code(status)
+    return code
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _kill_descendants() -> None:
+    """Kill children until none is left: orphans of any depth come to this process to be reaped."""
+    while True:
+        children = _children()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0 if children else os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not children and not sys.platform.startswith("linux"):
+            return
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    return []
+
+
+def _be_first_process(job: Job, entered: list[str], result: int) -> None:
+    """Start the worker and collect whatever dies; the kernel kills the rest when this returns."""
+    worker = os.fork()
+    if worker == 0:
+        _end_with_parent()
+        _work(job, entered, result)
+    os.close(result)
+    code = None
+    while code is None:
+        ended, status = os.waitpid(-1, 0)
+        if ended == worker:
+            code = _exit_code(status)
+    os._exit(code)
+
+
+def _work(job: Job, entered: list[str], result: int) -> None:
+    """Confine this process, say how, and call the entry; never returns."""
+    code = _FAILED
+    try:
+        from accelopt.sandbox import confinement
+
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        confinement.set_limits(job.limits)
+        held = confinement.confine(job.policy) if job.policy.confined else []
+        with os.fdopen(result, "wb") as channel:
+            words = [f"namespaces ({', '.join(entered)})"] if entered else []
+            channel.write(json.dumps([*words, *held, "limits"]).encode() + b"\n")
+            channel.flush()
+            module, _, function = job.entry.partition(":")
+            getattr(importlib.import_module(module), function)(job.payload, channel)
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else _FAILED
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

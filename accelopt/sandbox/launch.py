@@ -1,0 +1,255 @@
+"""The caller's side: start a child process, watch its time, memory, output and disk, collect it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+from accelopt.sandbox.policy import Job, Limits, Policy, runtime_paths
+
+_TICK_SECONDS = 0.1
+_WATCH_SECONDS = 0.25
+_GRACE_SECONDS = 3.0
+
+# What a child sees of the caller's environment: nothing that could be a secret.
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
+
+
+class Ending(str, Enum):
+    """Why a child ended."""
+
+    FINISHED = "finished"  # by itself, in whatever way: see the exit code
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    FLOOD = "flood"
+    DISK = "disk"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a child left. `result` is data from an untrusted writer: parse it with care."""
+
+    ending: Ending
+    exit_code: int
+    result: bytes
+    output: str
+    isolation: tuple[str, ...]
+    seconds: float
+
+    @property
+    def completed(self) -> bool:
+        """True when the entry returned and nothing cut it short."""
+        return self.ending is Ending.FINISHED and self.exit_code == 0
+
+
+def run(
+    entry: str,
+    payload: Mapping[str, object],
+    *,
+    policy: Policy,
+    limits: Limits,
+    environment: Mapping[str, str] | None = None,
+    scratch: Path | None = None,
+    threads: int = 1,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Call `entry` ("module:function", of `(payload, channel)`) in a child process.
+
+    The child runs in `scratch` (a fresh folder, removed afterwards, when not given), the only place
+    where it may write besides `policy.writable`. `environment` is added to the few variables that
+    pass. `cancelled` is asked several times a second. Returns when no process of the child is left.
+    """
+    with contextlib.ExitStack() as stack:
+        if scratch is None:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="accelopt_")))
+        allowed = replace(
+            policy,
+            readable=(*runtime_paths(), *policy.readable),
+            writable=(*policy.writable, str(scratch), "/dev/null"),
+        )
+        job = Job(entry, dict(payload), allowed, limits)
+        variables = {**_environment(scratch, threads), **(environment or {})}
+        return _Watch(job, variables, scratch, cancelled).run()
+
+
+def _environment(scratch: Path, threads: int) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    count = str(threads)
+    return {
+        **kept,
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": count,
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+    }
+
+
+@dataclass
+class _Watch:
+    """One child from start to end."""
+
+    job: Job
+    variables: dict[str, str]
+    scratch: Path
+    cancelled: Callable[[], bool]
+    output: bytearray = field(default_factory=bytearray)
+    output_count: int = 0
+    result: bytearray = field(default_factory=bytearray)
+
+    def run(self) -> Outcome:
+        started = time.monotonic()
+        result, result_writer = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-B", str(Path(__file__).with_name("entry.py"))]
+                + [str(result_writer)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(result_writer,),
+                cwd=self.scratch,
+                env=self.variables,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except BaseException:
+            os.close(result)
+            raise
+        finally:
+            os.close(result_writer)
+        try:
+            self._send_job(process)
+            ending = self._follow(process, result, started)
+        finally:
+            _end(process)
+            os.close(result)
+        line, _, rest = bytes(self.result).partition(b"\n")
+        return Outcome(
+            ending=ending,
+            exit_code=process.returncode if process.returncode is not None else -1,
+            result=rest,
+            output=self.output.decode(errors="replace"),
+            isolation=_isolation(line),
+            seconds=time.monotonic() - started,
+        )
+
+    def _send_job(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        line = json.dumps(self.job.to_dict()).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(line)
+
+    def _follow(self, process: subprocess.Popen[bytes], result: int, started: float) -> Ending:
+        """Read what comes until every writer is gone, or something forbidden happens."""
+        assert process.stdout is not None
+        limits = self.job.limits
+        watched = started
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ, self._keep_output)
+            selector.register(result, selectors.EVENT_READ, self._keep_result)
+            while selector.get_map():
+                for key, _ in selector.select(_TICK_SECONDS):
+                    chunk = os.read(key.fd, 1 << 16 if key.fd != result else 1 << 20)
+                    if not chunk:
+                        selector.unregister(key.fileobj)
+                        continue
+                    key.data(chunk)
+                    if self.output_count > limits.output_bytes:
+                        return Ending.FLOOD
+                    if len(self.result) > limits.result_bytes:
+                        return Ending.FLOOD
+                now = time.monotonic()
+                if now - started > limits.seconds:
+                    return Ending.TIMEOUT
+                if self.cancelled():
+                    return Ending.CANCELLED
+                if now - watched > _WATCH_SECONDS:
+                    watched = now
+                    if _folder_bytes(self.scratch) > limits.disk_bytes:
+                        return Ending.DISK
+                    if _resident_bytes(process.pid) > limits.memory_bytes:
+                        return Ending.MEMORY
+                if process.poll() is not None and not selector.select(0):
+                    break
+        return self._wait(process, started)
+
+    def _wait(self, process: subprocess.Popen[bytes], started: float) -> Ending:
+        """The pipes are closed; the child may still be working, or be gone already."""
+        while process.poll() is None:
+            if time.monotonic() - started > self.job.limits.seconds:
+                return Ending.TIMEOUT
+            if self.cancelled():
+                return Ending.CANCELLED
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_TICK_SECONDS)
+        return Ending.FINISHED
+
+    def _keep_output(self, chunk: bytes) -> None:
+        self.output_count += len(chunk)
+        self.output += chunk
+        # The end of the output says what went wrong.
+        del self.output[: -self.job.limits.kept_output_bytes]
+
+    def _keep_result(self, chunk: bytes) -> None:
+        self.result += chunk
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Cut the lifeline, so that the keeper kills what is left; kill the keeper when it does not."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.close()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    process.stdout.close()
+
+
+def _isolation(line: bytes) -> tuple[str, ...]:
+    with contextlib.suppress(ValueError):
+        words = json.loads(line)
+        if isinstance(words, list):
+            return tuple(str(word) for word in words)
+    return ()
+
+
+def _folder_bytes(folder: Path) -> int:
+    total = 0
+    with contextlib.suppress(OSError):
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                total += path.lstat().st_blocks * 512
+    return total
+
+
+def _resident_bytes(root: int) -> int:
+    """Resident memory of a process and its descendants, by Linux's /proc; 0 where there is none."""
+    total, waiting = 0, [root]
+    page = os.sysconf("SC_PAGE_SIZE")
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+            total += (int(resident) - int(shared)) * page
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            waiting.extend(int(child) for child in children.split())
+    return total
+
+
+__all__ = ["Ending", "Limits", "Outcome", "Policy", "run"]

@@ -1,0 +1,55 @@
+"""What a child process may touch and how much it may use: data, made by the caller."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# Where the interpreter and its libraries live; the C library's own files besides.
+_SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom")
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def runtime_paths() -> tuple[str, ...]:
+    """What Python, its installed packages and this package need to be read from."""
+    return (*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, str(PACKAGE))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the child may touch. Everything not named is closed where the host can close it."""
+
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    network: bool = False
+    processes: bool = False  # compilers and drivers start programs; a traced kernel does not
+    confined: bool = True  # False: our own code, in a process for its memory and time alone
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much the child may use. Sizes in bytes, time in seconds of the wall clock."""
+
+    seconds: float = 120.0
+    memory_bytes: int = 4 << 30
+    address_space: bool = True  # memory counts as address space; drivers reserve far too much of it
+    output_bytes: int = 16 << 20  # stdout and stderr together, before it counts as a flood
+    kept_output_bytes: int = 64 << 10
+    disk_bytes: int = 256 << 20
+    result_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of `entry` ("module:function") with `payload`, in a child process."""
+
+    entry: str
+    payload: dict[str, object]
+    policy: Policy
+    limits: Limits
+    root: str = str(PACKAGE.parent)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data for the child's first input line."""
+        return asdict(self)

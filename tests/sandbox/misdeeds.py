@@ -1,0 +1,115 @@
+"""Entries that the sandbox tests run in a child process: each does one thing."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+Payload = dict[str, object]
+
+
+def echo(payload: Payload, channel: BinaryIO) -> None:
+    channel.write(json.dumps(payload).encode())
+
+
+def environment(payload: Payload, channel: BinaryIO) -> None:
+    channel.write(json.dumps(dict(os.environ)).encode())
+
+
+def report(payload: Payload, channel: BinaryIO) -> None:
+    """Try the misdeed named in the payload; tell whether it worked."""
+    try:
+        said = _MISDEEDS[str(payload["name"])](str(payload.get("path", "")))
+    except (OSError, RuntimeError) as error:
+        channel.write(f"refused: {error}".encode())
+    else:
+        channel.write(f"done: {said}".encode())
+
+
+def hang(payload: Payload, channel: BinaryIO) -> None:
+    while True:
+        time.sleep(1)
+
+
+def exit_without_result(payload: Payload, channel: BinaryIO) -> None:
+    os._exit(0)
+
+
+def crash(payload: Payload, channel: BinaryIO) -> None:
+    ctypes.string_at(0)
+
+
+def flood(payload: Payload, channel: BinaryIO) -> None:
+    while True:
+        sys.stdout.write("x" * 65536)
+
+
+def eat_memory(payload: Payload, channel: BinaryIO) -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(64 << 20))
+
+
+def fill_disk(payload: Payload, channel: BinaryIO) -> None:
+    for i in range(1000):
+        Path(f"block{i}").write_bytes(b"x" * (1 << 20))
+
+
+def start_daemon(payload: Payload, channel: BinaryIO) -> None:
+    """A grandchild in a session of its own that would outlive everybody."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                time.sleep(1)
+        os._exit(0)
+    os.wait()
+    channel.write(b"started")
+
+
+def _fork(_: str) -> str:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return "forked"
+
+
+def _connect(_: str) -> str:
+    with socket.socket() as own:
+        own.settimeout(1)
+        own.connect(("127.0.0.1", 22))
+    return "connected"
+
+
+def _unshare(_: str) -> str:
+    if ctypes.CDLL(None, use_errno=True).unshare(0x10000000) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    return "unshared"
+
+
+def _kill_parent(_: str) -> str:
+    os.kill(os.getppid(), 9)
+    return "killed"
+
+
+_MISDEEDS = {
+    "read": lambda path: Path(path).read_text(),
+    "list": lambda path: str(os.listdir(path)),
+    "write": lambda path: str(Path(path).write_text("x")),
+    "delete": lambda path: str(os.remove(path)),
+    "link": lambda path: str(os.symlink(path, "link") or Path("link").read_text()),
+    "fork": _fork,
+    "run": lambda path: str(subprocess.run(["true"])),
+    "connect": _connect,
+    "unshare": _unshare,
+    "kill": _kill_parent,
+    "processes": lambda path: str(os.listdir("/proc")),
+}

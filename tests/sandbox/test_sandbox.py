@@ -1,0 +1,157 @@
+"""A child process keeps to its policy and limits, and leaves nothing behind."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
+
+TESTS = Path(__file__).resolve().parents[1]
+QUICK = Limits(seconds=30, memory_bytes=1 << 30)
+GIGABYTE = 1 << 30
+
+
+def call(name: str, payload=None, *, limits=QUICK, policy=None, **options) -> Outcome:
+    """Run one entry of misdeeds.py in a child."""
+    policy = policy or Policy(readable=(str(TESTS),))
+    entry = f"tests.sandbox.misdeeds:{name}"
+    return run(entry, payload or {}, policy=policy, limits=limits, **options)
+
+
+def attempt(name: str, path: object = "", **options) -> str:
+    outcome = call("report", {"name": name, "path": str(path)}, **options)
+    assert outcome.completed, outcome
+    return outcome.result.decode()
+
+
+def processes_named(mark: str) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(folder.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_result_comes_back_as_bytes():
+    outcome = call("echo", {"a": [1, 2.5, "x\n"]})
+    assert outcome.ending is Ending.FINISHED and outcome.exit_code == 0
+    assert json.loads(outcome.result) == {"a": [1, 2.5, "x\n"]}
+    assert "limits" in outcome.isolation
+
+
+def test_no_secret_reaches_the_child(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "secret")
+    seen = json.loads(call("environment", environment={"NEURON_RT_NUM_CORES": "1"}).result)
+    assert "secret" not in json.dumps(seen)
+    assert seen["NEURON_RT_NUM_CORES"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "ending"),
+    [
+        ("hang", Ending.TIMEOUT),
+        ("flood", Ending.FLOOD),
+        ("fill_disk", Ending.DISK),
+    ],
+)
+def test_a_child_beyond_its_limits_is_ended(entry, ending):
+    limits = Limits(seconds=3, disk_bytes=8 << 20, output_bytes=4 << 20)
+    outcome = call(entry, limits=limits)
+    assert outcome.ending is ending
+    assert len(outcome.output) <= limits.kept_output_bytes
+
+
+def test_memory_runs_out_inside_of_the_child():
+    outcome = call("eat_memory")
+    assert outcome.ending is Ending.FINISHED and outcome.exit_code != 0
+    assert "MemoryError" in outcome.output
+
+
+def test_exit_without_a_result_is_seen():
+    outcome = call("exit_without_result")
+    assert outcome.exit_code == 0 and outcome.result == b""
+
+
+def test_a_signal_is_told_from_an_exit():
+    assert call("crash").exit_code == 128 + 11
+
+
+def test_cancelling_ends_the_child():
+    started = time.monotonic()
+    outcome = call("hang", cancelled=lambda: time.monotonic() - started > 1)
+    assert outcome.ending is Ending.CANCELLED
+    assert time.monotonic() - started < 8
+
+
+def test_daemons_do_not_outlive_the_call():
+    mark = f"accelopt-test-{os.getpid()}-{time.monotonic_ns()}"
+    policy = Policy(readable=(str(TESTS),), processes=True)
+    outcome = call("start_daemon", policy=policy, environment={"MARK": mark})
+    assert outcome.result == b"started"
+    assert processes_named(mark) == []
+
+
+def test_daemons_do_not_outlive_an_unconfined_call_either():
+    mark = f"accelopt-test-{os.getpid()}-{time.monotonic_ns()}"
+    outcome = call("start_daemon", policy=Policy(confined=False), environment={"MARK": mark})
+    assert outcome.result == b"started"
+    assert processes_named(mark) == []
+
+
+def test_a_dead_caller_takes_its_child_along():
+    mark = f"accelopt-test-{os.getpid()}-{time.monotonic_ns()}"
+    caller = os.fork()
+    if caller == 0:
+        call("hang", environment={"MARK": mark})
+        os._exit(0)
+    deadline = time.monotonic() + 10
+    while not processes_named(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(caller, 9)
+    os.waitpid(caller, 0)
+    while processes_named(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_named(mark) == []
+
+
+def held(word: str) -> bool:
+    return any(word in step for step in call("echo").isolation)
+
+
+@pytest.mark.skipif(not held("landlock"), reason="the host has no Landlock")
+class TestFiles:
+    def test_only_named_files_are_read(self, tmp_path):
+        secret, allowed = tmp_path / "secret", tmp_path / "allowed"
+        secret.write_text("secret")
+        allowed.write_text("kernel")
+        policy = Policy(readable=(str(TESTS), str(allowed)))
+        assert attempt("read", secret).startswith("refused")
+        assert attempt("link", secret).startswith("refused")
+        assert attempt("read", "/etc/passwd").startswith("refused")
+        assert attempt("read", "/proc/1/environ").startswith("refused")
+        assert attempt("list", tmp_path).startswith("refused")
+        assert attempt("read", allowed, policy=policy) == "done: kernel"
+
+    def test_only_the_scratch_folder_is_written(self, tmp_path):
+        (tmp_path / "kept").write_text("kept")
+        assert attempt("write", "here").startswith("done")
+        assert attempt("write", tmp_path / "new").startswith("refused")
+        assert attempt("delete", tmp_path / "kept").startswith("refused")
+        assert attempt("write", "/dev/shm/accelopt-test").startswith("refused")
+        assert (tmp_path / "kept").read_text() == "kept"
+
+    def test_other_processes_are_not_seen(self):
+        assert attempt("processes").startswith("refused")
+
+
+@pytest.mark.skipif(not held("seccomp"), reason="the host has no seccomp")
+@pytest.mark.parametrize("misdeed", ["fork", "run", "connect", "unshare", "kill"])
+def test_refused_calls(misdeed):
+    assert attempt(misdeed).startswith("refused")
