@@ -70,12 +70,10 @@ def _job(line: bytes) -> Job:
     from accelopt.sandbox.policy import Job, Limits, Policy
 
     fields = json.loads(line)
-    policy = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in fields.pop("policy").items()
-    }
+    policy = fields.pop("policy")
+    paths = {key: tuple(policy.pop(key)) for key in ("readable", "writable")}
     limits = Limits(**fields.pop("limits"))
-    return Job(policy=Policy(**policy), limits=limits, **fields)
+    return Job(policy=Policy(**paths, **policy), limits=limits, **fields)
 
 
 def _end_with_parent() -> None:

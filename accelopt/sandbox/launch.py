@@ -18,6 +18,7 @@ from pathlib import Path
 
 from accelopt.sandbox.policy import Job, Limits, Policy, runtime_paths
 
+_ENTRY = Path(__file__).with_name("entry.py")
 _TICK_SECONDS = 0.1
 _WATCH_SECONDS = 0.25
 _GRACE_SECONDS = 3.0
@@ -115,8 +116,7 @@ class _Watch:
         result, result_writer = os.pipe()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(Path(__file__).with_name("entry.py"))]
-                + [str(result_writer)],
+                [sys.executable, "-I", "-B", str(_ENTRY), str(result_writer)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -10,58 +10,29 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import NamedTuple
 
 from accelopt.sandbox import kernel
 
-
-class _Numbers(NamedTuple):
-    """One architecture: its audit number and its system calls by name."""
-
-    audit: int
-    of: dict[str, int]
-
-
-_X86_64 = _Numbers(
-    0xC000003E,
-    {
-        **dict(socket=41, socketpair=53, clone=56, fork=57, vfork=58, execve=59, kill=62),
-        **dict(shmget=29, shmat=30, semget=64, msgget=68, ptrace=101, syslog=103, mknod=133),
-        **dict(personality=135, pivot_root=155, adjtimex=159, chroot=161, acct=163),
-        **dict(settimeofday=164, mount=165, umount2=166, swapon=167, swapoff=168, reboot=169),
-        **dict(sethostname=170, setdomainname=171, iopl=172, ioperm=173, init_module=175),
-        **dict(delete_module=176, quotactl=179, tkill=200, clock_settime=227, tgkill=234),
-        **dict(kexec_load=246, add_key=248, request_key=249, keyctl=250, mknodat=259),
-        **dict(unshare=272, rt_sigqueueinfo=129, rt_tgsigqueueinfo=297, perf_event_open=298),
-        **dict(prlimit64=302, name_to_handle_at=303, open_by_handle_at=304, clock_adjtime=305),
-        **dict(setns=308, process_vm_readv=310, process_vm_writev=311, kcmp=312),
-        **dict(finit_module=313, memfd_create=319, kexec_file_load=320, bpf=321, execveat=322),
-        **dict(userfaultfd=323),
-    },
-)
-_AARCH64 = _Numbers(
-    0xC00000B7,
-    {
-        **dict(socket=198, socketpair=199, clone=220, execve=221, kill=129, shmget=194),
-        **dict(shmat=196, semget=190, msgget=186, ptrace=117, syslog=116, mknodat=33),
-        **dict(personality=92, pivot_root=41, adjtimex=171, chroot=51, acct=89),
-        **dict(settimeofday=170, mount=40, umount2=39, swapon=224, swapoff=225, reboot=142),
-        **dict(sethostname=161, setdomainname=162, init_module=105, delete_module=106),
-        **dict(quotactl=60, tkill=130, clock_settime=112, tgkill=131, kexec_load=104),
-        **dict(add_key=217, request_key=218, keyctl=219, unshare=97, rt_sigqueueinfo=138),
-        **dict(rt_tgsigqueueinfo=240, perf_event_open=241, prlimit64=261),
-        **dict(name_to_handle_at=264, open_by_handle_at=265, clock_adjtime=266, setns=268),
-        **dict(process_vm_readv=270, process_vm_writev=271, kcmp=272, finit_module=273),
-        **dict(memfd_create=279, kexec_file_load=294, bpf=280, execveat=281, userfaultfd=282),
-    },
-)
-# Since 2019 new calls have one number everywhere.
-_COMMON = {
-    **dict(pidfd_send_signal=424, io_uring_setup=425, io_uring_enter=426, io_uring_register=427),
-    **dict(open_tree=428, move_mount=429, fsopen=430, fsconfig=431, fsmount=432, fspick=433),
-    **dict(pidfd_open=434, clone3=435, pidfd_getfd=438, mount_setattr=442, memfd_secret=447),
-}
-_MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64}
+# name, x86_64, aarch64; a dash where the architecture never had the call.
+_CALLS = """
+acct 163 89; add_key 248 217; adjtimex 159 171; bpf 321 280; chroot 161 51;
+clock_adjtime 305 266; clock_settime 227 112; clone 56 220; clone3 435 435;
+delete_module 176 106; execve 59 221; execveat 322 281; finit_module 313 273; fork 57 -;
+fsconfig 431 431; fsmount 432 432; fsopen 430 430; fspick 433 433; init_module 175 105;
+io_uring_enter 426 426; io_uring_register 427 427; io_uring_setup 425 425; ioperm 173 -;
+iopl 172 -; kcmp 312 272; kexec_file_load 320 294; kexec_load 246 104; keyctl 250 219;
+kill 62 129; memfd_create 319 279; memfd_secret 447 447; mknod 133 -; mknodat 259 33;
+mount 165 40; mount_setattr 442 442; move_mount 429 429; msgget 68 186;
+name_to_handle_at 303 264; open_by_handle_at 304 265; open_tree 428 428; perf_event_open 298 241;
+personality 135 92; pidfd_getfd 438 438; pidfd_open 434 434; pidfd_send_signal 424 424;
+pivot_root 155 41; prlimit64 302 261; process_vm_readv 310 270; process_vm_writev 311 271;
+ptrace 101 117; quotactl 179 60; reboot 169 142; request_key 249 218; rt_sigqueueinfo 129 138;
+rt_tgsigqueueinfo 297 240; semget 64 190; setdomainname 171 162; sethostname 170 161;
+setns 308 268; settimeofday 164 170; shmat 30 196; shmget 29 194; socket 41 198;
+socketpair 53 199; swapoff 168 225; swapon 167 224; syslog 103 116; tgkill 234 131;
+tkill 200 130; umount2 166 39; unshare 272 97; userfaultfd 323 282; vfork 58 -
+"""
+_AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # New processes, programs and sockets; everything else in the tables is refused in any case.
 _PROCESSES = {"fork", "vfork", "execve", "execveat", "kill", "tkill"}
@@ -108,8 +79,15 @@ def _only_if(number: int, test: int, constant: int) -> list[_Instruction]:
     ]
 
 
-def _program(numbers: _Numbers, processes: bool, sockets: bool) -> list[_Instruction]:
-    of = {**numbers.of, **_COMMON}
+def _numbers(machine: str) -> dict[str, int]:
+    """The listed calls by name, on one architecture."""
+    column = 1 + list(_AUDIT).index(machine)
+    rows = (row.split() for row in _CALLS.split(";"))
+    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
+
+
+def _program(machine: str, processes: bool, sockets: bool) -> list[_Instruction]:
+    of = _numbers(machine)
     refused = set(of) - _BY_ARGUMENT
     if processes:
         refused -= _PROCESSES | _SHARED_MEMORY
@@ -117,11 +95,11 @@ def _program(numbers: _Numbers, processes: bool, sockets: bool) -> list[_Instruc
         refused -= _SOCKETS
     code = [
         _Instruction(_LOAD, 0, 0, _ARCHITECTURE),
-        _Instruction(_EQUAL, 1, 0, numbers.audit),
+        _Instruction(_EQUAL, 1, 0, _AUDIT[machine]),
         _Instruction(_RETURN, 0, 0, _KILL),
         _Instruction(_LOAD, 0, 0, _NUMBER),
     ]
-    if numbers is _X86_64:
+    if machine == "x86_64":
         code += [
             _Instruction(_AT_LEAST, 0, 1, _X32),
             _Instruction(_RETURN, 0, 0, _FAIL | errno.EPERM),
@@ -143,10 +121,9 @@ def restrict(*, processes: bool, sockets: bool) -> None:
     `processes` leaves fork, exec and signals, `sockets` leaves sockets. Raises OSError where the
     kernel or the machine has no filter.
     """
-    numbers = _MACHINES.get(kernel.MACHINE)
-    if numbers is None:
+    if kernel.MACHINE not in _AUDIT:
         raise OSError(f"no system call table for {kernel.MACHINE}")
-    code = _program(numbers, processes, sockets)
+    code = _program(kernel.MACHINE, processes, sockets)
     instructions = (_Instruction * len(code))(*code)
     program = _Filter(len(code), instructions)
     kernel.prctl(kernel.PR_SET_SECCOMP, _FILTER_MODE, ctypes.addressof(program))

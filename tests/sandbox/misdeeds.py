@@ -102,14 +102,14 @@ def _kill_parent(_: str) -> str:
 
 _MISDEEDS = {
     "read": lambda path: Path(path).read_text(),
-    "list": lambda path: str(os.listdir(path)),
+    "list": lambda path: str(list(Path(path).iterdir())),
     "write": lambda path: str(Path(path).write_text("x")),
-    "delete": lambda path: str(os.remove(path)),
-    "link": lambda path: str(os.symlink(path, "link") or Path("link").read_text()),
+    "delete": lambda path: str(Path(path).unlink()),
+    "link": lambda path: str(Path("link").symlink_to(path) or Path("link").read_text()),
     "fork": _fork,
     "run": lambda path: str(subprocess.run(["true"])),
     "connect": _connect,
     "unshare": _unshare,
     "kill": _kill_parent,
-    "processes": lambda path: str(os.listdir("/proc")),
+    "processes": lambda path: str(list(Path("/proc").iterdir())),
 }
