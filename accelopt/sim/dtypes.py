@@ -1,54 +1,163 @@
-"""NKI number formats as NumPy dtypes, and how they promote (S24)."""
+"""NKI number formats, the promotion rules between them, and conversion as the engines do it.
+
+Formats are NumPy dtypes (ml_dtypes where NumPy has none). Sources: "Supported Data Types" and "NKI
+Type Promotion" of the SDK 2.26.1 page `nki.api.shared.rst`; float8_e4m3 is the IEEE-style format
+whose largest number is 240; conversions to integers round to nearest even and saturate, as the
+official simulator has done since release 0.6.0.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-float32 = np.dtype(np.float32)
-bfloat16 = np.dtype(ml_dtypes.bfloat16)
-float8_e4m3 = np.dtype(ml_dtypes.float8_e4m3)
-float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
+FLOAT32 = np.dtype(np.float32)
+FLOAT16 = np.dtype(np.float16)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+TFLOAT32 = np.dtype("V4")
+"""1 sign, 8 exponent, 10 mantissa bits; arrays hold it as float32 with the low 13 bits zero."""
+FLOAT8_E4M3 = np.dtype(ml_dtypes.float8_e4m3)
+FLOAT8_E5M2 = np.dtype(ml_dtypes.float8_e5m2)
+INT8, INT16, INT32 = np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32)
+UINT8, UINT16, UINT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32)
+BOOL = np.dtype(np.bool_)
+
+FORMATS: dict[str, np.dtype] = {
+    "float32": FLOAT32,
+    "tfloat32": TFLOAT32,
+    "float16": FLOAT16,
+    "bfloat16": BFLOAT16,
+    "float8_e4m3": FLOAT8_E4M3,
+    "float8_e5m2": FLOAT8_E5M2,
+    "int8": INT8,
+    "int16": INT16,
+    "int32": INT32,
+    "uint8": UINT8,
+    "uint16": UINT16,
+    "uint32": UINT32,
+    "bool": BOOL,
+}
+"""Every format by its NKI name."""
+
+_NAMES = {dtype: name for name, dtype in FORMATS.items()}
+_FLOATS = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
 
 
-def as_dtype(value: Any) -> np.dtype:
-    """Any spelling of a dtype."""
-    if isinstance(value, str) and value in ("bfloat16", "float8_e4m3", "float8_e5m2"):
-        return np.dtype(getattr(ml_dtypes, value))
-    return np.dtype(value)
+def parse(value: object) -> np.dtype:
+    """The format for an NKI name, a NumPy dtype or a scalar type; TypeError for any other."""
+    if isinstance(value, str):
+        value = FORMATS.get("bool" if value == "bool_" else value, value)
+    if value is bool:
+        return BOOL
+    try:
+        dtype: np.dtype = np.dtype(value)  # type: ignore[call-overload]
+    except TypeError:
+        raise TypeError(f"{value!r} is not a data type that NKI supports") from None
+    if dtype not in _NAMES:
+        raise TypeError(f"{dtype} is not a data type that NKI supports")
+    return np.dtype(dtype)
 
 
-def scalar_dtype(value: Any) -> np.dtype:
-    """What a Python number promotes as: bool uint8, int int32, float float32."""
-    if isinstance(value, np.generic):
-        return value.dtype
-    if isinstance(value, bool):
-        return np.dtype(np.uint8)
-    return np.dtype(np.int32) if isinstance(value, int) else float32
+def name_of(dtype: np.dtype) -> str:
+    """The NKI name of a format."""
+    return _NAMES.get(dtype, str(dtype))
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """True for every floating format, ml_dtypes' included."""
-    return dtype.kind == "f" or dtype in (bfloat16, float8_e4m3, float8_e5m2)
+    """True for the floating-point formats."""
+    return dtype in _FLOATS
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    """True for the integer formats; bool, which is stored as uint8, counts."""
+    return dtype.kind in "iub"
+
+
+def stored(dtype: np.dtype) -> np.dtype:
+    """The dtype of the arrays that hold a format: itself, but float32 for tfloat32."""
+    return FLOAT32 if dtype == TFLOAT32 else dtype
 
 
 def promote(first: np.dtype, second: np.dtype) -> np.dtype:
-    """The dtype of an operation on two formats: float beats int, wider beats narrower."""
+    """The default result format of arithmetic on two formats.
+
+    A float beats an integer; of two floats the wider, or a new one that holds both ranges
+    (fp16 + bf16 is fp32, e4m3 + e5m2 is bf16); of two integers the wider, or a new wider one
+    (int8 + uint8 is int16), where int32 + uint32 is fp32 because there is no int64.
+    """
     if first == second:
         return first
-    if is_float(first) != is_float(second):
+    if is_float(first) and is_float(second):
+        return _promote_floats(first, second)
+    if is_float(first) or is_float(second):
         return first if is_float(first) else second
-    if is_float(first):
-        if first.itemsize != second.itemsize:
-            return first if first.itemsize > second.itemsize else second
-        return float32 if first.itemsize == 2 else bfloat16
-    common = np.promote_types(first, second)
-    return float32 if common.itemsize > 4 else common
+    return _promote_integers(first, second)
 
 
-def result_of(op: str, promoted: np.dtype) -> np.dtype:
-    """Comparisons give bool, everything else the promoted dtype."""
-    comparing = op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-    return np.dtype(np.bool_) if comparing or op.startswith("logical_") else promoted
+def _promote_floats(first: np.dtype, second: np.dtype) -> np.dtype:
+    pair = {first, second}
+    for wide in (FLOAT32, TFLOAT32):
+        if wide in pair:
+            return wide
+    if FLOAT16 in pair:
+        return FLOAT32 if BFLOAT16 in pair else FLOAT16
+    return BFLOAT16
+
+
+def _promote_integers(first: np.dtype, second: np.dtype) -> np.dtype:
+    first, second = (UINT8 if d == BOOL else d for d in (first, second))
+    if first.kind == second.kind:
+        return first if first.itemsize >= second.itemsize else second
+    signed, unsigned = (first, second) if first.kind == "i" else (second, first)
+    if signed.itemsize > unsigned.itemsize:
+        return signed
+    return {1: INT16, 2: INT32, 4: FLOAT32}[unsigned.itemsize]
+
+
+def of_scalar(value: object) -> np.dtype:
+    """The format of a number in arithmetic: Python numbers are weak but wide (bool is uint8, int
+    is int32, float is float32); NumPy and ml_dtypes scalars keep their own."""
+    if isinstance(value, bool):
+        return UINT8
+    if isinstance(value, int):
+        return INT32
+    dtype: np.dtype = np.asarray(value).dtype
+    if dtype == np.float64:
+        return FLOAT32
+    return INT32 if dtype == np.int64 else parse(dtype)
+
+
+def round_to_tfloat32(values: np.ndarray) -> np.ndarray:
+    """float32 values rounded to nearest even at 10 mantissa bits; NaN and infinity are kept."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded: np.ndarray = (bits + 0x0FFF + ((bits >> 13) & 1)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(values), rounded.view(np.float32), values)
+
+
+def convert(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """An array in another format, as an engine converts: through float32, rounding to nearest
+    even; integers saturate and NaN becomes 0; bool is `!= 0`. The same format is kept bit by bit.
+    """
+    if dtype == TFLOAT32:
+        return round_to_tfloat32(values.astype(np.float32, copy=False))
+    if values.dtype == dtype:
+        return values
+    if dtype == BOOL:
+        return np.asarray(np.not_equal(values, 0))
+    if not is_integer(dtype):
+        return values.astype(np.float32, copy=False).astype(dtype, copy=False)
+    limits = np.iinfo(dtype)
+    exact = np.rint(values.astype(np.float32, copy=False).astype(np.float64))
+    clipped: np.ndarray = np.clip(np.nan_to_num(exact, nan=0.0), limits.min, limits.max)
+    return clipped.astype(dtype)
+
+
+def fresh_value(dtype: np.dtype) -> float | int:
+    """What memory reads as before anything wrote it: NaN, or for integers a poison value (the
+    official simulator's 4 for bytes and bools would go unnoticed, so the pattern 0xA5)."""
+    if is_float(dtype):
+        return float("nan")
+    if dtype == BOOL:
+        return 1
+    pattern = int.from_bytes(b"\xa5" * dtype.itemsize, "little")
+    return pattern - (1 << (8 * dtype.itemsize)) if dtype.kind == "i" else pattern
