@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from accelopt.sim.access import Access
+from accelopt.sim.dtypes import name_of
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Node, Program, Tensor
 
 ASSIGN = "assign"
@@ -102,7 +103,7 @@ def _merge(
     ):
         return None
     attributes = dict(made.attributes)
-    attributes.setdefault("dtype", made.result.dtype.name)
+    attributes.setdefault("dtype", name_of(made.result.dtype))
     if accumulates:
         attributes["accumulate"] = True
     merged = replace(made, outputs={**made.outputs, "result": target}, attributes=attributes)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.access import Access, Mask
-from accelopt.sim.dtypes import as_dtype, scalar_dtype
+from accelopt.sim import dtypes
+from accelopt.sim.access import Access, Affine, Mask
 from accelopt.sim.errors import (
     KernelError,
     KernelSyntaxError,
@@ -18,6 +18,7 @@ from accelopt.sim.errors import (
 )
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.tensor import TensorView, whole
+from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
 from accelopt.sim.trace import current
 
@@ -28,8 +29,6 @@ Number = (int, float, bool, np.number, np.bool_)
 
 def mask_of(mask: Any) -> Mask:
     """The `mask=` argument as a Mask; None is no mask, a bool masks everything or nothing."""
-    from accelopt.sim.access import Affine
-
     if mask is None:
         return Mask()
     if isinstance(mask, (bool, np.bool_)):
@@ -100,7 +99,7 @@ def check_partitions(shape: tuple[int, ...]) -> None:
 def new_tile(shape: tuple[int, ...], dtype: Any, buffer: Buffer = Buffer.SBUF) -> TensorView:
     """Storage for a result, named and freed by the compiler."""
     check_partitions(shape)
-    return whole(current().declare(shape, as_dtype(dtype), buffer, temporary=True))
+    return whole(current().declare(shape, parse_dtype(dtype), buffer, temporary=True))
 
 
 def emit(
@@ -132,7 +131,7 @@ def emit(
         opcode,
         result=result.access(mask),
         inputs=accesses,
-        attributes={**scalars, "dtype": as_dtype(dtype or result.dtype).name},
+        attributes={**scalars, "dtype": dtypes.name_of(parse_dtype(dtype or result.dtype))},
         outputs={name: view.access() for name, view in (outputs or {}).items()},
         mask=mask,
         engine=engine_of(engine),
@@ -152,7 +151,7 @@ def engine_of(engine: Any) -> Engine | None:
 
 def operand_dtype(value: Any) -> np.dtype:
     """The dtype an operand promotes with: its own, or that of a Python number (S24)."""
-    return value.dtype if isinstance(value, TensorView) else scalar_dtype(value)
+    return value.dtype if isinstance(value, TensorView) else dtypes.of_scalar(value)
 
 
 def refuse_index(value: Any, name: str) -> None:
@@ -164,3 +163,18 @@ def refuse_index(value: Any, name: str) -> None:
             "nisa.iota turns an index into a tile.",
             current().here(),
         )
+
+
+def parse_dtype(value: Any) -> np.dtype:
+    """Any spelling of an NKI number format; KernelTypeError for what is none."""
+    try:
+        return dtypes.parse(value)
+    except TypeError as error:
+        raise KernelTypeError(
+            "dtype", f"{error}.", f"Use one of: {', '.join(dtypes.FORMATS)}.", current().here()
+        ) from None
+
+
+def result_dtype(op: str, promoted: np.dtype) -> np.dtype:
+    """The default format of an nl operation: comparisons and logic give bool."""
+    return dtypes.BOOL if op in COMPARISONS or op.startswith("logical_") else promoted

@@ -57,7 +57,7 @@ def nc_matmul(
             "128 stationary columns or 512 moving columns.",
             "Tile the free dimensions.", current().here(),
         )  # fmt: skip
-    element = left.dtype if is_transpose else dtypes.float32
+    element = left.dtype if is_transpose else dtypes.FLOAT32
     result = new_tile((rows, *columns), element, Buffer.PSUM)
     return emit(
         "matmul",
@@ -167,7 +167,7 @@ def tensor_tensor(
         )  # fmt: skip
     name = op_name(op, BINARY)
     shape = broadcast_shapes(left.tile_shape, right.tile_shape)
-    promoted = dtypes.result_of(name, dtypes.promote(left.dtype, right.dtype))
+    promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
     return emit(
         "tensor_tensor", result=new_tile(shape, dtype or promoted), attributes={"op": name},
         inputs={"data1": left.broadcast_to(shape), "data2": right.broadcast_to(shape)},

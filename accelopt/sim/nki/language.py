@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from accelopt.sim import dtypes
@@ -32,10 +33,10 @@ __all__ = ["arange"]
 
 float32 = np.float32
 float16 = np.float16
-bfloat16 = dtypes.bfloat16
-tfloat32 = "tfloat32"
-float8_e4m3 = dtypes.float8_e4m3
-float8_e5m2 = dtypes.float8_e5m2
+bfloat16 = ml_dtypes.bfloat16
+tfloat32 = dtypes.TFLOAT32
+float8_e4m3 = ml_dtypes.float8_e4m3
+float8_e5m2 = ml_dtypes.float8_e5m2
 int8, int16, int32 = np.int8, np.int16, np.int32
 uint8, uint16, uint32 = np.uint8, np.uint16, np.uint32
 bool_ = np.bool_
@@ -171,7 +172,7 @@ def _new(
             tracer.here(),
         )
     sizes, rank = _layout(shape, kind)
-    element = dtypes.as_dtype(dtype)
+    element = builder.parse_dtype(dtype)
     if kind is Buffer.SHARED_HBM:
         return whole(_shared(sizes, element, name))
     placement = where.placement(sizes, rank, element) if hasattr(where, "placement") else None
@@ -226,7 +227,7 @@ def full(
 
 def shared_constant(value: Any, dtype: Any = None) -> TensorView:
     """A constant in HBM with the array's contents."""
-    data = np.asarray(value, dtype=None if dtype is None else dtypes.as_dtype(dtype))
+    data = np.asarray(value, dtype=None if dtype is None else builder.parse_dtype(dtype))
     data = np.ascontiguousarray(data)
     return whole(current().declare(data.shape, data.dtype, Buffer.HBM, data=data))
 
@@ -308,7 +309,9 @@ def _binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
     builder.refuse_index(x, "x")
     builder.refuse_index(y, "y")
     promoted = dtypes.promote(builder.operand_dtype(x), builder.operand_dtype(y))
-    element = dtypes.as_dtype(dtype) if dtype is not None else dtypes.result_of(op, promoted)
+    element = (
+        builder.parse_dtype(dtype) if dtype is not None else builder.result_dtype(op, promoted)
+    )
     condition = mask_of(mask)
     if not isinstance(x, TensorView) and not isinstance(y, TensorView):
         raise KernelTypeError(
@@ -384,7 +387,7 @@ def _unary_function(op: str) -> Any:
     def function(x: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> TensorView:
         builder.refuse_index(x, "x")
         source = tile(x, "x")
-        element = dtypes.as_dtype(dtype) if dtype is not None else source.dtype
+        element = builder.parse_dtype(dtype) if dtype is not None else source.dtype
         result = new_tile(source.tile_shape, element)
         return emit("activation", result=result, inputs={"data": source},
                     attributes={"op": op, "scale": 1.0}, mask=mask_of(mask))  # fmt: skip
@@ -489,7 +492,7 @@ def loop_reduce(
     name = op_name(op, REDUCTIONS)
     body = tracer.body_outside(frozenset(variables))
     storage = tracer.declare(
-        source.tile_shape, dtypes.as_dtype(dtype or source.dtype), Buffer.SBUF,
+        source.tile_shape, builder.parse_dtype(dtype or source.dtype), Buffer.SBUF,
         temporary=True, body=body,
     )  # fmt: skip
     return emit("loop_reduce", result=whole(storage), inputs={"data": source},
@@ -523,7 +526,7 @@ def program_ndim() -> int:
 def static_cast(value: Any, dtype: Any) -> Any:
     """A conversion: of an array on the host, of a tile in a kernel."""
     if active() is None or isinstance(value, np.ndarray):
-        return np.asarray(value).astype(dtypes.as_dtype(dtype))
+        return np.asarray(value).astype(builder.parse_dtype(dtype))
     return copy(value, dtype=dtype)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.dtypes import as_dtype
+from accelopt.sim import dtypes
 from accelopt.sim.trace import TensorSpec
 
 
@@ -18,7 +18,7 @@ class _TensorAnnotation:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (list, tuple)):
-            return TensorSpec(tuple(int(n) for n in key[0]), as_dtype(key[1]))
+            return TensorSpec(tuple(int(n) for n in key[0]), dtypes.parse(key[1]))
         return self
 
     def __repr__(self) -> str:

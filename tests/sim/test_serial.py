@@ -1,0 +1,99 @@
+"""Programs survive the way from one process to another, and nothing else does."""
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from accelopt.sim import serial
+from accelopt.sim.kernel_text import program_for
+from accelopt.sim.trace import TensorSpec
+
+KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+@nki.jit
+def kernel(a, scale):
+    out = nl.ndarray((4, nl.par_dim(128), 64), dtype=a.dtype, buffer=nl.shared_hbm)
+    ones = nl.load(nl.shared_constant(np.ones((128, 64), dtype=np.float32)))
+    for i in nl.affine_range(4):
+        t = nl.load(a[i * 128:(i + 1) * 128, 0:64])
+        f = nl.arange(64)[None, :]
+        p = nl.arange(128)[:, None]
+        u = nl.add(t, ones, mask=(f + i * 64 < 200))
+        nl.store(out[i, p, f], nl.multiply(u, scale), mask=(f + i * 64 < 200))
+    return out
+"""
+ARGUMENTS = (TensorSpec((512, 128), "float32"), 2.0)
+
+
+@pytest.fixture(scope="module")
+def packed():
+    return serial.dumps(program_for(KERNEL, ARGUMENTS, entry="kernel"))
+
+
+def test_round_trip_is_the_same_program(packed):
+    program = serial.loads(packed)
+    assert serial.dumps(program) == packed
+    assert [i.opcode for _, i in program.walk()].count("dma_copy") == 3
+    constant = next(t for t in program.all_tensors() if t.data is not None)
+    assert constant.data.shape == (128, 64) and (constant.data == 1).all()
+
+
+def test_program_is_cached_by_content():
+    cache = {}
+    first = program_for(KERNEL, ARGUMENTS, entry="kernel", cache=cache)
+    again = program_for(KERNEL, ARGUMENTS, entry="kernel", cache=cache)
+    assert len(cache) == 1 and serial.dumps(first) == serial.dumps(again)
+    program_for(KERNEL, (ARGUMENTS[0], 3.0), entry="kernel", cache=cache)
+    program_for(KERNEL + "\n", ARGUMENTS, entry="kernel", cache=cache)
+    assert len(cache) == 3
+
+
+def _changed(packed, change):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(packed)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for item in old.infolist():
+            content = old.read(item)
+            if item.filename == serial.DOCUMENT:
+                document = json.loads(content)
+                change(document)
+                content = json.dumps(document).encode()
+            new.writestr(item.filename, content)
+    return buffer.getvalue()
+
+
+def _first_loop(document):
+    return next(node for node in document["body"] if node[0] == "loop")
+
+
+CHANGES = {
+    "unknown opcode": lambda d: _first_loop(d)[4][0].__setitem__(0, "system"),
+    "unknown tensor": lambda d: _first_loop(d)[4][0][2]["result"].__setitem__(0, 999),
+    "negative size": lambda d: d["arguments"][0]["shape"].__setitem__(0, -1),
+    "float address": lambda d: _first_loop(d)[4][0][2]["result"].__setitem__(3, 0.5),
+    "two tensors of one number": lambda d: d["tensors"].append(d["arguments"][0]),
+    "unknown dtype": lambda d: d["arguments"][0].__setitem__("dtype", "object"),
+    "on-chip argument": lambda d: d["arguments"][0].__setitem__("buffer", "sbuf"),
+    "constant of another size": lambda d: next(
+        t for t in d["tensors"] if t["constant"]
+    ).__setitem__("shape", [1 << 40]),
+    "missing strides": lambda d: _first_loop(d)[4][0][2]["result"].__setitem__(4, []),
+    "other version": lambda d: d.__setitem__("version", 0),
+    "missing key": lambda d: d.pop("body"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_anything_else_is_refused(packed, name):
+    with pytest.raises(serial.MalformedProgram):
+        serial.loads(_changed(packed, CHANGES[name]))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"\x80\x04K\x01."])
+def test_bytes_that_are_no_archive_are_refused(data):
+    with pytest.raises(serial.MalformedProgram):
+        serial.loads(data)
