@@ -282,7 +282,8 @@ class SampleResult(PublishedRow):
     """One sample of one plan with its verdict: the value under `plan_{i}_{j}`.
 
     A sample that succeeded has `latency` (ms) and `speedup` over its own baseline; any other has
-    `error`. The two metadata fields are JSON text. `status`, `plan` and `rounds` are ours.
+    `error`. The two metadata fields are JSON text. `status`, `plan`, `rounds` and `reason` (why there
+    is no body) are ours.
     """
 
     body: str | None = None
@@ -298,6 +299,7 @@ class SampleResult(PublishedRow):
     error: str | list[str] | None = None
     status: Status | None = None
     plan: str | None = None
+    reason: str | None = None
     rounds: list[FixerRound] = Field(default_factory=list)
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from accelopt.agents.configuration import Role
+from accelopt.errors import BudgetExhausted
 from accelopt.records import Row
 
 
@@ -32,6 +33,9 @@ class Answer(NamedTuple):
 
 class CallFailed(Exception):
     """A call that got no usable answer in the end; the sample it was for is recorded as failed."""
+
+
+NO_ANSWER = (CallFailed, BudgetExhausted)  # what leaves a role without an answer
 
 
 class Exchange(Row):

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from accelopt.agents.calls import Answer, CallFailed, Model, Question, Tool
+from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.planner import NOTHING_MEASURED
 from accelopt.agents.prompts import PromptPair, bullet_list, profile_lines, quote, render
 from accelopt.agents.proposer import Draft, Failure, KernelView
@@ -73,8 +73,8 @@ class Executor:
     async def _draft(self, model: Model, question: Question, view: KernelView) -> Draft:
         try:
             answer = await self._ask(model, question, view)
-        except CallFailed as error:
-            return Draft(None, str(error))
+        except NO_ANSWER as error:
+            return Draft(None, str(error), failed=True)
         source = kernel_source(answer.text)
         return Draft(source, "" if source else "the reply held no code block with the kernel")
 

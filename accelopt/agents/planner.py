@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accelopt.agents.calls import CallFailed, Model, Question
+from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
@@ -44,8 +44,8 @@ class Planner:
         """The plan of draw number `draw`; no plan when the model gives no answer."""
         try:
             answer = await self.model.ask(self.question(view, draw))
-        except CallFailed as error:
-            return PlanDraft(None, reason=str(error))
+        except NO_ANSWER as error:
+            return PlanDraft(None, reason=str(error), failed=True)
         return PlanDraft(answer.text, answer.reasoning or answer.text)
 
     def question(self, view: KernelView, draw: int) -> Question:

@@ -34,11 +34,15 @@ class KernelView(NamedTuple):
 
 
 class PlanDraft(NamedTuple):
-    """A plan in words, or None and the reason why there is none."""
+    """A plan in words, or None and the reason why there is none.
+
+    `failed` tells a proposer that could not answer from one that has nothing to propose.
+    """
 
     text: str | None
     reasoning: str = ""
     reason: str = ""
+    failed: bool = False
 
 
 class Draft(NamedTuple):
@@ -46,6 +50,7 @@ class Draft(NamedTuple):
 
     source: str | None
     reason: str = ""
+    failed: bool = False
 
 
 class Failure(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from accelopt.agents.calls import CallFailed, Model, Question
+from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.prompts import PromptPair, quote, render
 from accelopt.agents.proposer import Lesson, Pair
 from accelopt.records import NO_OPTIMIZATION_TITLE
@@ -37,7 +37,7 @@ class Summarizer:
         )
         try:
             answer = await self.model.ask(question)
-        except CallFailed as error:
+        except NO_ANSWER as error:
             return Lesson("", None, str(error))
         raw = answer.reasoning or answer.text
         if NOTHING_FOUND in answer.text.lower():

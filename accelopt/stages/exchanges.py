@@ -1,0 +1,107 @@
+"""Model exchanges on disk: in the journal for the machine, as transcripts for people."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from accelopt.agents.calls import Exchange
+from accelopt.agents.prompts import quote
+from accelopt.errors import ConfigError
+from accelopt.store import Journal, write_atomically
+
+KIND = "exchange"
+
+
+class JournalledExchanges:
+    """`Exchanges` kept in `journal`, each also as a readable file in `transcripts`.
+
+    `recording` holds the exchanges of an earlier run; one that is asked for is taken over, so
+    that the new run's journal is complete in itself.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        transcripts: Path,
+        recording: Mapping[str, Exchange] | None = None,
+    ) -> None:
+        self.journal = journal
+        self.transcripts = transcripts
+        self.recording = recording or {}
+        for entry in journal.entries(KIND):
+            if not self._transcript(exchange := Exchange.model_validate(entry.value)).exists():
+                self._write(exchange)
+
+    def find(self, key: str) -> Exchange | None:
+        """The exchange kept under `key`, or recorded under it."""
+        kept = self.journal.find(KIND, key)
+        if kept is not None:
+            return Exchange.model_validate(kept)
+        recorded = self.recording.get(key)
+        if recorded is not None:
+            self.keep(recorded)
+        return recorded
+
+    def keep(self, exchange: Exchange) -> None:
+        """Append `exchange` to the journal and write its transcript."""
+        self.journal.append(KIND, exchange.key, exchange.model_dump(mode="json"))
+        self._write(exchange)
+
+    def _write(self, exchange: Exchange) -> None:
+        write_atomically(self._transcript(exchange), transcript(exchange))
+
+    def _transcript(self, exchange: Exchange) -> Path:
+        name = re.sub(r"[^\w.-]+", "_", exchange.label)
+        return self.transcripts / f"{name}.{exchange.key[:8]}.md"
+
+
+def read_recording(folder: Path) -> dict[str, Exchange]:
+    """The exchanges in the journal of a run folder. Raises ConfigError when there is none."""
+    path = folder / "journal.jsonl" if folder.is_dir() else folder
+    exchanges: dict[str, Exchange] = {}
+    try:
+        with path.open() as file:
+            for line in file:
+                if line.endswith("\n"):
+                    kind, key, value = json.loads(line)
+                    if kind == KIND:
+                        exchanges[key] = Exchange.model_validate(value)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the recording {path}: {error}") from error
+    return exchanges
+
+
+def transcript(exchange: Exchange) -> str:
+    """One exchange as Markdown: what was asked, what came, what it cost."""
+    lines = [
+        f"# {exchange.label}",
+        "",
+        f"{exchange.request.get('model')}: {exchange.input_tokens} tokens in, "
+        f"{exchange.output_tokens} out, ${exchange.money:.4f}, {exchange.seconds:g} s"
+        + (f", {exchange.attempts} attempts" if exchange.attempts > 1 else ""),
+    ]
+    messages = exchange.request.get("messages")
+    for message in messages if isinstance(messages, list) else []:
+        lines += ["", f"## {message.get('role')}", "", _body(message)]
+    if exchange.problem:
+        lines += ["", "## unusable answer", "", quote(exchange.problem)]
+    choices = (exchange.response or {}).get("choices")
+    for choice in choices if isinstance(choices, list) else []:
+        lines += ["", "## answer", "", _body(choice["message"])]
+    return "\n".join(lines) + "\n"
+
+
+def _body(message: Mapping[str, object]) -> str:
+    parts = []
+    for name in ("reasoning_content", "reasoning"):
+        if message.get(name):
+            parts.append("Reasoning:\n\n" + quote(str(message[name])))
+    content = message.get("content")
+    if content:
+        parts.append(content if isinstance(content, str) else quote(json.dumps(content, indent=1)))
+    if message.get("tool_calls"):
+        parts.append(quote(json.dumps(message["tool_calls"], indent=1), "json"))
+    return "\n\n".join(parts)

@@ -1,0 +1,173 @@
+"""Carrying out plans: a sample is written, evaluated the moment it arrives, and repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
+from accelopt.backends import Backend
+from accelopt.records import (
+    NO_IMPLEMENTATION,
+    Candidate,
+    Evaluation,
+    FixerRound,
+    PlannerResult,
+    SampleResult,
+    ServiceResult,
+    Status,
+    plan_id,
+    to_json,
+)
+from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.together import together
+
+REPAIRABLE = frozenset(
+    {
+        Status.REFUSED,
+        Status.COMPILE_ERROR,
+        Status.RUN_ERROR,
+        Status.WRONG_SHAPE,
+        Status.WRONG_DTYPE,
+        Status.WRONG_NUMBERS,
+        Status.TIMEOUT,
+        Status.CRASH,
+        Status.MISSING,
+    }
+)
+
+
+class ExecutorSettings(NamedTuple):
+    """K samples a plan, and up to F repair rounds for each."""
+
+    num_samples: int = 4
+    fixer_steps: int = 2
+
+
+class Workplace(NamedTuple):
+    """What carrying out a plan needs. `told` hears of every finished sample."""
+
+    executor: Implements
+    evaluations: Evaluations
+    backend: Backend
+    settings: ExecutorSettings
+    told: Callable[[str, SampleResult], None] = lambda *_: None
+
+
+class Attempt(NamedTuple):
+    """One draft and its verdict."""
+
+    draft: Draft
+    evaluation: Evaluation
+
+
+async def carry_out(
+    candidate: Candidate, view: KernelView, plan: str, draw: int, workplace: Workplace
+) -> dict[str, SampleResult]:
+    """All samples of one plan, by `plan_{draw}_{sample}`, made and evaluated concurrently."""
+    samples = range(workplace.settings.num_samples)
+    results = await together(
+        make_sample(candidate, view, plan, draw, sample, workplace) for sample in samples
+    )
+    return {plan_id(draw, sample): result for sample, result in zip(samples, results, strict=True)}
+
+
+async def make_sample(
+    candidate: Candidate,
+    view: KernelView,
+    plan: str,
+    draw: int,
+    sample: int,
+    workplace: Workplace,
+) -> SampleResult:
+    """One sample with its verdict: written, judged, and repaired up to `fixer_steps` times."""
+    executor = workplace.executor
+    rounds: list[FixerRound] = []
+    attempt = await _attempt(
+        candidate, await executor.implement(view, plan, draw, sample), workplace
+    )
+    for number in range(1, workplace.settings.fixer_steps + 1):
+        status, error = attempt.evaluation.status, attempt.evaluation.message
+        if status not in REPAIRABLE:
+            break
+        failure = Failure(attempt.draft.source, error_text(attempt.evaluation), number)
+        repaired = await executor.repair(view, plan, draw, sample, failure)
+        if repaired.source is None and attempt.draft.source is not None:
+            break  # the error of the kernel that exists says more than the missing repair
+        rounds.append(FixerRound(body=attempt.draft.source, status=status, error=error))
+        attempt = await _attempt(candidate, repaired, workplace)
+    result = sample_result(candidate, view, plan, attempt, rounds)
+    workplace.told(plan_id(draw, sample), result)
+    return result
+
+
+async def _attempt(candidate: Candidate, draft: Draft, workplace: Workplace) -> Attempt:
+    if draft.source is None:
+        return Attempt(draft, Evaluation(status=Status.MISSING, message=draft.reason))
+    source = workplace.backend.complete(draft.source)
+    return Attempt(Draft(source), await workplace.evaluations.evaluate(candidate, source))
+
+
+def error_text(evaluation: Evaluation) -> str:
+    """What a fixer is told: the kind of failure, its message and checks, and the traceback."""
+    checks = [str(check) for check in evaluation.checks if not check.passed]
+    parts = [f"{evaluation.status.value}: {evaluation.message}", *checks, evaluation.traceback]
+    return "\n".join(dict.fromkeys(part for part in parts if part.strip()))
+
+
+def sample_result(
+    candidate: Candidate,
+    view: KernelView,
+    plan: str,
+    attempt: Attempt,
+    rounds: Sequence[FixerRound] = (),
+) -> SampleResult:
+    """The published record of one sample."""
+    evaluation = attempt.evaluation
+    if evaluation.status is Status.MISSING:
+        reason = evaluation.message or None
+        return SampleResult(
+            error=NO_IMPLEMENTATION, status=Status.MISSING, plan=plan, reason=reason
+        )
+    baseline, profile = view.profile, evaluation.profile
+    result = SampleResult(
+        body=attempt.draft.source,
+        spec_code=view.reference,
+        baseline=view.kernel,
+        baseline_latency=baseline.latency if baseline else None,
+        problem=candidate.problem,
+        values=to_json(candidate.values),
+        kernel_metadata=to_json(evaluation.to_metadata()),
+        baseline_metadata=to_json(baseline.to_metadata() if baseline else {}),
+        status=evaluation.status,
+        plan=plan,
+        rounds=list(rounds),
+    )
+    if profile is None:
+        error = evaluation.message or evaluation.status.value
+        return result.model_copy(update={"error": error})
+    speedup = baseline.latency / profile.latency if baseline else None
+    return result.model_copy(update={"latency": profile.latency, "speedup": speedup})
+
+
+async def carry_out_all(
+    candidates: Sequence[Candidate],
+    views: Sequence[KernelView],
+    plans: Sequence[PlannerResult],
+    workplace: Workplace,
+) -> list[ServiceResult]:
+    """Every plan of every candidate, all of them concurrently.
+
+    Plans are matched by service name; a candidate without plans gets a result without samples.
+    """
+    by_service = {result.service_name: result.plans for result in plans}
+
+    async def of_candidate(candidate: Candidate, view: KernelView) -> ServiceResult:
+        texts = by_service.get(candidate.service_name, [])
+        results = await together(
+            carry_out(candidate, view, text, i, workplace) for i, text in enumerate(texts)
+        )
+        samples = {key: value for result in results for key, value in result.items()}
+        return ServiceResult(candidate.service_name, candidate.case_name, samples)
+
+    return await together(of_candidate(c, v) for c, v in zip(candidates, views, strict=True))

@@ -1,0 +1,112 @@
+"""Who answers for each role: models behind their endpoints, or the offline rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.agents.budget import Ledger
+from accelopt.agents.calls import Exchanges
+from accelopt.agents.configuration import ModelConfig
+from accelopt.agents.executor import Executor, ExecutorPrompts, Toolbox
+from accelopt.agents.llm import Endpoint
+from accelopt.agents.offline import OfflineProposer
+from accelopt.agents.planner import Planner, PlannerPrompts
+from accelopt.agents.prompts import PromptPair, read_names
+from accelopt.agents.proposer import Implements, Plans, Summarizes
+from accelopt.agents.summarizer import Summarizer
+
+ASPECTS = "aspects.json"
+
+
+class Calls:
+    """The endpoints of one run: one for each configuration, all with the same journal and ledger."""
+
+    def __init__(
+        self, exchanges: Exchanges, ledger: Ledger, *, replay: bool = False, seed: int = 0
+    ) -> None:
+        self.exchanges = exchanges
+        self.ledger = ledger
+        self.replay = replay
+        self.seed = seed
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def model(self, config: ModelConfig) -> Endpoint:
+        """The endpoint of `config`."""
+        name = config.model_dump_json()
+        if name not in self._endpoints:
+            self._endpoints[name] = Endpoint(
+                config, self.exchanges, self.ledger, replay=self.replay, seed=self.seed
+            )
+        return self._endpoints[name]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for endpoint in self._endpoints.values():
+            await endpoint.close()
+
+
+class PromptFolder(NamedTuple):
+    """A folder of prompts in our layout: `prompts/` for NKI, another one for another language."""
+
+    path: Path
+
+    def pair(self, role: str, template: str = "user_prompt_template.txt") -> PromptPair:
+        """The texts of `role`."""
+        folder = self.path / f"{role}_prompts"
+        return PromptPair.read(folder / "base_prompt.txt", folder / template)
+
+    def planner(self) -> PlannerPrompts:
+        """The planner's texts."""
+        folder = self.path / "planner_prompts"
+        return PlannerPrompts(
+            self.pair("planner", "planner_prompt_template.txt"),
+            tuple(read_names(folder / "displayed_profiles.json")),
+            read_aspects(folder),
+        )
+
+    def executor(self) -> ExecutorPrompts:
+        """The texts of executor and fixer."""
+        return ExecutorPrompts(
+            self.pair("executor"),
+            self.pair("fixer"),
+            tuple(read_names(self.path / "planner_prompts" / "displayed_profiles.json")),
+        )
+
+
+def read_aspects(folder: Path) -> tuple[str, ...]:
+    """What the draws of a planner look at in turn; none when `folder` has no list of them."""
+    path = folder / ASPECTS
+    return tuple(read_names(path)) if path.exists() else ()
+
+
+def planner_for(
+    config: ModelConfig, calls: Calls, prompts: PlannerPrompts, offline: OfflineProposer
+) -> Plans:
+    """The planner that `config` selects."""
+    if config.offline:
+        return offline
+    return Planner(calls.model(config), prompts, calls.seed)
+
+
+def executor_for(
+    config: ModelConfig,
+    fixer: ModelConfig,
+    calls: Calls,
+    prompts: ExecutorPrompts,
+    offline: OfflineProposer,
+    toolbox: Toolbox | None = None,
+) -> Implements:
+    """The executor that `config` selects, with the fixer of another configuration."""
+    if config.offline:
+        return offline
+    return Executor(calls.model(config), calls.model(fixer), prompts, toolbox)
+
+
+def summarizer_for(
+    config: ModelConfig, calls: Calls, prompts: PromptPair, offline: OfflineProposer
+) -> Summarizes:
+    """The summarizer that `config` selects."""
+    if config.offline:
+        return offline
+    return Summarizer(calls.model(config), prompts)
