@@ -1,0 +1,625 @@
+"""What a kernel's expressions mean: integers, index arrays, views, calls and their result shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from accelopt.moves.indexing import Slice, is_index, view_through
+from accelopt.moves.polynomial import (
+    ONE,
+    ZERO,
+    Polynomial,
+    Symbol,
+    opaque,
+    quotient,
+    ramp,
+    remainder,
+)
+from accelopt.moves.signatures import (
+    BUFFERS,
+    CONSTANTS,
+    DTYPE_BYTES,
+    IN_PSUM,
+    REDUCTIONS,
+    SHAPED_LIKE,
+    SIGNATURES,
+    WRITES,
+)
+from accelopt.moves.source import Kernel, code_of
+from accelopt.moves.values import (
+    Access,
+    Call,
+    Constant,
+    Mask,
+    Name,
+    Number,
+    Ramp,
+    Result,
+    Sequence,
+    Tensor,
+    TensorValue,
+    Unknown,
+    Value,
+    shape_of,
+)
+
+if TYPE_CHECKING:
+    from accelopt.moves.reading import Statement
+
+__all__ = ["Scope", "ShapeOf", "declared", "is_index", "whole"]
+
+BUILTINS = frozenset({"min", "max", "len", "range", "int", "float", "slice", "tuple", "list"})
+OPERATORS = {
+    cst.Add: "nl.add",
+    cst.Subtract: "nl.subtract",
+    cst.Multiply: "nl.multiply",
+    cst.Divide: "nl.divide",
+}
+
+
+class ShapeOf(Unknown):
+    """The shape of a tensor whose rank is not known until it is unpacked or indexed."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__()
+        object.__setattr__(self, "tensor", tensor)
+
+    def of_rank(self, rank: int) -> Sequence:
+        """The sizes as symbols, now that the rank is known."""
+        tensor: Tensor = self.tensor  # type: ignore[attr-defined]
+        if tensor.shape is None:
+            tensor.shape = tuple(
+                Polynomial.symbol(Symbol(f"{tensor.name}.shape[{axis}]")) for axis in range(rank)
+            )
+        return Sequence(tuple(Number(size) for size in tensor.shape))
+
+
+def whole(tensor: Tensor, node: cst.BaseExpression) -> Access:
+    """A tensor by its bare name."""
+    dims = None
+    if tensor.shape is not None:
+        rank = len(tensor.shape)
+        dims = tuple(ramp(size, axis - rank) for axis, size in enumerate(tensor.shape))
+    return Access(tensor, dims, tensor.shape, node)
+
+
+def declared(call: Call, name: str, statement: Statement) -> Tensor:
+    """The tensor that nl.ndarray, nl.zeros, nl.ones or nl.full declares."""
+    shape, block_rank = None, 0
+    value = call.values.get("shape")
+    if isinstance(value, Sequence):
+        sizes = [item for item in value.items if isinstance(item, (Number, _Partition))]
+        if len(sizes) == len(value.items):
+            shape = tuple(item.polynomial for item in sizes)
+            marked = [i for i, item in enumerate(value.items) if isinstance(item, _Partition)]
+            block_rank = marked[0] if marked else 0
+    buffer = call.values.get("buffer")
+    fill = {"nl.ndarray": None, "nl.zeros": "0", "nl.ones": "1"}.get(call.name, "value")
+    return Tensor(
+        name,
+        shape,
+        _dtype(call.values.get("dtype")),
+        BUFFERS.get(buffer.canonical, "sbuf") if isinstance(buffer, Name) else "sbuf",
+        statement.path,
+        tuple(facts.symbol for facts in statement.loops),
+        declared=True,
+        fill=fill,
+        block_rank=block_rank,
+    )
+
+
+@dataclass(frozen=True)
+class _Partition(Unknown):
+    """nl.par_dim(n)."""
+
+    polynomial: Polynomial = ZERO
+
+
+@dataclass(eq=False)
+class Scope:
+    """Names in force at a point of the kernel, and the statement being read."""
+
+    kernel: Kernel
+    values: dict[cst.CSTNode, Value]
+    calls: dict[cst.CSTNode, Call]
+    names: dict[str, Value] = field(default_factory=dict)
+    loop_names: dict[Symbol, str] = field(default_factory=dict)
+    read_binding: dict[cst.Name, int] = field(default_factory=dict)
+    statement: Statement | None = None
+
+    def begin(self, statement: Statement) -> None:
+        """From now on, reads and mentions belong to this statement."""
+        self.statement = statement
+
+    def quietly(self, node: cst.BaseExpression) -> None:
+        """Evaluate only for the names in it."""
+        assert self.statement is not None
+        opaque_before = self.statement.opaque
+        self.evaluate(node)
+        self.statement.opaque = opaque_before
+
+    def use(self, value: Value) -> None:
+        """A value is consumed as data: its tensors are read."""
+        assert self.statement is not None
+        if isinstance(value, TensorValue):
+            self.statement.reads.append(value.access)
+            for dim in value.access.dims or ():
+                self.statement.mentions |= dim.loops
+        elif isinstance(value, Sequence):
+            for item in value.items:
+                self.use(item)
+        elif isinstance(value, Unknown):
+            for item in value.parts:
+                self.use(item)
+
+    def evaluate(self, node: cst.BaseExpression) -> Value:
+        """The value of an expression; every node's value is kept."""
+        value = self._evaluate(node)
+        self.values[node] = value
+        assert self.statement is not None
+        if isinstance(value, Number):
+            self.statement.mentions |= value.polynomial.loops
+        elif isinstance(value, Mask):
+            for condition in value.conditions:
+                self.statement.mentions |= condition.loops
+        return value
+
+    def _evaluate(self, node: cst.BaseExpression) -> Value:
+        if isinstance(node, cst.Integer):
+            return Number(Polynomial.number(node.evaluated_value))
+        if isinstance(node, cst.Float):
+            return Constant(node.evaluated_value)
+        if isinstance(node, cst.SimpleString):
+            return Constant(str(node.evaluated_value))
+        if isinstance(node, cst.Name):
+            return self._name(node)
+        if isinstance(node, cst.Attribute):
+            return self._attribute(node)
+        if isinstance(node, (cst.Tuple, cst.List)):
+            return Sequence(tuple(self.evaluate(element.value) for element in node.elements))
+        if isinstance(node, cst.Subscript):
+            return self._subscript(node)
+        if isinstance(node, cst.UnaryOperation):
+            return self._unary(node)
+        if isinstance(node, cst.BinaryOperation):
+            return self._binary(node)
+        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            return self._comparison(node)
+        if isinstance(node, cst.Call):
+            return self._call(node)
+        return self._not_understood(node)
+
+    def _not_understood(self, node: cst.CSTNode) -> Unknown:
+        assert self.statement is not None
+        self.statement.opaque = True
+        parts = [
+            self.evaluate(child) for child in node.children if isinstance(child, cst.BaseExpression)
+        ]
+        return Unknown(tuple(parts))
+
+    def _name(self, node: cst.Name) -> Value:
+        assert self.statement is not None
+        if node.value in {"None", "True", "False"}:
+            return Constant({"None": None, "True": True, "False": False}[node.value])
+        self.statement.names.append(node)
+        if node.value in self.names:
+            value = self.names[node.value]
+            if isinstance(value, Unknown) and not isinstance(value, ShapeOf):
+                self.statement.opaque = True
+            if isinstance(value, TensorValue):
+                access = value.access
+                return TensorValue(replace_node(access, node))
+            return value
+        canonical = self.kernel.canonical(node)
+        if canonical != node.value or canonical in BUILTINS:
+            return Name(canonical or node.value)
+        return self._module_level(node)
+
+    def _module_level(self, node: cst.Name) -> Value:
+        """A number assigned at the top of the file, else unknown."""
+        for statement in self.kernel.module.body:
+            if isinstance(statement, cst.SimpleStatementLine):
+                part = statement.body[0]
+                if (
+                    isinstance(part, cst.Assign)
+                    and isinstance(part.targets[0].target, cst.Name)
+                    and part.targets[0].target.value == node.value
+                    and isinstance(part.value, (cst.Integer, cst.Float))
+                ):
+                    return self._evaluate(part.value)
+        assert self.statement is not None
+        self.statement.opaque = True
+        return Unknown()
+
+    def _attribute(self, node: cst.Attribute) -> Value:
+        canonical = self.kernel.canonical(node)
+        root = node
+        while isinstance(root.value, cst.Attribute):
+            root = root.value
+        if isinstance(root.value, cst.Name) and root.value.value in self.kernel.aliases:
+            number = CONSTANTS.get(canonical or "")
+            return Number(Polynomial.number(number)) if number else Name(canonical or "")
+        base = self.evaluate(node.value)
+        member = node.attr.value
+        if isinstance(base, TensorValue):
+            if member == "shape":
+                if base.access.shape is None:
+                    return ShapeOf(base.access.tensor)
+                return Sequence(tuple(Number(size) for size in base.access.shape))
+            if member == "dtype":
+                dtype = base.access.tensor.dtype
+                return Name(f"nl.{dtype}") if dtype else Unknown()
+        if isinstance(base, Sequence) and member in "pxyzw" and len(base.items) > 1:
+            position = "pxyzw".index(member)
+            if position < len(base.items):
+                return base.items[position]
+        return Unknown((base,))
+
+    def _subscript(self, node: cst.Subscript) -> Value:
+        if self.kernel.canonical(node.value) == "nl.mgrid":
+            return self._mgrid(node)
+        base = self.evaluate(node.value)
+        elements = [self._element(element.slice) for element in node.slice]
+        if isinstance(base, TensorValue):
+            access = view_through(base.access, elements, node)
+            assert self.statement is not None
+            for element in elements:
+                if isinstance(element, TensorValue):
+                    self.use(element)
+            for dim in access.dims or ():
+                self.statement.mentions |= dim.loops
+            return TensorValue(access)
+        if isinstance(base, Ramp):
+            return _placed(base, node)
+        position = _constant(elements[0]) if len(elements) == 1 else None
+        if isinstance(base, ShapeOf) and position is not None and position >= 0:
+            tensor: Tensor = base.tensor  # type: ignore[attr-defined]
+            return Number(Polynomial.symbol(Symbol(f"{tensor.name}.shape[{position}]")))
+        if isinstance(base, Sequence) and position is not None and position < len(base.items):
+            return base.items[position]
+        return self._not_understood(node)
+
+    def _element(self, element: cst.BaseSlice) -> Value:
+        """One index: a value, or a slice as a Sequence (start, stop) with None for the ends."""
+        if isinstance(element, cst.Index):
+            if isinstance(element.value, cst.Ellipsis):
+                return Constant("...")
+            return self.evaluate(element.value)
+        assert isinstance(element, cst.Slice)
+        start = self.evaluate(element.lower) if element.lower else Constant(None)
+        stop = self.evaluate(element.upper) if element.upper else Constant(None)
+        step = self.evaluate(element.step) if element.step else Constant(None)
+        return Slice((start, stop, step))
+
+    def _mgrid(self, node: cst.Subscript) -> Value:
+        rank = len(node.slice)
+        items: list[Value] = []
+        for axis, element in enumerate(node.slice):
+            bounds = self._element(element.slice)
+            if not isinstance(bounds, Slice):
+                return self._not_understood(node)
+            start, stop, _ = bounds.items
+            first = start.polynomial if isinstance(start, Number) else ZERO
+            if not isinstance(stop, Number):
+                return self._not_understood(node)
+            items.append(Number(first + ramp(stop.polynomial - first, axis - rank), rank))
+        return Sequence(tuple(items)) if rank > 1 else items[0]
+
+    def _unary(self, node: cst.UnaryOperation) -> Value:
+        value = self.evaluate(node.expression)
+        if isinstance(node.operator, cst.Minus):
+            if isinstance(value, Number):
+                return Number(-value.polynomial, value.rank)
+            if isinstance(value, Constant) and isinstance(value.value, (int, float)):
+                return Constant(-value.value)
+            if shape_of(value):
+                self.use(value)
+                return Result(shape_of(value), _dtype_of(value), "sbuf")
+        return Unknown((value,))
+
+    def _binary(self, node: cst.BinaryOperation) -> Value:
+        left, right = self.evaluate(node.left), self.evaluate(node.right)
+        if isinstance(left, Number) and isinstance(right, Number):
+            return _arithmetic(node.operator, left, right)
+        if isinstance(left, Mask) and isinstance(right, Mask):
+            return Mask((*left.conditions, *right.conditions))
+        tensors = [v for v in (left, right) if isinstance(v, (TensorValue, Result))]
+        if tensors and type(node.operator) in OPERATORS:
+            self.use(left)
+            self.use(right)
+            return Result(_broadcast(left, right), _promoted(left, right), "sbuf")
+        numbers = [_float(left), _float(right)]
+        if None not in numbers:
+            return Constant(_float_arithmetic(node.operator, numbers[0], numbers[1]))  # type: ignore[arg-type]
+        if not tensors and all(isinstance(v, (Number, Constant)) for v in (left, right)):
+            return Constant(None)
+        return Unknown((left, right))
+
+    def _comparison(self, node: cst.Comparison) -> Value:
+        left = self.evaluate(node.left)
+        right = self.evaluate(node.comparisons[0].comparator)
+        if not (isinstance(left, Number) and isinstance(right, Number)):
+            return Unknown((left, right))
+        difference = right.polynomial - left.polynomial
+        operator = node.comparisons[0].operator
+        conditions = {
+            cst.LessThan: difference - ONE,
+            cst.LessThanEqual: difference,
+            cst.GreaterThan: -difference - ONE,
+            cst.GreaterThanEqual: -difference,
+        }
+        condition = conditions.get(type(operator))
+        return Mask((condition,)) if condition is not None else Unknown((left, right))
+
+    def _call(self, node: cst.Call) -> Value:
+        assert self.statement is not None
+        name = self.kernel.canonical(node.func)
+        if isinstance(node.func, cst.Attribute) and name not in SIGNATURES:
+            method = self._method(node)
+            if method is not None:
+                return method
+        values = [self.evaluate(argument.value) for argument in node.args]
+        simple = self._simple_call(name, values)
+        if simple is not None:
+            return simple
+        if name not in SIGNATURES:
+            return self._unknown_call(values)
+        arguments: dict[str, cst.BaseExpression] = {}
+        by_name: dict[str, Value] = {}
+        for position, (argument, value) in enumerate(zip(node.args, values, strict=True)):
+            signature = SIGNATURES[name]
+            if argument.keyword is None and position >= len(signature):
+                return self._unknown_call(values)
+            key = argument.keyword.value if argument.keyword else signature[position]
+            arguments[key], by_name[key] = argument.value, value
+        call = Call(name, node, arguments, by_name)
+        self.calls[node] = call
+        for key, value in by_name.items():
+            if key in WRITES.get(name, ()) and isinstance(value, TensorValue):
+                self.statement.writes.append(value.access)
+                for dim in value.access.dims or ():
+                    self.statement.mentions |= dim.loops
+                if key != "reduce_res" and name == "nl.store":
+                    continue
+                if key == "dst":
+                    continue
+            self.use(value)
+        return _result(call)
+
+    def _unknown_call(self, values: list[Value]) -> Unknown:
+        """A helper or an instruction not known here: it may write whatever it is given."""
+        assert self.statement is not None
+        self.statement.opaque = True
+        for value in values:
+            self.use(value)
+            if isinstance(value, TensorValue):
+                self.statement.writes.append(value.access)
+        return Unknown(tuple(values))
+
+    def _method(self, node: cst.Call) -> Value | None:
+        assert isinstance(node.func, cst.Attribute)
+        base = node.func.value
+        if isinstance(base, cst.Name) and base.value in self.kernel.aliases:
+            return None
+        if self.kernel.canonical(node.func) in {"np.dtype.type", "nl.float32", "np.float32"}:
+            return None
+        owner = self.evaluate(base)
+        values = [self.evaluate(argument.value) for argument in node.args]
+        if isinstance(owner, Unknown) and code_of(node.func).endswith(".type") and values:
+            return Constant(_float(values[0]))
+        if not isinstance(owner, TensorValue):
+            return None
+        member = node.func.attr.value
+        sizes = values[0].items if values and isinstance(values[0], Sequence) else tuple(values)
+        shape = tuple(item.polynomial for item in sizes if isinstance(item, Number))
+        if member == "reshape" and len(shape) == len(sizes) and owner.access.tensor.buffer == "hbm":
+            tensor = owner.access.tensor
+            alias = Tensor(tensor.name, shape, tensor.dtype, "hbm", tensor.path, root=tensor)
+            return TensorValue(whole(alias, node))
+        if member == "broadcast_to" and len(shape) == len(sizes):
+            self.use(owner)
+            return Result(shape, owner.access.tensor.dtype, "sbuf")
+        if member == "astype":
+            self.use(owner)
+            return Result(owner.access.shape, _dtype(values[0]) if values else None, "sbuf")
+        return self._unknown_call([owner, *values])
+
+    def _simple_call(self, name: str | None, values: list[Value]) -> Value | None:
+        numbers = [v.polynomial for v in values if isinstance(v, Number)]
+        exact = len(numbers) == len(values) and bool(values)
+        if name == "nl.arange" and exact:
+            start = numbers[0] if len(numbers) > 1 else ZERO
+            return Ramp(start, numbers[-1] - start)
+        if name == "nl.ds" and exact and len(numbers) == 2:
+            start = Number(numbers[0])
+            return Slice((start, Number(numbers[0] + numbers[1]), Constant(None)))
+        if name == "nl.par_dim" and exact:
+            return _Partition((), numbers[0])
+        if name in {"min", "max"} and exact:
+            constants = [number.constant for number in numbers]
+            if None not in constants:
+                choose = min if name == "min" else max
+                return Number(Polynomial.number(choose(constants)))  # type: ignore[type-var,arg-type]
+            text = ", ".join(n.render(lambda symbol: symbol.name) for n in numbers)
+            return Number(opaque(f"{name}({text})", tuple(numbers)))
+        if name == "int" and exact:
+            return Number(numbers[0])
+        if name in {"np.float32", "nl.float32", "np.int32", "np.uint16", "float"} and values:
+            return Constant(_float(values[0]))
+        if name and name.split(".")[0] in {"np", "math"}:
+            return Unknown(tuple(values))
+        if name == "nl.program_id":
+            return Number(Polynomial.symbol(Symbol(f"program_id({code_of_all(values)})")))
+        return None
+
+
+def code_of_all(values: list[Value]) -> str:
+    """Text for the arguments of a call that only needs a name."""
+    return ", ".join(str(_constant(value)) for value in values)
+
+
+def replace_node(access: Access, node: cst.BaseExpression) -> Access:
+    """The same part, used at another place of the source."""
+    return Access(access.tensor, access.dims, access.shape, node, access.style, access.view)
+
+
+def _result(call: Call) -> Value:
+    dtype = _dtype(call.values.get("dtype"))
+    shape = _result_shape(call)
+    if dtype is None and "dtype" not in call.values:
+        dtype = _result_dtype(call)
+    return Result(shape, dtype, "psum" if _lands_in_psum(call) else "sbuf")
+
+
+def _lands_in_psum(call: Call) -> bool:
+    if call.name == "nisa.nc_transpose":
+        engine = call.values.get("engine")
+        return not (isinstance(engine, Name) and engine.canonical.endswith("vector_engine"))
+    return call.name in IN_PSUM
+
+
+def _result_shape(call: Call) -> tuple[Polynomial, ...] | None:
+    name, values = call.name, call.values
+    if name in SHAPED_LIKE:
+        return shape_of(values[SHAPED_LIKE[name]]) if SHAPED_LIKE[name] in values else None
+    if name in {"nisa.memset", "nl.broadcast_to", "nl.ndarray", "nl.zeros", "nl.full", "nl.ones"}:
+        sizes = values.get("shape")
+        if isinstance(sizes, Sequence) and all(isinstance(i, Number) for i in sizes.items):
+            return tuple(i.polynomial for i in sizes.items if isinstance(i, Number))
+        return None
+    if name == "nisa.tensor_tensor":
+        return _broadcast(values.get("data1"), values.get("data2"))
+    if name == "nl.where":
+        return _broadcast(values.get("x"), values.get("y"))
+    if name in {"nisa.nc_transpose", "nl.transpose", "nl.load_transpose2d"}:
+        shape = shape_of(next(iter(values.values()), Unknown()))
+        return (shape[1], shape[0]) if shape and len(shape) == 2 else None
+    if name in {"nisa.nc_matmul", "nl.matmul"}:
+        return _matmul_shape(call)
+    if name == "nisa.tensor_reduce" or name.removeprefix("nl.") in REDUCTIONS:
+        shape = shape_of(values.get("data" if name == "nisa.tensor_reduce" else "x", Unknown()))
+        return (shape[0], ONE) if shape and len(shape) == 2 else None
+    return _broadcast(values.get("x"), values.get("y"))
+
+
+def _matmul_shape(call: Call) -> tuple[Polynomial, ...] | None:
+    first, second = list(call.values.values())[:2]
+    left, right = shape_of(first), shape_of(second)
+    if not left or not right or len(left) != 2 or len(right) != 2:
+        return None
+    flag = call.values.get("transpose_x")
+    stationary = call.name == "nisa.nc_matmul" or (
+        isinstance(flag, Constant) and flag.value is True
+    )
+    return (left[1] if stationary else left[0], right[1])
+
+
+def _result_dtype(call: Call) -> str | None:
+    if call.name in IN_PSUM:
+        return "float32"
+    values = [v for k, v in call.values.items() if k not in {"shape", "axis", "mask", "op"}]
+    if call.name.startswith("nisa.") and call.name != "nisa.tensor_tensor":
+        return _dtype_of(values[0]) if values else None
+    if call.name in {"nl.load", "nl.copy"}:
+        return _dtype_of(call.values.get("src", Unknown()))
+    operands = [v for k, v in call.values.items() if k in {"x", "y", "data1", "data2", "data"}]
+    return _promoted(*operands) if operands else None
+
+
+def _broadcast(*values: Value | None) -> tuple[Polynomial, ...] | None:
+    """NumPy's broadcast shape of the tensors among the operands."""
+    result: tuple[Polynomial, ...] | None = None
+    for value in values:
+        if not isinstance(value, (TensorValue, Result)):
+            continue
+        shape = shape_of(value)
+        if shape is None or (result is not None and len(shape) != len(result)):
+            return None
+        if result is None:
+            result = shape
+        else:
+            result = tuple(b if a == ONE else a for a, b in zip(result, shape, strict=True))
+    return result
+
+
+def _dtype(value: Value | None) -> str | None:
+    if isinstance(value, Name):
+        short = value.canonical.rpartition(".")[2]
+        return short if short in DTYPE_BYTES else None
+    if isinstance(value, Constant) and value.value in DTYPE_BYTES:
+        return str(value.value)
+    return None
+
+
+def _dtype_of(value: Value) -> str | None:
+    if isinstance(value, TensorValue):
+        return value.access.tensor.dtype
+    if isinstance(value, Result):
+        return value.dtype
+    return None
+
+
+def _promoted(*values: Value) -> str | None:
+    """The common dtype; Python floats count as float32. None when it takes a table to know."""
+    dtypes = {_dtype_of(v) if isinstance(v, (TensorValue, Result)) else "float32" for v in values}
+    return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def _placed(value: Ramp, node: cst.Subscript) -> Value:
+    """`nl.arange(n)[:, None]`: the ramp along the axis where the full slice stands."""
+    axes = [
+        position
+        for position, element in enumerate(node.slice)
+        if isinstance(element.slice, cst.Slice) and element.slice.lower is None
+    ]
+    if len(axes) != 1:
+        return Unknown()
+    rank = len(node.slice)
+    return Number(value.start + ramp(value.size, axes[0] - rank), rank)
+
+
+def _arithmetic(operator: cst.BaseBinaryOp, left: Number, right: Number) -> Value:
+    rank = max(left.rank, right.rank)
+    a, b = left.polynomial, right.polynomial
+    if isinstance(operator, cst.Add):
+        return Number(a + b, rank)
+    if isinstance(operator, cst.Subtract):
+        return Number(a - b, rank)
+    if isinstance(operator, cst.Multiply):
+        return Number(a * b, rank)
+    if isinstance(operator, (cst.FloorDivide, cst.Modulo)) and b.constant != 0:
+        exact = quotient if isinstance(operator, cst.FloorDivide) else remainder
+        return Number(exact(a, b), rank)
+    if isinstance(operator, cst.Power) and a.constant is not None and b.constant is not None:
+        return Number(Polynomial.number(a.constant**b.constant), rank)
+    if isinstance(operator, cst.Divide) and a.constant is not None and b.constant:
+        return Constant(a.constant / b.constant)
+    return Constant(None) if rank == 0 else Unknown((left, right))
+
+
+def _float_arithmetic(operator: cst.BaseBinaryOp, left: float, right: float) -> float | None:
+    if isinstance(operator, cst.Add):
+        return left + right
+    if isinstance(operator, cst.Subtract):
+        return left - right
+    if isinstance(operator, cst.Multiply):
+        return left * right
+    if isinstance(operator, cst.Divide) and right:
+        return left / right
+    if isinstance(operator, cst.Power):
+        return float(left**right)
+    return None
+
+
+def _constant(value: Value) -> int | None:
+    return value.polynomial.constant if isinstance(value, Number) else None
+
+
+def _float(value: Value) -> float | None:
+    if isinstance(value, Constant) and isinstance(value.value, (int, float)):
+        return float(value.value)
+    number = _constant(value)
+    return None if number is None else float(number)

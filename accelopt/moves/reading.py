@@ -1,0 +1,445 @@
+"""Reads a kernel the way NKI traces it: each loop body once, with its variable a symbol.
+
+The result says of every statement which parts of which tensors it reads and writes and which loops
+it depends on. Whatever is not understood is marked opaque, and moves keep their hands off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from accelopt.moves import expressions
+from accelopt.moves.polynomial import Polynomial, Symbol
+from accelopt.moves.signatures import DECLARATIONS, LOOPS, WRITES
+from accelopt.moves.source import Kernel, Line, Loop, Path
+from accelopt.moves.values import (
+    Access,
+    Call,
+    Number,
+    Result,
+    Sequence,
+    Tensor,
+    TensorValue,
+    Unknown,
+    Value,
+)
+
+
+@dataclass(eq=False)
+class LoopFacts:
+    """A loop as read. `trips` is None when the range is not start, stop, step of integers.
+
+    `carried`: names that bring a value from one iteration into the next.
+    """
+
+    path: Path
+    node: Loop
+    symbol: Symbol
+    kind: str
+    trips: Polynomial | None
+    plain: bool  # the range is just `stop`
+    carried: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False)
+class Statement:
+    """A line as read. `target` is what an assignment or store writes, `bound` the name it binds.
+
+    `kind`: "declare", "compute", "store", "view", "index" (integers and index arrays), "other".
+    """
+
+    path: Path
+    line: Line
+    loops: tuple[LoopFacts, ...]
+    kind: str = "other"
+    call: Call | None = None
+    value: cst.BaseExpression | None = None
+    bound: str | None = None
+    result: Tensor | None = None
+    target: Access | None = None
+    accumulates: bool = False
+    reads: list[Access] = field(default_factory=list)
+    writes: list[Access] = field(default_factory=list)
+    mentions: set[Symbol] = field(default_factory=set)
+    names: list[cst.Name] = field(default_factory=list)
+    opaque: bool = False
+
+    @property
+    def touched(self) -> set[Tensor]:
+        """Storage it reads or writes."""
+        return {access.tensor.storage for access in (*self.reads, *self.writes)}
+
+
+@dataclass(eq=False)
+class Reading:
+    """Everything known about a kernel."""
+
+    kernel: Kernel
+    statements: list[Statement] = field(default_factory=list)
+    loops: list[LoopFacts] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    values: dict[cst.CSTNode, Value] = field(default_factory=dict)
+    calls: dict[cst.CSTNode, Call] = field(default_factory=dict)
+    bindings: list[tuple[cst.Name, int]] = field(default_factory=list)  # name node, binding
+    shared: set[str] = field(default_factory=set)  # names whose bindings must stay one
+
+    def statement(self, path: Path) -> Statement:
+        """The statement at a path."""
+        return next(s for s in self.statements if s.path == path)
+
+    def loop(self, variable: str) -> LoopFacts:
+        """The loop over a variable. Raises KeyError when there is none."""
+        for facts in self.loops:
+            if facts.node.variable == variable:
+                return facts
+        raise KeyError(variable)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor a name stands for (the last one of that name)."""
+        for tensor in reversed(self.tensors):
+            if tensor.name == name:
+                return tensor
+        raise KeyError(name)
+
+    def readers(self, tensor: Tensor) -> list[Statement]:
+        """Statements that read a tensor, in program order."""
+        return [s for s in self.statements if any(a.tensor is tensor for a in s.reads)]
+
+    def writers(self, tensor: Tensor) -> list[Statement]:
+        """Statements that write a tensor, its own binding instruction included."""
+        return [
+            s
+            for s in self.statements
+            if s.result is tensor or any(a.tensor is tensor for a in s.writes)
+        ]
+
+    def inside(self, loop: LoopFacts) -> list[Statement]:
+        """Statements in a loop's body, nested ones included."""
+        return [s for s in self.statements if s.path[: len(loop.path)] == loop.path]
+
+    def definition(self, name: str) -> Statement | None:
+        """The statement that binds a name, when there is exactly one."""
+        found = [s for s in self.statements if s.bound == name or name in _targets(s.line)]
+        return found[0] if len(found) == 1 else None
+
+
+def read(kernel: Kernel) -> Reading:
+    """Read a kernel. Never fails on code it does not understand; it says so in the statements."""
+    return _Reader(kernel).run()
+
+
+class _Reader:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.reading = Reading(kernel)
+        self.scope = expressions.Scope(kernel, self.reading.values, self.reading.calls)
+        self.binding_of: dict[str, int] = {}
+        self.count = 0
+
+    def run(self) -> Reading:
+        for parameter in self.kernel.parameters:
+            argument = self.kernel.arguments.get(parameter)
+            shape = tuple(Polynomial.number(n) for n in argument.shape) if argument else None
+            tensor = Tensor(
+                parameter, shape, argument.dtype if argument else None, "hbm", (), parameter=True
+            )
+            self.reading.tensors.append(tensor)
+            self.bind(parameter, TensorValue(expressions.whole(tensor, cst.Name(parameter))))
+            self.reading.shared.add(parameter)
+        self.body(self.kernel.body, (), ())
+        return self.reading
+
+    def bind(self, name: str, value: Value, node: cst.Name | None = None) -> None:
+        self.count += 1
+        self.binding_of[name] = self.count
+        self.scope.names[name] = value
+        if node is not None:
+            self.reading.bindings.append((node, self.count))
+
+    def body(self, nodes: Several[Line | Loop], prefix: Path, loops: tuple[LoopFacts, ...]) -> None:
+        for position, node in enumerate(nodes):
+            path = (*prefix, position)
+            if isinstance(node, Loop):
+                self.loop(node, path, loops)
+            else:
+                self.line(node, path, loops)
+
+    def loop(self, node: Loop, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+        header = Statement(path, Line(cst.SimpleStatementLine([])), loops)
+        self.scope.begin(header)
+        assert isinstance(node.node.iter, cst.Call)
+        arguments = [self.scope.evaluate(a.value) for a in node.node.iter.args if a.keyword is None]
+        self.note_names(header)
+        carried = frozenset(_carried(node) & set(self.scope.names))
+        symbol = Symbol(f"{node.variable}@{'.'.join(map(str, path))}", "loop")
+        kind = LOOPS[self.kernel.canonical(node.node.iter.func) or ""]
+        trips = _trips(arguments)
+        facts = LoopFacts(path, node, symbol, kind, trips, len(arguments) == 1, carried)
+        self.reading.loops.append(facts)
+        self.scope.loop_names[symbol] = node.variable
+        assert isinstance(node.node.target, cst.Name)
+        self.bind(node.variable, Number(Polynomial.symbol(symbol)), node.node.target)
+        for name in carried:
+            self.scope.names[name] = Unknown()
+            self.reading.shared.add(name)
+        self.body(node.body, path, (*loops, facts))
+        for name in carried:
+            self.scope.names[name] = Unknown()
+
+    def line(self, line: Line, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+        statement = Statement(path, line, loops)
+        self.reading.statements.append(statement)
+        self.scope.begin(statement)
+        if isinstance(line.node, cst.SimpleStatementLine):
+            self.small(statement, line.node.body[0])
+        else:
+            self.compound(statement, line.node)
+        self.note_names(statement)
+
+    def note_names(self, statement: Statement) -> None:
+        for node in statement.names:
+            if node.value in self.binding_of:
+                self.reading.bindings.append((node, self.binding_of_read(node)))
+
+    def binding_of_read(self, node: cst.Name) -> int:
+        return self.scope.read_binding.get(node, self.binding_of[node.value])
+
+    def compound(self, statement: Statement, node: cst.BaseCompoundStatement) -> None:
+        """An if, while, with or inner function: everything it names may be read and written."""
+        statement.opaque = True
+        for name in _names(node):
+            value = self.scope.names.get(name)
+            self.reading.shared.add(name)
+            if isinstance(value, TensorValue):
+                everything = Access(value.access.tensor, None, None, cst.Name(name))
+                statement.reads.append(everything)
+                statement.writes.append(everything)
+        for name in _assigned(node):
+            self.bind(name, Unknown())
+
+    def small(self, statement: Statement, node: cst.BaseSmallStatement) -> None:
+        if isinstance(node, cst.Assign) and len(node.targets) == 1:
+            self.assign(statement, node.targets[0].target, node.value)
+        elif isinstance(node, cst.AnnAssign) and node.value is not None:
+            self.assign(statement, node.target, node.value)
+        elif isinstance(node, cst.AugAssign):
+            self.accumulate(statement, node)
+        elif isinstance(node, cst.Expr):
+            self.expression(statement, node.value)
+        elif isinstance(node, cst.Return) and node.value is not None:
+            self.scope.use(self.scope.evaluate(node.value))
+        elif isinstance(node, cst.Assert):
+            self.scope.quietly(node.test)
+        elif not isinstance(node, (cst.Import, cst.ImportFrom, cst.Return)):
+            statement.opaque = True
+            self.reading.shared |= _names(node)
+
+    def assign(
+        self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression
+    ) -> None:
+        statement.value = value
+        result = self.scope.evaluate(value)
+        statement.call = self.reading.calls.get(value)
+        self.note_before_bind(statement)
+        if isinstance(target, cst.Name):
+            self.assign_name(statement, target, result)
+        elif isinstance(target, cst.Tuple):
+            self.unpack(statement, target, result)
+        elif isinstance(target, cst.Subscript):
+            self.scope.use(result)
+            self.write(statement, target)
+        else:
+            statement.opaque = True
+
+    def note_before_bind(self, statement: Statement) -> None:
+        for node in statement.names:
+            if node.value in self.binding_of:
+                self.scope.read_binding.setdefault(node, self.binding_of[node.value])
+
+    def assign_name(self, statement: Statement, target: cst.Name, result: Value) -> None:
+        statement.bound = target.value
+        call = statement.call
+        if call and call.name in DECLARATIONS:
+            statement.kind = "declare"
+            tensor = expressions.declared(call, target.value, statement)
+        elif isinstance(result, Result):
+            statement.kind = "compute"
+            loops = tuple(facts.symbol for facts in statement.loops)
+            tensor = Tensor(
+                target.value, result.shape, result.dtype, result.buffer, statement.path, loops
+            )
+        elif isinstance(result, TensorValue):
+            statement.kind = "view"
+            view = result.access
+            access = Access(view.tensor, view.dims, view.shape, target, view.style, view=True)
+            self.bind(target.value, TensorValue(access), target)
+            return
+        else:
+            statement.kind = "index" if expressions.is_index(result) else "other"
+            self.scope.use(result)
+            self.bind(target.value, result, target)
+            return
+        statement.result = tensor
+        self.reading.tensors.append(tensor)
+        self.bind(target.value, TensorValue(expressions.whole(tensor, target)), target)
+
+    def unpack(self, statement: Statement, target: cst.Tuple, result: Value) -> None:
+        names = [element.value for element in target.elements]
+        if isinstance(result, expressions.ShapeOf):
+            result = result.of_rank(len(names))
+        items = result.items if isinstance(result, Sequence) else ()
+        statement.kind = "index" if expressions.is_index(result) else "other"
+        for position, name in enumerate(names):
+            if isinstance(name, cst.Name):
+                known = len(items) == len(names)
+                self.bind(name.value, items[position] if known else Unknown(), name)
+            else:
+                statement.opaque = True
+
+    def write(self, statement: Statement, target: cst.BaseExpression) -> None:
+        value = self.scope.evaluate(target)
+        if isinstance(value, TensorValue):
+            statement.kind = "compute"
+            statement.target = value.access
+            statement.writes.append(value.access)
+        else:
+            statement.opaque = True
+
+    def accumulate(self, statement: Statement, node: cst.AugAssign) -> None:
+        statement.value = node.value
+        result = self.scope.evaluate(node.value)
+        statement.call = self.reading.calls.get(node.value)
+        target = self.scope.evaluate(node.target)
+        if isinstance(target, TensorValue):
+            self.scope.use(result)
+            statement.kind, statement.target = "compute", target.access
+            statement.accumulates = isinstance(node.operator, cst.AddAssign)
+            statement.opaque |= not statement.accumulates
+            statement.reads.append(target.access)
+            statement.writes.append(target.access)
+        elif isinstance(node.target, cst.Name):
+            self.reading.shared.add(node.target.value)
+            self.bind(node.target.value, Unknown((target, result)))
+        else:
+            statement.opaque = True
+
+    def expression(self, statement: Statement, value: cst.BaseExpression) -> None:
+        if isinstance(value, (cst.SimpleString, cst.ConcatenatedString)):
+            return
+        statement.value = value
+        self.scope.use(self.scope.evaluate(value))
+        call = self.reading.calls.get(value)
+        statement.call = call
+        if call is None or call.name not in WRITES:
+            statement.opaque = True
+            return
+        statement.kind = "store" if call.name == "nl.store" else "compute"
+        statement.target = call.access(WRITES[call.name][0])
+        statement.opaque |= statement.target is None
+
+
+def _trips(arguments: list[Value]) -> Polynomial | None:
+    """How often a range runs, when that is exact."""
+    numbers = [a.polynomial for a in arguments if isinstance(a, Number)]
+    if len(numbers) != len(arguments) or not numbers:
+        return None
+    if len(numbers) == 1:
+        return numbers[0]
+    span = numbers[1] - numbers[0]
+    if len(numbers) == 2:
+        return span
+    step, length = numbers[2].constant, span.constant
+    if not step or length is None or length % step:
+        return None
+    return Polynomial.number(length // step)
+
+
+def _carried(loop: Loop) -> set[str]:
+    """Names bound in the body after the body has already read them."""
+    read: set[str] = set()
+    bound: set[str] = set()
+    carried: set[str] = set()
+
+    def visit(nodes: Several[Line | Loop]) -> None:
+        for node in nodes:
+            if isinstance(node, Loop):
+                read.update(_names(node.node.iter) - bound)
+                bound.add(node.variable)
+                visit(node.body)
+                continue
+            targets = _assigned(node.node)
+            simple = isinstance(node.node, cst.SimpleStatementLine)
+            reads = _names(node.node) - (_targets(node) if simple else set())
+            read.update(_read_in(node) - bound if simple else reads - bound)
+            carried.update(name for name in targets if name in read)
+            bound.update(targets)
+
+    visit(loop.body)
+    return carried
+
+
+def _read_in(line: Line) -> set[str]:
+    """Names a simple statement reads: all but plain assignment targets."""
+    statement = line.node
+    assert isinstance(statement, cst.SimpleStatementLine)
+    part = statement.body[0]
+    if isinstance(part, cst.Assign):
+        reads = _names(part.value)
+        for target in part.targets:
+            if not isinstance(target.target, (cst.Name, cst.Tuple)):
+                reads |= _names(target.target)
+        return reads
+    return _names(part)
+
+
+def _targets(line: Line) -> set[str]:
+    """Names a plain assignment binds."""
+    if not isinstance(line.node, cst.SimpleStatementLine):
+        return set()
+    part = line.node.body[0]
+    if not isinstance(part, cst.Assign):
+        return set()
+    names: set[str] = set()
+    for target in part.targets:
+        if isinstance(target.target, cst.Name):
+            names.add(target.target.value)
+        elif isinstance(target.target, cst.Tuple):
+            names |= {
+                e.value.value for e in target.target.elements if isinstance(e.value, cst.Name)
+            }
+    return names
+
+
+def _assigned(node: cst.CSTNode) -> set[str]:
+    """Names bound anywhere in a statement; `x += ...` of a tensor updates in place and binds none."""
+    found: set[str] = set()
+
+    class Targets(cst.CSTVisitor):
+        def visit_AssignTarget(self, target: cst.AssignTarget) -> None:
+            if isinstance(target.target, (cst.Name, cst.Tuple)):
+                found.update(_names(target.target))
+
+    node.visit(Targets())
+    return found
+
+
+def _names(node: cst.CSTNode) -> set[str]:
+    found: set[str] = set()
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, name: cst.Name) -> None:
+            found.add(name.value)
+
+        def visit_Attribute(self, attribute: cst.Attribute) -> bool:
+            attribute.value.visit(self)
+            return False
+
+        def visit_Arg(self, argument: cst.Arg) -> bool:
+            argument.value.visit(self)
+            return False
+
+    node.visit(Names())
+    return found

@@ -1,0 +1,24 @@
+"""Every move by name."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+from accelopt.moves.move import IllegalMove, Move
+
+MOVES = {
+    "hoist": "accelopt.moves.reuse:Hoist",
+    "block": "accelopt.moves.reuse:Block",
+    "interchange": "accelopt.moves.reuse:Interchange",
+}
+
+
+@cache
+def move(name: str) -> Move:
+    """The move of a name. Raises IllegalMove when there is none."""
+    if name not in MOVES:
+        raise IllegalMove(f"there is no move {name!r}; there are: {', '.join(MOVES)}")
+    module, _, attribute = MOVES[name].partition(":")
+    found: Move = getattr(importlib.import_module(module), attribute)()
+    return found
