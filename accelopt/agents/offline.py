@@ -8,25 +8,17 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
 
 from accelopt.agents.prompts import quote
 from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
+from accelopt.backends import Rewrite
 from accelopt.kernel_source import fingerprint
-from accelopt.records import NO_OPTIMIZATION_TITLE
+from accelopt.records import NO_OPTIMIZATION_TITLE, Profile
 
 LONGEST_SNIPPET = 24  # lines of a lesson's before and after
 
 
-class Rewrite(NamedTuple):
-    """One rewrite of one kernel: its sentence, the new source, and its promise (larger first)."""
-
-    sentence: str
-    source: str
-    promise: float
-
-
-Rewrites = Callable[[str, KernelView], Sequence[Rewrite]]
+Rewrites = Callable[[str, Profile | None], Sequence[Rewrite]]
 Predict = Callable[[KernelView, str], Awaitable[float | None]]
 
 
@@ -98,7 +90,7 @@ class OfflineProposer:
         return await asyncio.shield(self._ranked[key])
 
     async def _rank(self, view: KernelView, source: str) -> list[Rewrite]:
-        found = await asyncio.to_thread(self.rewrites, source, view)
+        found = await asyncio.to_thread(self.rewrites, source, view.profile)
         distinct: dict[str, Rewrite] = {}
         for rewrite in sorted(found, key=lambda item: -item.promise):
             if fingerprint(rewrite.source) != fingerprint(source):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from accelopt.records import Experience, Profile
+from accelopt.records import Candidate, Experience, Profile
 
 
 class Tried(NamedTuple):
@@ -18,19 +18,27 @@ class KernelView(NamedTuple):
     """Everything a proposer may know of one kernel.
 
     `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines,
-    spills. `gate` says how results are judged. `iteration` and `service_name` name the view.
+    spills. `gate` says how results are judged.
     """
 
-    service_name: str
-    case_name: str
+    candidate: Candidate
     reference: str
     kernel: str
-    profile: Profile | None
     facts: tuple[str, ...] = ()
     gate: str = ""
     tried: tuple[Tried, ...] = ()
     experiences: tuple[Experience, ...] = ()
     iteration: int = 0
+
+    @property
+    def service_name(self) -> str:
+        """The candidate's name, unique in a run."""
+        return self.candidate.service_name
+
+    @property
+    def profile(self) -> Profile | None:
+        """The candidate's measured profile."""
+        return self.candidate.profile
 
 
 class PlanDraft(NamedTuple):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from accelopt.records import Candidate, Evaluation
+from accelopt.errors import ConfigError
+from accelopt.records import Candidate, Evaluation, Profile
+from accelopt.workers import WorkerPool
 
 
 class Explanation(NamedTuple):
@@ -16,6 +20,28 @@ class Explanation(NamedTuple):
 
     facts: tuple[str, ...] = ()
     percent_of_peak: float | None = None
+
+
+class Rewrite(NamedTuple):
+    """One rewrite of one kernel: its sentence, the new source, and its promise (larger first)."""
+
+    sentence: str
+    source: str
+    promise: float
+
+
+class BackendOptions(NamedTuple):
+    """What the command line says about evaluations, for any backend.
+
+    `folder` takes sources that are evaluated. `rel_tol` None is the published bound of each
+    problem. `traceset_root` is for backends whose problems live in a trace set.
+    """
+
+    folder: Path
+    save_fields: tuple[str, ...] = ()
+    target: str = "trn1"
+    rel_tol: float | None = None
+    traceset_root: Path | None = None
 
 
 class Backend(Protocol):
@@ -47,8 +73,26 @@ class Backend(Protocol):
     def gate(self, candidate: Candidate) -> str:
         """How results are judged, for the executor, in words."""
 
+    def rewrites(self, source: str, profile: Profile | None) -> Sequence[Rewrite]:
+        """What the rules of this kernel language can do to `source`, for the offline proposer."""
+
     def look_up(self, name: str) -> str:
         """Documentation of one name of the kernel language."""
+
+
+BACKENDS = {
+    "nki": "accelopt.backends.nki:NKIBackend",
+    "flashinfer": "accelopt.backends.flashinfer:FlashInferBackend",
+}
+
+
+def open_backend(name: str, pool: WorkerPool, options: BackendOptions) -> Backend:
+    """The backend called `name`, evaluating on `pool`. Raises ConfigError for another name."""
+    if name not in BACKENDS:
+        raise ConfigError(f"there is no backend {name!r}; choose from {', '.join(BACKENDS)}")
+    module, _, backend = BACKENDS[name].partition(":")
+    opened: Backend = getattr(import_module(module), backend)(pool, options)
+    return opened
 
 
 def read_source(path: str) -> str:

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from accelopt import nkibench
-from accelopt.backends import Explanation, read_source
+from accelopt.backends import BackendOptions, Explanation, Rewrite, read_source
 from accelopt.backends.counters import explain_counters
 from accelopt.backends.nki_names import describe
 from accelopt.kernel_source import complete_imports
-from accelopt.records import Candidate, Evaluation, EvaluationRequest
+from accelopt.records import Candidate, Evaluation, EvaluationRequest, Profile
 from accelopt.store import content_key, write_atomically
 from accelopt.workers import WorkerPool
 
 
-class NKISettings(NamedTuple):
-    """How kernels are evaluated. `rel_tol` None takes the published bound of each problem."""
-
-    save_fields: tuple[str, ...]
-    target: str = "trn1"
-    rel_tol: float | None = None
-
-
 class NKIBackend:
-    """A `Backend` whose evaluations run on `pool`; sources are written under `folder`."""
+    """A `Backend` whose evaluations run on `pool`."""
 
     name = "nki"
 
-    def __init__(self, pool: WorkerPool, folder: Path, settings: NKISettings) -> None:
+    def __init__(self, pool: WorkerPool, options: BackendOptions) -> None:
         self.pool = pool
-        self.folder = folder
-        self.settings = settings
+        self.options = options
 
     async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
         """The verdict on `source`, from a worker."""
-        path = self.folder / f"{self.evaluation_key(candidate, source)}.py"
+        path = self.options.folder / f"{self.evaluation_key(candidate, source)}.py"
         write_atomically(path, source)
         return await self.pool.submit(self._request(candidate, path))
 
@@ -54,9 +45,9 @@ class NKIBackend:
         return content_key(
             source,
             self.reference(candidate),
-            self.settings.target,
+            self.options.target,
             repr(self._rel_tol(candidate)),
-            *self.settings.save_fields,
+            *self.options.save_fields,
         )
 
     def complete(self, source: str) -> str:
@@ -82,20 +73,24 @@ class NKIBackend:
             "and the word float16 in the source are refused. A correct kernel is then timed."
         )
 
+    def rewrites(self, source: str, profile: Profile | None) -> Sequence[Rewrite]:
+        """What `accelopt.moves` can do to `source`."""
+        return []
+
     def look_up(self, name: str) -> str:
         """Our notes on one NKI name."""
         return describe(name)
 
     def _rel_tol(self, candidate: Candidate) -> float:
-        if self.settings.rel_tol is not None:
-            return self.settings.rel_tol
+        if self.options.rel_tol is not None:
+            return self.options.rel_tol
         return nkibench.relative_tolerance(candidate.problem)
 
     def _request(self, candidate: Candidate, path: Path) -> EvaluationRequest:
         return EvaluationRequest(
             kernel=str(path.resolve()),
             task=str(Path(candidate.task).resolve()),
-            save_fields=self.settings.save_fields,
-            target=self.settings.target,
+            save_fields=self.options.save_fields,
+            target=self.options.target,
             rel_tol=self._rel_tol(candidate),
         )

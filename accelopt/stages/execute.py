@@ -9,7 +9,6 @@ from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.backends import Backend
 from accelopt.records import (
     NO_IMPLEMENTATION,
-    Candidate,
     Evaluation,
     FixerRound,
     PlannerResult,
@@ -62,18 +61,15 @@ class Attempt(NamedTuple):
 
 
 async def carry_out(
-    candidate: Candidate, view: KernelView, plan: str, draw: int, workplace: Workplace
+    view: KernelView, plan: str, draw: int, workplace: Workplace
 ) -> dict[str, SampleResult]:
     """All samples of one plan, by `plan_{draw}_{sample}`, made and evaluated concurrently."""
     samples = range(workplace.settings.num_samples)
-    results = await together(
-        make_sample(candidate, view, plan, draw, sample, workplace) for sample in samples
-    )
+    results = await together(make_sample(view, plan, draw, sample, workplace) for sample in samples)
     return {plan_id(draw, sample): result for sample, result in zip(samples, results, strict=True)}
 
 
 async def make_sample(
-    candidate: Candidate,
     view: KernelView,
     plan: str,
     draw: int,
@@ -83,9 +79,7 @@ async def make_sample(
     """One sample with its verdict: written, judged, and repaired up to `fixer_steps` times."""
     executor = workplace.executor
     rounds: list[FixerRound] = []
-    attempt = await _attempt(
-        candidate, await executor.implement(view, plan, draw, sample), workplace
-    )
+    attempt = await _attempt(view, await executor.implement(view, plan, draw, sample), workplace)
     for number in range(1, workplace.settings.fixer_steps + 1):
         status, error = attempt.evaluation.status, attempt.evaluation.message
         if status not in REPAIRABLE:
@@ -95,17 +89,17 @@ async def make_sample(
         if repaired.source is None and attempt.draft.source is not None:
             break  # the error of the kernel that exists says more than the missing repair
         rounds.append(FixerRound(body=attempt.draft.source, status=status, error=error))
-        attempt = await _attempt(candidate, repaired, workplace)
-    result = sample_result(candidate, view, plan, attempt, rounds)
+        attempt = await _attempt(view, repaired, workplace)
+    result = sample_result(view, plan, attempt, rounds)
     workplace.told(plan_id(draw, sample), result)
     return result
 
 
-async def _attempt(candidate: Candidate, draft: Draft, workplace: Workplace) -> Attempt:
+async def _attempt(view: KernelView, draft: Draft, workplace: Workplace) -> Attempt:
     if draft.source is None:
         return Attempt(draft, Evaluation(status=Status.MISSING, message=draft.reason))
     source = workplace.backend.complete(draft.source)
-    return Attempt(Draft(source), await workplace.evaluations.evaluate(candidate, source))
+    return Attempt(Draft(source), await workplace.evaluations.evaluate(view.candidate, source))
 
 
 def error_text(evaluation: Evaluation) -> str:
@@ -116,7 +110,6 @@ def error_text(evaluation: Evaluation) -> str:
 
 
 def sample_result(
-    candidate: Candidate,
     view: KernelView,
     plan: str,
     attempt: Attempt,
@@ -135,8 +128,8 @@ def sample_result(
         spec_code=view.reference,
         baseline=view.kernel,
         baseline_latency=baseline.latency if baseline else None,
-        problem=candidate.problem,
-        values=to_json(candidate.values),
+        problem=view.candidate.problem,
+        values=to_json(view.candidate.values),
         kernel_metadata=to_json(evaluation.to_metadata()),
         baseline_metadata=to_json(baseline.to_metadata() if baseline else {}),
         status=evaluation.status,
@@ -151,23 +144,20 @@ def sample_result(
 
 
 async def carry_out_all(
-    candidates: Sequence[Candidate],
-    views: Sequence[KernelView],
-    plans: Sequence[PlannerResult],
-    workplace: Workplace,
+    views: Sequence[KernelView], plans: Sequence[PlannerResult], workplace: Workplace
 ) -> list[ServiceResult]:
-    """Every plan of every candidate, all of them concurrently.
+    """Every plan of every viewed kernel, all of them concurrently.
 
-    Plans are matched by service name; a candidate without plans gets a result without samples.
+    Plans are matched by service name; a kernel without plans gets a result without samples.
     """
     by_service = {result.service_name: result.plans for result in plans}
 
-    async def of_candidate(candidate: Candidate, view: KernelView) -> ServiceResult:
-        texts = by_service.get(candidate.service_name, [])
+    async def of_kernel(view: KernelView) -> ServiceResult:
+        texts = by_service.get(view.service_name, [])
         results = await together(
-            carry_out(candidate, view, text, i, workplace) for i, text in enumerate(texts)
+            carry_out(view, text, i, workplace) for i, text in enumerate(texts)
         )
         samples = {key: value for result in results for key, value in result.items()}
-        return ServiceResult(candidate.service_name, candidate.case_name, samples)
+        return ServiceResult(view.service_name, view.candidate.case_name, samples)
 
-    return await together(of_candidate(c, v) for c, v in zip(candidates, views, strict=True))
+    return await together(of_kernel(view) for view in views)

@@ -24,11 +24,9 @@ async def view_kernel(
     source = backend.source(candidate)
     explanation = await backend.explain(candidate, source)
     return KernelView(
-        service_name=candidate.service_name,
-        case_name=candidate.case_name,
+        candidate=candidate,
         reference=backend.reference(candidate),
         kernel=source,
-        profile=candidate.profile,
         facts=explanation.facts,
         gate=backend.gate(candidate),
         tried=tried_on(source, history),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.records import Candidate, Evaluation, to_json
+from accelopt.records import Candidate, Evaluation, Profile, to_json
 from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.tables import read_candidates
 from accelopt.stages.together import together
 
 
@@ -38,3 +40,45 @@ async def profile_candidates(
         return done
 
     return await together(one(candidate) for candidate in candidates)
+
+
+async def with_profiles(
+    table: Path,
+    evaluations: Evaluations,
+    say: Callable[[str], None],
+    wanted: Collection[str],
+) -> list[Candidate]:
+    """The candidates of `table` named in `wanted`, each with a profile of its kernel.
+
+    A missing profile is taken from the `profile_results.csv` beside the table when it has one for
+    the same service and kernel, else measured. Candidates without plans, and those whose own
+    kernel fails, are left out with a sentence.
+    """
+    candidates = read_candidates(table)
+    known = _profiles_beside(table) if any(c.profile is None for c in candidates) else {}
+    idle = [c for c in candidates if c.service_name not in wanted]
+    if idle:
+        say(f"no plans for {len(idle)} of {len(candidates)} candidates, as {idle[0].service_name}")
+    busy = [
+        c.model_copy(update={"profile": c.profile or known.get((c.service_name, c.kernel))})
+        for c in candidates
+        if c.service_name in wanted
+    ]
+    missing = [candidate for candidate in busy if candidate.profile is None]
+    measured = {
+        done.candidate.service_name: done for done in await profile_candidates(missing, evaluations)
+    }
+    for done in measured.values():
+        if done.candidate.profile is None:
+            say(f"{done.candidate.service_name} fails itself: {done.evaluation.message}")
+    updated = [
+        measured[c.service_name].candidate if c.service_name in measured else c for c in busy
+    ]
+    return [candidate for candidate in updated if candidate.profile is not None]
+
+
+def _profiles_beside(table: Path) -> dict[tuple[str, str], Profile]:
+    beside = table.parent / "profile_results.csv"
+    if beside == table or not beside.is_file():
+        return {}
+    return {(c.service_name, c.kernel): c.profile for c in read_candidates(beside) if c.profile}

@@ -1,0 +1,93 @@
+"""What the scripts share: options that all of them take, and errors as one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from accelopt.agents.configuration import ModelConfig, Role, load_model_config
+from accelopt.agents.prompts import read_names
+from accelopt.backends import BackendOptions
+from accelopt.errors import AcceloptError
+from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+from accelopt.store import write_atomically
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a script's work. What the user can mend ends in one sentence and exit status 1."""
+    try:
+        asyncio.run(work)
+    except AcceloptError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command continues where this one stopped")
+
+
+def add_backend_options(parser: ArgumentParser) -> None:
+    """Options of every script that evaluates or describes kernels."""
+    parser.add_argument("--backend", default="nki", help="nki (default) or flashinfer")
+    parser.add_argument("--target", default="trn1", help="trn1 (default) or trn2")
+    parser.add_argument("--workers", type=int, default=0, help="evaluations at a time; 0: CPUs")
+    parser.add_argument("--traceset_root", type=Path, default=None)
+
+
+def add_model_options(parser: ArgumentParser) -> None:
+    """Options of every script that may call a model."""
+    parser.add_argument("--model_config_path", type=Path, required=True)
+    parser.add_argument("--replay", type=Path, help="answer from this folder's journal, no model")
+
+
+def backend_options(args: Namespace, folder: Path) -> BackendOptions:
+    """The backend options of parsed arguments; evaluated sources go under `folder`."""
+    fields = getattr(args, "save_fields_path", None)
+    return BackendOptions(
+        folder=folder / "kernels",
+        save_fields=tuple(read_names(Path(fields))) if fields else (),
+        target=args.target,
+        rel_tol=getattr(args, "rel_tol", None),
+        traceset_root=args.traceset_root,
+    )
+
+
+def workshop(args: Namespace, folder: Path) -> AbstractAsyncContextManager[Workshop]:
+    """A workshop in `folder` as the parsed arguments ask for it."""
+    nc_id = getattr(args, "nc_id", None)
+    options = WorkshopOptions(
+        backend=args.backend,
+        workers=args.workers,
+        cores=() if nc_id is None else (nc_id,),
+        replay=getattr(args, "replay", None),
+    )
+    return open_workshop(folder, backend_options(args, folder), options)
+
+
+def model_config(args: Namespace, role: Role) -> ModelConfig:
+    """The configuration of `role`, its key taken from the environment where the file says so."""
+    return load_model_config(args.model_config_path, role, environment())
+
+
+def environment() -> Mapping[str, str]:
+    """The process's environment; scripts hand on what is needed of it."""
+    return os.environ
+
+
+def timestamp() -> str:
+    """Now in UTC, in the form of the published time files."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def write_times(folder: Path, stem: str, started: str, ended: str) -> None:
+    """`{stem}_start_end_time.txt`, one line with both times."""
+    write_atomically(folder / f"{stem}_start_end_time.txt", f"{started},{ended}")
+
+
+def say(sentence: str) -> None:
+    """A line for the person at the terminal."""
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""What every stage works with, opened once in the script or command and closed together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.agents.budget import Budget, Ledger
+from accelopt.agents.offline import OfflineProposer
+from accelopt.agents.proposer import KernelView
+from accelopt.backends import Backend, BackendOptions, open_backend
+from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.exchanges import JournalledExchanges, read_recording
+from accelopt.stages.roles import Calls
+from accelopt.store import Journal
+from accelopt.workers import WorkerPool
+
+
+class WorkshopOptions(NamedTuple):
+    """How a workshop is set up.
+
+    `workers` 0 is one for each CPU. `cores` are the NeuronCores that may be used. With `replay`,
+    the folder of an earlier run, no model is called.
+    """
+
+    backend: str = "nki"
+    workers: int = 0
+    cores: tuple[int, ...] = ()
+    budget: Budget = Budget()
+    replay: Path | None = None
+    seed: int = 0
+
+
+class Workshop(NamedTuple):
+    """The tools of one run; everything it makes is kept in `journal`."""
+
+    journal: Journal
+    backend: Backend
+    evaluations: Evaluations
+    ledger: Ledger
+    calls: Calls
+    offline: OfflineProposer
+
+
+@asynccontextmanager
+async def open_workshop(
+    folder: Path, backend_options: BackendOptions, options: WorkshopOptions
+) -> AsyncIterator[Workshop]:
+    """A workshop that keeps its journal, transcripts and evaluated sources in `folder`."""
+    recording = read_recording(options.replay) if options.replay else None
+    with Journal(folder / "journal.jsonl") as journal:
+        async with WorkerPool(options.workers or os.cpu_count() or 1, options.cores) as pool:
+            backend = open_backend(options.backend, pool, backend_options)
+            evaluations = Evaluations(backend, journal)
+            ledger = Ledger(options.budget)
+            exchanges = JournalledExchanges(journal, folder / "transcripts", recording)
+            calls = Calls(exchanges, ledger, replay=recording is not None, seed=options.seed)
+            offline = offline_proposer(backend)
+            try:
+                yield Workshop(journal, backend, evaluations, ledger, calls, offline)
+            finally:
+                await evaluations.stop()
+                await calls.close()
+
+
+def offline_proposer(backend: Backend) -> OfflineProposer:
+    """The offline proposer with the rules and the predictions of `backend`."""
+
+    async def predict(view: KernelView, source: str) -> float | None:
+        return await backend.predict(view.candidate, source)
+
+    return OfflineProposer(backend.rewrites, predict)

@@ -1,0 +1,60 @@
+"""Collect the problems of a benchmark folder into candidates.csv and profile their kernels."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.errors import ConfigError
+from accelopt.nkibench import read_benchmark
+from accelopt.stages import command_line
+from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
+from accelopt.stages.profile import Profiled, profile_candidates
+from accelopt.stages.tables import candidate, read_table, write_table
+
+
+def collect(args: Namespace) -> None:
+    base = args.summary_path or os.environ.get("ACCELOPT_BASE_DIR") or "."
+    benchmark = read_benchmark(base)
+    for sentence in benchmark.broken:
+        command_line.say(f"left out: {sentence}")
+    rows = collected_rows(benchmark.cases)
+    write_table(args.output_candidates_path, rows, COLLECTED_COLUMNS)
+    command_line.say(f"{len(rows)} candidates in {args.output_candidates_path}")
+
+
+async def profile(args: Namespace) -> None:
+    if not args.save_fields_path:
+        raise ConfigError("profiling needs --save_fields_path, such as prompts/profile_list.json")
+    rows = read_table(args.output_candidates_path)
+    candidates = [candidate(row, args.output_candidates_path) for row in rows]
+
+    def told(done: Profiled) -> None:
+        profile = done.evaluation.profile
+        verdict = f"{profile.latency:.4f} ms" if profile else done.evaluation.message
+        command_line.say(f"{done.candidate.service_name}: {verdict}")
+
+    folder = args.output_profile_path.parent / ".accelopt" / "collect"
+    async with command_line.workshop(args, folder) as workshop:
+        profiled = await profile_candidates(candidates, workshop.evaluations, told)
+    rows = [{**row, "profile": done.column} for row, done in zip(rows, profiled, strict=True)]
+    write_table(args.output_profile_path, rows, [*COLLECTED_COLUMNS, "profile"])
+    command_line.say(f"profiles in {args.output_profile_path}")
+
+
+async def main(args: Namespace) -> None:
+    if args.mode in ("construct", "collect"):
+        collect(args)
+    if args.mode in ("construct", "profile"):
+        await profile(args)
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--summary_path", default="", help="summary.json or the folder that has it")
+    parser.add_argument("--output_candidates_path", type=Path, required=True)
+    parser.add_argument("--output_profile_path", type=Path, required=True)
+    parser.add_argument("--save_fields_path", default="")
+    parser.add_argument("--nc_id", type=int, default=0)
+    parser.add_argument("--mode", default="construct", choices=["construct", "collect", "profile"])
+    command_line.add_backend_options(parser)
+    command_line.run(main(parser.parse_args()))

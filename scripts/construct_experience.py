@@ -1,0 +1,33 @@
+"""Merge an iteration's rewrites into the list of experiences, or draw the first list."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.errors import ConfigError
+from accelopt.search.memory import draw
+from accelopt.stages import command_line
+from accelopt.stages.learn import accumulate
+from accelopt.stages.tables import read_experiences, write_records
+
+
+async def main(args: Namespace) -> None:
+    earlier = read_experiences(args.experience_list_path)
+    if args.is_first:
+        experiences = draw(earlier, args.n)
+    elif not args.original_rewrite_list_path:
+        raise ConfigError("without --is_first, --original_rewrite_list_path is needed")
+    else:
+        new = read_experiences(Path(args.original_rewrite_list_path))
+        experiences = accumulate(new, earlier, args.n)
+    write_records(args.output_path, experiences)
+    command_line.say(f"{len(experiences)} experiences in {args.output_path}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--is_first", action="store_true", help="draw from the list alone")
+    parser.add_argument("--original_rewrite_list_path", default="")
+    parser.add_argument("--experience_list_path", type=Path, required=True)
+    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--n", type=int, required=True)
+    command_line.run(main(parser.parse_args()))

@@ -1,0 +1,109 @@
+"""Carry out plans: write each sample, evaluate it the moment it arrives, repair what failed."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.agents.executor import ExecutorPrompts
+from accelopt.agents.prompts import PromptPair, read_names
+from accelopt.records import PlannerResult, SampleResult, ServiceResult
+from accelopt.stages import command_line
+from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
+from accelopt.stages.plan import view_kernel
+from accelopt.stages.profile import with_profiles
+from accelopt.stages.roles import executor_for
+from accelopt.stages.tables import read_plans
+from accelopt.stages.toolbox import toolbox_for
+from accelopt.store import write_json
+
+PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
+
+
+def prompts(args: Namespace) -> ExecutorPrompts:
+    return ExecutorPrompts(
+        PromptPair.read(args.base_prompt_path, args.user_template_path),
+        PromptPair.read(args.fixer_base_prompt_path, args.fixer_user_template_path),
+        tuple(read_names(args.save_fields_path)) if args.save_fields_path else (),
+    )
+
+
+def told(key: str, sample: SampleResult) -> None:
+    verdict = f"{sample.speedup:.3f} times as fast" if sample.speedup else f"{sample.error}"
+    command_line.say(f"{key}: {verdict.strip().splitlines()[0] if verdict.strip() else 'failed'}")
+
+
+def mind_strangers(plans: list[PlannerResult], services: set[str]) -> None:
+    stale = [result.service_name for result in plans if result.service_name not in services]
+    if stale:
+        command_line.say(f"plans for {len(stale)} other services are left aside, as {stale[0]}")
+
+
+async def main(args: Namespace) -> None:
+    started = command_line.timestamp()
+    executor_config = command_line.model_config(args, "executor")
+    fixer_config, texts = command_line.model_config(args, "fixer"), prompts(args)
+    plans = read_plans(args.extractor_output_path)
+    args.exp_dir.mkdir(parents=True, exist_ok=True)
+    async with command_line.workshop(args, args.exp_dir / ".accelopt" / "executor") as workshop:
+        candidates = await with_profiles(
+            args.problems_path,
+            workshop.evaluations,
+            command_line.say,
+            {p.service_name for p in plans},
+        )
+        mind_strangers(plans, {candidate.service_name for candidate in candidates})
+        executor = executor_for(
+            executor_config,
+            fixer_config,
+            workshop.calls,
+            texts,
+            workshop.offline,
+            toolbox_for(workshop.evaluations, args.tools),
+        )
+        views = [await view_kernel(c, workshop.backend) for c in candidates]
+        settings = ExecutorSettings(args.num_samples, args.fixer_steps)
+        workplace = Workplace(executor, workshop.evaluations, workshop.backend, settings, told)
+        results = await carry_out_all(views, plans, workplace)
+    write_results(args, results, started)
+
+
+def write_results(args: Namespace, results: list[ServiceResult], started: str) -> None:
+    ended = command_line.timestamp()
+    output = {
+        "exp_date": args.exp_date,
+        "executor_dir": str(args.exp_dir),
+        "read_token": args.read_token,
+        "executor_start_timestamp": started,
+        "executor_end_timestamp": ended,
+        "executor_results": [result.to_record() for result in results],
+    }
+    write_json(args.output_path, output, indent=4)
+    command_line.write_times(args.exp_dir, "executor", started, ended)
+    samples = [sample for result in results for sample in result.samples.values()]
+    correct = sum(sample.succeeded for sample in samples)
+    command_line.say(f"{correct} of {len(samples)} samples are correct; see {args.output_path}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--num_samples", type=int, default=4)
+    parser.add_argument("--problems_path", type=Path, required=True)
+    parser.add_argument("--nc_id", type=int, default=0)
+    parser.add_argument("--extractor_output_path", type=Path, required=True)
+    parser.add_argument("--exp_dir", type=Path, required=True)
+    parser.add_argument("--base_prompt_path", type=Path, required=True)
+    parser.add_argument("--user_template_path", type=Path, required=True)
+    parser.add_argument("--save_fields_path", type=Path, default=None)
+    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--exp_date", required=True)
+    parser.add_argument("--read_token", default="unused", help="kept in the output, not used")
+    parser.add_argument("--rel_tol", type=float, default=None, help="default: the problem's own")
+    parser.add_argument("--fixer_steps", type=int, default=2, help="repair rounds; 0: none")
+    fixer = PROMPTS / "fixer_prompts"
+    parser.add_argument("--fixer_base_prompt_path", type=Path, default=fixer / "base_prompt.txt")
+    parser.add_argument(
+        "--fixer_user_template_path", type=Path, default=fixer / "user_prompt_template.txt"
+    )
+    parser.add_argument("--tools", type=int, default=0, metavar="CALLS", nargs="?", const=8)
+    command_line.add_model_options(parser)
+    command_line.add_backend_options(parser)
+    command_line.run(main(parser.parse_args()))

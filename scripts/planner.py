@@ -1,0 +1,47 @@
+"""Draw plans for every candidate of a profile_results.csv."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.agents.planner import PlannerPrompts
+from accelopt.agents.prompts import PromptPair, read_names
+from accelopt.stages import command_line
+from accelopt.stages.history import history_beside
+from accelopt.stages.plan import draw_plans, view_kernel
+from accelopt.stages.roles import planner_for, read_aspects
+from accelopt.stages.tables import read_candidates, write_records
+
+
+def prompts(args: Namespace) -> PlannerPrompts:
+    pair = PromptPair.read(args.base_prompt_path, args.user_template_path)
+    shown = read_names(args.displayed_profiles_path) if args.displayed_profiles_path else []
+    return PlannerPrompts(pair, tuple(shown), read_aspects(args.user_template_path.parent))
+
+
+async def main(args: Namespace) -> None:
+    started = command_line.timestamp()
+    config, texts = command_line.model_config(args, "planner"), prompts(args)
+    candidates = read_candidates(args.profile_result_path)
+    history = history_beside(args.profile_result_path)
+    async with command_line.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
+        planner = planner_for(config, workshop.calls, texts, workshop.offline)
+        views = [await view_kernel(c, workshop.backend, history=history) for c in candidates]
+        results = await draw_plans(views, planner, args.breadth)
+    write_records(args.output_path, results)
+    command_line.write_times(args.exp_dir, "planner", started, command_line.timestamp())
+    drawn = sum(len(result.plans) for result in results)
+    command_line.say(f"{drawn} plans for {len(results)} candidates in {args.output_path}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--breadth", type=int, required=True)
+    parser.add_argument("--exp_dir", type=Path, required=True)
+    parser.add_argument("--base_prompt_path", type=Path, required=True)
+    parser.add_argument("--user_template_path", type=Path, required=True)
+    parser.add_argument("--profile_result_path", type=Path, required=True)
+    parser.add_argument("--displayed_profiles_path", type=Path, default=None)
+    command_line.add_model_options(parser)
+    command_line.add_backend_options(parser)
+    command_line.run(main(parser.parse_args()))

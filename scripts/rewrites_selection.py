@@ -1,0 +1,54 @@
+"""Choose slow and fast pairs of an executor's results and have each summarised."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.agents.prompts import PromptPair
+from accelopt.search.memory import Rewrite
+from accelopt.stages import command_line
+from accelopt.stages.learn import MemorySettings, choose_rewrites, summarize_rewrites
+from accelopt.stages.roles import summarizer_for
+from accelopt.stages.tables import read_executor_results, write_records
+from accelopt.store import write_json
+
+
+def write_choice(args: Namespace, rewrites: list[Rewrite]) -> None:
+    plan_ids: dict[str, list[str]] = {}
+    speedups: dict[str, list[float]] = {}
+    for rewrite in rewrites:
+        plan_ids.setdefault(rewrite.service_name, []).append(rewrite.plan_id)
+        speedups.setdefault(rewrite.service_name, []).append(rewrite.speedup)
+    write_json(args.output_plan_ids_path, plan_ids, indent=4)
+    write_json(args.output_speedups_path, speedups, indent=4)
+
+
+async def main(args: Namespace) -> None:
+    config = command_line.model_config(args, "summarizer")
+    prompts = PromptPair.read(args.base_prompt_path, args.user_template_path)
+    results = read_executor_results(args.executor_results_path)
+    settings = MemorySettings(args.max_threshold, args.min_threshold, args.topk)
+    rewrites = choose_rewrites(results, settings)
+    write_choice(args, rewrites)
+    folder = args.output_list_path.parent / ".accelopt" / "rewrites"
+    async with command_line.workshop(args, folder) as workshop:
+        summarizer = summarizer_for(config, workshop.calls, prompts, workshop.offline)
+        origin = str(args.executor_results_path)
+        experiences = await summarize_rewrites(rewrites, summarizer, origin=origin)
+    write_records(args.output_list_path, experiences)
+    command_line.say(f"{len(experiences)} rewrites in {args.output_list_path}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--executor_results_path", type=Path, required=True)
+    parser.add_argument("--base_prompt_path", type=Path, required=True)
+    parser.add_argument("--user_template_path", type=Path, required=True)
+    parser.add_argument("--output_list_path", type=Path, required=True)
+    parser.add_argument("--max_threshold", type=float, required=True)
+    parser.add_argument("--min_threshold", type=float, required=True)
+    parser.add_argument("--topk", type=int, required=True)
+    parser.add_argument("--output_plan_ids_path", type=Path, required=True)
+    parser.add_argument("--output_speedups_path", type=Path, required=True)
+    command_line.add_model_options(parser)
+    command_line.add_backend_options(parser)
+    command_line.run(main(parser.parse_args()))

@@ -1,0 +1,25 @@
+"""Choose the kernels that the next iteration starts from, and write them as files."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.stages import command_line
+from accelopt.stages.select import CANDIDATE_COLUMNS, SELECTIONS, select, write_candidate
+from accelopt.stages.tables import read_executor_results, write_table
+
+
+async def main(args: Namespace) -> None:
+    results = read_executor_results(args.executor_results_path)
+    selected = select(results, SELECTIONS[args.selection], args.topk)
+    rows = [write_candidate(item, args.output_base_path).to_row() for item in selected]
+    write_table(args.output_base_path / "candidates.csv", rows, CANDIDATE_COLUMNS)
+    command_line.say(f"{len(rows)} candidates in {args.output_base_path / 'candidates.csv'}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--executor_results_path", type=Path, required=True)
+    parser.add_argument("--output_base_path", type=Path, required=True)
+    parser.add_argument("--topk", type=int, default=1)
+    parser.add_argument("--selection", choices=sorted(SELECTIONS), default="elitist")
+    command_line.run(main(parser.parse_args()))

@@ -1,0 +1,32 @@
+"""Profile every candidate of a table; the output is the table with a `profile` column."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.stages import command_line
+from accelopt.stages.profile import profile_candidates
+from accelopt.stages.tables import candidate, read_table, write_table
+
+
+async def main(args: Namespace) -> None:
+    rows = read_table(args.candidates_path)
+    candidates = [candidate(row, args.candidates_path) for row in rows]
+    folder = args.output_path.parent / ".accelopt" / "profile"
+    async with command_line.workshop(args, folder) as workshop:
+        profiled = await profile_candidates(candidates, workshop.evaluations)
+    columns = [name for name in rows[0] if name != "profile"] if rows else []
+    rows = [{**row, "profile": done.column} for row, done in zip(rows, profiled, strict=True)]
+    write_table(args.output_path, rows, [*columns, "profile"])
+    failed = sum(done.evaluation.profile is None for done in profiled)
+    command_line.say(f"{len(rows) - failed} of {len(rows)} profiles in {args.output_path}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--candidates_path", type=Path, required=True)
+    parser.add_argument("--save_fields_path", type=Path, required=True)
+    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--nc_id", type=int, required=True)
+    parser.add_argument("--rel_tol", type=float, required=True)
+    command_line.add_backend_options(parser)
+    command_line.run(main(parser.parse_args()))
