@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import libcst as cst
 
 from accelopt.moves.legality import uses_of
 from accelopt.moves.loops import Growth, grow, inlining
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.polynomial import Polynomial
 from accelopt.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.moves.rewriting import IllegalMove, reindexed, substitute, tidy
+from accelopt.moves.rewriting import IllegalMove, reindexed, substitute, tidy, with_shape
 from accelopt.moves.source import Kernel, Line, Loop, Node, Path, code_of, line
 from accelopt.moves.values import Tensor
 
@@ -138,39 +141,32 @@ def contract(kernel: Kernel, name: str, axis: int) -> Kernel:
         raise IllegalMove(f"{name} is used through a view")
     rank = len(tensor.shape)
 
-    def change(indices: list[str]) -> list[str]:
+    def change(indices: Sequence[str]) -> Sequence[str]:
         if ":" in indices:
             raise IllegalMove(f"{name} is used as a whole")
-        return indices[:axis] + indices[axis + 1 :]
+        return [*indices[:axis], *indices[axis + 1 :]]
 
     declaration = reading.statement(tensor.path)
     assert declaration.call is not None
     shape = declaration.call.arguments["shape"]
-    elements = [code_of(element.value) for element in shape.elements]  # type: ignore[attr-defined]
-    del elements[axis]
-    from libcst import parse_expression
+    assert isinstance(shape, (cst.Tuple, cst.List))
+    sizes = [code_of(element.value) for element in shape.elements]
+    del sizes[axis]
+    changed = with_shape(declaration, f"({', '.join(sizes)})")
 
-    from accelopt.moves.rewriting import with_expression
+    def visit(nodes: tuple[Node, ...], prefix: Path) -> tuple[Node, ...]:
+        result: list[Node] = []
+        for position, node in enumerate(nodes):
+            path = (*prefix, position)
+            if path == tensor.path:
+                result.append(changed)
+            elif isinstance(node, Loop):
+                result.append(Loop(node.node, visit(node.body, path), node.number))
+            else:
+                result.append(reindexed(node, name, name, change, rank))
+        return tuple(result)
 
-    changed = with_expression(
-        declaration.line, {shape: parse_expression(f"({', '.join(elements)})")}
-    )
-    body = []
-    for path, node in enumerate(kernel.body):
-        body.append(_contracted(node, (path,), tensor.path, changed, name, change, rank))
-    return kernel.with_body(body)
-
-
-def _contracted(node, path, declared, changed, name, change, rank):  # type: ignore[no-untyped-def]
-    if path == declared:
-        return changed
-    if isinstance(node, Loop):
-        body = tuple(
-            _contracted(child, (*path, i), declared, changed, name, change, rank)
-            for i, child in enumerate(node.body)
-        )
-        return Loop(node.node, body, node.number)
-    return reindexed(node, name, name, change, rank)
+    return kernel.with_body(visit(kernel.body, ()))
 
 
 def _closure(
@@ -293,8 +289,6 @@ def _reduces(statement: Statement) -> bool:
 
 
 def _trips(loop: LoopFacts) -> str:
-    import libcst as cst
-
     assert isinstance(loop.node.node.iter, cst.Call)
     return code_of(loop.node.node.iter.args[0].value)
 
@@ -338,8 +332,6 @@ def _applied(node: Node, growth: Growth, blocks: list[str]) -> Node:
 
 def _renamed(node: Node, names: dict[str, str]) -> Node:
     """Kept loops over their new variables."""
-    import libcst as cst
-
     node = substitute(node, names)
 
     def visit(inner: Node) -> Node:

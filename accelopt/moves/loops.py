@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -145,11 +146,11 @@ class Growth:
     def applied(self, node: Node, blocks: list[str]) -> Node:
         """A node with every use of the tile taking block `blocks`."""
 
-        def change(indices: list[str]) -> list[str]:
+        def change(indices: Sequence[str]) -> Sequence[str]:
             whole = [f"0:{size}" for size in self.sizes]
             return [*blocks, *(w if i == ":" else i for i, w in zip(indices, whole, strict=True))]
 
-        return reindexed(node, self.tensor, self.buffer, change, len(self.sizes))  # type: ignore[arg-type]
+        return reindexed(node, self.tensor, self.buffer, change, len(self.sizes))
 
 
 def grow(kernel: Kernel, tensor: Tensor, trips: list[str], buffer: str = "sbuf") -> Growth:

@@ -10,6 +10,7 @@ from accelopt.moves.move import IllegalMove, Move
 MOVES = {
     "hoist": "accelopt.moves.reuse:Hoist",
     "block": "accelopt.moves.reuse:Block",
+    "widen": "accelopt.moves.tiles:Widen",
     "interchange": "accelopt.moves.reuse:Interchange",
 }
 

@@ -57,6 +57,13 @@ def reindexed(node: Node, tensor: str, buffer: str, change: Reindex, rank: int) 
     return Loop(node.node, body, node.number)
 
 
+def with_shape(declaration: Statement, shape: str) -> Line:
+    """A declaration with another shape, given as text."""
+    call = declaration.call
+    assert call is not None
+    return with_expression(declaration.line, {call.arguments["shape"]: cst.parse_expression(shape)})
+
+
 def mentions_name(node: Node, name: str) -> bool:
     """True when a name occurs anywhere in a node."""
     found = False
@@ -138,7 +145,7 @@ class _Substitution(cst.CSTTransformer):
         names: list[str] = []
         for element in node.elements:
             text = self.texts.get(code_of(element.value), code_of(element.value))
-            names += [n for n in _identifiers(text)]
+            names += _identifiers(text)
         return cst.parse_expression(f"[{', '.join(names)}]")
 
     def leave_Attribute(

@@ -1,0 +1,49 @@
+"""Moves that change how much one instruction or transfer handles."""
+
+from __future__ import annotations
+
+from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.reading import read
+from accelopt.moves.source import Kernel, Loop
+from accelopt.moves.widening import widen
+from accelopt.moves.work import resident_bytes
+
+
+class Widen:
+    """Do several iterations of an elementwise loop in one, on a tile that is as much wider.
+
+    before: for j in nl.affine_range(14): x = nl.load(a[p, j * 512:(j + 1) * 512]); f(x)
+    after:  for j in nl.affine_range(2):  x = nl.load(a[p, j * 3584:(j + 1) * 3584]); f(x)
+
+    Fewer, longer transfers and instructions. Legal when the loop holds elementwise instructions,
+    loads and stores only, its iterations are independent, and their tiles lie side by side.
+    """
+
+    name = "widen"
+
+    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+        """Every innermost loop, by every factor that divides it."""
+        sites = []
+        for loop in read(kernel).loops:
+            trips = loop.trips.constant if loop.trips is not None else None
+            if trips is None or any(isinstance(node, Loop) for node in loop.node.body):
+                continue
+            for factor in (f for f in range(2, trips + 1) if trips % f == 0):
+                try:
+                    wider = widen(kernel, loop.node.variable, factor)
+                except IllegalMove:
+                    break
+                if resident_bytes(read(wider)) > facts.sbuf_bytes / 2:  # room to overlap
+                    break
+                text = (
+                    f"Handle {factor} iterations of loop {loop.node.variable} "
+                    f"(line {loop.node.number}) at once, on tiles {factor} times as wide: fewer, "
+                    "longer transfers and instructions."
+                )
+                parameters = {"loop": loop.node.variable, "factor": factor}
+                sites.append(Site(self.name, parameters, text))
+        return sites
+
+    def apply(self, kernel: Kernel, site: Site) -> Kernel:
+        """See the class."""
+        return widen(kernel, str(site.parameters["loop"]), int(site.parameters["factor"]))
