@@ -1,0 +1,147 @@
+"""The profiler's summary of a timeline: its field names, its ways of counting.
+
+The profiler counts oddly in places (fp32 matmuls twice, engine bytes of one partition, nothing for
+two-tensor Vector instructions); prompts and people compare with its numbers, so the summary counts
+the same way. `TrueCounts` holds what physically happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelopt.sim.program import Buffer
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.operation import QUEUE_NAMES, Queue
+from accelopt.sim.timing.schedule import Timeline
+from accelopt.sim.timing.transfers import Transfer
+
+
+@dataclass(frozen=True)
+class TrueCounts:
+    """Physical totals, beside the profiler's way of counting."""
+
+    flops: int  # multiplications and additions of the kernel's matmuls, without transposes
+    hbm_read_bytes: int
+    hbm_write_bytes: int
+    dma_descriptors: int
+    instructions: dict[str, int]  # by engine
+
+
+def active_ns(timeline: Timeline, queue: Queue) -> float:
+    """Time in which at least one instruction of an engine is executing."""
+    chosen = np.asarray(timeline.queue) == queue
+    start = np.asarray(timeline.start)[chosen]
+    end = np.asarray(timeline.done if queue is not Queue.DMA else timeline.done)[chosen]
+    return union_length(start, end)
+
+
+def union_length(start: np.ndarray, end: np.ndarray) -> float:
+    """Total length covered by intervals."""
+    if not start.size:
+        return 0.0
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    previous = np.concatenate(([start[0]], end[:-1]))
+    return float(np.maximum(end - np.maximum(start, previous), 0.0).sum())
+
+
+def summary(
+    stream: Stream, costs: list[Transfer | None], timeline: Timeline, spec: Spec
+) -> tuple[dict[str, float], TrueCounts]:
+    """The profiler's fields (`reference/neuron-profile.md`; bytes, FLOPs, fractions, seconds)."""
+    kinds = np.bincount(np.asarray(stream.kind), minlength=len(stream.instances))
+    operations = [item.operation for item in stream.instances]
+    traffic = [o.traffic for o in operations]
+
+    def total(field: str) -> int:
+        return int(
+            sum(int(n) * getattr(t, field) for n, t in zip(kinds, traffic, strict=True) if n)
+        )
+
+    moved = _transfer_totals(stream, costs)
+    seconds = timeline.latency_ns * 1e-9
+    flops, transposes = total("flops"), total("transpose_flops")
+    hbm = moved["hbm_read"] + moved["hbm_write"]
+    fields: dict[str, float] = {
+        "latency": timeline.latency_ns * 1e-6,
+        "total_time": seconds,
+        "hbm_read_bytes": moved["hbm_read"],
+        "hbm_write_bytes": moved["hbm_write"],
+        "psum_read_bytes": total("psum_read"),
+        "psum_write_bytes": total("psum_write"),
+        "sbuf_read_bytes": total("sbuf_read") + moved["sbuf_read"],
+        "sbuf_write_bytes": total("sbuf_write") + moved["sbuf_write"],
+        "spill_reload_bytes": moved["spill_reload"],
+        "spill_save_bytes": moved["spill_save"],
+        "hardware_flops": flops,
+        "transpose_flops": transposes,
+        "peak_flops_bandwidth_ratio": spec.peak_bf16_flops_per_ns / spec.hbm_bytes_per_ns,
+        "mm_arithmetic_intensity": (flops - transposes) / hbm if hbm else 0.0,
+        "hfu_estimated_percent": flops / (spec.peak_bf16_flops_per_ns * timeline.latency_ns),
+        "mbu_estimated_percent": hbm / (spec.hbm_bytes_per_ns * timeline.latency_ns),
+        "dma_transfer_count": moved["transfers"],
+        "dma_transfer_total_bytes": hbm,
+        "dma_transfer_average_bytes": hbm / moved["transfers"] if moved["transfers"] else 0.0,
+    }
+    instructions: dict[str, int] = {}
+    for queue in Queue:
+        name = QUEUE_NAMES[queue]
+        busy = active_ns(timeline, queue)
+        prefix = name if queue is Queue.DMA else f"{name}_engine"
+        fields[f"{prefix}_active_time"] = busy * 1e-9
+        fields[f"{prefix}_active_time_percent"] = busy / timeline.latency_ns
+        instructions[name] = int(
+            sum(int(n) for n, o in zip(kinds, operations, strict=True) if o.queue is queue)
+        )
+        if queue is not Queue.DMA:
+            fields[f"{prefix}_instruction_count"] = instructions[name]
+    fields["matmul_instruction_count"] = instructions["tensor"]
+    true = TrueCounts(
+        int(sum(int(n) * o.true_flops for n, o in zip(kinds, operations, strict=True))),
+        moved["hbm_read"],
+        moved["hbm_write"],
+        moved["descriptors"],
+        instructions,
+    )
+    return fields, true
+
+
+def _transfer_totals(stream: Stream, costs: list[Transfer | None]) -> dict[str, int]:
+    names = ("hbm_read", "hbm_write", "sbuf_read", "sbuf_write", "spill_save", "spill_reload",
+             "transfers", "descriptors")  # fmt: skip
+    totals = dict.fromkeys(names, 0)
+    roles = [_role(item.operation.opcode, item) for item in stream.instances]
+    for kind, cost in zip(stream.kind, costs, strict=True):
+        if cost is None:
+            continue
+        role, from_sbuf, to_sbuf, scratch = roles[kind]
+        totals["transfers"] += 1
+        totals["descriptors"] += cost.descriptors
+        totals["hbm_read"] += cost.hbm_read
+        totals["hbm_write"] += cost.hbm_write
+        totals["sbuf_read"] += cost.bytes if from_sbuf else 0
+        totals["sbuf_write"] += cost.bytes if to_sbuf else 0
+        if role == "spill_save" or (scratch and from_sbuf):
+            totals["spill_save"] += cost.bytes
+        elif role == "spill_reload" or (scratch and to_sbuf):
+            totals["spill_reload"] += cost.bytes
+    return totals
+
+
+def _role(opcode: str, item: object) -> tuple[str, bool, bool, bool]:
+    """Opcode, whether SBUF is the source, the target, and whether the HBM side is the kernel's own
+    intermediate memory: swiglu (NKIBench) stores and loads such a tensor, and the profiler counts
+    it as spilling."""
+    operation = item.operation  # type: ignore[attr-defined]
+    if opcode == "spill_save":
+        return opcode, True, False, False
+    if opcode == "spill_reload":
+        return opcode, False, True, False
+    if not operation.reads or not operation.writes or not operation.is_dma:
+        return opcode, False, False, False
+    source, target = operation.reads[0].tensor, operation.writes[0].tensor
+    scratch = any(t.buffer is Buffer.HBM and t.data is None for t in (source, target))
+    return opcode, source.buffer.on_chip, target.buffer.on_chip, scratch

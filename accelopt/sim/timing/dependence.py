@@ -1,0 +1,207 @@
+"""Who must wait for whom: values, overwrites, and buffers that are used again.
+
+Units that one declaration makes rotate through a few buffers. A new unit takes the place of one that
+is dead in program order, and its first writer waits for everybody who touched that one. How many
+buffers there are decides how far loads run ahead of the work on what they bring.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from accelopt.sim.program import Buffer
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.operation import Queue
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How many buffers a declaration rotates through: for tiles that DMA loads, one more than are
+    live at once, or as many as `load_bytes` hold when that is more; for computed tiles, a multiple
+    of what is live. Fitted on NKIBench (silu's loads are double-buffered, no more)."""
+
+    load_extra: int = 1
+    load_bytes: int = 8 * 1024
+    compute_factor: int = 4
+
+
+@dataclass
+class Graph:
+    """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
+    only until i has started."""
+
+    successors: list[list[int]]
+    followers: list[list[int]]
+    waits: list[int]  # how many instances each one waits for
+
+
+def depend(stream: Stream, spec: Spec, rotation: Rotation) -> Graph:
+    """The graph of one stream."""
+    n = len(stream)
+    graph = Graph([[] for _ in range(n)], [[] for _ in range(n)], [0] * n)
+    rooms = _Rooms(stream, spec, rotation)
+    cells = len(stream.cell_unit)
+    writers: list[list[int] | None] = [None] * cells
+    readers: list[list[int] | None] = [None] * cells
+    accumulating = [item.operation.accumulates for item in stream.instances]
+    successors, followers, waits = graph.successors, graph.followers, graph.waits
+    for at in range(n):
+        before = rooms.enter(at)
+        first: int | None = None
+        for cell in stream.reads[at]:
+            found = writers[cell]
+            if found:
+                before.update(found)
+            known = readers[cell]
+            if known is None:
+                readers[cell] = [at]
+            elif known[-1] != at:
+                known.append(at)
+        add = accumulating[stream.kind[at]]
+        for cell in stream.writes[at]:
+            found = writers[cell]
+            known = readers[cell]
+            if add and found and not known:
+                if found[-1] != at:
+                    first = found[0]
+                    found.append(at)
+                continue
+            if known:
+                before.update(known)
+                readers[cell] = None
+            if found:
+                before.update(found)
+            writers[cell] = [at]
+        before.discard(at)
+        for other in before:
+            successors[other].append(at)
+        waits[at] = len(before)
+        if first is not None and first not in before:
+            followers[first].append(at)
+            waits[at] += 1
+    return graph
+
+
+class _Rooms:
+    """Buffers of SBUF and PSUM, given out in program order."""
+
+    def __init__(self, stream: Stream, spec: Spec, rotation: Rotation) -> None:
+        self.stream = stream
+        self.capacity = {
+            Buffer.SBUF: spec.sbuf_partition_bytes,
+            Buffer.PSUM: spec.psum_partition_bytes,
+        }
+        self.used = {Buffer.SBUF: 0, Buffer.PSUM: 0}
+        units = stream.units
+        self.tracked = [unit.tensor.buffer.on_chip for unit in units]
+        self.here = _units_here(stream)
+        self.last = [-1] * len(units)
+        first = [-1] * len(units)
+        for at, touched in enumerate(self.here):
+            for unit in touched:
+                self.last[unit] = at
+                if first[unit] < 0:
+                    first[unit] = at
+        self.limit = _limits(stream, first, self.last, rotation)
+        self.count: dict[int, int] = {}
+        self.users: list[list[int]] = [[] for _ in units]
+        self.entered = [False] * len(units)
+        self.gone = [False] * len(units)
+        self.dying: list[tuple[int, int]] = []
+        self.dead_of: dict[int, deque[int]] = {}
+        self.dead: dict[Buffer, deque[int]] = {Buffer.SBUF: deque(), Buffer.PSUM: deque()}
+
+    def enter(self, at: int) -> set[int]:
+        """Registers an instance with the units it touches; returns whom it waits for."""
+        before: set[int] = set()
+        for unit in self.here[at]:
+            if not self.entered[unit]:
+                self.entered[unit] = True
+                self._allocate(unit, at, before)
+            self.users[unit].append(at)
+        return before
+
+    def _allocate(self, unit: int, at: int, before: set[int]) -> None:
+        dying = self.dying
+        while dying and dying[0][0] < at:
+            _, dead = heappop(dying)
+            info = self.stream.units[dead]
+            self.dead_of.setdefault(info.site, deque()).append(dead)
+            self.dead[info.tensor.buffer].append(dead)
+        info = self.stream.units[unit]
+        space = info.tensor.buffer
+        waiting = self.dead_of.get(info.site)
+        while waiting and self.count.get(info.site, 0) >= self.limit.get(info.site, 1 << 60):
+            self._reclaim(waiting.popleft(), before)
+        everywhere = self.dead[space]
+        while everywhere and self.used[space] + info.bytes > self.capacity[space]:
+            self._reclaim(everywhere.popleft(), before)
+        self.used[space] += info.bytes
+        self.count[info.site] = self.count.get(info.site, 0) + 1
+        heappush(dying, (self.last[unit], unit))
+
+    def _reclaim(self, unit: int, before: set[int]) -> None:
+        if self.gone[unit]:
+            return
+        self.gone[unit] = True
+        info = self.stream.units[unit]
+        before.update(self.users[unit])
+        self.users[unit] = []
+        self.used[info.tensor.buffer] -= info.bytes
+        self.count[info.site] -= 1
+
+
+def _units_here(stream: Stream) -> list[list[int]]:
+    tracked = [unit.tensor.buffer.on_chip for unit in stream.units]
+    cell_unit = stream.cell_unit
+    out: list[list[int]] = []
+    for reads, writes in zip(stream.reads, stream.writes, strict=True):
+        units = {cell_unit[cell] for cell in writes}
+        units.update([cell_unit[cell] for cell in reads])
+        out.append([unit for unit in units if tracked[unit]])
+    return out
+
+
+def _limits(
+    stream: Stream, first: list[int], last: list[int], rotation: Rotation
+) -> dict[int, int]:
+    """How many buffers each SBUF site has."""
+    loaded = _loaded_sites(stream)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for unit, info in enumerate(stream.units):
+        if first[unit] >= 0 and info.tensor.buffer is Buffer.SBUF:
+            spans.setdefault(info.site, []).append((first[unit], last[unit]))
+    limits: dict[int, int] = {}
+    size = {info.site: max(info.bytes, 1) for info in stream.units}
+    for site, intervals in spans.items():
+        live = _most_at_once(intervals)
+        if site in loaded:
+            limits[site] = max(live + rotation.load_extra, rotation.load_bytes // size[site])
+        else:
+            limits[site] = live * rotation.compute_factor
+    return limits
+
+
+def _most_at_once(intervals: list[tuple[int, int]]) -> int:
+    events = sorted([(a, 1) for a, _ in intervals] + [(b + 1, -1) for _, b in intervals])
+    level = most = 0
+    for _, step in events:
+        level += step
+        most = max(most, level)
+    return most
+
+
+def _loaded_sites(stream: Stream) -> set[int]:
+    """Sites that DMA writes."""
+    found: set[int] = set()
+    is_load = [
+        item.operation.queue is Queue.DMA and not item.operation.is_store
+        for item in stream.instances
+    ]
+    for kind, writes in zip(stream.kind, stream.writes, strict=True):
+        if is_load[kind]:
+            found.update(stream.units[stream.cell_unit[cell]].site for cell in writes)
+    return found

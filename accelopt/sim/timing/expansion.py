@@ -1,0 +1,151 @@
+"""Loops unrolled: every iteration of every operation, as arrays in program order.
+
+Nothing here looks at one iteration at a time: positions, addresses and masks are affine in the loop
+variables and come from NumPy broadcasting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelopt.sim.access import LoopVariable, Mask
+from accelopt.sim.program import Loop, Tensor
+from accelopt.sim.timing.operation import Nest, Operation
+
+Values = dict[LoopVariable, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """All iterations of one loop body: where each starts in program order, and its loop indices."""
+
+    loops: tuple[Loop, ...]
+    starts: np.ndarray  # (n,) position of the body's first operation
+    values: Values  # (n,) each
+    iterations: np.ndarray  # (n, depth) trip numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """The iterations of one operation that its mask leaves."""
+
+    operation: Operation
+    loops: tuple[Loop, ...]
+    positions: np.ndarray  # (n,) increasing
+    values: Values  # (n,) each
+    iterations: np.ndarray  # (n, depth)
+    partitions: np.ndarray | None = None  # (n,) of masked transfers: how many partitions are left
+    elements: np.ndarray | None = None  # (n,) and how many elements of each
+
+
+def expand(nest: Nest) -> list[Instances]:
+    """Every operation with all its iterations, in the order of the tree."""
+    root = Body((), np.zeros(1, np.int64), {}, np.zeros((1, 0), np.int64))
+    return [instances for instances in _expand_body(nest, root) if instances.positions.size]
+
+
+def scopes(nest: Nest) -> dict[Tensor, int]:
+    """How many loops surround the declaration of each tensor that a loop body declares."""
+    found: dict[Tensor, int] = {}
+
+    def visit(node: Nest, depth: int) -> None:
+        if node.loop:
+            found.update({tensor: depth for tensor in node.loop.tensors})
+        for child in node.body:
+            if isinstance(child, Nest):
+                visit(child, depth + 1)
+            else:
+                # Tensors that lowering made live where they are first written.
+                for access in child.writes:
+                    if access.tensor.id < 0:
+                        found.setdefault(access.tensor, depth)
+
+    visit(nest, 0)
+    return found
+
+
+def _size(node: Nest | Operation) -> int:
+    if isinstance(node, Operation):
+        return 1
+    trips = node.loop.variable.trips if node.loop else 1
+    return trips * sum(map(_size, node.body))
+
+
+def _expand_body(nest: Nest, outer: Body) -> Iterator[Instances]:
+    sizes = [_size(child) for child in nest.body]
+    body = outer if nest.loop is None else _iterate(nest.loop, outer, sum(sizes))
+    offset = 0
+    for child, size in zip(nest.body, sizes, strict=True):
+        if isinstance(child, Nest):
+            inner = Body(body.loops, body.starts + offset, body.values, body.iterations)
+            yield from _expand_body(child, inner)
+        else:
+            yield _instances(child, body, offset)
+        offset += size
+
+
+def _iterate(loop: Loop, outer: Body, size: int) -> Body:
+    trips = loop.variable.trips
+    numbers = np.arange(trips, dtype=np.int64)
+    n = outer.starts.size
+    values = {variable: np.repeat(array, trips) for variable, array in outer.values.items()}
+    values[loop.variable] = np.tile(loop.variable.start + loop.variable.step * numbers, n)
+    iterations = np.concatenate(
+        (np.repeat(outer.iterations, trips, axis=0), np.tile(numbers, n)[:, None]), axis=1
+    )
+    starts = (outer.starts[:, None] + numbers[None, :] * size).reshape(-1)
+    return Body((*outer.loops, loop), starts, values, iterations)
+
+
+def _instances(operation: Operation, body: Body, offset: int) -> Instances:
+    positions = body.starts + offset
+    mask = operation.instruction.mask if operation.instruction else Mask()
+    if not mask.constraints:
+        return Instances(operation, body.loops, positions, body.values, body.iterations)
+    access = operation.writes[0] if operation.writes else operation.reads[0]
+    partitions, elements = masked_extent(mask, access.shape, body.values, positions.size)
+    alive = (partitions > 0) & (elements > 0)
+    return Instances(
+        operation,
+        body.loops,
+        positions[alive],
+        {variable: array[alive] for variable, array in body.values.items()},
+        body.iterations[alive],
+        partitions[alive] if operation.is_dma else None,
+        elements[alive] if operation.is_dma else None,
+    )
+
+
+def masked_extent(
+    mask: Mask, shape: tuple[int, ...], values: Values, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many partitions, and how many elements of each, a mask leaves in every iteration; both
+    (n,) int64. Constraints that tie partitions to free axes count by their average."""
+    partitions = np.full(n, shape[0] if shape else 1, dtype=np.int64)
+    free = int(np.prod(shape[1:], dtype=np.int64)) if len(shape) > 1 else 1
+    share = np.ones(n)
+    for constraint in mask.constraints:
+        rest, strides = constraint.split()
+        slack = np.broadcast_to(rest.evaluate_many(values), (n,))
+        axes = {len(shape) + position: c for position, c in strides.items() if c}
+        kept = _share(slack, axes, shape)
+        if set(axes) == {0}:
+            partitions = np.minimum(partitions, np.rint(kept * shape[0]).astype(np.int64))
+        else:
+            share = share * kept
+    return partitions, np.ceil(share * free - 1e-9).astype(np.int64)
+
+
+def _share(slack: np.ndarray, axes: dict[int, int], shape: tuple[int, ...]) -> np.ndarray:
+    """The part of the axes' points with `slack + sum(c * axis) >= 0`, per iteration."""
+    if not axes:
+        return (slack >= 0).astype(float)
+    points = np.zeros((), dtype=np.int64)
+    for axis, coefficient in axes.items():
+        steps = coefficient * np.arange(shape[axis], dtype=np.int64)
+        points = (points[..., None] + steps).reshape(-1)
+    ordered = np.sort(points)
+    return 1.0 - np.searchsorted(ordered, -slack, side="left") / ordered.size

@@ -1,0 +1,360 @@
+"""Instructions to hardware operations: engines chosen, broadcasts and fills made explicit, results
+placed in PSUM where that makes their reader faster.
+
+Each pass is a function from a tree of operations to a tree of operations and the list of what it
+did. The rules are those that the active times of NKIBench's engines show (`reference/timing.md`,
+1.5); the Neuron compiler documents none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from accelopt.sim.access import Access, Affine
+from accelopt.sim.errors import SourceLine
+from accelopt.sim.program import (
+    Buffer,
+    Engine,
+    Instruction,
+    Loop,
+    Node,
+    Program,
+    Tensor,
+)
+from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.pricing import opcode_label
+
+PSUM_WIDTH_BYTES = 2048
+"""A PSUM bank: the widest operand that an instruction can take from PSUM."""
+
+QUEUE_OF = {
+    Engine.TENSOR: Queue.TENSOR,
+    Engine.VECTOR: Queue.VECTOR,
+    Engine.SCALAR: Queue.SCALAR,
+    Engine.GPSIMD: Queue.GPSIMD,
+    Engine.SYNC: Queue.GPSIMD,
+    Engine.DMA: Queue.DMA,
+}
+SCALAR_OPS = frozenset({"multiply", "add", "subtract"})
+GPSIMD_ONLY = frozenset({"power"})
+
+
+def lower(program: Program) -> Nest:
+    """The tree of operations as written, engines chosen, nothing merged."""
+    return Nest(None, _fills(program.tensors) + tuple(_lower_nodes(program.body)))
+
+
+def _lower_nodes(nodes: tuple[Node, ...]) -> Iterator[Nest | Operation]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield Nest(node, _fills(node.tensors) + tuple(_lower_nodes(node.body)))
+        else:
+            yield from _lower_instruction(node)
+
+
+def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:
+    """`nl.zeros` in SBUF is a memset; in PSUM the first accumulating write does it."""
+    return tuple(
+        Operation(
+            "memset",
+            Queue.VECTOR,
+            (),
+            (_whole(tensor),),
+            source=tensor.source,
+            label="memset",
+        )
+        for tensor in tensors
+        if tensor.fill is not None
+        and not tensor.lazy_fill
+        and tensor.buffer is Buffer.SBUF
+        and tensor.block_rank == 0
+    )
+
+
+def _whole(tensor: Tensor) -> Access:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(tensor.tile_shape):
+        strides.append(step)
+        step *= size
+    return Access(tensor, tensor.tile_shape, (), Affine(), tuple(reversed(strides)), tensor.dtype)
+
+
+def _lower_instruction(instruction: Instruction) -> Iterator[Operation]:
+    if instruction.opcode == "print":
+        return
+    queue = choose_queue(instruction)
+    accumulate = instruction.attributes.get("accumulate")
+    reads = tuple(instruction.inputs.values())
+    reads += tuple(item.index for access in reads for item in access.indirect)
+    writes = tuple(instruction.outputs.values())
+    reads += tuple(item.index for access in writes for item in access.indirect)
+    if instruction.opcode == "loop_reduce" or (instruction.opcode == "dma_copy" and accumulate):
+        reads += (instruction.result,)
+    if instruction.opcode == "matmul":
+        reads = (instruction.inputs["stationary"], instruction.inputs["moving"])
+    yield Operation(
+        instruction.opcode,
+        queue,
+        reads,
+        writes,
+        instruction,
+        accumulates=instruction.opcode == "matmul" and bool(accumulate),
+        source=instruction.source,
+        label=opcode_label(instruction),
+    )
+
+
+def choose_queue(instruction: Instruction) -> Queue:
+    """The engine the compiler gives an instruction whose source leaves the choice open."""
+    if instruction.engine is not Engine.UNASSIGNED:
+        return QUEUE_OF[instruction.engine]
+    opcode = instruction.opcode
+    if opcode == "copy":
+        return Queue.SCALAR
+    if opcode == "transpose":
+        data = instruction.inputs["data"]
+        small = data.partitions <= 32 and data.free_elements <= 32
+        return Queue.VECTOR if small and data.tensor.buffer is Buffer.PSUM else Queue.TENSOR
+    if opcode == "tensor_scalar":
+        ops = {str(instruction.attributes.get(name)) for name in ("op0", "op1")} - {"None"}
+        reduces = "reduce_result" in instruction.outputs
+        return Queue.SCALAR if ops <= SCALAR_OPS and not reduces else Queue.VECTOR
+    if opcode == "tensor_tensor":
+        return _tensor_tensor_queue(instruction)
+    return Queue.VECTOR
+
+
+def _tensor_tensor_queue(instruction: Instruction) -> Queue:
+    op = str(instruction.attributes.get("op"))
+    accesses = (*instruction.inputs.values(), instruction.result)
+    integer = all(a.dtype.kind in "iu" and a.dtype.itemsize == 4 for a in accesses)
+    if op in GPSIMD_ONLY or (integer and op in SCALAR_OPS):
+        return Queue.GPSIMD
+    column = _column_operand(instruction)
+    return Queue.SCALAR if column and op in SCALAR_OPS else Queue.VECTOR
+
+
+def _column_operand(instruction: Instruction) -> bool:
+    """True when one operand is a (P, 1) column broadcast over the other's free axes: an
+    activation with scale or bias does it."""
+    wide = instruction.result.free_elements
+    if wide <= 1:
+        return False
+    return any(
+        all(
+            stride == 0 or size == 1
+            for size, stride in zip(a.shape[1:], a.strides[1:], strict=True)
+        )
+        for a in instruction.inputs.values()
+    )
+
+
+Rewrite = Callable[[Operation], tuple[Operation, ...]]
+
+
+def rewrite(nest: Nest, change: Rewrite) -> Nest:
+    """The tree with every operation replaced by those that `change` makes of it."""
+    body: list[Nest | Operation] = []
+    for node in nest.body:
+        if isinstance(node, Nest):
+            body.append(rewrite(node, change))
+        else:
+            body.extend(change(node))
+    return Nest(nest.loop, tuple(body))
+
+
+def walk(nest: Nest) -> Iterator[tuple[tuple[Loop, ...], Operation]]:
+    """Every operation with the loops around it, in program order."""
+
+    def visit(node: Nest, loops: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Operation]]:
+        inside = (*loops, node.loop) if node.loop else loops
+        for child in node.body:
+            if isinstance(child, Nest):
+                yield from visit(child, inside)
+            else:
+                yield inside, child
+
+    yield from visit(nest, ())
+
+
+def broadcast_partitions(nest: Nest, decisions: list[Decision]) -> Nest:
+    """An operand repeated over partitions is made by the Tensor engine, ones times row, in PSUM;
+    wider than a PSUM bank it is copied to SBUF by the Scalar engine (mamba tutorial v2 and v3,
+    reference/timing.md 1.4)."""
+    made: dict[int, Tensor] = {}
+
+    def change(operation: Operation) -> tuple[Operation, ...]:
+        if operation.is_dma or operation.queue is Queue.TENSOR:
+            return (operation,)
+        before: list[Operation] = []
+        reads: list[Access] = []
+        for access in operation.reads:
+            if not _repeats_partition(access):
+                reads.append(access)
+                continue
+            tile, steps = _broadcast(access, operation.source, len(made))
+            made[len(made)] = tile.tensor
+            before += steps
+            reads.append(tile)
+            decisions.append(
+                Decision("broadcast_partitions", "a row is spread by the Tensor engine",
+                         operation.source, len(steps))
+            )  # fmt: skip
+        return (*before, replace(operation, reads=tuple(reads)))
+
+    return rewrite(nest, change)
+
+
+def _repeats_partition(access: Access) -> bool:
+    return access.tensor.buffer.on_chip and access.shape[0] > 1 and access.strides[0] == 0
+
+
+def _broadcast(access: Access, source: SourceLine, number: int) -> tuple[Access, list[Operation]]:
+    partitions, width = access.shape[0], access.free_elements
+    row = replace(access, shape=(1, *access.shape[1:]))
+    if width == 1 or all(
+        s == 0 or n == 1 for n, s in zip(access.shape[1:], access.strides[1:], strict=True)
+    ):
+        row = replace(row, shape=(1, 1), strides=(0, 0))
+        width = 1
+    chunk = PSUM_WIDTH_BYTES // 4
+    wide = width > chunk
+    psum = Tensor(
+        -2 * number - 1, "broadcast", (-(-width // chunk), partitions, min(width, chunk)),
+        access.dtype, Buffer.PSUM, 1, temporary=True, source=source,
+    )  # fmt: skip
+    sbuf = Tensor(
+        -2 * number - 2, "broadcast", (partitions, width), access.dtype, Buffer.SBUF,
+        temporary=True, source=source,
+    )  # fmt: skip
+    steps: list[Operation] = []
+    for at in range(0, width, chunk):
+        n = min(chunk, width - at)
+        part = _flat_part(row, at, n)
+        landing = Access(
+            psum, (partitions, n), (Affine(at // chunk),), Affine(), (min(width, chunk), 1),
+            access.dtype,
+        )  # fmt: skip
+        steps.append(
+            Operation("broadcast", Queue.TENSOR, (part, part), (landing,), source=source,
+                      label="broadcast")
+        )  # fmt: skip
+        if wide:
+            place = Access(sbuf, (partitions, n), (), Affine(at), (width, 1), access.dtype)
+            steps.append(
+                Operation("copy", Queue.SCALAR, (landing,), (place,), source=source,
+                          label="copy.broadcast")
+            )  # fmt: skip
+    if wide:
+        tile = Access(sbuf, (partitions, width), (), Affine(), (width, 1), access.dtype)
+    else:
+        tile = steps[0].writes[0]
+    if width == 1 and access.free_elements > 1:
+        tile = replace(tile, shape=access.shape, strides=(1, *(0 for _ in access.shape[1:])))
+    return tile, steps
+
+
+def _flat_part(row: Access, start: int, count: int) -> Access:
+    """`count` elements of a row that is contiguous in its free axes, or all of it."""
+    if len(row.shape) == 2 and row.strides[1] in (0, 1):
+        return replace(row, shape=(1, count), offset=row.offset + start * row.strides[1])
+    return row
+
+
+def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
+    """A Scalar engine result that only one two-tensor Vector instruction reads goes to PSUM, where
+    reading it costs N cycles in place of 2N.
+
+    Only for elementwise work on freshly loaded data, at most a bank wide: adamw's Vector engine is
+    active for just the eight N that this gives its six two-tensor instructions.
+    """
+    readers: dict[Tensor, list[Operation]] = {}
+    writers: dict[Tensor, list[Operation]] = {}
+    for _, operation in walk(nest):
+        for access in operation.reads:
+            readers.setdefault(access.tensor, []).append(operation)
+        for access in operation.writes:
+            writers.setdefault(access.tensor, []).append(operation)
+    siblings = _bodies(nest)
+    moved: dict[Tensor, Tensor] = {}
+    for _, operation in walk(nest):
+        tensor = _psum_candidate(operation, readers, writers, siblings, moved)
+        if tensor is None:
+            continue
+        moved[tensor] = replace(tensor, buffer=Buffer.PSUM)
+        decisions.append(
+            Decision("place_in_psum", "the result goes to PSUM for its one reader",
+                     operation.source)
+        )  # fmt: skip
+
+    def moved_access(access: Access) -> Access:
+        return replace(access, tensor=moved[access.tensor]) if access.tensor in moved else access
+
+    def change(operation: Operation) -> tuple[Operation, ...]:
+        if not any(a.tensor in moved for a in (*operation.reads, *operation.writes)):
+            return (operation,)
+        return (
+            replace(
+                operation,
+                reads=tuple(map(moved_access, operation.reads)),
+                writes=tuple(map(moved_access, operation.writes)),
+            ),
+        )
+
+    return _move_declarations(rewrite(nest, change), moved) if moved else nest
+
+
+def _move_declarations(nest: Nest, moved: dict[Tensor, Tensor]) -> Nest:
+    loop = nest.loop
+    if loop and any(tensor in moved for tensor in loop.tensors):
+        loop = replace(loop, tensors=tuple(moved.get(t, t) for t in loop.tensors))
+    body = tuple(
+        _move_declarations(node, moved) if isinstance(node, Nest) else node for node in nest.body
+    )
+    return Nest(loop, body)
+
+
+def _bodies(nest: Nest) -> dict[Operation, int]:
+    """The loop body each operation stands in, as a number."""
+    found: dict[Operation, int] = {}
+
+    def visit(node: Nest) -> None:
+        for child in node.body:
+            if isinstance(child, Nest):
+                visit(child)
+            else:
+                found[child] = id(node)
+
+    visit(nest)
+    return found
+
+
+def _psum_candidate(
+    operation: Operation,
+    readers: dict[Tensor, list[Operation]],
+    writers: dict[Tensor, list[Operation]],
+    bodies: dict[Operation, int],
+    moved: dict[Tensor, Tensor],
+) -> Tensor | None:
+    """The tensor that this Scalar engine operation may write to PSUM."""
+    if operation.queue is not Queue.SCALAR or len(operation.writes) != 1 or not operation.reads:
+        return None
+    result, data = operation.writes[0], operation.reads[0]
+    tensor = result.tensor
+    if tensor.buffer is not Buffer.SBUF or tensor.placement is not None or tensor in moved:
+        return None
+    if len(writers.get(tensor, ())) != 1 or len(readers.get(tensor, ())) != 1:
+        return None
+    reader = readers[tensor][0]
+    if reader.opcode != "tensor_tensor" or reader.queue is not Queue.VECTOR:
+        return None
+    if bodies[reader] != bodies[operation]:
+        return None
+    if result.free_elements * result.dtype.itemsize > PSUM_WIDTH_BYTES:
+        return None
+    if any(a.tensor.buffer is Buffer.PSUM or a.tensor in moved for a in reader.reads):
+        return None
+    loaded = all(w.is_dma for w in writers.get(data.tensor, ())) and data.tensor in writers
+    return tensor if loaded else None

@@ -1,0 +1,264 @@
+"""What one instruction costs: cycles by the documented formulas, bytes by the profiler's rules.
+
+Formulas are those of `nki/api/nki/isa/__init__.py` (SDK 2.26.1) with N the elements a partition;
+where a measurement contradicts them, the constant in `spec.py` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accelopt.sim.access import Access
+from accelopt.sim.program import Buffer, Instruction
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue, Traffic
+
+SIXTEEN_BIT = 2
+FAST_OPS = frozenset({"add", "subtract", "multiply"})
+
+
+def priced(operation: Operation, spec: Spec) -> Operation:
+    """The operation with its issue time, latency and counters."""
+    if operation.is_dma:
+        return replace(operation, touches_sbuf=False)
+    traffic = _traffic(operation, spec)
+    buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
+    if operation.queue is Queue.TENSOR:
+        cycles, latency = _matmul_cycles(operation, spec), spec.engine_latency_ns
+        issue = cycles / spec.tensor_ghz
+    else:
+        issue = engine_cycles(operation, spec) / spec.ghz(QUEUE_NAMES[operation.queue])
+        latency = spec.engine_latency_ns - spec.access_cycles / spec.ghz(
+            QUEUE_NAMES[operation.queue]
+        )
+    return replace(
+        operation,
+        issue_ns=issue,
+        latency_ns=max(latency, 0.0),
+        traffic=traffic,
+        true_flops=_true_flops(operation),
+        touches_psum=Buffer.PSUM in buffers,
+        touches_sbuf=Buffer.SBUF in buffers,
+    )
+
+
+def _wide(operation: Operation) -> int:
+    """N: the elements a partition of the longest operand."""
+    accesses = (*operation.reads, *operation.writes)
+    return max((access.free_elements for access in accesses), default=1)
+
+
+def engine_cycles(operation: Operation, spec: Spec) -> float:
+    """Cycles that an instruction keeps Vector, Scalar or GpSimd engine from starting the next."""
+    n = _wide(operation)
+    floor = spec.minimum_issue_cycles
+    if operation.queue is Queue.GPSIMD:
+        return spec.gpsimd_start_cycles + _gpsimd_elements(operation, n)
+    cycles = max(floor, _elements(operation, n, spec))
+    cycles *= _stride_penalty(operation)
+    if operation.queue is Queue.SCALAR and "reduce_result" in _outputs(operation):
+        cycles += spec.accumulator_read_cycles
+    elif operation.queue is Queue.VECTOR and "reduce_result" in _outputs(operation):
+        cycles += floor
+    return cycles + spec.access_cycles
+
+
+def _outputs(operation: Operation) -> tuple[str, ...]:
+    return tuple(operation.instruction.outputs) if operation.instruction else ()
+
+
+def _elements(operation: Operation, n: int, spec: Spec) -> float:
+    """Cycles for the elements alone."""
+    opcode = operation.opcode
+    if operation.queue is Queue.SCALAR:
+        return n
+    if opcode == "reciprocal":
+        return spec.reciprocal_cycles_per_element * n
+    if opcode in ("tensor_tensor", "loop_reduce"):
+        return _two_input(operation, n, spec)
+    if opcode in ("tensor_tensor_scan", "select"):
+        return 2 * n
+    if opcode == "scalar_tensor_tensor":
+        return n if _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation) else 2 * n
+    if opcode == "copy_predicated":
+        return n if _in_psum(operation) else 2 * n
+    if opcode == "bn_aggr":
+        return 13 * n / 3
+    if opcode == "memset":
+        value = operation.instruction.attributes.get("value") if operation.instruction else None
+        return n / 2 if value == 0 and _all_sixteen_bit(operation) else n
+    if opcode == "tensor_reduce":
+        fast = _all_sixteen_bit(operation) and _op(operation) in ("add", "maximum")
+        return n / 2 if fast else n
+    if spec.vector_fast_modes and opcode in ("copy", "tensor_scalar"):
+        return n / _fast_mode(operation)
+    return n
+
+
+def _gpsimd_elements(operation: Operation, n: int) -> float:
+    if operation.opcode != "local_gather" or operation.instruction is None:
+        return n
+    attributes = operation.instruction.attributes
+    per_index = int(str(attributes.get("elements_per_index") or 1))
+    size = operation.reads[0].dtype.itemsize
+    rate = ((28 + 4 * per_index) / (4 * per_index)) / min(4 / size, per_index)
+    return n / rate
+
+
+def _two_input(operation: Operation, n: int, spec: Spec) -> float:
+    if _in_psum(operation):
+        return n
+    if _all_sixteen_bit(operation) and _contiguous(operation):
+        if spec.vector_fast_modes:
+            return n / 2
+        if _fast(operation):
+            return n
+    return 2 * n
+
+
+def _op(operation: Operation) -> str:
+    attributes = operation.instruction.attributes if operation.instruction else {}
+    return str(attributes.get("op") or attributes.get("op0") or "")
+
+
+def _fast(operation: Operation) -> bool:
+    return _op(operation) in FAST_OPS
+
+
+def _in_psum(operation: Operation) -> bool:
+    return any(access.tensor.buffer is Buffer.PSUM for access in operation.reads)
+
+
+def _all_sixteen_bit(operation: Operation) -> bool:
+    return all(
+        access.dtype.itemsize == SIXTEEN_BIT for access in (*operation.reads, *operation.writes)
+    )
+
+
+def inner_stride(access: Access) -> int:
+    """Elements between neighbours of the innermost free axis that is longer than one."""
+    for size, stride in zip(reversed(access.shape[1:]), reversed(access.strides[1:]), strict=True):
+        if size > 1:
+            return abs(stride)
+    return 1
+
+
+def _contiguous(operation: Operation) -> bool:
+    return all(inner_stride(a) == 1 for a in (*operation.reads, *operation.writes))
+
+
+def _stride_penalty(operation: Operation) -> float:
+    """A stride over 16 bytes halves the bandwidth of an access (arch guide)."""
+    wide = max(
+        (inner_stride(a) * a.dtype.itemsize for a in (*operation.reads, *operation.writes)),
+        default=0,
+    )
+    return 2.0 if wide > 16 else 1.0
+
+
+def _fast_mode(operation: Operation) -> float:
+    """trn2: 4 elements a cycle for contiguous 16-bit data in SBUF, 2 when strided or one side
+    lies in PSUM (trainium2_arch.rst)."""
+    if not _all_sixteen_bit(operation):
+        return 1.0
+    psum = any(a.tensor.buffer is Buffer.PSUM for a in (*operation.reads, *operation.writes))
+    return 2.0 if psum or not _contiguous(operation) else 4.0
+
+
+def _matmul_cycles(operation: Operation, spec: Spec) -> float:
+    """Loading the stationary tile and streaming the moving one, once a pass."""
+    _, columns, rows = _matmul_sizes(operation)
+    passes = _passes(operation, spec)
+    if operation.reads[-1].dtype.itemsize != 4:
+        load = columns / spec.fast_load_factor + spec.matmul_pass_overhead_cycles
+        return max(spec.minimum_matmul_cycles, rows) + load
+    stream = max(spec.fp32_matmul_cycles_per_row * rows, spec.minimum_matmul_cycles)
+    if is_transpose(operation):
+        stream /= spec.fp32_transpose_factor
+    return passes * (stream + columns + spec.matmul_pass_overhead_cycles)
+
+
+def _passes(operation: Operation, spec: Spec) -> int:
+    if operation.reads[-1].dtype.itemsize != 4 or operation.opcode == "broadcast":
+        return 1
+    return spec.fp32_matmul_passes
+
+
+def is_transpose(operation: Operation) -> bool:
+    """True for Tensor engine transposes, however they are written."""
+    if operation.queue is not Queue.TENSOR:
+        return False
+    instruction = operation.instruction
+    return operation.opcode == "transpose" or bool(
+        instruction and instruction.attributes.get("is_transpose")
+    )
+
+
+def _matmul_sizes(operation: Operation) -> tuple[int, int, int]:
+    """Contraction rows, stationary columns, moving columns."""
+    stationary, moving = operation.reads[0], operation.reads[-1]
+    if operation.opcode == "transpose":
+        return stationary.partitions, stationary.free_elements, stationary.partitions
+    if operation.opcode == "broadcast":
+        return 1, operation.writes[0].partitions, moving.free_elements
+    return stationary.partitions, stationary.free_elements, moving.free_elements
+
+
+def _true_flops(operation: Operation) -> int:
+    if operation.queue is not Queue.TENSOR or is_transpose(operation):
+        return 0
+    if operation.opcode == "broadcast":
+        return 0
+    rows, columns, n = _matmul_sizes(operation)
+    return 2 * rows * columns * n
+
+
+def _traffic(operation: Operation, spec: Spec) -> Traffic:
+    """Engine bytes are those of one partition; a two-tensor Vector instruction counts nothing,
+    others only their first operand; matmuls count what each pass reads and writes (measured on
+    NKIBench)."""
+    if operation.queue is Queue.TENSOR:
+        passes = _passes(operation, spec)
+        rows, columns, n = _matmul_sizes(operation)
+        flops = 2 * rows * columns * n * passes
+        size = operation.reads[-1].dtype.itemsize
+        return Traffic(
+            flops=flops,
+            transpose_flops=flops if is_transpose(operation) else 0,
+            psum_write=4 * n * passes,
+            sbuf_read=(columns + n) * size * passes,
+        )
+    read = write = psum_read = psum_write = 0
+    two_tensor = operation.queue is Queue.VECTOR and operation.opcode in (
+        "tensor_tensor",
+        "loop_reduce",
+        "tensor_tensor_scan",
+        "scalar_tensor_tensor",
+    )
+    if operation.reads and not two_tensor:
+        first = operation.reads[0]
+        size = first.free_elements * first.dtype.itemsize
+        if first.tensor.buffer is Buffer.PSUM:
+            psum_read = size
+        else:
+            read = size
+    if operation.writes and not two_tensor:
+        first = operation.writes[0]
+        size = first.free_elements * first.dtype.itemsize
+        if first.tensor.buffer is Buffer.PSUM:
+            psum_write = size
+        else:
+            write = size
+    if two_tensor:
+        psum_read = sum(
+            a.free_elements * a.dtype.itemsize
+            for a in operation.reads
+            if a.tensor.buffer is Buffer.PSUM
+        )
+    return Traffic(psum_read=psum_read, psum_write=psum_write, sbuf_read=read, sbuf_write=write)
+
+
+def opcode_label(instruction: Instruction) -> str:
+    """The name an event carries: opcode and, where there is one, its op."""
+    op = instruction.attributes.get("op") or instruction.attributes.get("op0")
+    return f"{instruction.opcode}.{op}" if op else instruction.opcode

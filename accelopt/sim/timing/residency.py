@@ -1,0 +1,339 @@
+"""What fits in SBUF, and what is moved out and back when not everything does.
+
+Belady's rule over program order: when a tile is needed and there is no room, the resident tile whose
+next use is farthest away leaves. One that was computed is saved first (a spill) and reloaded later;
+one that was only loaded is loaded again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from accelopt.sim.program import Buffer
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.operation import Decision, Operation, Queue
+from accelopt.sim.timing.transfers import Transfer, spill_transfer, transfers
+
+REPEAT_SHARE = 0.85
+"""A loaded array that takes more than this part of SBUF is loaded anew for every pass over it, when
+not everything fits: matmul (NKIBench) reads its right-hand side exactly 32 times, while gqa keeps
+128 KiB of v. Fitted on those two."""
+
+
+@dataclass(frozen=True)
+class Spills:
+    """Bytes that one tensor costs because SBUF is too small."""
+
+    saved: int = 0
+    reloaded: int = 0
+    loaded_again: int = 0
+
+
+def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
+    """The DMA cost of every instance that is a transfer."""
+    by_kind = [
+        transfers(item, spec) if item.operation.is_dma else None for item in stream.instances
+    ]
+    out: list[Transfer | None] = []
+    for kind, row in zip(stream.kind, stream.row, strict=True):
+        costs = by_kind[kind]
+        out.append(costs[row] if costs is not None else None)
+    return out
+
+
+class _Uses:
+    """Where each SBUF unit is touched, in program order."""
+
+    def __init__(self, stream: Stream) -> None:
+        in_sbuf = [unit.tensor.buffer is Buffer.SBUF for unit in stream.units]
+        self.at: list[list[int]] = [[] for _ in stream.units]
+        self.here: list[list[int]] = []
+        cell_unit = stream.cell_unit
+        for position, (reads, writes) in enumerate(zip(stream.reads, stream.writes, strict=True)):
+            units = {cell_unit[cell] for cell in reads}
+            units.update(cell_unit[cell] for cell in writes)
+            touched = [unit for unit in units if in_sbuf[unit]]
+            self.here.append(touched)
+            for unit in touched:
+                self.at[unit].append(position)
+
+    def peak(self, stream: Stream) -> int:
+        """The most bytes per partition that are live at once."""
+        change = np.zeros(len(stream) + 1, np.int64)
+        for unit, positions in enumerate(self.at):
+            if positions:
+                change[positions[0]] += stream.units[unit].bytes
+                change[positions[-1] + 1] -= stream.units[unit].bytes
+        return int(np.cumsum(change).max(initial=0))
+
+
+def fit_sbuf(
+    stream: Stream,
+    costs: list[Transfer | None],
+    spec: Spec,
+    decisions: list[Decision],
+) -> tuple[list[Transfer | None], dict[int, Spills]]:
+    """Adds the saves, reloads and repeated loads that the capacity forces, in place. Returns the
+    transfers of the new stream and, per site, what was moved."""
+    uses = _Uses(stream)
+    capacity = spec.sbuf_usable_bytes
+    if uses.peak(stream) <= capacity:
+        return costs, {}
+    keeper = _Keeper(stream, costs, uses, capacity)
+    keeper.run()
+    return _insert(stream, costs, keeper, spec, decisions)
+
+
+class _Keeper:
+    """The simulation of what is resident, over program order."""
+
+    def __init__(
+        self, stream: Stream, costs: list[Transfer | None], uses: _Uses, capacity: int
+    ) -> None:
+        self.stream = stream
+        self.uses = uses
+        self.capacity = capacity
+        self.loads = _defining_loads(stream, uses)
+        self.repeated = _repeated_sites(stream, uses, self.loads, capacity)
+        self.before: dict[int, list[tuple[str, int]]] = {}  # position -> actions before it
+
+    def run(self) -> None:
+        stream, uses = self.stream, self.uses
+        units = stream.units
+        bytes_of = [unit.bytes for unit in units]
+        pointer = [0] * len(units)
+        resident = [False] * len(units)
+        seen = [False] * len(units)
+        dirty = [False] * len(units)
+        farthest: list[tuple[int, int]] = []
+        cell_unit = stream.cell_unit
+        used = 0
+        for position, here in enumerate(uses.here):
+            for unit in here:
+                if not resident[unit]:
+                    if seen[unit]:
+                        action = "load" if self.loads[unit] else "reload"
+                        self.before.setdefault(position, []).append((action, unit))
+                        dirty[unit] = False
+                    resident[unit] = seen[unit] = True
+                    used += bytes_of[unit]
+            while used > self.capacity:
+                victim = self._victim(farthest, pointer, resident, here)
+                if victim is None:
+                    break
+                if dirty[victim] and not self.loads[victim]:
+                    self.before.setdefault(position, []).append(("save", victim))
+                    dirty[victim] = False
+                resident[victim] = False
+                used -= bytes_of[victim]
+            for cell in stream.writes[position]:
+                dirty[cell_unit[cell]] = True
+            for unit in here:
+                at = uses.at[unit]
+                pointer[unit] += 1
+                if pointer[unit] == len(at):
+                    resident[unit] = False
+                    used -= bytes_of[unit]
+                elif units[unit].site in self.repeated and self._new_group(
+                    unit, at[pointer[unit] - 1], at[pointer[unit]]
+                ):
+                    resident[unit] = False
+                    used -= bytes_of[unit]
+                else:
+                    heappush(farthest, (-at[pointer[unit]], unit))
+
+    def _victim(
+        self,
+        farthest: list[tuple[int, int]],
+        pointer: list[int],
+        resident: list[bool],
+        here: list[int],
+    ) -> int | None:
+        kept: list[tuple[int, int]] = []
+        found = None
+        while farthest:
+            entry = heappop(farthest)
+            unit = entry[1]
+            at = self.uses.at[unit]
+            if not resident[unit] or pointer[unit] >= len(at) or at[pointer[unit]] != -entry[0]:
+                continue
+            if unit in here:
+                kept.append(entry)
+                continue
+            found = unit
+            break
+        for entry in kept:
+            heappush(farthest, entry)
+        return found
+
+    def _new_group(self, unit: int, now: int, following: int) -> bool:
+        """True when the next use belongs to another iteration of the loop just inside of the one
+        that loads the unit."""
+        depth = self.repeated[self.stream.units[unit].site]
+        return _prefix(self.stream, now, depth) != _prefix(self.stream, following, depth)
+
+
+def _prefix(stream: Stream, position: int, depth: int) -> tuple[object, ...]:
+    item = stream.instances[stream.kind[position]]
+    row = item.iterations[stream.row[position]]
+    return (item.loops[:depth], tuple(row[:depth].tolist()))
+
+
+def _defining_loads(stream: Stream, uses: _Uses) -> list[tuple[int, ...]]:
+    """For each unit that only loads from unwritten HBM tensors write: their positions."""
+    is_load = [
+        item.operation.is_dma
+        and not item.operation.is_store
+        and not item.operation.reads[0].tensor.buffer.on_chip
+        for item in stream.instances
+    ]
+    writers: list[list[int]] = [[] for _ in stream.units]
+    spoiled = [False] * len(stream.units)
+    cell_unit = stream.cell_unit
+    for position, writes in enumerate(stream.writes):
+        clean = is_load[stream.kind[position]] and not stream.reads[position]
+        for unit in {cell_unit[cell] for cell in writes}:
+            if clean:
+                writers[unit].append(position)
+            else:
+                spoiled[unit] = True
+    return [
+        tuple(positions) if not bad else () for positions, bad in zip(writers, spoiled, strict=True)
+    ]
+
+
+def _repeated_sites(
+    stream: Stream, uses: _Uses, loads: list[tuple[int, ...]], capacity: int
+) -> dict[int, int]:
+    """Sites of declared arrays whose loads are repeated as a whole, with the depth of the loop that
+    each repetition belongs to."""
+    change: dict[int, dict[int, int]] = {}
+    for unit, positions in enumerate(uses.at):
+        info = stream.units[unit]
+        if positions and loads[unit] and not info.tensor.temporary:
+            steps = change.setdefault(info.site, {})
+            steps[positions[0]] = steps.get(positions[0], 0) + info.bytes
+            steps[positions[-1] + 1] = steps.get(positions[-1] + 1, 0) - info.bytes
+    found: dict[int, int] = {}
+    for site, steps in change.items():
+        level = peak = 0
+        for position in sorted(steps):
+            level += steps[position]
+            peak = max(peak, level)
+        if peak > REPEAT_SHARE * capacity:
+            unit = next(u for u, info in enumerate(stream.units) if info.site == site and loads[u])
+            load = loads[unit][0]
+            user = next((p for p in uses.at[unit] if p != load), load)
+            found[site] = 1 + _shared_loops(stream, load, user)
+    return found
+
+
+def _shared_loops(stream: Stream, first: int, second: int) -> int:
+    a = stream.instances[stream.kind[first]].loops
+    b = stream.instances[stream.kind[second]].loops
+    depth = 0
+    while depth < min(len(a), len(b)) and a[depth] is b[depth]:
+        depth += 1
+    return depth
+
+
+def _insert(
+    stream: Stream,
+    costs: list[Transfer | None],
+    keeper: _Keeper,
+    spec: Spec,
+    decisions: list[Decision],
+) -> tuple[list[Transfer | None], dict[int, Spills]]:
+    """Writes the keeper's actions into the stream."""
+    cells_of: dict[int, list[int]] = {}
+    wanted = {unit for actions in keeper.before.values() for _, unit in actions}
+    for cell, unit in enumerate(stream.cell_unit):
+        if unit in wanted:
+            cells_of.setdefault(unit, []).append(cell)
+    kinds: dict[tuple[str, int], int] = {}
+    saved_in: dict[int, int] = {}
+    kind: list[int] = []
+    row: list[int] = []
+    reads: list[list[int]] = []
+    writes: list[list[int]] = []
+    new_costs: list[Transfer | None] = []
+    moved: dict[int, Spills] = {}
+
+    def add(k: int, r: int, rd: list[int], wr: list[int], cost: Transfer | None) -> None:
+        kind.append(k)
+        row.append(r)
+        reads.append(rd)
+        writes.append(wr)
+        new_costs.append(cost)
+
+    for position in range(len(stream)):
+        for action, unit in keeper.before.get(position, ()):
+            info = stream.units[unit]
+            so_far = moved.get(info.site, Spills())
+            if action == "load":
+                total = 0
+                for load in keeper.loads[unit]:
+                    cost = costs[load]
+                    add(stream.kind[load], stream.row[load], stream.reads[load],
+                        stream.writes[load], cost)  # fmt: skip
+                    total += cost.bytes if cost else 0
+                moved[info.site] = replace(so_far, loaded_again=so_far.loaded_again + total)
+                continue
+            cost = spill_transfer(info.bytes, info.partitions, action == "save", spec)
+            number = _spill_kind(stream, kinds, action, unit)
+            if unit not in saved_in:
+                saved_in[unit] = len(stream.cell_unit)
+                stream.cell_unit.append(unit_in_hbm(stream))
+            ticket = saved_in[unit]
+            if action == "save":
+                add(number, unit, cells_of[unit], [ticket], cost)
+                moved[info.site] = replace(so_far, saved=so_far.saved + cost.bytes)
+            else:
+                add(number, unit, [ticket], cells_of[unit], cost)
+                moved[info.site] = replace(so_far, reloaded=so_far.reloaded + cost.bytes)
+        add(stream.kind[position], stream.row[position], stream.reads[position],
+            stream.writes[position], costs[position])  # fmt: skip
+    stream.kind, stream.row, stream.reads, stream.writes = kind, row, reads, writes
+    for site, spill in moved.items():
+        what = []
+        if spill.saved or spill.reloaded:
+            what.append("is spilled")
+        if spill.loaded_again:
+            what.append("is loaded again")
+        name = next(u.tensor.name for u in stream.units if u.site == site)
+        decisions.append(
+            Decision("fit_sbuf", f"{name} " + " and ".join(what), stream.sites[site], 1,
+                     spill.saved + spill.reloaded + spill.loaded_again)
+        )  # fmt: skip
+    return new_costs, moved
+
+
+def unit_in_hbm(stream: Stream) -> int:
+    """A unit that takes no SBUF: the place in HBM that a spilled unit is saved in."""
+    if not stream.units or stream.units[-1].site != -1:
+        first = stream.units[0]
+        stream.units.append(
+            replace(first, tensor=replace(first.tensor, buffer=Buffer.HBM), bytes=0, site=-1)
+        )
+    return len(stream.units) - 1
+
+
+def _spill_kind(stream: Stream, kinds: dict[tuple[str, int], int], action: str, unit: int) -> int:
+    """The operation that stands for saving or reloading units of one site."""
+    info = stream.units[unit]
+    key = (action, info.site)
+    if key not in kinds:
+        opcode = "spill_save" if action == "save" else "spill_reload"
+        operation = Operation(
+            opcode, Queue.DMA, (), (), source=info.tensor.source,
+            label=f"{opcode} {info.tensor.name}", touches_sbuf=False,
+        )  # fmt: skip
+        kinds[key] = len(stream.instances)
+        empty = np.zeros(0, np.int64)
+        stream.instances.append(Instances(operation, (), empty, {}, np.zeros((0, 0), np.int64)))
+    return kinds[key]
