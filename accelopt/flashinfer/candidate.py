@@ -1,0 +1,384 @@
+"""The child process in which a candidate lives: loads it, calls it, times it.
+
+    python -m accelopt.flashinfer.candidate REQUEST_FILE READ_FD WRITE_FD
+
+Everything this process says is a claim. Inputs come from seeds that the parent tells when they are
+needed; outputs go to files that another process, where the candidate never ran, compares with the
+reference; the parent's own clock checks the latencies.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accelopt.flashinfer.channel import Channel, Message
+from accelopt.flashinfer.inputs import Draw, InputFactory, torch_dtype
+from accelopt.flashinfer.observation import LaunchCounter, profiled, recording_operators
+from accelopt.flashinfer.timing import Clock
+from accelopt.flashinfer.tracefiles import Definition, Solution, Trace
+
+SET_BUDGET_BYTES = 24 << 30
+MOST_SETS = 8
+
+
+class Candidate:
+    """A loaded solution with the harness's own references to what it must not replace."""
+
+    def __init__(self, request: Message) -> None:
+        import torch
+
+        self.torch = torch
+        self.definition = Definition.model_validate(request["definition"])
+        workload = Trace.model_validate(request["workload"]).workload
+        self.solution = Solution.model_validate(request["solution"])
+        self.folder = Path(request["folder"])
+        self.device = torch.device(request["device"])
+        self.destination_passing = bool(request["destination_passing_style"])
+        self.workload = workload
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.cuda.init()
+        self.inputs = InputFactory(
+            Path(request["root"]), self.definition, workload, str(self.device)
+        )
+        self.clock = Clock(self.device)
+        self.counter = LaunchCounter()
+        self.guarded = _guarded(torch)
+        self.sets: list[list[Any]] = []
+        self.results: list[list[Any]] = []
+        self.backlog_ms = 0.0
+        self.function: Callable[..., Any] = _missing
+
+    def load(self, message: Message) -> Message:
+        """Import the sources and find the entry point."""
+        self.function = load_entry(self.solution, self.folder / "source", self.definition)
+        return {"status": "loaded"}
+
+    def call(self, inputs: list[Any]) -> list[Any]:
+        """One call; the outputs as a list, exactly as they came."""
+        if self.destination_passing:
+            outputs = self._allocate()
+            self.function(*inputs, *outputs)
+            return outputs
+        result = self.function(*inputs)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    def _allocate(self) -> list[Any]:
+        made = []
+        for spec in self.definition.outputs.values():
+            shape = self.definition.shape(spec, self.workload) or ()
+            made.append(
+                self.torch.empty(shape, dtype=torch_dtype(spec.dtype), device=self.device)
+            )
+        return made
+
+    def _poison(self) -> None:
+        """Leave NaN in the memory that the allocator will hand out next for the outputs."""
+        for tensor in self._allocate():
+            if tensor.is_floating_point() and tensor.element_size() > 1:
+                tensor.fill_(float("nan"))
+            else:
+                tensor.view(self.torch.uint8).fill_(0x7F)
+
+    def check(self, message: Message) -> Message:
+        """One call on fresh inputs; outputs to files, and whether the inputs stayed as they were."""
+        draw = Draw(**message["draw"])
+        inputs = self.inputs.make(draw)
+        self._poison()
+        heavy: dict[str, int] = {}
+        before = self.counter.count
+        with self.torch.no_grad():
+            if message.get("observe"):
+                with recording_operators(heavy):
+                    outputs = self.call(inputs)
+            else:
+                outputs = self.call(inputs)
+        self.clock.synchronize()
+        reply = self._describe(outputs, message["name"])
+        reply["mutated"] = self._mutated(inputs, draw)
+        reply["launches"] = self.counter.count - before
+        reply["heavy"] = heavy
+        reply["replaced"] = self._replaced()
+        return reply
+
+    def _describe(self, outputs: list[Any], name: str) -> Message:
+        """Type, shape and dtype of each output; the plain ones are also written to files."""
+        described = []
+        for index, output in enumerate(outputs):
+            plain = type(output) is self.torch.Tensor and output.layout == self.torch.strided
+            entry: Message = {"type": type(output).__name__, "plain": plain}
+            if plain:
+                entry["shape"] = list(output.shape)
+                entry["dtype"] = str(output.dtype).removeprefix("torch.")
+                entry["device"] = output.device.type
+                path = self.folder / f"{name}_{index}.bin"
+                data = output.detach().contiguous().cpu().reshape(-1).view(self.torch.uint8)
+                data.numpy().tofile(path)
+                entry["file"] = str(path)
+            elif isinstance(output, (int, float, bool)):
+                entry["value"] = output
+            described.append(entry)
+        return {"status": "ran", "outputs": described}
+
+    def _mutated(self, inputs: list[Any], draw: Draw) -> list[str]:
+        """Names of inputs that no longer hold what they were given."""
+        pristine = self.inputs.make(draw)
+        names = list(self.definition.inputs)
+        changed = []
+        for name, was, now in zip(names, pristine, inputs, strict=True):
+            if isinstance(was, self.torch.Tensor):
+                raw = self.torch.uint8
+                same = self.torch.equal(was.reshape(-1).view(raw), now.reshape(-1).view(raw))
+                if not same:
+                    changed.append(name)
+        return changed
+
+    def _replaced(self) -> list[str]:
+        """Functions of the library that are no longer the ones this process started with."""
+        return [
+            name for name, (owner, key, value) in self.guarded.items()
+            if getattr(owner, key, None) is not value
+        ]  # fmt: skip
+
+    def prepare(self, message: Message) -> Message:
+        """Allocate the sets of a round and learn how long the host takes to queue one."""
+        first = self.inputs.make(Draw(int(message["seed"])))
+        sizes = [t.numel() * t.element_size() for t in first if hasattr(t, "numel")]
+        outputs = sum(t.numel() * t.element_size() for t in self._allocate())
+        one = max(1, sum(sizes) + 2 * outputs)
+        count = int(max(2, min(MOST_SETS, SET_BUDGET_BYTES // one, message.get("sets", MOST_SETS))))
+        self.sets = [first] + [
+            self.inputs.make(Draw(int(message["seed"]) + 1 + index)) for index in range(count - 1)
+        ]
+        with self.torch.no_grad():
+            for inputs in self.sets[:2]:
+                self.call(inputs)
+            self.clock.synchronize()
+            self.backlog_ms = min(200.0, self.clock.host_ms(self.call, self.sets))
+            lag = self.clock.lag_ms(self.call, self.sets[0])
+        return {"status": "ran", "sets": count, "lag_ms": lag, "backlog_ms": self.backlog_ms}
+
+    def round(self, message: Message) -> Message:
+        """Refill every set from new seeds, time one call for each, and call each once more."""
+        draws = [Draw(int(seed)) for seed in message["seeds"]]
+        heavy: dict[str, int] = {}
+        before = self.counter.count
+        with self.torch.no_grad():
+            for inputs, draw in zip(self.sets, draws, strict=True):
+                self.inputs.fill(inputs, draw)
+            self.results = []
+            self._poison()
+            if message.get("observe"):
+                with recording_operators(heavy):
+                    latencies, self.results = self.clock.round(
+                        self.call, self.sets, self.backlog_ms
+                    )
+            else:
+                latencies, self.results = self.clock.round(self.call, self.sets, self.backlog_ms)
+            launches = self.counter.count - before
+            shared = _share_memory(self.results)
+            differences = [
+                _difference(self.torch, result, self.call(inputs))
+                for result, inputs in zip(self.results, self.sets, strict=True)
+            ]
+            self.clock.synchronize()
+        return {
+            "status": "ran",
+            "latencies": latencies,
+            "launches": launches,
+            "shared": shared,
+            "difference": max(differences),
+            "heavy": heavy,
+            "replaced": self._replaced(),
+        }
+
+    def reveal(self, message: Message) -> Message:
+        """Write the outputs of one timed call that the parent chose after the round."""
+        return self._describe(self.results[int(message["index"])], message["name"])
+
+    def batch(self, message: Message) -> Message:
+        """So many calls back to back, then a synchronisation: for the parent's own clock."""
+        with self.torch.no_grad():
+            for index in range(int(message["calls"])):
+                self.call(self.sets[index % len(self.sets)])
+            self.clock.synchronize()
+        return {"status": "ran"}
+
+    def watch(self, message: Message) -> Message:
+        """One call under the profiler: Triton's share of the GPU time, and foreign streams."""
+        share, streams = None, None
+        if self.clock.on_gpu:
+            marker = self.torch.zeros(1, device=self.device)
+
+            def work() -> None:
+                marker.add_(1)
+                with self.torch.no_grad():
+                    self.call(self.sets[0])
+
+            share, streams = profiled(work, self.counter.names)
+        return {"status": "ran", "triton_share": share, "other_streams": streams}
+
+    def package(self, message: Message) -> Message:
+        """The package's own timer on its own protocol: mean over trials, milliseconds."""
+        self.results = []
+        from flashinfer_bench.bench.timing import time_runnable
+
+        def function(*arguments: Any) -> Any:
+            return self.function(*arguments)
+
+        latencies = []
+        with self.torch.no_grad():
+            for inputs in self.sets[: int(message["trials"])]:
+                arguments = [*inputs, *self._allocate()] if self.destination_passing else inputs
+                latencies.append(
+                    time_runnable(
+                        function, arguments, int(message["warmup_runs"]),
+                        int(message["iterations"]), str(self.device),
+                    )
+                )  # fmt: skip
+        return {"status": "ran", "latency_ms": sum(latencies) / len(latencies)}
+
+    def environment(self, message: Message) -> Message:
+        """Versions, the device's name and its limits."""
+        return {"status": "ran", **describe_environment(self.torch, self.device)}
+
+
+def describe_environment(torch: Any, device: Any) -> Message:
+    """Hardware name and library versions, as traces record them."""
+    libs = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
+    try:
+        import triton
+
+        libs["triton"] = str(triton.__version__)
+    except ImportError:
+        pass
+    if device.type != "cuda":
+        return {"hardware": "cpu", "libs": libs}
+    libs["cuda"] = str(torch.version.cuda)
+    return {"hardware": torch.cuda.get_device_name(device), "libs": libs}
+
+
+def load_entry(
+    solution: Solution, folder: Path, definition: Definition
+) -> Callable[..., Any]:
+    """Write the sources below `folder`, import the entry file, and return the entry function."""
+    for source in solution.sources:
+        relative = Path(source.path)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ValueError(f"source path {source.path} leaves its folder")
+        path = folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source.content)
+    if solution.spec.language not in ("triton", "python"):
+        return _build_with_package(solution, definition)
+    entry, symbol = solution.spec.entry_point.split("::")
+    if len(solution.sources) > 1:
+        sys.path.insert(0, str(folder))
+    spec = importlib.util.spec_from_file_location("candidate_source", folder / entry)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{entry} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate_source"] = module
+    spec.loader.exec_module(module)
+    function = getattr(module, symbol, None)
+    if not callable(function):
+        raise ImportError(f"{entry} has no function {symbol}")
+    return function  # type: ignore[no-any-return]
+
+
+def _build_with_package(solution: Solution, definition: Definition) -> Callable[..., Any]:
+    """Compiled languages are built by FlashInfer-Bench itself."""
+    from flashinfer_bench import Definition as PackageDefinition
+    from flashinfer_bench import Solution as PackageSolution
+    from flashinfer_bench.compile import BuilderRegistry
+
+    built = BuilderRegistry.get_instance().build(
+        PackageDefinition.model_validate_json(definition.model_dump_json(exclude_unset=True)),
+        PackageSolution.model_validate_json(solution.model_dump_json(exclude_unset=True)),
+    )
+    return built  # type: ignore[no-any-return]
+
+
+def _missing(*_: Any) -> Any:
+    raise RuntimeError("the solution was not loaded")
+
+
+def _guarded(torch: Any) -> dict[str, tuple[Any, str, Any]]:
+    """Name to owner, attribute and present value of what a cheat would replace."""
+    names: list[tuple[Any, str]] = [
+        (torch, "empty"), (torch, "equal"), (torch, "no_grad"),
+        (torch.Tensor, "normal_"), (torch.Tensor, "copy_"), (torch.Tensor, "zero_"),
+        (torch.Tensor, "fill_"), (torch.Tensor, "random_"), (torch.Tensor, "cpu"),
+        (torch.Tensor, "contiguous"), (torch.Tensor, "numpy"), (torch, "Generator"),
+    ]  # fmt: skip
+    if torch.cuda.is_available():
+        names += [
+            (torch.cuda, "synchronize"), (torch.cuda, "Event"), (torch.cuda, "_sleep"),
+            (torch.cuda, "current_stream"), (torch.cuda.Event, "record"),
+            (torch.cuda.Event, "elapsed_time"), (torch.cuda.Event, "synchronize"),
+        ]  # fmt: skip
+    return {
+        f"{getattr(owner, '__name__', owner)}.{key}": (owner, key, getattr(owner, key))
+        for owner, key in names
+        if hasattr(owner, key)
+    }
+
+
+def _share_memory(results: list[list[Any]]) -> bool:
+    """Whether two calls of a round returned the same memory while both results were held."""
+    seen: set[int] = set()
+    for result in results:
+        for output in result:
+            if hasattr(output, "data_ptr") and output.numel():
+                if output.data_ptr() in seen:
+                    return True
+                seen.add(output.data_ptr())
+    return False
+
+
+def _difference(torch: Any, first: list[Any], second: list[Any]) -> float:
+    """Relative L2 between two calls on the same inputs; infinite when one is not finite alone."""
+    worst = 0.0
+    for a, b in zip(first, second, strict=True):
+        if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.shape != b.shape:
+            return float("inf")
+        x, y = a.to(torch.float32), b.to(torch.float32)
+        finite = torch.isfinite(y)
+        if bool((torch.isfinite(x) != finite).any()):
+            return float("inf")
+        zero = torch.zeros_like(x)
+        gap = torch.where(finite, x - y, zero)
+        size = float(torch.linalg.vector_norm(torch.where(finite, y, zero)))
+        worst = max(worst, float(torch.linalg.vector_norm(gap)) / max(size, 1e-30))
+    return worst
+
+
+def main() -> None:
+    """Answer requests until the parent closes the pipe."""
+    request = json.loads(Path(sys.argv[1]).read_text())
+    channel = Channel(int(sys.argv[2]), int(sys.argv[3]))
+    random.seed()
+    candidate = Candidate(request)
+    channel.send({"status": "ready", **describe_environment(candidate.torch, candidate.device)})
+    while (message := channel.receive()) is not None:
+        try:
+            reply = getattr(candidate, message["request"])(message)
+        except Exception as error:  # the one place where the candidate's exceptions become data
+            reply = {
+                "status": "raised",
+                "error": f"{type(error).__module__}.{type(error).__qualname__}",
+                "message": str(error)[:20000],
+                "traceback": traceback.format_exc()[-20000:],
+            }
+        channel.send(reply)
+
+
+if __name__ == "__main__":
+    main()

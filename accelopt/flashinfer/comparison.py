@@ -1,0 +1,155 @@
+"""Is an output right? The package's rule, and what makes it sound.
+
+FlashInfer-Bench fails an element only if its absolute and its relative error both exceed 1e-2, so
+an output whose values are all small (a softmax over 8192 columns) passes as zeros. Beside that
+rule stand two errors relative to what the output should be: over the whole tensor, and over its
+worst row (the last axis), which a dropped tile or row cannot hide from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+# Relative L2 that honest kernels stay under, by output dtype: the dtype's own rounding, plus
+# operands rounded once more on the way (bf16 attention weights 4e-3; a float32 dot in TF32 3e-4).
+# 8-bit floats computed for a 16-bit problem land at 3e-2 and more.
+TENSOR_LIMIT = {"float32": 5e-3, "float16": 1e-2, "bfloat16": 1.5e-2}
+DEFAULT_TENSOR_LIMIT = 0.1
+# A single row may be this many times worse than the whole tensor's limit.
+ROW_FACTOR = 6.0
+
+
+class Tolerance(NamedTuple):
+    """The package's limits for a definition: absolute, relative, share that must match."""
+
+    atol: float = 1e-2
+    rtol: float = 1e-2
+    matched_ratio: float = 1.0
+
+
+class Figures(NamedTuple):
+    """What a fixer needs to know about one output. `failure` is empty when the output is right."""
+
+    output: str
+    failure: str
+    max_absolute_error: float
+    max_relative_error: float
+    matched_ratio: float
+    relative_l2: float
+    worst_row_l2: float
+    worst_at: tuple[int, ...]
+    got: float
+    wanted: float
+    non_finite: int
+    limit: float = 0.0
+
+    def sentence(self) -> str:
+        """The figures in one line for a person or a model."""
+        return (
+            f"output `{self.output}`: {self.failure or 'right'}; relative L2 error "
+            f"{self.relative_l2:.3g}, worst row {self.worst_row_l2:.3g}, largest absolute error "
+            f"{self.max_absolute_error:.3g} at {list(self.worst_at)} (got {self.got:.6g}, wanted "
+            f"{self.wanted:.6g}), {100 * (1 - self.matched_ratio):.3g}% of the elements outside "
+            f"the tolerance, {self.non_finite} not finite"
+        )
+
+
+def limit_of(dtype: str, *, coarse: bool) -> float:
+    """The relative L2 limit of an output. `coarse`: the inputs themselves are 8-bit or smaller."""
+    limit = TENSOR_LIMIT.get(dtype, DEFAULT_TENSOR_LIMIT)
+    return max(limit, DEFAULT_TENSOR_LIMIT) if coarse else limit
+
+
+def compare(
+    name: str,
+    got: torch.Tensor,
+    wanted: torch.Tensor,
+    tolerance: Tolerance,
+    limit: float,
+    *,
+    elementwise: bool = True,
+) -> Figures:
+    """Judge one output against the reference's, of equal shape and dtype.
+
+    `elementwise` False leaves the package's absolute rule out, for inputs on another scale than
+    the one its 1e-2 is meant for. Where the reference is not finite the output must equal it.
+    """
+    import torch
+
+    if wanted.numel() == 0:
+        return Figures(name, "", 0.0, 0.0, 1.0, 0.0, 0.0, (), 0.0, 0.0, 0)
+    x = got.to(torch.float32).reshape(-1, wanted.shape[-1] if wanted.dim() else 1)
+    y = wanted.to(torch.float32).reshape(x.shape)
+    finite = torch.isfinite(y)
+    same_special = (x == y) | (torch.isnan(x) & torch.isnan(y))
+    stray = int((~torch.isfinite(x) & finite).sum()) + int((~finite & ~same_special).sum())
+    error = torch.where(finite & torch.isfinite(x), (x - y).abs(), torch.zeros_like(x))
+    size = torch.where(finite, y.abs(), torch.zeros_like(y))
+    relative = error / (size + 1e-8)
+    outside = (error > tolerance.atol) & (relative > tolerance.rtol)
+    matched = 1.0 - float(outside.sum()) / x.numel()
+    tensor_l2, row_l2 = _relative_l2(error, size)
+    flat = int(error.argmax())
+    failure = _failure(stray, matched, tensor_l2, row_l2, tolerance, limit, elementwise)
+    return Figures(
+        output=name,
+        failure=failure,
+        max_absolute_error=float(error.max()),
+        max_relative_error=float(relative.max()),
+        matched_ratio=matched,
+        relative_l2=tensor_l2,
+        worst_row_l2=row_l2,
+        worst_at=_position(flat, tuple(wanted.shape)),
+        got=float(x.reshape(-1)[flat]),
+        wanted=float(y.reshape(-1)[flat]),
+        non_finite=stray,
+        limit=limit,
+    )
+
+
+def _relative_l2(error: torch.Tensor, size: torch.Tensor) -> tuple[float, float]:
+    """Of the whole, and of the worst row; a row far below the typical one counts as typical / 10."""
+    import torch
+
+    row_error = torch.linalg.vector_norm(error, dim=-1, dtype=torch.float64)
+    row_size = torch.linalg.vector_norm(size, dim=-1, dtype=torch.float64)
+    whole = float(torch.linalg.vector_norm(row_size))
+    if whole == 0.0:
+        bad = math.inf if float(row_error.max()) > 0 else 0.0
+        return bad, bad
+    typical = whole / math.sqrt(row_size.numel())
+    rows = row_error / torch.clamp(row_size, min=typical / 10)
+    return float(torch.linalg.vector_norm(row_error)) / whole, float(rows.max())
+
+
+def _failure(
+    stray: int,
+    matched: float,
+    tensor_l2: float,
+    row_l2: float,
+    tolerance: Tolerance,
+    limit: float,
+    elementwise: bool,
+) -> str:
+    if stray:
+        return "not finite where the reference is, or the other way round"
+    if elementwise and matched < tolerance.matched_ratio:
+        return f"beyond {tolerance.atol:g} absolute and {tolerance.rtol:g} relative error"
+    if not tensor_l2 <= limit:
+        return f"relative L2 error above {limit:g}"
+    # A share of elements may be wrong by the package's rule; then rows may be, too.
+    if tolerance.matched_ratio >= 1.0 and not row_l2 <= ROW_FACTOR * limit:
+        return f"a row's relative L2 error above {ROW_FACTOR * limit:g}"
+    return ""
+
+
+def _position(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    position: list[int] = []
+    for size in reversed(shape):
+        position.append(flat % size)
+        flat //= size
+    return tuple(reversed(position))

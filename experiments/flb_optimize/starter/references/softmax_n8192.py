@@ -1,0 +1,5 @@
+import torch
+
+
+def run(logits):
+    return torch.softmax(logits.to(torch.float32), dim=-1)
