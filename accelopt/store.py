@@ -16,6 +16,11 @@ from accelopt.errors import ConfigError
 JsonObject = Mapping[str, object]
 
 
+def default_cache() -> Path:
+    """Where reusable work is kept between runs, for this user."""
+    return Path.home() / ".cache" / "accelopt"
+
+
 def write_atomically(path: Path | str, content: str | bytes) -> None:
     """Write `content` beside `path`, force it to disk, and rename it into place.
 

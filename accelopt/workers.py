@@ -6,32 +6,170 @@ This is the one place where an exception of an evaluation becomes a status.
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from types import TracebackType
+from typing import Any, BinaryIO
 
-from accelopt.records import Evaluation, EvaluationRequest
+from accelopt.records import Evaluation, EvaluationRequest, Status
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
+from accelopt.store import default_cache
+
+NKI_EVALUATION = "accelopt.kernel_wrapper:evaluate_job"
 
 
-def evaluate(request: EvaluationRequest) -> Evaluation:
+def evaluate(
+    request: EvaluationRequest,
+    *,
+    cache: str | None = None,
+    threads: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Evaluation:
     """Compile, check and time one kernel in a child process of its own; never raises for a kernel.
 
-    Blocks until the child has ended, at most `request.total_seconds` and a little.
+    Blocks until the child has ended, at most `request.total_seconds` and a little. `cache` is the
+    folder for inputs and reference outputs, the user's own by default.
     """
-    raise NotImplementedError
+    return evaluate_by(
+        NKI_EVALUATION,
+        {"request": request.model_dump(mode="json"), "cache": cache or str(default_cache())},
+        seconds=request.total_seconds,
+        memory_bytes=request.memory_bytes,
+        threads=threads,
+        cancelled=cancelled,
+    )
+
+
+def evaluate_by(
+    function: str,
+    payload: Mapping[str, object],
+    *,
+    seconds: float,
+    memory_bytes: int,
+    environment: Mapping[str, str] | None = None,
+    threads: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Evaluation:
+    """Call `function` ("module:name", a payload to an Evaluation) in a child process of its own.
+
+    The child runs our code with the caller's rights but not its environment; what it evaluates must
+    be confined further by the device. Any way in which the child ends is an Evaluation.
+    """
+    outcome = run(
+        "accelopt.workers:child",
+        {"function": function, "payload": dict(payload)},
+        policy=Policy(confined=False),
+        limits=Limits(
+            seconds=seconds,
+            memory_bytes=memory_bytes,
+            address_space=False,
+            disk_bytes=1 << 50,
+            result_bytes=64 << 20,
+        ),
+        environment=environment,
+        threads=threads or os.cpu_count() or 1,
+        cancelled=cancelled,
+    )
+    return _evaluation(outcome, seconds, memory_bytes)
+
+
+def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """The child's side: call the function, send its Evaluation as JSON."""
+    module, _, name = str(payload["function"]).partition(":")
+    evaluation: Evaluation = getattr(import_module(module), name)(payload["payload"])
+    channel.write(evaluation.model_dump_json().encode())
+
+
+def _evaluation(outcome: Outcome, seconds: float, memory_bytes: int) -> Evaluation:
+    if outcome.completed:
+        return Evaluation.model_validate_json(outcome.result)
+    reasons = {
+        Ending.TIMEOUT: (Status.TIMEOUT, f"the evaluation took longer than {seconds:g} s"),
+        Ending.MEMORY: (
+            Status.CRASH,
+            f"the evaluation needed more than {memory_bytes / 2**30:.3g} GiB of memory",
+        ),
+        Ending.FLOOD: (Status.CRASH, "the evaluation flooded its output"),
+        Ending.DISK: (Status.CRASH, "the evaluation filled the disk"),
+        Ending.CANCELLED: (Status.CRASH, "the evaluation was cancelled"),
+    }
+    how = f"exit code {outcome.exit_code}"
+    if outcome.exit_code > 128:
+        how = f"signal {outcome.exit_code - 128}"
+    status, message = reasons.get(
+        outcome.ending, (Status.CRASH, f"the evaluation's process ended by {how}")
+    )
+    return Evaluation(
+        status=status, message=message, traceback=outcome.output, seconds=outcome.seconds
+    )
 
 
 class WorkerPool:
     """So many evaluations at once, each in a child process of its own.
 
-    `cores` are the NeuronCores to share out on a Trainium machine; the simulated core needs none.
+    `cores` are the NeuronCores to share out on a Trainium machine, one a worker; the simulated core
+    needs none. Use it as an async context manager, or call `close`.
     """
 
-    def __init__(self, count: int, cores: tuple[int, ...] = ()) -> None:
-        self.count = count
-        self.cores = cores
+    def __init__(
+        self, count: int, cores: tuple[int, ...] = (), *, cache: str | None = None
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"a pool of {count} workers")
+        self.count = min(count, len(cores)) if cores else count
+        self.cache = cache
+        self._threads = max(1, (os.cpu_count() or 1) // self.count)
+        self._executor = ThreadPoolExecutor(self.count, thread_name_prefix="accelopt-worker")
+        self._cores: asyncio.Queue[int] = asyncio.Queue()
+        for core in cores[: self.count] if cores else range(self.count):
+            self._cores.put_nowait(core)
+        self._share_cores = bool(cores)
+        self._closing = threading.Event()
 
     async def submit(self, request: EvaluationRequest) -> Evaluation:
         """`evaluate`, when a worker is free. Cancelling the task ends the child."""
-        raise NotImplementedError
+        core = await self._cores.get()
+        if self._share_cores:
+            request = request.model_copy(update={"core": core})
+        return await self._in_thread(core, lambda cancelled: self._evaluate(request, cancelled))
+
+    async def submit_by(
+        self, function: str, payload: Mapping[str, object], **limits: Any
+    ) -> Evaluation:
+        """`evaluate_by`, when a worker is free: the same for another kind of kernel."""
+        core = await self._cores.get()
+        return await self._in_thread(
+            core,
+            lambda cancelled: evaluate_by(function, payload, cancelled=cancelled, **limits),
+        )
+
+    def _evaluate(self, request: EvaluationRequest, cancelled: Callable[[], bool]) -> Evaluation:
+        return evaluate(request, cache=self.cache, threads=self._threads, cancelled=cancelled)
+
+    async def _in_thread(
+        self, core: int, work: Callable[[Callable[[], bool]], Evaluation]
+    ) -> Evaluation:
+        stop = threading.Event()
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(
+            self._executor, work, lambda: stop.is_set() or self._closing.is_set()
+        )
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([future])
+            raise
+        finally:
+            self._cores.put_nowait(core)
+
+    def close(self) -> None:
+        """End running evaluations and wait for their processes to be gone."""
+        self._closing.set()
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     async def __aenter__(self) -> WorkerPool:
         return self
@@ -42,4 +180,4 @@ class WorkerPool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await asyncio.sleep(0)
+        await asyncio.to_thread(self.close)

@@ -71,9 +71,9 @@ def _job(line: bytes) -> Job:
 
     fields = json.loads(line)
     policy = fields.pop("policy")
-    paths = {key: tuple(policy.pop(key)) for key in ("readable", "writable")}
+    readable, writable = tuple(policy.pop("readable")), tuple(policy.pop("writable"))
     limits = Limits(**fields.pop("limits"))
-    return Job(policy=Policy(**paths, **policy), limits=limits, **fields)
+    return Job(policy=Policy(readable, writable, **policy), limits=limits, **fields)
 
 
 def _end_with_parent() -> None:

@@ -25,6 +25,7 @@ _GRACE_SECONDS = 3.0
 
 # What a child sees of the caller's environment: nothing that could be a secret.
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
+_KEPT_PREFIXES = ("NEURON_", "CUDA_")  # drivers' settings
 
 
 class Ending(str, Enum):
@@ -86,7 +87,11 @@ def run(
 
 
 def _environment(scratch: Path, threads: int) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+    }
     count = str(threads)
     return {
         **kept,

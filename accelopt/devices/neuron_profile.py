@@ -1,0 +1,90 @@
+"""The profiler of the Neuron SDK: run it, read its summary.
+
+Commands and format: `neuron-profile` user guide of SDK 2.26; `neuron-explorer` answers the same two
+commands from 2.29 on, where `neuron-profile` goes out of support.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAMES = ("neuron-profile", "neuron-explorer")
+SECONDS = 300.0
+
+
+class ProfilerError(Exception):
+    """The profiler did not do what it was asked; says what it said."""
+
+
+def executable() -> str | None:
+    """The profiler on PATH, or None."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+@dataclass(frozen=True)
+class Profiler:
+    """One profiler executable and the environment it runs in."""
+
+    command: str
+    environment: Mapping[str, str]
+
+    def capture(self, neff: Path, trace: Path) -> Path:
+        """Run the compiled kernel once more and trace it; the file the trace is in."""
+        self._call("capture", "-n", str(neff), "-s", str(trace))
+        if not trace.is_file():
+            raise ProfilerError(f"{self.command} capture wrote no {trace.name}")
+        return trace
+
+    def summarise(self, neff: Path, trace: Path) -> dict[str, float]:
+        """The summary of a trace: field names of the profiler, times in seconds, percents 0 to 1."""
+        text = self._call(
+            "view", "--output-format", "summary-json", "-n", str(neff), "-s", str(trace)
+        )
+        return parse_summary(text)
+
+    def _call(self, *arguments: str) -> str:
+        try:
+            done = subprocess.run(
+                [self.command, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                env=dict(self.environment),
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ProfilerError(f"{self.command} {arguments[0]}: {error}") from error
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip()[-2000:]
+            raise ProfilerError(
+                f"{self.command} {arguments[0]} ended with exit code {done.returncode}: {said}"
+            )
+        return done.stdout
+
+
+def parse_summary(text: str) -> dict[str, float]:
+    """The numbers of a summary-json document: one object under the profile's id.
+
+    Log lines before the document are skipped. Raises ProfilerError when there is no positive
+    `total_time`.
+    """
+    try:
+        document = json.loads(text[text.index("{") :])
+        summary = next(iter(document.values()))
+        numbers = {
+            name: float(value)
+            for name, value in summary.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
+    except (ValueError, StopIteration, AttributeError) as error:
+        raise ProfilerError(f"the profiler's summary cannot be read: {text[:500]!r}") from error
+    total = numbers.get("total_time", math.nan)
+    if not (math.isfinite(total) and total > 0):
+        raise ProfilerError(f"the profiler's summary has no positive total_time: {total}")
+    return numbers

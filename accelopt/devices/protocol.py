@@ -1,0 +1,88 @@
+"""What a device must do, and what passes between it and the referee."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from accelopt.records import Status
+
+
+class TensorArgument(NamedTuple):
+    """A kernel parameter without its data. `dtype` is a NumPy or ml_dtypes name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+Argument = TensorArgument | float | int | bool | str | None
+"""A tensor, or a plain value that is passed as it is (`eps`)."""
+
+
+class LowPrecision(NamedTuple):
+    """A 16- or 8-bit floating-point format in a kernel's data path, and where it appears."""
+
+    dtype: str
+    where: str
+
+
+class Measurement(NamedTuple):
+    """Timed runs of one kernel in milliseconds, and the profiler's summary of one of them.
+
+    `interval_ms` when the device itself knows how sure it is; None leaves it to the runs.
+    """
+
+    runs_ms: tuple[float, ...]
+    metrics: dict[str, float]
+    interval_ms: tuple[float, float] | None = None
+
+
+class Timings(NamedTuple):
+    """How often to run: not counted, then counted."""
+
+    warmup: int = 2
+    counted: int = 10
+
+
+class KernelFailure(Exception):
+    """A kernel that does not compile, run or finish; the device is well."""
+
+    def __init__(self, status: Status, message: str, traceback: str = "") -> None:
+        self.status = status
+        self.message = message
+        self.traceback = traceback
+        super().__init__(message)
+
+
+class Executable(Protocol):
+    """One compiled kernel. Methods raise KernelFailure for what is the kernel's fault."""
+
+    isolation: tuple[str, ...]
+
+    def low_precision(self) -> tuple[LowPrecision, ...]:
+        """Narrow floating-point formats that data passes through, as far as the device sees them."""
+
+    def run(self, arrays: Sequence[object]) -> tuple[np.ndarray, ...]:
+        """The kernel's outputs for these arguments (arrays and plain values, in order)."""
+
+    def measure(self, timings: Timings) -> Measurement:
+        """Time the kernel."""
+
+    def close(self) -> None:
+        """Give back whatever is held: files, a core."""
+
+
+class Device(Protocol):
+    """A NeuronCore. `rounding` scales what the referee takes for honest rounding (1: IEEE fp32)."""
+
+    name: str
+    target: str
+    simulated: bool
+    rounding: float
+
+    def compile(
+        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float
+    ) -> Executable:
+        """The kernel in `kernel_path` for arguments of these shapes, or KernelFailure."""

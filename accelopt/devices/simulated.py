@@ -1,0 +1,184 @@
+"""A NeuronCore on the CPU, as a device.
+
+A kernel's Python runs in a confined child that never sees data and leaves a Program. This process
+checks the Program, executes it and predicts its timing: no line of the kernel's own code runs here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from accelopt.devices.protocol import (
+    Argument,
+    KernelFailure,
+    LowPrecision,
+    Measurement,
+    Timings,
+)
+from accelopt.devices.tracing import arguments_to_json, read_message
+from accelopt.records import Status
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
+from accelopt.sim import compute, dtypes, rules, serial, timing
+from accelopt.sim.errors import KernelError
+from accelopt.sim.program import Instruction, Program
+from accelopt.sim.spec import SPECS
+
+TRACE_MEMORY_BYTES = 4 << 30
+PROGRAM_BYTES = 512 << 20
+
+WIDE = {dtypes.FLOAT32}
+
+
+class SimulatedDevice:
+    """One simulated NeuronCore of generation `target`."""
+
+    simulated = True
+    rounding = 1.0
+
+    def __init__(self, target: str = "trn1") -> None:
+        if target not in SPECS:
+            raise ValueError(f"no simulated target {target}; there are {', '.join(SPECS)}")
+        self.target = target
+        self.name = f"simulated {target}"
+
+    def compile(
+        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = 120.0
+    ) -> SimulatedExecutable:
+        """Trace the kernel in a child process and verify the Program it leaves."""
+        kernel = str(Path(kernel_path).resolve())
+        outcome = run(
+            "accelopt.devices.tracing:trace_job",
+            {
+                "kernel": kernel,
+                "arguments": arguments_to_json(arguments),
+                "target": self.target,
+            },
+            policy=Policy(readable=(kernel,)),
+            limits=Limits(
+                seconds=seconds, memory_bytes=TRACE_MEMORY_BYTES, result_bytes=PROGRAM_BYTES
+            ),
+        )
+        program = _program(outcome, seconds)
+        try:
+            rules.check(program)
+        except KernelError as error:
+            raise KernelFailure(Status.COMPILE_ERROR, str(error)) from error
+        return SimulatedExecutable(program, outcome.isolation)
+
+
+def _program(outcome: Outcome, seconds: float) -> Program:
+    """The Program that a tracing child left, or the KernelFailure that says why there is none."""
+    reason = ended_early(outcome, seconds, "tracing the kernel")
+    if reason is not None:
+        raise reason
+    line, _, data = outcome.result.partition(b"\n")
+    message = read_message(line)
+    if message is None:
+        raise KernelFailure(
+            Status.CRASH,
+            f"the kernel ended its process with exit code {outcome.exit_code} and left no program",
+            outcome.output,
+        )
+    for key in ("refused", "failed"):
+        if key in message:
+            raise KernelFailure(
+                Status.COMPILE_ERROR, str(message[key]), str(message.get("traceback", ""))
+            )
+    try:
+        return serial.loads(data)
+    except (serial.MalformedProgram, KernelError) as error:
+        raise KernelFailure(
+            Status.CRASH, f"the kernel's process left a damaged program: {error}", outcome.output
+        ) from error
+
+
+def ended_early(outcome: Outcome, seconds: float, doing: str) -> KernelFailure | None:
+    """The failure that an outcome is by itself, whatever the child wrote."""
+    if outcome.ending is Ending.TIMEOUT:
+        return KernelFailure(
+            Status.TIMEOUT, f"{doing} took longer than {seconds:g} s", outcome.output
+        )
+    reasons = {
+        Ending.MEMORY: "used more memory than its limit",
+        Ending.FLOOD: "flooded its output",
+        Ending.DISK: "filled its scratch folder",
+        Ending.CANCELLED: "was cancelled",
+    }
+    if outcome.ending in reasons:
+        return KernelFailure(
+            Status.CRASH, f"{doing}: the process {reasons[outcome.ending]}", outcome.output
+        )
+    if outcome.exit_code > 128:
+        return KernelFailure(
+            Status.CRASH,
+            f"{doing}: the process was ended by signal {outcome.exit_code - 128}",
+            outcome.output,
+        )
+    return None
+
+
+class SimulatedExecutable:
+    """A verified Program."""
+
+    def __init__(self, program: Program, isolation: tuple[str, ...]) -> None:
+        self.program = program
+        self.isolation = isolation
+
+    def low_precision(self) -> tuple[LowPrecision, ...]:
+        """Narrow formats of tensors and of instruction results, each with its first source line."""
+        found: dict[str, str] = {}
+        for dtype, where in self._formats():
+            name = dtypes.name_of(dtype)
+            if "float" in name and dtype not in WIDE:
+                found.setdefault(name, where)
+        return tuple(LowPrecision(dtype, where) for dtype, where in found.items())
+
+    def _formats(self) -> Iterator[tuple[np.dtype, str]]:
+        arguments = set(self.program.arguments)
+        for tensor in self.program.all_tensors():
+            if tensor not in arguments:
+                yield tensor.dtype, f"{tensor.name} at {tensor.source}"
+        for _, instruction in self.program.walk():
+            yield from _attribute_formats(instruction)
+
+    def run(self, arrays: Sequence[object]) -> tuple[np.ndarray, ...]:
+        """Execute the Program on the arrays among the arguments."""
+        tensors = [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
+        try:
+            with np.errstate(all="ignore"):
+                results = compute.execute(self.program, tensors)
+        except KernelError as error:
+            raise KernelFailure(Status.RUN_ERROR, str(error)) from error
+        except MemoryError as error:
+            raise KernelFailure(
+                Status.RUN_ERROR, "executing the kernel needs more memory than the limit"
+            ) from error
+        if any(result is None for result in results):
+            raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
+        return tuple(result for result in results if result is not None)
+
+    def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
+        """The predicted latency; it does not vary, so one run stands for all."""
+        try:
+            profile = timing.profile(self.program, SPECS[self.program.target])
+        except KernelError as error:
+            raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
+        if not (math.isfinite(profile.latency_ms) and profile.latency_ms > 0):
+            raise KernelFailure(
+                Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"
+            )
+        return Measurement((profile.latency_ms,), dict(profile.summary))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _attribute_formats(instruction: Instruction) -> Iterator[tuple[np.dtype, str]]:
+    where = f"{instruction.opcode} at {instruction.source}"
+    value = instruction.attributes.get("dtype")
+    if isinstance(value, str):
+        yield dtypes.parse(value), where

@@ -1,0 +1,287 @@
+"""One kernel and one reference: verdict, latency, metrics.
+
+`NKIKernel(program_path, base_numpy_path).profile(save_fields)` is the published door; `evaluate`
+does the work and is what a worker's child process calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from accelopt import devices
+from accelopt.devices import Argument, Device, Executable, KernelFailure, TensorArgument
+from accelopt.eval_numpy import KernelProperties
+from accelopt.measurement import Timing, time_until_stable
+from accelopt.records import Check, Evaluation, EvaluationRequest, Profile, Scrutiny, Status
+from accelopt.referee import source as source_rules
+from accelopt.referee.comparison import Judge
+from accelopt.referee.reference import Reference
+from accelopt.referee.trials import HIDDEN, PUBLIC, STRESS, Trial, TrialName, TrialStore
+from accelopt.roofline import memory_bound_ms
+from accelopt.store import default_cache
+
+__all__ = ["KernelProperties", "NKIKernel", "evaluate"]
+
+# Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
+_FULL_ORDER = (PUBLIC[0], STRESS, HIDDEN, *PUBLIC[1:])
+
+
+def trial_store(cache: Path | str | None = None) -> TrialStore:
+    """The trials under a cache folder, the user's own by default."""
+    return TrialStore(Path(cache or default_cache()) / "trials")
+
+
+def evaluate(
+    request: EvaluationRequest, device: Device | None = None, trials: TrialStore | None = None
+) -> Evaluation:
+    """Compile, check and time one kernel. Whatever is wrong with the kernel is in the result.
+
+    Raises ConfigError when the reference cannot be used. Call it in a child process (`workers`)
+    when memory and time must be limited; the kernel's own Python runs in a child in any case.
+    """
+    started = time.monotonic()
+    device = device or devices.choose(request.target, request.core)
+    run = _Run(request, device, trials or trial_store())
+    with contextlib.ExitStack() as stack:
+        try:
+            evaluation = run.evaluate(stack)
+        except KernelFailure as failure:
+            evaluation = run.failed(failure)
+    return evaluation.model_copy(update={"seconds": time.monotonic() - started})
+
+
+class _Run:
+    """One evaluation, step by step; a step that finds a fault raises KernelFailure."""
+
+    def __init__(self, request: EvaluationRequest, device: Device, trials: TrialStore) -> None:
+        self.request = request
+        self.device = device
+        self.trials = trials
+        self.reference = Reference(request.task)
+        self.checks: list[Check] = []
+        self.notes: list[str] = []
+        self.isolation: tuple[str, ...] = ()
+
+    def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
+        first = self._trial(PUBLIC[0])
+        self._read_source(first)
+        executable = self.device.compile(
+            self.request.kernel, self._arguments(first), seconds=self.request.compile_seconds
+        )
+        stack.callback(executable.close)
+        self.isolation = executable.isolation
+        self._check_precision(executable, first)
+        for trial in self._all_trials():
+            self._check_numbers(executable, trial)
+        timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
+        self._check_physics(timing, first)
+        return self._evaluation(Status.CORRECT, profile=self._profile(timing))
+
+    def failed(self, failure: KernelFailure) -> Evaluation:
+        return self._evaluation(
+            failure.status, message=failure.message, traceback=failure.traceback
+        )
+
+    def _evaluation(
+        self,
+        status: Status,
+        *,
+        message: str = "",
+        traceback: str = "",
+        profile: Profile | None = None,
+    ) -> Evaluation:
+        return Evaluation(
+            status=status,
+            message=message,
+            traceback=traceback,
+            profile=profile,
+            checks=tuple(self.checks),
+            notes=tuple(self.notes),
+            isolation=", ".join(self.isolation),
+        )
+
+    def _trial(self, name: TrialName) -> Trial:
+        trial = self.trials.get(self.reference, name)
+        assert trial is not None, f"public trial {name} is always made"
+        return trial
+
+    def _all_trials(self) -> Iterator[Trial]:
+        for name in _FULL_ORDER if self.request.scrutiny is Scrutiny.FULL else PUBLIC:
+            trial = self.trials.get(self.reference, name)
+            if trial is None:
+                self.notes.append(f"the reference is undefined on most of {name}: not judged")
+            else:
+                yield trial
+
+    def _arguments(self, trial: Trial) -> list[Argument]:
+        return [_argument(value) for value in self.reference.kernel_inputs(trial.inputs)]
+
+    def _read_source(self, trial: Trial) -> None:
+        """The rules that need nothing but the text."""
+        text = Path(self.request.kernel).read_text(errors="replace")
+        try:
+            narrow = source_rules.narrow_formats(text)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise KernelFailure(
+                Status.COMPILE_ERROR, f"the kernel is not Python: {error}"
+            ) from error
+        if words := source_rules.words_to_a_model(text):
+            raise KernelFailure(
+                Status.REFUSED, f"the text speaks to a language model: {'; '.join(map(str, words))}"
+            )
+        if _narrow_problem(trial):
+            return
+        if self.request.allow_low_precision:
+            self.notes += [f"low precision in the source, {finding}" for finding in narrow]
+            return
+        if source_rules.published_precision_rule(text):
+            raise KernelFailure(Status.REFUSED, source_rules.PUBLISHED_PRECISION_MESSAGE)
+        if narrow and self.request.scrutiny is Scrutiny.FULL:
+            raise KernelFailure(
+                Status.REFUSED,
+                "low precision is used in the program: " + "; ".join(map(str, narrow)),
+            )
+
+    def _check_precision(self, executable: Executable, trial: Trial) -> None:
+        """The formats that the compiled kernel really uses."""
+        found = [f"{use.dtype} ({use.where})" for use in executable.low_precision()]
+        if not found or _narrow_problem(trial):
+            return
+        words = "low precision in the data path: " + "; ".join(found)
+        if self.request.allow_low_precision or self.request.scrutiny is not Scrutiny.FULL:
+            self.notes.append(words)
+        else:
+            raise KernelFailure(Status.REFUSED, words)
+
+    def _check_numbers(self, executable: Executable, trial: Trial) -> None:
+        outputs = executable.run(self.reference.kernel_inputs(trial.inputs))
+        try:
+            transformed = self.reference.kernel_outputs(outputs, trial.expected)
+        except (ValueError, TypeError, IndexError, AttributeError) as error:
+            raise KernelFailure(
+                Status.WRONG_SHAPE,
+                f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
+                f"{[output.shape for output in trial.expected]}: {error}",
+            ) from error
+        judge = Judge(self.request.rel_tol, self.request.scrutiny, self.device.rounding)
+        verdict = judge.judge(trial, outputs, transformed)
+        self.checks += verdict.checks
+        if verdict.status is not Status.CORRECT:
+            raise KernelFailure(verdict.status, verdict.message)
+
+    def _check_physics(self, timing: Timing, trial: Trial) -> None:
+        """Outputs cannot be written faster than the memory takes them."""
+        written = sum(output.nbytes for output in trial.expected)
+        least = memory_bound_ms(written, self.device.target)
+        if timing.latency_ms < least:
+            raise KernelFailure(
+                Status.BENCHMARK_ERROR,
+                f"{timing.latency_ms:.6g} ms is faster than physics: the outputs alone take "
+                f"{least:.6g} ms to write at peak bandwidth",
+            )
+
+    def _profile(self, timing: Timing) -> Profile:
+        if not timing.stable:
+            self.notes.append(f"unstable timing: the runs spread by {timing.spread:.1%}")
+        metrics = timing.metrics
+        fields = self.request.save_fields
+        return Profile(
+            latency=timing.latency_ms,
+            min_ms=min(timing.runs_ms),
+            max_ms=max(timing.runs_ms),
+            rel_diffs=timing.spread,
+            metrics={name: metrics[name] for name in fields if name in metrics},
+            target=self.device.target,
+            simulated=self.device.simulated,
+            stable=timing.stable,
+            interval_ms=tuple(timing.interval),
+        )
+
+
+def _argument(value: object) -> Argument:
+    if isinstance(value, np.ndarray) and value.ndim:
+        return TensorArgument(value.shape, value.dtype.name)
+    if isinstance(value, (np.ndarray, np.generic)):
+        scalar: float | int | bool = value.item()
+        return scalar
+    if value is None or isinstance(value, (float, int, bool, str)):
+        return value
+    raise KernelFailure(
+        Status.COMPILE_ERROR, f"a kernel input of type {type(value).__name__} cannot be passed"
+    )
+
+
+def _narrow_problem(trial: Trial) -> bool:
+    """True when the problem itself is stated in a narrow floating-point format."""
+    arrays = [value for value in trial.inputs if isinstance(value, np.ndarray)]
+    return any("float" in array.dtype.name and array.dtype.itemsize < 4 for array in arrays)
+
+
+class NKIKernel:
+    """A kernel's file and its reference's file; `profile` fills `res`, under the published names."""
+
+    def __init__(
+        self,
+        program_path: str | Path,
+        base_numpy_path: str | Path,
+        *,
+        device: Device | None = None,
+        rel_tol: float = 2e-5,
+        trials: TrialStore | None = None,
+    ) -> None:
+        self.program_path = str(program_path)
+        self.base_numpy_path = str(base_numpy_path)
+        self.device = device
+        self.rel_tol = rel_tol
+        self.perf_tol = 0.01
+        self.trials = trials
+        self.res = KernelProperties()
+
+    def profile(self, save_fields: Sequence[str] = ()) -> KernelProperties:
+        """Compile, check on the five seeds and the hidden inputs, time. Returns `res`."""
+        request = EvaluationRequest(
+            kernel=self.program_path,
+            task=self.base_numpy_path,
+            save_fields=tuple(save_fields),
+            rel_tol=self.rel_tol,
+            perf_tol=self.perf_tol,
+        )
+        self.res = kernel_properties(evaluate(request, self.device, self.trials))
+        return self.res
+
+
+_BEFORE_RUNNING = {Status.COMPILE_ERROR, Status.TIMEOUT, Status.CRASH, Status.MISSING}
+
+
+def kernel_properties(evaluation: Evaluation) -> KernelProperties:
+    """An evaluation under the published names and metadata keys."""
+    status = evaluation.status
+    if evaluation.profile is not None:
+        return KernelProperties(
+            compiled=True, runnable=True, correct=True, metadata=evaluation.profile.to_metadata()
+        )
+    if status in _BEFORE_RUNNING:
+        return KernelProperties(
+            metadata={
+                "compilation_error": evaluation.message,
+                "compilation_traceback": evaluation.traceback,
+            }
+        )
+    if status is Status.BENCHMARK_ERROR:
+        metadata = {"benchmarking_error": evaluation.traceback or evaluation.message}
+        return KernelProperties(compiled=True, runnable=True, correct=True, metadata=metadata)
+    ran = status is not Status.RUN_ERROR
+    return KernelProperties(
+        compiled=True, runnable=ran, metadata={"correctness_error": evaluation.message}
+    )
+
+
+def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
+    """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
+    request = EvaluationRequest.model_validate(payload["request"])
+    return evaluate(request, trials=trial_store(str(payload["cache"])))

@@ -1,0 +1,80 @@
+"""A problem's reference module: loaded once, by path, in our own process. Never a kernel's file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.store import content_key
+
+
+def load_module(path: str | Path) -> ModuleType:
+    """The module in the file `path`; its folder can be imported from while it loads, not after."""
+    path = Path(path).resolve()
+    name = "accelopt_module_" + hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Could not load module from {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+class Reference:
+    """What a kernel must compute: `get_inputs`, `forward`, and the two shape transforms."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.key = content_key(self.path.read_bytes(), np.__version__)
+            module = load_module(self.path)
+        except (OSError, ImportError, SyntaxError) as error:
+            raise ConfigError(f"the reference {path} cannot be loaded: {error}") from error
+        for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
+            if not callable(getattr(module, name, None)):
+                raise ConfigError(f"the reference {path} has no function {name}")
+        self._module = module
+
+    def inputs(self, seed: int) -> list[Any]:
+        """The problem's inputs for one seed of NumPy's global generator, which is left as it was."""
+        state = np.random.get_state()
+        np.random.seed(seed)
+        try:
+            return list(self._module.get_inputs())
+        finally:
+            np.random.set_state(state)
+
+    def forward(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """The reference outputs, always as a tuple. Divisions by zero and the like are no warnings."""
+        with np.errstate(all="ignore"):
+            returned = self._module.forward(*inputs)
+        outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+        return tuple(np.asarray(output) for output in outputs)
+
+    def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs in the shapes the kernel takes."""
+        return list(self._module.transform_to_nki_inputs(list(inputs)))
+
+    def kernel_outputs(
+        self, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
+    ) -> list[Any]:
+        """The kernel's outputs in the reference's shapes, as the module's own transform makes them."""
+        transform: Callable[..., Any] | None = getattr(self._module, "transform_nki_outputs", None)
+        if transform is None:
+            return list(outputs)
+        kernel: Any = outputs if len(outputs) != 1 else outputs[0]
+        reference: Any = expected if len(expected) != 1 else expected[0]
+        returned = transform(kernel, reference)
+        return list(returned) if isinstance(returned, (tuple, list)) else [returned]

@@ -1,0 +1,115 @@
+"""What a kernel's text alone gives away: narrow formats, and words meant for a model.
+
+The text is a first sieve and a good error message. What counts for precision are the formats in the
+compiled program, which no spelling hides.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from typing import NamedTuple
+
+PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."
+
+NARROW_FORMATS = frozenset(
+    {
+        "bfloat16",
+        "float16",
+        "half",
+        "tfloat32",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    }
+)
+_SHORT_NAMES = frozenset({"bf16", "fp16", "f16", "fp8", "tf32"})
+
+# Phrases that address a language model. Narrow on purpose: a comment may well say "ignore the mask".
+_TO_A_MODEL = re.compile(
+    r"(ignore|disregard|forget)\s+(all\s+|any\s+)?(of\s+)?(the\s+|your\s+)?"
+    r"(previous|prior|above|earlier|preceding)\s+(instruction|prompt|message|rule)s?"
+    r"|<\|?\s*(im_start|im_end|system|endoftext)\s*\|?>"
+    r"|(^|\W)(system|assistant)\s*:\s*you\s"
+    r"|you\s+are\s+(now\s+)?(an?\s+)?(ai|language\s+model|llm|chatbot|assistant|planner|referee)\b"
+    r"|\b(planner|executor|summarizer|model|assistant)\s*[:,]\s*(please\s+)?"
+    r"(report|output|respond|reply|answer|say|write|mark|print|use|always|do\s+not|never)\b",
+    re.IGNORECASE,
+)
+
+
+class Finding(NamedTuple):
+    """Something in the text, and its line."""
+
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}"
+
+
+def published_precision_rule(source: str) -> bool:
+    """True when the published check refuses: `float16` is left after stripping from every `#` on."""
+    return "float16" in re.sub(r"#.*", "", source)
+
+
+def narrow_formats(source: str) -> list[Finding]:
+    """Narrow number formats that the code names: attributes, names, strings put together in place.
+
+    Docstrings and comments do not count. Raises SyntaxError when the text is not Python.
+    """
+    tree = ast.parse(source)
+    documentation = set(_docstrings(tree))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in NARROW_FORMATS:
+            found.append(Finding(node.lineno, node.attr))
+        elif isinstance(node, ast.Name) and node.id in NARROW_FORMATS - {"half"}:
+            found.append(Finding(node.lineno, node.id))
+        elif isinstance(node, ast.alias) and node.name in NARROW_FORMATS:
+            found.append(Finding(getattr(node, "lineno", 0), node.name))
+        elif isinstance(node, ast.expr) and node not in documentation:
+            text = _folded(node)
+            if text in NARROW_FORMATS | _SHORT_NAMES:
+                found.append(Finding(node.lineno, f'"{text}"'))
+    return sorted(set(found))
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value
+
+
+def _folded(node: ast.expr) -> str | None:
+    """The string that a constant expression makes, where that can be seen."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _folded(node.left), _folded(node.right)
+        return None if left is None or right is None else left + right
+    if isinstance(node, ast.JoinedStr):
+        parts = [
+            _folded(part.value if isinstance(part, ast.FormattedValue) else part)
+            for part in node.values
+        ]
+        return None if None in parts else "".join(part or "" for part in parts)
+    return None
+
+
+def words_to_a_model(source: str) -> list[Finding]:
+    """Comments and strings that speak to a language model instead of a reader."""
+    found = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in (tokenize.COMMENT, tokenize.STRING):
+                match = _TO_A_MODEL.search(token.string)
+                if match:
+                    found.append(Finding(token.start[0], match.group().strip()))
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        found += [Finding(0, m.group().strip()) for m in _TO_A_MODEL.finditer(source)]
+    return found
