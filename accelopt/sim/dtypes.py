@@ -105,13 +105,15 @@ def _promote_floats(first: np.dtype, second: np.dtype) -> np.dtype:
 
 
 def _promote_integers(first: np.dtype, second: np.dtype) -> np.dtype:
-    first, second = (UINT8 if d == BOOL else d for d in (first, second))
+    first = UINT8 if first == BOOL else first
+    second = UINT8 if second == BOOL else second
     if first.kind == second.kind:
         return first if first.itemsize >= second.itemsize else second
     signed, unsigned = (first, second) if first.kind == "i" else (second, first)
     if signed.itemsize > unsigned.itemsize:
         return signed
-    return {1: INT16, 2: INT32, 4: FLOAT32}[unsigned.itemsize]
+    wider: dict[int, np.dtype] = {1: INT16, 2: INT32, 4: FLOAT32}
+    return wider[unsigned.itemsize]
 
 
 def of_scalar(value: object) -> np.dtype:
@@ -124,7 +126,9 @@ def of_scalar(value: object) -> np.dtype:
     dtype: np.dtype = np.asarray(value).dtype
     if dtype == np.float64:
         return FLOAT32
-    return INT32 if dtype == np.int64 else parse(dtype)
+    if dtype == np.int64:
+        return INT32
+    return parse(dtype)
 
 
 def round_to_tfloat32(values: np.ndarray) -> np.ndarray:

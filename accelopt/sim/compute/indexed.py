@@ -1,0 +1,279 @@
+"""Instructions driven by indices: iota, selections by position, gathers, the eight largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, Quotient, Remainder
+from accelopt.sim.compute import arithmetic
+from accelopt.sim.compute.addressing import Address
+from accelopt.sim.compute.elementwise import step
+from accelopt.sim.compute.movement import put
+from accelopt.sim.compute.operands import Read, Site, Step
+from accelopt.sim.compute.reductions import masked, register_reduction
+from accelopt.sim.compute.window import Pattern
+
+
+def _evaluate(
+    expression: Affine,
+    axes: Mapping[int, np.ndarray],
+    slots: Mapping[LoopVariable, int],
+    registers: list[int],
+) -> np.ndarray:
+    total = np.asarray(expression.constant, dtype=np.int64)
+    for term, coefficient in expression.terms:
+        value: np.ndarray | int
+        if isinstance(term, Axis):
+            value = axes[term.position]
+        elif isinstance(term, LoopVariable):
+            value = registers[slots[term]]
+        elif isinstance(term, Quotient):
+            value = _evaluate(term.inner, axes, slots, registers) // term.divisor
+        else:
+            assert isinstance(term, Remainder)
+            value = _evaluate(term.inner, axes, slots, registers) % term.divisor
+        total = total + coefficient * value
+    return total
+
+
+def iota(site: Site) -> Step:
+    """result = an affine expression of the tile's axes, in 32-bit integers, then converted."""
+    expression = site.attribute("expression")
+    assert isinstance(expression, Affine)
+    shape, held = site.result.shape, dtypes.stored(site.result.dtype)
+    axes = {
+        -n: np.arange(shape[-n], dtype=np.int64).reshape((-1,) + (1,) * (n - 1))
+        for n in range(1, len(shape) + 1)
+    }
+    keys = range(-len(shape), 0)
+
+    def read() -> np.ndarray:
+        numbers = _evaluate(expression, axes, site.lane.slots, site.lane.registers)
+        exact = numbers.astype(np.int32)
+        if dtypes.is_integer(held):
+            exact = exact.astype(held)
+        whole = np.broadcast_to(exact, shape)
+        return whole[site.window.slices(list(keys), shape)]
+
+    return put(site.destination(site.result, None), read, held)
+
+
+def affine_select(site: Site) -> Step:
+    """result = data where the predicate over the tile's axes holds, else a number."""
+    predicate = site.attribute("predicate")
+    constraints = list(predicate.constraints) if isinstance(predicate, Mask) else [predicate]
+    shape = site.result.shape
+    pattern = Pattern(constraints, shape, site.compile)  # type: ignore[arg-type]
+    negate = bool(site.attribute("negate"))
+    other = site.operand("on_false", len(shape))
+    data = site.values(site.instruction.inputs["data"])
+    keys = list(range(-len(shape), 0))
+
+    def calculate(out: np.ndarray) -> None:
+        chosen = pattern()[site.window.slices(keys, shape)]
+        values = data()
+        if values is not out:
+            np.copyto(out, values)
+        np.copyto(out, other(), where=chosen if negate else ~chosen)
+
+    return step(site.destination(site.result), calculate)
+
+
+def _number(site: Site, name: str) -> Address:
+    value = site.attribute(name, 0)
+    if isinstance(value, Affine):
+        return site.compile(value)
+    assert isinstance(value, (int, float))
+    return lambda: int(value)
+
+
+def range_select(site: Site) -> Step:
+    """result = data where op0(i, bound0) and op1(i, bound1), i = range_start + free index."""
+    rank = len(site.result.shape)
+    data = site.values(site.instruction.inputs["data"])
+    bounds = [site.operand(name, rank) for name in ("bound0", "bound1")]
+    compare = [arithmetic.binary(site.text(name)) for name in ("op0", "op1")]
+    start, other = _number(site, "range_start"), site.operand("on_false", rank)
+    free = site.result.shape[1:]
+    columns = np.arange(int(np.prod(free)), dtype=np.float32).reshape((1, *free))
+    keys = list(range(-rank, 0))
+    reduces = register_reduction(site, "vector")
+
+    def calculate(out: np.ndarray) -> None:
+        window = (slice(None), *site.window.slices(keys, site.result.shape)[1:])
+        index = columns[window] + np.float32(start())
+        values = data()
+        chosen = [np.empty(values.shape, bool) for _ in compare]
+        for function, bound, found in zip(compare, bounds, chosen, strict=True):
+            function(index, bound(), found)
+        np.copyto(out, np.where(chosen[0] & chosen[1], values, other()))
+        if reduces is not None:
+            reduces(out)
+
+    return step(site.destination(site.result, alias=reduces is not None), calculate)
+
+
+def select_reduce(site: Site) -> Step:
+    """result = where(predicate, on_true, on_false), with a reduction of it."""
+    rank = len(site.result.shape)
+    predicate = site.view(site.instruction.inputs["predicate"])
+    true = site.values(site.instruction.inputs["on_true"])
+    false = site.operand("on_false", rank)
+    reverse = bool(site.attribute("reverse"))
+    reduces = register_reduction(site, "vector")
+
+    def calculate(out: np.ndarray) -> None:
+        chosen = predicate() == 0 if reverse else predicate() != 0
+        np.copyto(out, np.where(chosen, true(), false()))
+        if reduces is not None:
+            reduces(out)
+
+    return step(site.destination(site.result, alias=reduces is not None), calculate)
+
+
+def gather(site: Site) -> Step:
+    """result[p, i] = data[p].flat[indices[p, i]]."""
+    data = site.view(site.instruction.inputs["data"])
+    indices = site.view(site.instruction.inputs["indices"])
+
+    def read() -> np.ndarray:
+        values, places = data(), indices().astype(np.int64)
+        rows = values.reshape(values.shape[0], -1)
+        found = np.take_along_axis(rows, places.reshape(places.shape[0], -1), axis=1)
+        result: np.ndarray = found.reshape(places.shape)
+        return result
+
+    return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+
+
+def local_gather(site: Site) -> Step:
+    """Each GpSimd core gathers from its 16 partitions at the indices it reads, partition first,
+    from the same 16 partitions of `index`; an index is an element offset in a partition."""
+    source = site.view(site.instruction.inputs["source"])
+    index = site.view(site.instruction.inputs["index"])
+    width = site.attribute("elements_per_index", 1)
+    valid = site.attribute("valid_indices")
+    assert isinstance(width, int)
+    spread = np.arange(width)
+
+    def read() -> np.ndarray:
+        values, places = source(), index()
+        rows = values.reshape(values.shape[0], -1)
+        cores: list[np.ndarray] = []
+        for first in range(0, rows.shape[0], 16):
+            order = places[first : first + 16].reshape(16, -1).flatten(order="F")
+            order = order[: int(valid)] if isinstance(valid, int) else order
+            offsets = (order.astype(np.int64)[:, None] + spread).reshape(-1)
+            cores.append(rows[first : first + 16][:, offsets])
+        return np.concatenate(cores).reshape(site.result.shape)
+
+    return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+
+
+def sequence_bounds(site: Site) -> Step:
+    """(1, 2, F): where each element's segment starts and ends; (F, -1) for padding (id 0)."""
+    data = site.values(site.instruction.inputs["segment_ids"])
+
+    def read() -> np.ndarray:
+        ids = data().reshape(-1)
+        length = len(ids)
+        change = np.flatnonzero(np.diff(ids)) + 1
+        first = np.repeat(np.r_[0, change], np.diff(np.r_[0, change, length]))
+        last = np.repeat(np.r_[change, length], np.diff(np.r_[0, change, length]))
+        bounds = np.stack([np.where(ids == 0, length, first), np.where(ids == 0, -1, last)])
+        return bounds.astype(np.float32).reshape(site.result.shape)
+
+    return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
+
+
+def _rows(read: Read) -> Callable[[], np.ndarray]:
+    def rows() -> np.ndarray:
+        values = read()
+        return values.reshape(values.shape[0], -1)
+
+    return rows
+
+
+def _partition_keys(site: Site, rank: int) -> list[int | None]:
+    return [-len(site.mask_shape), *([None] * (rank - 1))]
+
+
+def max8(site: Site) -> Step:
+    """(P, 8): the largest elements of each partition, descending."""
+    read = _rows(masked(site, site.values(site.instruction.inputs["data"]), "maximum"))
+    destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
+    held = dtypes.stored(site.result.dtype)
+
+    def largest() -> np.ndarray:
+        values: np.ndarray = -np.sort(-read(), axis=1)[:, :8]
+        shaped: np.ndarray = values.reshape((values.shape[0], *site.result.shape[1:]))
+        return shaped
+
+    return put(destination, largest, held)
+
+
+def find_index8(site: Site) -> Step:
+    """(P, 8): the first position of each of eight values in its partition."""
+    data = _rows(site.values(site.instruction.inputs["data"]))
+    rank = len(site.instruction.inputs["values"].shape)
+    wanted = _rows(site.values(site.instruction.inputs["values"], _partition_keys(site, rank)))
+    destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
+    held = dtypes.stored(site.result.dtype)
+
+    def positions() -> np.ndarray:
+        values = data()
+        found = np.argmax(values[:, None, :] == wanted()[:, :, None], axis=2)
+        shaped: np.ndarray = found.astype(held)
+        return shaped.reshape((values.shape[0], *site.result.shape[1:]))
+
+    return put(destination, positions, held)
+
+
+def match_replace8(site: Site) -> Step:
+    """result = data with the first match of each of eight values replaced, one after the other;
+    `indices` receives their positions."""
+    inputs, outputs = site.instruction.inputs, site.instruction.outputs
+    data = site.values(inputs["data"])
+    keys = _partition_keys(site, len(inputs["values"].shape))
+    wanted = _rows(site.values(inputs["values"], keys))
+    replacement = site.attribute("replacement")
+    assert isinstance(replacement, (int, float))
+    target, commit = site.destination(site.result)
+    places = outputs.get("indices")
+    found_at = (
+        None
+        if places is None
+        else site.destination(places, None, _partition_keys(site, len(places.shape)))
+    )
+
+    def run() -> None:
+        values = data()
+        rows = np.array(values.reshape(values.shape[0], -1))
+        eight = wanted()
+        every = np.arange(rows.shape[0])
+        positions = np.zeros(eight.shape, np.uint32)
+        for number in range(eight.shape[1]):
+            matches = rows == eight[:, number : number + 1]
+            first = np.argmax(matches, axis=1)
+            hit = matches[every, first]
+            positions[hit, number] = first[hit]
+            rows[every[hit], first[hit]] = replacement
+        result = rows.reshape(values.shape)
+        if commit is None:
+            np.copyto(target(), result)
+        else:
+            commit(result)
+        if found_at is not None and places is not None:
+            numbers = positions.reshape((rows.shape[0], *places.shape[1:]))
+            put(found_at, lambda: numbers, dtypes.stored(places.dtype))()
+
+    return run
+
+
+def device_print(site: Site) -> Step:
+    """Prints a tile with its prefix."""
+    read, prefix = site.view(site.instruction.inputs["data"]), site.text("prefix")
+    return lambda: print(prefix, read())

@@ -1,0 +1,38 @@
+"""What one thread of execution owns: loop registers, storages, engine registers, scratch memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accelopt.sim.access import LoopVariable
+from accelopt.sim.compute.constants import Constants
+from accelopt.sim.compute.storage import Layout, Storage, aligned_bytes
+from accelopt.sim.program import Tensor
+
+
+@dataclass(eq=False)
+class Lane:
+    """One thread's state. `registers` hold the loops' values, `positions` how many iterations each
+    loop has finished; `accumulators` are the engines' reduction registers, by engine."""
+
+    slots: dict[LoopVariable, int]
+    layouts: dict[Tensor, Layout]
+    constants: Constants
+    storages: dict[Tensor, Storage]
+    registers: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    accumulators: dict[str, np.ndarray] = field(default_factory=dict)
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    _scratch: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype, number: int = 0) -> np.ndarray:
+        """Memory for an instruction's intermediate values; the next instruction that asks for the
+        same number gets the same memory."""
+        size = math.prod(shape) * dtype.itemsize
+        held = self._scratch.get(number)
+        if held is None or held.nbytes < size:
+            held = self._scratch[number] = aligned_bytes(max(size, 1 << 18))
+        return held[:size].view(dtype).reshape(shape)

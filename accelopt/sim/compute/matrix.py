@@ -1,0 +1,152 @@
+"""The Tensor engine: (M, N) = stationary (K, M).T @ moving (K, N), in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import Access
+from accelopt.sim.compute import blas
+from accelopt.sim.compute.addressing import Address
+from accelopt.sim.compute.movement import put
+from accelopt.sim.compute.operands import FLOAT32, Destination, Site, Step, flat_free
+
+CONTRACTION = "contraction"
+
+
+def matmul(site: Site) -> Step:
+    """result = or += stationary.T @ moving; operand masks narrow K, M and N."""
+    inputs, result = site.instruction.inputs, site.result
+    stationary, moving = inputs["stationary"], inputs["moving"]
+    accumulate = bool(site.attribute("accumulate"))
+    keys = _Keys(site, stationary, moving)
+    if site.attribute("perf_mode") and len(stationary.shape) == 3:
+        return _general(site, keys, accumulate, double_row=True)
+    transposes = not accumulate and site.window.trivial and len(result.shape) == 2
+    if transposes and len(stationary.shape) == 2 and site.lane.constants.is_identity(moving):
+        turned = replace(stationary, shape=stationary.shape[::-1], strides=stationary.strides[::-1])
+        held = dtypes.stored(result.dtype)
+        return put(site.destination(result, None), site.view(turned, (None, None)), held)
+    library = blas.load()
+    plan = _direct(site, stationary, moving, result) if site.window.trivial else None
+    if library is None or plan is None or site.pattern is not None:
+        return _general(site, keys, accumulate)
+    return _called_directly(site, plan, library.sgemm, accumulate)
+
+
+class _Keys:
+    """Mask keys of the operands' axes: the result's axes are M, then N."""
+
+    def __init__(self, site: Site, stationary: Access, moving: Access) -> None:
+        rank, columns = len(site.result.shape), len(moving.shape) - 1
+        rows = rank - columns
+        m_keys: list[Hashable] = list(range(-rank, -columns))
+        n_keys: list[Hashable] = list(range(-columns, 0))
+        free = len(stationary.shape) - 1
+        m_keys = m_keys if free == rows else [None] * free
+        self.stationary: list[Hashable] = [CONTRACTION, *m_keys]
+        self.moving: list[Hashable] = [CONTRACTION, *n_keys]
+        for access, own in ((stationary, self.stationary), (moving, self.moving)):
+            if access.mask.constraints:
+                site.constrain(access.mask, {n - len(own): key for n, key in enumerate(own)})
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A BLAS operand: where it starts, whether it is transposed, and the step between its rows."""
+
+    access: Access
+    address: Address
+    transposed: bool
+    leading: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    stationary: _Matrix
+    moving: _Matrix
+    result: _Matrix
+    rows: int
+    columns: int
+    depth: int
+
+
+def _direct(site: Site, stationary: Access, moving: Access, result: Access) -> _Plan | None:
+    """The call that works in place, if every operand is a plain float32 matrix in bounds."""
+    name = site.attribute("dtype")
+    if isinstance(name, str) and dtypes.parse(name) != FLOAT32:
+        return None
+    matrices = [_matrix(site, access) for access in (stationary, moving, result)]
+    a, b, c = matrices
+    if a is None or b is None or c is None or c.transposed:
+        return None
+    (depth, rows), (_, columns) = a.access.shape, b.access.shape
+    if c.access.shape != (rows, columns):
+        return None
+    return _Plan(a, b, c, rows, columns, depth)
+
+
+def _matrix(site: Site, access: Access) -> _Matrix | None:
+    flat = flat_free(access)
+    if flat is None or dtypes.stored(flat.dtype) != FLOAT32 or flat.indirect:
+        return None
+    if flat.mask.constraints or not site.inside(flat):
+        return None
+    (rows, columns), (down, along) = flat.shape, flat.strides
+    if (along == 1 or columns == 1) and (down >= columns or rows == 1):
+        return _Matrix(flat, site.address(flat), False, max(down, columns))
+    if (down == 1 or rows == 1) and along >= rows:
+        return _Matrix(flat, site.address(flat), True, max(along, rows))
+    return None
+
+
+def _called_directly(site: Site, plan: _Plan, sgemm: blas.Sgemm, accumulate: bool) -> Step:
+    a, b, c = plan.stationary, plan.moving, plan.result
+    a_storage, b_storage, c_storage = (site.storage(m.access) for m in (a, b, c))
+    a_at, b_at, c_at = a.address, b.address, c.address
+    # The result is stationary transposed, so a plain stationary matrix is the transposed operand.
+    a_form = blas.PLAIN if a.transposed else blas.TRANSPOSED
+    b_form = blas.TRANSPOSED if b.transposed else blas.PLAIN
+    rows, columns, depth = plan.rows, plan.columns, plan.depth
+    a_step, b_step, c_step = a.leading, b.leading, c.leading
+    beta = 1.0 if accumulate else 0.0
+    order = blas.ROW_MAJOR
+
+    def run() -> None:
+        sgemm(
+            order, a_form, b_form, rows, columns, depth,
+            1.0, a_storage.pointer + a_at(), a_step, b_storage.pointer + b_at(), b_step,
+            beta, c_storage.pointer + c_at(), c_step,
+        )  # fmt: skip
+
+    return run
+
+
+def _general(site: Site, keys: _Keys, accumulate: bool, double_row: bool = False) -> Step:
+    """Any dtype, mask and layout. `double_row` operands are (K, 2, free): both K and 2 are summed."""
+    inputs, result = site.instruction.inputs, site.result
+    left = site.values(inputs["stationary"], keys.stationary)
+    right = site.values(inputs["moving"], keys.moving)
+    old = site.values(result)
+    destination: Destination = site.destination(result, alias=True)
+    target, commit = destination
+
+    def run() -> None:
+        stationary, moving = left(), right()
+        out = target()
+        if double_row:
+            pairs = np.einsum("kpm,kpn->mn", stationary, moving).reshape(out.shape)
+            np.copyto(out, pairs)
+        else:
+            depth = stationary.shape[0]
+            product = np.matmul(stationary.reshape(depth, -1).T, moving.reshape(depth, -1))
+            np.copyto(out, product.reshape(out.shape))
+        if accumulate:
+            np.add(out, old(), out)
+        if commit is not None:
+            commit(out)
+
+    return run

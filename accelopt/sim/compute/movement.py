@@ -1,0 +1,176 @@
+"""Instructions that move or set elements: dma_copy, copy, memset, transpose, predicated copies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import Access
+from accelopt.sim.compute.operands import Destination, Elements, Read, Site, Step, flat_free
+from accelopt.sim.program import Engine
+
+
+def put(destination: Destination, read: Read, held: np.dtype) -> Step:
+    """Stores what `read` returns, converted."""
+    target, commit = destination
+    if commit is not None:
+        return lambda: commit(read())
+    copy = np.copyto
+
+    def step() -> None:
+        values = read()
+        if values.dtype != held:
+            values = dtypes.convert(values, held)
+        copy(target(), values)
+
+    return step
+
+
+def copy(site: Site) -> Step:
+    """result = data, converting. The same format is copied bit by bit, except that the Scalar
+    engine passes everything through float32 (SDK 2.26.1 `nisa.tensor_copy`)."""
+    data, result = site.instruction.inputs["data"], site.result
+    through = site.instruction.engine is Engine.SCALAR and dtypes.is_integer(data.dtype)
+    read = site.values(data) if through else site.view(data)
+    return put(site.destination(result, None), _shaped(read, data, result), _held(result))
+
+
+def _held(access: Access) -> np.dtype:
+    return dtypes.stored(access.dtype)
+
+
+def _shaped(read: Read, data: Access, result: Access) -> Read:
+    """The data in the result's shape, when the two only group their elements differently."""
+    if len(data.shape) == len(result.shape) or data.elements != result.elements:
+        return read
+    shape = result.shape
+    return lambda: read().reshape(shape)
+
+
+def memset(site: Site) -> Step:
+    """result = value."""
+    held = _held(site.result)
+    value = site.attribute("value")
+    assert isinstance(value, (int, float))
+    if dtypes.is_integer(held) and isinstance(value, int) and held != dtypes.BOOL:
+        limits = np.iinfo(held)
+        constant = np.asarray(min(max(value, limits.min), limits.max), dtype=held)
+    else:
+        constant = dtypes.convert(np.asarray(value, dtype=np.float32), held)
+    target, commit = site.destination(site.result, held)
+    if commit is None:
+        return lambda: target().fill(constant)
+    return lambda: commit(np.broadcast_to(constant, target().shape))
+
+
+def dma_copy(site: Site) -> Step:
+    """result = source (or result += source), with run-time indices on either side."""
+    source, result = site.instruction.inputs["source"], site.result
+    skip = site.attribute("oob_mode") in (1, "skip")
+    accumulate = site.attribute("accumulate")
+    if skip and (source.indirect or result.indirect):
+        return _skipping_copy(site, source, result)
+    if accumulate:
+        return _accumulating_copy(site, source, result)
+    read = _shaped(site.view(source), source, result)
+    return put(site.destination(result, None), read, _held(result))
+
+
+def _keys(access: Access) -> tuple[int, ...]:
+    return tuple(range(-len(access.shape), 0))
+
+
+def _skipping_copy(site: Site, source: Access, result: Access) -> Step:
+    """Elements whose run-time index is out of range, on either side, are left as they are."""
+    taken, given = Elements(site, source, _keys(source)), Elements(site, result, _keys(result))
+    held = _held(result)
+
+    def step() -> None:
+        pattern = site.pattern_now()
+        numbers = taken.numbers(pattern, skip=True)
+        places = given.numbers(pattern, skip=True)
+        allowed = np.broadcast_to(numbers >= 0, places.shape)
+        if pattern is not None:
+            allowed = allowed & pattern
+        given.write(places, dtypes.convert(taken.read(numbers), held), allowed)
+
+    return step
+
+
+def _accumulating_copy(site: Site, source: Access, result: Access) -> Step:
+    """result += source, where elements that are named twice receive both."""
+    read = site.values(source)
+    elements = Elements(site, result, _keys(result))
+
+    def step() -> None:
+        pattern = site.pattern_now()
+        elements.add(elements.numbers(pattern), read(), pattern)
+
+    return step
+
+
+def transpose(site: Site) -> Step:
+    """(F, P) = data (P, F).T, free axes as one."""
+    data, result = site.instruction.inputs["data"], site.result
+    flat = flat_free(data) or data
+    rank = len(result.shape)
+    if len(flat.shape) == 2 and rank == 2:
+        turned = replace(flat, shape=flat.shape[::-1], strides=flat.strides[::-1])
+        return put(site.destination(result, None), site.view(turned, (-2, -1)), _held(result))
+    read = site.view(data)
+
+    def turn() -> np.ndarray:
+        values = read()
+        turned: np.ndarray = values.reshape(values.shape[0], -1).T.reshape(result.shape)
+        return turned
+
+    return put(site.destination(result, None), turn, _held(result))
+
+
+def copy_predicated(site: Site) -> Step:
+    """result = source where predicate, else as it was."""
+    result = site.result
+    predicate = site.view(site.instruction.inputs["predicate"])
+    reverse = bool(site.attribute("reverse"))
+    target, commit = site.destination(result, None)
+    held = _held(result)
+    source = site.input("source")
+    read = site.operand("source", len(result.shape)) if source is None else site.view(source)
+    view = site.view(result)
+
+    def step() -> None:
+        chosen = predicate() == 0 if reverse else predicate() != 0
+        values = dtypes.convert(np.asarray(read()), held)
+        if commit is None:
+            np.copyto(target(), values, where=chosen)
+        else:
+            commit(np.where(chosen, values, view()))
+
+    return step
+
+
+def stream_shuffle(site: Site) -> Step:
+    """Partition p of each group of 32 takes partition shuffle_mask[p] of the source's group; 255
+    keeps what is there."""
+    source, result = site.instruction.inputs["source"], site.result
+    order = site.attribute("shuffle_mask")
+    assert isinstance(order, tuple)
+    partitions = result.shape[0]
+    taken = np.array([order[p % 32] for p in range(partitions)], dtype=np.int64)
+    kept = taken == 255
+    groups = (source.shape[0] + 31) // 32
+    rows = taken + 32 * np.minimum(np.arange(partitions) // 32, groups - 1)
+    rows = np.where(kept | (rows >= source.shape[0]), 0, rows)
+    read, old = site.view(source), site.view(result)
+    where = np.flatnonzero(~kept)
+
+    def shuffled() -> np.ndarray:
+        values = np.array(old())
+        values[where] = dtypes.convert(read(), values.dtype)[rows[where]].reshape(
+            len(where), *values.shape[1:]
+        )
+        return values
+
+    return put(site.destination(result, None), shuffled, _held(result))

@@ -1,0 +1,415 @@
+"""Operands of one instruction, compiled: functions that return this iteration's tile as an array.
+
+A tile is a strided view of its tensor's storage, remembered by address when addresses recur. Tiles
+that no view can describe (run-time indices, masked elements that lie outside of the tensor) are
+gathered and scattered by element numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import Access, Mask
+from accelopt.sim.compute.addressing import (
+    Address,
+    byte_address,
+    compile_affine,
+    distinct_values,
+    executions,
+)
+from accelopt.sim.compute.lane import Lane
+from accelopt.sim.compute.storage import Storage
+from accelopt.sim.compute.window import Pattern, Window, compiler
+from accelopt.sim.errors import KernelIndexError
+from accelopt.sim.program import AttributeValue, Instruction, Loop
+
+Step = Callable[[], object]
+"""Runs one instruction for the current loop values."""
+
+Read = Callable[[], np.ndarray]
+Keys = Sequence[Hashable]
+FLOAT32 = dtypes.FLOAT32
+
+
+class Destination(NamedTuple):
+    """Where an instruction puts its result: `target` returns the array to compute into, `commit`
+    converts and stores it, None when the target is the memory itself."""
+
+    target: Read
+    commit: Callable[[np.ndarray], None] | None
+
+
+class Site:
+    """One instruction in one lane. The axes of its masks have keys: positions from the last for
+    the instruction's mask, and what the opcode chooses for operands with masks of their own."""
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        loops: tuple[Loop, ...],
+        lane: Lane,
+        mask_shape: tuple[int, ...],
+    ) -> None:
+        self.instruction = instruction
+        self.loops = loops
+        self.lane = lane
+        self.compile = compiler(lane.slots, lane.registers)
+        self.window = Window(self.compile)
+        keys = {-n: -n for n in range(1, len(mask_shape) + 1)}
+        several = self.window.add(instruction.mask, keys)
+        self.pattern = Pattern(several, mask_shape, self.compile) if several else None
+        self.mask_shape = mask_shape
+        self.prelude: Step | None = None  # runs first, also when the mask leaves nothing
+
+    def constrain(self, mask: Mask, keys: dict[int, Hashable]) -> None:
+        """Adds an operand's own mask, one axis at a time."""
+        if self.window.add(mask, keys):
+            raise ValueError("an operand's mask constrains two axes at once")
+
+    # What the instruction says.
+
+    def attribute(self, name: str, default: AttributeValue = None) -> AttributeValue:
+        """An attribute, or the default when it is absent."""
+        return self.instruction.attributes.get(name, default)
+
+    def text(self, name: str) -> str:
+        """An attribute that is a word; empty when absent or None."""
+        value = self.attribute(name)
+        return "" if value is None else str(value)
+
+    def input(self, name: str) -> Access | None:
+        """An input that is a tile."""
+        return self.instruction.inputs.get(name)
+
+    @property
+    def result(self) -> Access:
+        """The main output."""
+        return self.instruction.result
+
+    # Reading.
+
+    def pattern_now(self) -> np.ndarray | None:
+        """The pattern of the current iteration inside of the window."""
+        if self.pattern is None:
+            return None
+        keys = [-n for n in range(len(self.mask_shape), 0, -1)]
+        return self.pattern()[self.window.slices(keys, self.mask_shape)]
+
+    def view(self, access: Access, keys: Keys | None = None) -> Read:
+        """The tile as it is stored: a view, or a copy of gathered elements."""
+        keys = _positions(access) if keys is None else keys
+        if access.indirect or not self.inside(access):
+            gather = Elements(self, access, keys)
+            return lambda: gather.read(gather.numbers(self.pattern_now()))
+        return self._view(access, keys)
+
+    def whole(self, access: Access) -> Read:
+        """A view of the tile that no mask narrows."""
+        return self._view(access, (None,) * len(access.shape))
+
+    def values(self, access: Access, keys: Keys | None = None) -> Read:
+        """The tile in float32, as engines compute."""
+        read = self.view(access, keys)
+        if dtypes.stored(access.dtype) == FLOAT32:
+            return read
+        return lambda: read().astype(np.float32)
+
+    def operand(self, name: str, rank: int) -> Read:
+        """A number or (P, 1) tile that broadcasts against a tile of some rank, in float32."""
+        access = self.input(name)
+        if access is None:
+            value = self.attribute(name)
+            assert isinstance(value, (int, float)), f"{name} is missing"
+            constant = np.float32(value)
+            return lambda: constant  # type: ignore[return-value]
+        return self.values(column(access, rank))
+
+    # Writing.
+
+    def destination(self, access: Access, compute: np.dtype | None = FLOAT32, keys: Keys | None = None,
+                    alias: bool = False) -> Destination:  # fmt: skip
+        """Where to put values computed in a dtype (None: values that are stored as they come).
+
+        `alias` asks for memory of its own, because the result is read after it is first written.
+        """
+        keys = _positions(access) if keys is None else keys
+        rounding = self._rounding(access)
+        if access.indirect or not self.inside(access):
+            return self._scattered(access, compute, keys, rounding)
+        view = self._view(access, keys)
+        held = dtypes.stored(access.dtype)
+        if compute in (None, held) and rounding is None and self.pattern is None and not alias:
+            return Destination(view, None)
+
+        def commit(values: np.ndarray) -> None:
+            place = view()
+            stored = values if rounding is None else rounding(values)
+            stored = stored if stored.dtype == held else dtypes.convert(stored, held)
+            pattern = self.pattern_now()
+            np.copyto(place, stored, where=True if pattern is None else pattern)
+
+        return Destination(self._temporary(view, compute or held), commit)
+
+    def _rounding(self, access: Access) -> Callable[[np.ndarray], np.ndarray] | None:
+        """How a result is rounded before it is stored; None when storing it does that."""
+        name = self.attribute("dtype")
+        main = access is self.instruction.outputs.get("result")
+        wanted = dtypes.parse(name) if main and isinstance(name, str) else access.dtype
+        if wanted == access.dtype and wanted != dtypes.TFLOAT32:
+            return None
+        if dtypes.TFLOAT32 in (wanted, access.dtype):
+            return lambda values: dtypes.convert(dtypes.convert(values, wanted), access.dtype)
+        return partial(dtypes.convert, dtype=wanted)
+
+    def _temporary(self, like: Read, dtype: np.dtype) -> Read:
+        lane = self.lane
+        return lambda: lane.scratch(like().shape, dtype)
+
+    def _scattered(
+        self,
+        access: Access,
+        compute: np.dtype | None,
+        keys: Keys,
+        rounding: Callable[[np.ndarray], np.ndarray] | None,
+    ) -> Destination:
+        elements = Elements(self, access, keys)
+        held = dtypes.stored(access.dtype)
+
+        def target() -> np.ndarray:
+            return self.lane.scratch(elements.shape(), compute or held)
+
+        def commit(values: np.ndarray) -> None:
+            stored = values if rounding is None else rounding(values)
+            pattern = self.pattern_now()
+            elements.write(elements.numbers(pattern), dtypes.convert(stored, held), pattern)
+
+        return Destination(target, commit)
+
+    # Views.
+
+    def storage(self, access: Access) -> Storage:
+        """The memory behind an access."""
+        return self.lane.storages[access.tensor]
+
+    def address(self, access: Access) -> Address:
+        """The tile's first byte in its storage."""
+        expression = byte_address(access, self.storage(access).layout.block_strides)
+        return compile_affine(expression, self.lane.slots, self.lane.registers)
+
+    def inside(self, access: Access) -> bool:
+        """True when every element lies in the storage, masked or not, in every iteration."""
+        item = access.dtype.itemsize
+        steps = [s * item * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
+        low, high = byte_address(access, self.storage(access).layout.block_strides).bounds
+        low += sum(s for s in steps if s < 0)
+        high += sum(s for s in steps if s > 0) + item
+        if low >= 0 and high <= self.storage(access).layout.size:
+            return True
+        return self.pattern is None and not access.indirect and not self.window.trivial
+
+    def _view(self, access: Access, keys: Keys) -> Read:
+        storage, address = self.storage(access), self.address(access)
+        dtype = dtypes.stored(access.dtype)
+        strides = tuple(s * dtype.itemsize for s in access.strides)
+        shape, source = access.shape, self.instruction.source
+
+        def make(offset: int, window: tuple[slice, ...] | None = None) -> np.ndarray:
+            extents, place = shape, offset
+            if window is not None:
+                bounds = [s.indices(n) for s, n in zip(window, shape, strict=True)]
+                extents = tuple(last - first for first, last, _ in bounds)
+                place += sum(b[0] * s for b, s in zip(bounds, strides, strict=True))
+            try:
+                tile: np.ndarray = np.ndarray(extents, dtype, storage.buffer, place, strides)
+                return tile
+            except (ValueError, TypeError):
+                raise KernelIndexError(
+                    "err_tensor_access_out_of_bound",
+                    f"a tile of '{access.tensor.name}' reaches outside of its "
+                    f"{storage.layout.size} bytes, from byte {place}.",
+                    source=source,
+                ) from None
+
+        expression = byte_address(access, storage.layout.block_strides)
+        recurs = distinct_values(expression) < executions(self.loops)
+        constrained = {key for key in keys if key in self.window.keys}
+        if constrained:
+            return self._windowed(address, make, keys, shape, storage)
+        if not recurs:
+            return lambda: make(address())
+        views: dict[int, np.ndarray] = {}
+        storage.views.append(views)  # type: ignore[arg-type]
+
+        def view() -> np.ndarray:
+            offset = address()
+            found = views.get(offset)
+            if found is None:
+                found = views[offset] = make(offset)
+            return found
+
+        return view
+
+    def _windowed(self, address: Address, make: Callable[..., np.ndarray], keys: Keys,
+                  shape: tuple[int, ...], storage: Storage) -> Read:  # fmt: skip
+        window = self.window
+        views: dict[object, np.ndarray] = {}
+        storage.views.append(views)
+
+        def view() -> np.ndarray:
+            key = (address(), window.state)
+            found = views.get(key)
+            if found is None:
+                if len(views) > 4096:
+                    views.clear()
+                found = views[key] = make(key[0], window.slices(keys, shape))
+            return found
+
+        return view
+
+
+def _positions(access: Access) -> tuple[int, ...]:
+    return tuple(range(-len(access.shape), 0))
+
+
+def column(access: Access, rank: int) -> Access:
+    """A (P, 1) tile as a tile of a higher rank whose free axes have length 1."""
+    missing = rank - len(access.shape)
+    if missing <= 0:
+        return access
+    return replace(
+        access, shape=access.shape + (1,) * missing, strides=access.strides + (0,) * missing
+    )
+
+
+class Elements:
+    """The tile as element numbers in its storage, for what no strided view can describe."""
+
+    def __init__(self, site: Site, access: Access, keys: Keys) -> None:
+        self.site, self.access, self.keys = site, access, keys
+        self._address = site.address(access)
+        self._indices = [
+            (_index_values(site, item.index, access, keys), item.stride, item.size)
+            for item in access.indirect
+        ]
+        grid: np.ndarray = np.zeros((1,) * len(access.shape), dtype=np.int64)
+        for position, (size, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
+            axis = np.arange(size, dtype=np.int64) * stride
+            grid = grid + axis.reshape((-1,) + (1,) * (len(access.shape) - position - 1))
+        self._grid = grid
+
+    def shape(self) -> tuple[int, ...]:
+        """The tile's shape in the current iteration's window."""
+        slices = self.site.window.slices(self.keys, self.access.shape)
+        return tuple(
+            len(range(*s.indices(n))) for s, n in zip(slices, self.access.shape, strict=True)
+        )
+
+    def numbers(self, wanted: np.ndarray | None, skip: bool = False) -> np.ndarray:
+        """Element numbers of the tile in the current iteration, int64; -1 where a run-time index
+        is out of range and `skip` allows it. `wanted` is where the elements matter: elsewhere any
+        number is fine. Raises IndexError for what lies outside of the tensor."""
+        window = self.site.window.slices(self.keys, self.access.shape)
+        start = self._address() // self.access.dtype.itemsize
+        numbers = self._grid[window] + start
+        wrong: np.ndarray | None = None
+        for values, stride, size in self._indices:
+            index = values()
+            numbers = numbers + index * stride
+            outside = (index < 0) | (index >= size)
+            if outside.any():
+                wrong = outside if wrong is None else wrong | outside
+        total = self._total()
+        outside = (numbers < 0) | (numbers >= total)
+        if wrong is not None:
+            outside = outside | np.broadcast_to(wrong, numbers.shape)
+        if outside.any():
+            if not skip:
+                self._refuse(numbers, outside if wanted is None else outside & wanted, total)
+            numbers = np.where(outside, -1, numbers)
+        return numbers
+
+    def _total(self) -> int:
+        return self.site.storage(self.access).layout.size // self.access.dtype.itemsize
+
+    def _refuse(self, numbers: np.ndarray, outside: np.ndarray, total: int) -> None:
+        if not outside.any():
+            return
+        text = f"index {int(numbers[outside][0])} is out of bounds for axis 0 with size {total}"
+        raise IndexError(text) from KernelIndexError(
+            "indirect_index_out_of_bounds",
+            f"{text} (elements of '{self.access.tensor.name}').",
+            "Keep run-time indices inside of the tensor, or pass oob_mode.skip.",
+            self.site.instruction.source,
+        )
+
+    def _flat(self) -> np.ndarray:
+        buffer = self.site.storage(self.access).buffer
+        assert buffer is not None
+        return buffer.view(dtypes.stored(self.access.dtype))
+
+    def read(self, numbers: np.ndarray) -> np.ndarray:
+        """The elements, a new array; anything where the number is -1."""
+        found: np.ndarray = self._flat()[np.maximum(numbers, 0)]
+        return found
+
+    def write(self, numbers: np.ndarray, values: np.ndarray, where: np.ndarray | None) -> None:
+        """Stores values, but where the number is -1 or `where` is False."""
+        values = np.broadcast_to(values, numbers.shape)
+        allowed = numbers >= 0
+        if where is not None:
+            allowed &= where
+        self._flat()[numbers[allowed]] = values[allowed]
+
+    def add(self, numbers: np.ndarray, values: np.ndarray, where: np.ndarray | None) -> None:
+        """Adds values in float32; elements that occur twice get both."""
+        values = np.broadcast_to(values, numbers.shape)
+        allowed = numbers >= 0
+        if where is not None:
+            allowed &= where
+        flat = self._flat()
+        if flat.dtype == FLOAT32:
+            np.add.at(flat, numbers[allowed], values[allowed])
+            return
+        places, inverse = np.unique(numbers[allowed], return_inverse=True)
+        total = flat[places].astype(np.float32)
+        np.add.at(total, inverse, values[allowed])
+        flat[places] = dtypes.convert(total, flat.dtype)
+
+
+def _index_values(site: Site, index: Access, access: Access, keys: Keys) -> Read:
+    """Run-time indices that broadcast against a tile, int64."""
+    rank = len(access.shape)
+    missing = rank - len(index.shape)
+    if missing > 0:
+        index = (
+            column(index, rank)
+            if index.shape[0] != 1 or rank == 2
+            else replace(
+                index, shape=(1,) * missing + index.shape, strides=(0,) * missing + index.strides
+            )
+        )
+    read = site.view(index, keys[-len(index.shape) :])
+    return lambda: read().astype(np.int64)
+
+
+def flat_free(access: Access) -> Access | None:
+    """The tile with its free axes as one; None when they do not have one stride."""
+    if len(access.shape) == 2:
+        return access
+    if len(access.shape) < 2:
+        return None
+    free = [(n, s) for n, s in zip(access.shape[1:], access.strides[1:], strict=True) if n > 1]
+    for (_, outer), (size, inner) in pairwise(free):
+        if outer != size * inner:
+            return None
+    stride = free[-1][1] if free else 1
+    shape = (access.shape[0], math.prod(access.shape[1:]))
+    return replace(access, shape=shape, strides=(access.strides[0], stride))

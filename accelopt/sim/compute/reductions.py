@@ -1,0 +1,303 @@
+"""Reductions along free axes, partitions and loops, scans, and batch-norm statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import Access
+from accelopt.sim.compute import arithmetic
+from accelopt.sim.compute.movement import put
+from accelopt.sim.compute.operands import Destination, Read, Site, Step, column
+from accelopt.sim.operators import BITWISE
+
+_COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nisa.reduce_cmd 0..3
+PARTITIONS = 128
+
+
+def masked(site: Site, read: Read, op: str) -> Read:
+    """The values of a reduction, the elements that a pattern excludes replaced by its identity."""
+    if site.pattern is None:
+        return read
+
+    def values() -> np.ndarray:
+        found = read()
+        return np.where(np.asarray(site.pattern_now()), found, arithmetic.identity(op, found.dtype))
+
+    return values
+
+
+def _store(destination: Destination) -> Callable[[np.ndarray], None]:
+    target, commit = destination
+    if commit is not None:
+        return commit
+    return lambda values: np.copyto(target(), values)
+
+
+def _free_axes(rank: int) -> tuple[int, ...]:
+    return tuple(range(1, rank))
+
+
+def register_reduction(site: Site, engine: str) -> Callable[[np.ndarray], None] | None:
+    """Reduces an instruction's result over its free axes into the engine's 128 registers as
+    `reduce_cmd` says, and reads them out to `reduce_result`; None when nothing asks for it."""
+    output = site.instruction.outputs.get("reduce_result")
+    command = site.attribute("reduce_cmd")
+    if isinstance(command, int) and not isinstance(command, bool):
+        command = _COMMANDS[command]
+    if command in (None, "", "idle"):
+        command = "idle" if output is None else "reset_reduce"
+    if command == "idle":
+        return None
+    op = site.text("reduce_op") or "add"
+    function = arithmetic.binary(op)
+    held = site.lane.accumulators
+    axes = _free_axes(len(site.result.shape))
+    keys = (-len(site.result.shape), None)
+    store = None if output is None else _store(site.destination(output, keys=keys))
+
+    def run(result: np.ndarray) -> None:
+        count = result.shape[0]
+        state = held.get(engine)
+        if state is None or command in ("reset", "reset_reduce"):
+            start = np.float32(arithmetic.identity(op, dtypes.FLOAT32))
+            state = held[engine] = np.full((PARTITIONS, 1), start)
+        if command != "reset":
+            pattern = site.pattern_now()
+            values = (
+                result
+                if pattern is None
+                else np.where(
+                    pattern, result, state.dtype.type(arithmetic.identity(op, dtypes.FLOAT32))
+                )
+            )
+            reduced = arithmetic.reduce(op, values, axes).reshape(count, 1)
+            function(state[:count], reduced, state[:count])
+        if store is not None:
+            store(state[:count])
+
+    return run
+
+
+def tensor_reduce(site: Site) -> Step:
+    """result = (-) reduction of data over axes; the result keeps them with length 1 or drops them."""
+    data, result, op = site.instruction.inputs["data"], site.result, site.text("op")
+    axes = _axes(site)
+    whole = op in BITWISE
+    compute = dtypes.stored(data.dtype) if whole else dtypes.FLOAT32
+    read = masked(site, site.view(data) if whole else site.values(data), op)
+    rank = len(data.shape)
+    keys = _kept_keys(rank, axes, len(result.shape))
+    target, commit = site.destination(result, compute, keys)
+    negate = bool(site.attribute("negate"))
+    mean = op in ("mean", "variance") and site.pattern is not None
+    same = len(result.shape) == rank
+
+    def run() -> None:
+        values = read()
+        out = target()
+        reduced = (
+            _masked_moment(site, op, values, axes)
+            if mean
+            else arithmetic.reduce(op, values, axes, out if same else None)
+        )
+        if not same:
+            np.copyto(out, reduced.reshape(out.shape))
+        elif reduced is not out:
+            np.copyto(out, reduced)
+        if negate:
+            np.negative(out, out)
+        if commit is not None:
+            commit(out)
+
+    return run
+
+
+def _axes(site: Site) -> tuple[int, ...]:
+    axes = site.attribute("axes")
+    return tuple(int(a) for a in axes) if isinstance(axes, tuple) else (int(axes),)  # type: ignore[arg-type]
+
+
+def _kept_keys(rank: int, axes: tuple[int, ...], result_rank: int) -> list[int | None]:
+    """Mask keys of a reduction's result: of the data's axes it keeps."""
+    if result_rank == rank:
+        return [None if n in axes else n - rank for n in range(rank)]
+    kept: list[int | None] = [n - rank for n in range(rank) if n not in axes]
+    return kept + [None] * (result_rank - len(kept))
+
+
+def _masked_moment(site: Site, op: str, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    pattern = np.broadcast_to(np.asarray(site.pattern_now()), values.shape)
+    function = np.mean if op == "mean" else np.var
+    return np.asarray(function(values, axis=axes, keepdims=True, where=pattern))
+
+
+def partition_reduce(site: Site) -> Step:
+    """(1, F) = reduction of data over its partitions."""
+    data, op = site.instruction.inputs["data"], site.text("op")
+    whole = op in BITWISE
+    compute = dtypes.stored(data.dtype) if whole else dtypes.FLOAT32
+    read = masked(site, site.view(data) if whole else site.values(data), op)
+    keys = [None, *range(1 - len(data.shape), 0)]
+    store = _store(site.destination(site.result, compute, keys))
+    return lambda: store(arithmetic.reduce(op, read(), (0,)))
+
+
+def loop_reduce(site: Site) -> Step:
+    """result = op(result, data); the first iteration of the named loops assigns (S14)."""
+    op = site.text("op")
+    function = arithmetic.binary(op)
+    loops = site.attribute("loops")
+    ids = loops if isinstance(loops, tuple) else (loops,)
+    positions = site.lane.positions
+    slots = [slot for variable, slot in site.lane.slots.items() if variable.id in ids]
+    read = site.values(column(site.instruction.inputs["data"], len(site.result.shape)))
+    old = site.values(site.result)
+    target, commit = site.destination(site.result)
+    masks = bool(site.instruction.mask.constraints)
+
+    def first() -> bool:
+        return not any(positions[slot] for slot in slots)
+
+    if masks:
+        whole = site.whole(site.result)
+        start = arithmetic.identity(op, dtypes.stored(site.result.dtype))
+
+        def prelude() -> None:
+            if first():
+                whole().fill(start)
+
+        site.prelude = prelude
+
+    def run() -> None:
+        out = target()
+        if masks or not first():
+            function(old(), read(), out)
+        else:
+            np.copyto(out, read())
+        if commit is not None:
+            commit(out)
+
+    return run
+
+
+SCAN_BLOCK = 512  # columns turned into rows at a time: three blocks of 128 partitions fit the cache
+
+
+def tensor_tensor_scan(site: Site) -> Step:
+    """r[i] = op1(op0(data0[i], r[i-1]), data1[i]), r[-1] = initial, along the free axes.
+
+    Each step is a vector over partitions, so blocks of columns are turned into contiguous rows.
+    """
+    inputs = site.instruction.inputs
+    data0, data1 = site.values(inputs["data0"]), site.values(inputs["data1"])
+    initial = site.operand("initial", 2) if _has(site, "initial") else (lambda: np.float32(0))
+    reverse0, reverse1 = bool(site.attribute("reverse0")), bool(site.attribute("reverse1"))
+    op0, op1 = arithmetic.binary(site.text("op0")), arithmetic.binary(site.text("op1"))
+    store = put_columns(site)
+    blocks = np.empty((3, SCAN_BLOCK, PARTITIONS), np.float32)
+    by_count: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+
+    def rows(partitions: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        if partitions not in by_count:
+            part = blocks[:, :, :partitions]
+            by_count[partitions] = list(zip(part[0], part[1], part[2], strict=True))
+        return by_count[partitions]
+
+    def run() -> None:
+        first, second = data0(), data1()
+        partitions = first.shape[0]
+        first, second = first.reshape(partitions, -1), second.reshape(partitions, -1)
+        state = np.empty(partitions, np.float32)
+        state[:] = np.asarray(initial()).reshape(-1)
+        length = first.shape[1]
+        result = np.empty((partitions, length), np.float32)
+        for start in range(0, length, SCAN_BLOCK):
+            stop = min(start + SCAN_BLOCK, length)
+            part = blocks[:, : stop - start, :partitions]
+            np.copyto(part[0], first[:, start:stop].T)
+            np.copyto(part[1], second[:, start:stop].T)
+            for x, y, r in rows(partitions)[: stop - start]:
+                if reverse0:
+                    op0(state, x, r)
+                else:
+                    op0(x, state, r)
+                if reverse1:
+                    op1(y, r, r)
+                else:
+                    op1(r, y, r)
+                state = r
+            np.copyto(result[:, start:stop], part[2].T)
+            state = state.copy()
+        store(result)
+
+    return run
+
+
+def _has(site: Site, name: str) -> bool:
+    return site.input(name) is not None or site.attribute(name) is not None
+
+
+def put_columns(site: Site) -> Callable[[np.ndarray], None]:
+    """Stores (P, F) values as the result, whatever its free axes."""
+    target, commit = site.destination(site.result)
+
+    def store(values: np.ndarray) -> None:
+        shaped = values.reshape(target().shape)
+        if commit is None:
+            np.copyto(target(), shaped)
+        else:
+            commit(shaped)
+
+    return store
+
+
+def bn_stats(site: Site) -> Step:
+    """(P, 6): count, mean and variance times count of the even, then of the odd elements."""
+    data = site.values(site.instruction.inputs["data"])
+    store = _store(site.destination(site.result, keys=_partition_keys(site)))
+
+    def run() -> None:
+        values = data()
+        values = values.reshape(values.shape[0], -1)
+        out = np.zeros((values.shape[0], 6), np.float32)
+        for half in (0, 1):
+            part = values[:, half::2]
+            if part.shape[1]:
+                out[:, 3 * half] = part.shape[1]
+                out[:, 3 * half + 1] = part.mean(axis=1)
+                out[:, 3 * half + 2] = part.var(axis=1) * np.float32(part.shape[1])
+        store(out)
+
+    return run
+
+
+def _partition_keys(site: Site) -> list[int | None]:
+    rank = len(site.instruction.inputs["data"].shape)
+    return [-rank, *([None] * (len(site.result.shape) - 1))]
+
+
+def bn_aggr(site: Site) -> Step:
+    """(P, 2): mean and variance of the groups (count, mean, variance * count) in data."""
+    data = site.values(site.instruction.inputs["data"])
+    store = _store(site.destination(site.result, keys=_partition_keys(site)))
+
+    def run() -> None:
+        values = data()
+        groups = values.reshape(values.shape[0], -1, 3)
+        counts, means, scatters = groups[:, :, 0], groups[:, :, 1], groups[:, :, 2]
+        total = counts.sum(axis=1, keepdims=True)
+        mean = (counts * means).sum(axis=1, keepdims=True) / total
+        spread = scatters + counts * np.square(means - mean)
+        store(np.concatenate([mean, spread.sum(axis=1, keepdims=True) / total], axis=1))
+
+    return run
+
+
+def all_reduce_of_one(site: Site) -> Step:
+    """The reduction over a single SPMD program: a copy."""
+    data: Access = site.instruction.inputs["data"]
+    held = dtypes.stored(site.result.dtype)
+    return put(site.destination(site.result, None), site.view(data), held)

@@ -1,0 +1,262 @@
+"""Where each tensor's elements live while a Program runs, for how long, and what they start as.
+
+Kernels in the public style declare one block per iteration, several GiB of logical SBUF. A block
+dimension that is indexed by a loop around every use of the tensor, and through which no value
+passes from one iteration to another, needs one block only; so most tensors shrink to a few tiles
+that stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import Affine, LoopVariable
+from accelopt.sim.compute.coverage import (
+    Use,
+    carried_loops,
+    covered,
+    everything,
+    normal,
+    region,
+    sees_only_writes,
+    uses_by_tensor,
+)
+from accelopt.sim.program import Loop, Node, Program, Tensor
+
+ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How one tensor is stored.
+
+    `block_strides` are the bytes between blocks along each block dimension, 0 where all share one;
+    `private` are the loops, from the outermost, each iteration of which starts with fresh contents;
+    `fill` is what fresh contents are, None when nothing can see them; `first` and `last` number the
+    top-level nodes that use the tensor.
+    """
+
+    tensor: Tensor
+    block_strides: tuple[int, ...]
+    size: int
+    private: tuple[Loop, ...]
+    fill: float | int | None
+    first: int
+    last: int
+
+
+def row_length(tensor: Tensor) -> int:
+    """Elements of one row: of a partition on-chip, of the last dimension in HBM."""
+    shape = tensor.tile_shape
+    if tensor.buffer.on_chip:
+        return max(math.prod(shape[1:]), 1)
+    return max(shape[-1], 1) if shape else 1
+
+
+def plan(program: Program) -> dict[Tensor, Layout]:
+    """The layout of every tensor that an instruction uses or the kernel returns."""
+    scopes = _scopes(program)
+    uses = uses_by_tensor(program)
+    position = _top_level_positions(program)
+    layouts: dict[Tensor, Layout] = {}
+    for tensor in program.all_tensors():
+        own = uses.get(tensor, [])
+        result = any(tensor is other for other in program.results)
+        if own or result or tensor in program.arguments:
+            nodes = [position[use.order] for use in own] or [0]
+            layouts[tensor] = _layout(
+                tensor, own, scopes.get(tensor, ()), result, min(nodes), max(nodes)
+            )
+    return layouts
+
+
+def _scopes(program: Program) -> dict[Tensor, tuple[Loop, ...]]:
+    found: dict[Tensor, tuple[Loop, ...]] = {}
+
+    def visit(nodes: tuple[Node, ...], loops: tuple[Loop, ...]) -> None:
+        for node in nodes:
+            if isinstance(node, Loop):
+                inside = (*loops, node)
+                found.update(dict.fromkeys(node.tensors, inside))
+                visit(node.body, inside)
+
+    visit(program.body, ())
+    return found
+
+
+def _top_level_positions(program: Program) -> list[int]:
+    """The top-level node of each instruction, by its order in the program."""
+
+    def count(node: Node) -> int:
+        return sum(map(count, node.body)) if isinstance(node, Loop) else 1
+
+    return [at for at, node in enumerate(program.body) for _ in range(count(node))]
+
+
+def _layout(
+    tensor: Tensor,
+    uses: list[Use],
+    scope: tuple[Loop, ...],
+    result: bool,
+    first: int,
+    last: int,
+) -> Layout:
+    row = row_length(tensor)
+    private, contracted = scope, frozenset[int]()
+    if tensor.buffer.on_chip and uses and not result:
+        private, contracted = _private(uses, scope, row)
+    item = dtypes.stored(tensor.dtype).itemsize
+    size = math.prod(tensor.tile_shape) * item
+    strides: list[int] = []
+    for dimension in reversed(range(tensor.block_rank)):
+        kept = dimension not in contracted
+        strides.insert(0, size if kept else 0)
+        size *= tensor.block_shape[dimension] if kept else 1
+    fill = _fill(tensor, uses, private, result, row)
+    return Layout(tensor, tuple(strides), size, private, fill, first, last)
+
+
+def _common(uses: list[Use]) -> tuple[Loop, ...]:
+    shared = list(uses[0].loops)
+    for use in uses[1:]:
+        count = 0
+        for one, other in zip(shared, use.loops, strict=False):
+            if one is not other:
+                break
+            count += 1
+        shared = shared[:count]
+    return tuple(shared)
+
+
+def _private(
+    uses: list[Use], scope: tuple[Loop, ...], row: int
+) -> tuple[tuple[Loop, ...], frozenset[int]]:
+    """The loops whose iterations share no values of the tensor, and the block dimensions that one
+    block serves because only those loops index them."""
+    if any(use.access.indirect for use in uses):
+        return scope, frozenset()
+    common = _common(uses)
+    indices = _shared_indices(uses, {loop.variable for loop in common})
+    identified = frozenset[LoopVariable]().union(*(i.loop_variables for i in indices.values()))
+    private = len(scope)
+    for depth in range(len(scope), len(common)):
+        loop = common[depth]
+        if loop.variable not in identified and not _separate(uses, common[: depth + 1], row):
+            break
+        private = depth + 1
+    variables = {loop.variable for loop in common[:private]}
+    contracted = {
+        dimension
+        for dimension, index in indices.items()
+        if index.loop_variables and index.loop_variables <= variables
+    }
+    return common[:private], frozenset(contracted)
+
+
+def _shared_indices(uses: list[Use], common: set[LoopVariable]) -> dict[int, Affine]:
+    """Block dimensions that every use indexes alike, by loops around all uses, one to one."""
+    found: dict[int, Affine] = {}
+    for dimension, index in enumerate(uses[0].access.block):
+        same = all(normal(use.access.block[dimension]) == normal(index) for use in uses[1:])
+        if same and index.loop_variables <= common and _one_to_one(index):
+            found[dimension] = index
+    return found
+
+
+def _one_to_one(index: Affine) -> bool:
+    """True when different loop values always give different indices."""
+    reach = 0
+    factors: list[tuple[int, int]] = []
+    for term, coefficient in index.terms:
+        if not isinstance(term, LoopVariable):
+            return False
+        factors.append((abs(coefficient * term.step), term.trips))
+    for factor, trips in sorted(factors):
+        if factor <= reach:
+            return False
+        reach += factor * (trips - 1)
+    return True
+
+
+def _separate(uses: list[Use], within: tuple[Loop, ...], row: int) -> bool:
+    """True when every read sees only what its own iteration of the loops wrote."""
+    ids = {loop.variable.id for loop in within}
+    if any(carried_loops(use.instruction) & ids for use in uses if use.writes):
+        return False
+    return all(sees_only_writes(use, uses, within, row) for use in uses if use.reads)
+
+
+def _fill(
+    tensor: Tensor, uses: list[Use], private: tuple[Loop, ...], result: bool, row: int
+) -> float | int | None:
+    """What fresh contents must be, None when no read can tell."""
+    if tensor.data is not None:
+        return None
+    if result and not tensor.buffer.on_chip:
+        wanted = everything(tensor, row)
+        writes = [region(use, frozenset(), row) for use in uses if use.covers]
+        if not covered(wanted, [w for w in writes if w is not None]):
+            return dtypes.fresh_value(tensor.dtype)
+    elif result:
+        return dtypes.fresh_value(tensor.dtype) if tensor.fill is None else tensor.fill
+    if all(sees_only_writes(use, uses, private, row) for use in uses if use.reads):
+        return None
+    if tensor.fill is not None:
+        return tensor.fill
+    if any(use.instruction.opcode == "matmul" and use.writes and use.reads for use in uses):
+        return 0  # the first write of an accumulation group overwrites
+    return dtypes.fresh_value(tensor.dtype)
+
+
+@dataclass(eq=False)
+class Storage:
+    """The memory of one tensor while its program runs. `views` are the memories of accesses that
+    must forget their views when the memory goes."""
+
+    layout: Layout
+    buffer: np.ndarray | None = None
+    pointer: int = 0
+    views: list[dict[object, np.ndarray]] = field(default_factory=list)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the arrays that hold the tensor."""
+        return dtypes.stored(self.layout.tensor.dtype)
+
+    def allocate(self) -> None:
+        """Takes memory, untouched unless fresh contents can be seen."""
+        self.buffer = aligned_bytes(self.layout.size)
+        self.pointer = self.buffer.ctypes.data
+        self.refresh()
+
+    def adopt(self, array: np.ndarray) -> None:
+        """Uses a C-contiguous array's memory."""
+        self.buffer = array.reshape(-1).view(np.uint8)
+        self.pointer = self.buffer.ctypes.data
+
+    def refresh(self) -> None:
+        """Starts a new life: the contents become those of fresh memory."""
+        if self.layout.fill is not None and self.buffer is not None:
+            self.buffer.view(self.dtype).fill(self.layout.fill)
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        self.buffer = None
+        for memory in self.views:
+            memory.clear()
+
+    def array(self) -> np.ndarray:
+        """All elements, in the tensor's shape."""
+        assert self.buffer is not None
+        return self.buffer.view(self.dtype).reshape(self.layout.tensor.shape)
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """Uninitialised bytes that start at a cache line; pages that nobody touches cost nothing."""
+    raw: np.ndarray = np.empty(size + ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size]
