@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import libcst as cst
 
@@ -126,6 +127,7 @@ class Reading:
         return found[0] if len(found) == 1 else None
 
 
+@lru_cache(maxsize=32)
 def read(kernel: Kernel) -> Reading:
     """Read a kernel. Never fails on code it does not understand; it says so in the statements."""
     return _Reader(kernel).run()
@@ -387,12 +389,12 @@ def _read_in(line: Line) -> set[str]:
     assert isinstance(statement, cst.SimpleStatementLine)
     part = statement.body[0]
     if isinstance(part, cst.Assign):
-        reads = _names(part.value)
+        reads = set(_names(part.value))
         for target in part.targets:
             if not isinstance(target.target, (cst.Name, cst.Tuple)):
                 reads |= _names(target.target)
         return reads
-    return _names(part)
+    return set(_names(part))
 
 
 def _targets(line: Line) -> set[str]:
@@ -413,7 +415,8 @@ def _targets(line: Line) -> set[str]:
     return names
 
 
-def _assigned(node: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=16384)
+def _assigned(node: cst.CSTNode) -> frozenset[str]:
     """Names bound anywhere in a statement; `x += ...` of a tensor updates in place and binds none."""
     found: set[str] = set()
 
@@ -423,10 +426,11 @@ def _assigned(node: cst.CSTNode) -> set[str]:
                 found.update(_names(target.target))
 
     node.visit(Targets())
-    return found
+    return frozenset(found)
 
 
-def _names(node: cst.CSTNode) -> set[str]:
+@lru_cache(maxsize=16384)
+def _names(node: cst.CSTNode) -> frozenset[str]:
     found: set[str] = set()
 
     class Names(cst.CSTVisitor):
@@ -442,4 +446,4 @@ def _names(node: cst.CSTNode) -> set[str]:
             return False
 
     node.visit(Names())
-    return found
+    return frozenset(found)

@@ -10,6 +10,8 @@ from accelopt.moves.move import IllegalMove, Move
 MOVES = {
     "hoist": "accelopt.moves.reuse:Hoist",
     "block": "accelopt.moves.reuse:Block",
+    "fuse": "accelopt.moves.fusing:Fuse",
+    "reduce_on_the_way": "accelopt.moves.fusing:ReduceOnTheWay",
     "widen": "accelopt.moves.tiles:Widen",
     "interchange": "accelopt.moves.reuse:Interchange",
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
 from accelopt.errors import AcceloptError
-from accelopt.moves.reading import Statement, read
+from accelopt.moves.reading import Reading, Statement, read
 from accelopt.moves.source import Kernel, Line, Loop, Node, Path, code_of
 
 
@@ -64,61 +65,58 @@ def with_shape(declaration: Statement, shape: str) -> Line:
     return with_expression(declaration.line, {call.arguments["shape"]: cst.parse_expression(shape)})
 
 
-def mentions_name(node: Node, name: str) -> bool:
-    """True when a name occurs anywhere in a node."""
-    found = False
-
-    class Find(cst.CSTVisitor):
-        def visit_Name(self, visited: cst.Name) -> None:
-            nonlocal found
-            found = found or visited.value == name
-
-        def visit_Arg(self, visited: cst.Arg) -> bool:
-            visited.value.visit(self)
-            return False
-
-        def visit_Attribute(self, visited: cst.Attribute) -> bool:
-            visited.value.visit(self)
-            return False
-
-    if isinstance(node, Line):
-        node.node.visit(Find())
-        return found
-    node.node.iter.visit(Find())
-    return found or any(mentions_name(child, name) for child in node.body)
-
-
 def tidy(kernel: Kernel) -> Kernel:
     """Without values nobody reads, names of parts nobody uses, and loops with nothing in them."""
     while True:
         reading = read(kernel)
-        dead = [s.path for s in reading.statements if _is_dead(s, kernel)]
+        used = _occurrences(kernel)
+        dead = [s.path for s in reading.statements if _is_dead(reading, s, used)]
         empty = [p for p, n in kernel.walk() if isinstance(n, Loop) and not n.body]
         if not dead and not empty:
             return kernel
-        for path in sorted({*dead, *empty}, reverse=True):
-            kernel = kernel.replaced(path, [])
+        kernel = remove(kernel, [*dead, *empty])
 
 
-def _is_dead(statement: Statement, kernel: Kernel) -> bool:
-    """A pure binding whose name occurs nowhere else, or only where its own tensor is written."""
-    name = statement.bound
-    if name is None or statement.opaque or statement.writes:
+def _is_dead(reading: Reading, statement: Statement, used: Counter[str]) -> bool:
+    """A pure value whose name occurs nowhere else, or a write to a buffer that nothing reads."""
+    if statement.opaque:
         return False
-    if statement.kind == "index" and not isinstance(statement.value, (cst.Subscript, cst.Name)):
-        if statement.kind == "index" and statement.path and len(statement.path) == 1:
-            return False  # sizes at the top of the kernel are documentation
-    elif statement.kind not in {"compute", "view", "declare", "index"}:
+    if statement.bound is None:
+        target = statement.target
+        if statement.kind != "compute" or target is None or len(statement.writes) != 1:
+            return False
+        tensor = target.tensor
+        readers = [s for s in reading.readers(tensor.storage) if s is not statement]
+        return tensor.declared and tensor.buffer != "hbm" and not target.view and not readers
+    if statement.writes or statement.kind not in {"compute", "view", "declare", "index"}:
         return False
-    return not any(
-        mentions_name(node, name)
-        for path, node in kernel.walk()
-        if path != statement.path and isinstance(node, Line)
-    ) and not any(
-        mentions_name(Loop(node.node, ()), name)
-        for _, node in kernel.walk()
-        if isinstance(node, Loop)
-    )
+    if statement.kind == "index" and len(statement.path) == 1:
+        return False  # sizes at the top of the kernel tell the reader what it is about
+    return used[statement.bound] == 1
+
+
+def _occurrences(kernel: Kernel) -> Counter[str]:
+    """How often each name occurs."""
+    count: Counter[str] = Counter()
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, node: cst.Name) -> None:
+            count[node.value] += 1
+
+        def visit_Arg(self, node: cst.Arg) -> bool:
+            node.value.visit(self)
+            return False
+
+        def visit_Attribute(self, node: cst.Attribute) -> bool:
+            node.value.visit(self)
+            return False
+
+    for _, node in kernel.walk():
+        if isinstance(node, Line):
+            node.node.visit(Names())
+        else:
+            node.node.iter.visit(Names())
+    return count
 
 
 def remove(kernel: Kernel, paths: Sequence[Path]) -> Kernel:
