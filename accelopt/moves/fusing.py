@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import libcst as cst
 
 from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
+from accelopt.moves.places import Place, find_place, path_text, places
 from accelopt.moves.polynomial import ONE
 from accelopt.moves.reading import Reading, Statement, read
 from accelopt.moves.rewriting import tidy, with_expression
-from accelopt.moves.source import Kernel, Line, Path, code_of, line
+from accelopt.moves.source import Kernel, code_of, line
 from accelopt.moves.terms import Term, Terms
 from accelopt.moves.values import Constant, Name, Number, Result, Sequence
-
-
-class Place(NamedTuple):
-    """An elementwise expression: its statement and which of the statement's expressions it is."""
-
-    statement: Statement
-    part: int
-    node: cst.BaseExpression
 
 
 class Fuse:
@@ -57,7 +47,7 @@ class Fuse:
                     f"{rewritten.story}."
                 )
                 parameters = {
-                    "at": _path_text(place.statement.path),
+                    "at": path_text(place.statement.path),
                     "part": place.part,
                     "pattern": pattern,
                 }
@@ -67,7 +57,7 @@ class Fuse:
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
         """See the class."""
         reading = read(kernel)
-        place = _place(reading, site)
+        place = find_place(reading, site)
         found = _match(reading, place, str(site.parameters["pattern"]))
         if found is None:
             raise IllegalMove(f"no {site.parameters['pattern']} in line {_number(place)}")
@@ -100,14 +90,14 @@ class ReduceOnTheWay:
                 f"Sum up the rows in line {_number(place)} within the activation that makes them: "
                 "one pass of the Scalar engine in place of a second one over the data."
             )
-            parameters = {"at": _path_text(place.statement.path), "part": place.part}
+            parameters = {"at": path_text(place.statement.path), "part": place.part}
             sites.append(Site(self.name, parameters, text))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
         """See the class."""
         reading = read(kernel)
-        place = _place(reading, site)
+        place = find_place(reading, site)
         found = _row_sum(reading, place)
         if found is None:
             raise IllegalMove(f"line {_number(place)} is not a row sum of an activation")
@@ -136,38 +126,6 @@ class ReduceOnTheWay:
             return tidy(kernel.replaced(place.statement.path, new))
         kernel = kernel.replaced(place.statement.path, [use])
         return tidy(kernel.replaced(maker.path, [line(declaration), line(instruction)]))
-
-
-def places(reading: Reading) -> Iterator[Place]:
-    """Every tensor-valued expression of the kernel that is not a bare name."""
-    for statement in reading.statements:
-        if statement.opaque or statement.kind not in {"compute", "store"}:
-            continue
-        for part, node in enumerate(_expressions(reading, statement.line)):
-            yield Place(statement, part, node)
-
-
-def _expressions(reading: Reading, node: Line) -> list[cst.BaseExpression]:
-    found: list[cst.BaseExpression] = []
-
-    class Find(cst.CSTVisitor):
-        def on_visit(self, visited: cst.CSTNode) -> bool:
-            if isinstance(visited, (cst.Call, cst.BinaryOperation)) and isinstance(
-                reading.values.get(visited), Result
-            ):
-                found.append(visited)
-            return True
-
-    node.node.visit(Find())
-    return found
-
-
-def _place(reading: Reading, site: Site) -> Place:
-    wanted = _path(str(site.parameters["at"]))
-    for place in places(reading):
-        if place.statement.path == wanted and place.part == site.parameters["part"]:
-            return place
-    raise IllegalMove("the statement of the plan is not there")
 
 
 def _match(reading: Reading, place: Place, pattern: str) -> tuple[Term, Rewritten] | None:
@@ -276,11 +234,3 @@ def _lines(numbers: list[int]) -> str:
     if len(numbers) == 1:
         return f"line {numbers[0]}"
     return f"lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def _path_text(path: Path) -> str:
-    return ".".join(map(str, path))
-
-
-def _path(text: str) -> Path:
-    return tuple(int(part) for part in text.split("."))

@@ -12,6 +12,10 @@ MOVES = {
     "block": "accelopt.moves.reuse:Block",
     "fuse": "accelopt.moves.fusing:Fuse",
     "reduce_on_the_way": "accelopt.moves.fusing:ReduceOnTheWay",
+    "transpose_once": "accelopt.moves.matmuls:TransposeOnce",
+    "drop_copy": "accelopt.moves.copies:DropCopy",
+    "reuse_load": "accelopt.moves.copies:ReuseLoad",
+    "change_engine": "accelopt.moves.engines:ChangeEngine",
     "widen": "accelopt.moves.tiles:Widen",
     "interchange": "accelopt.moves.reuse:Interchange",
 }

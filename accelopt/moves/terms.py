@@ -27,7 +27,13 @@ from accelopt.moves.values import (
     TensorValue,
 )
 
-NUMPY_NAMES = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add", "true_divide": "divide"}
+NUMPY_NAMES = {
+    "max": "maximum",
+    "amax": "maximum",
+    "min": "minimum",
+    "sum": "add",
+    "true_divide": "divide",
+}
 OPERATORS = {
     cst.Add: "add",
     cst.Subtract: "subtract",
@@ -162,9 +168,7 @@ class Terms:
                     return False
         return True
 
-    def _result(
-        self, node: cst.BaseExpression, value: Result, statement: Statement
-    ) -> Term | None:
+    def _result(self, node: cst.BaseExpression, value: Result, statement: Statement) -> Term | None:
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
             inner = self.of(node.expression, statement)
             return None if inner is None else _product(inner, -1.0, value)
@@ -198,7 +202,9 @@ class Terms:
         if call.name == "nisa.tensor_tensor":
             return _operation(operation_name(call, "op"), [part("data1"), part("data2")], value)
         if call.name == "nisa.tensor_scalar":
-            return self._tensor_scalar(call, value, part("data"), part("operand0"), part("operand1"))
+            return self._tensor_scalar(
+                call, value, part("data"), part("operand0"), part("operand1")
+            )
         if call.name == "nisa.activation" and "reduce_res" not in call.arguments:
             return self._activation(call, value, part("data"), part("scale"), part("bias"))
         return None

@@ -110,9 +110,7 @@ def indexed(reading: Reading, access: Access, dims: list[Polynomial]) -> cst.Bas
     return cst.parse_expression(text)
 
 
-def index_text(
-    kernel: Kernel, polynomial: Polynomial, names: dict[Symbol, str], rank: int
-) -> str:
+def index_text(kernel: Kernel, polynomial: Polynomial, names: dict[Symbol, str], rank: int) -> str:
     """An index expression; ramps become aranges of a given rank."""
 
     def write(symbol: Symbol) -> str:
@@ -323,4 +321,3 @@ def _changed(
         return tuple(result)
 
     return kernel.with_body(visit(kernel.body, ()))
-
