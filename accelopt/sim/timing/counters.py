@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accelopt.sim.program import Buffer
+from accelopt.sim.program import Tensor
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
-from accelopt.sim.timing.operation import QUEUE_NAMES, Queue
+from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
 from accelopt.sim.timing.schedule import Timeline
 from accelopt.sim.timing.transfers import Transfer
 
@@ -49,9 +49,13 @@ def union_length(start: np.ndarray, end: np.ndarray) -> float:
 
 
 def summary(
-    stream: Stream, costs: list[Transfer | None], timeline: Timeline, spec: Spec
+    stream: Stream,
+    costs: list[Transfer | None],
+    timeline: Timeline,
+    interface: frozenset[Tensor],
+    spec: Spec,
 ) -> tuple[dict[str, float], TrueCounts]:
-    """The profiler's fields (`reference/neuron-profile.md`; bytes, FLOPs, fractions, seconds)."""
+    """`interface` holds the kernel's arguments and results. The profiler's fields (`reference/neuron-profile.md`; bytes, FLOPs, fractions, seconds)."""
     kinds = np.bincount(np.asarray(stream.kind), minlength=len(stream.instances))
     operations = [item.operation for item in stream.instances]
     traffic = [o.traffic for o in operations]
@@ -61,7 +65,7 @@ def summary(
             sum(int(n) * getattr(t, field) for n, t in zip(kinds, traffic, strict=True) if n)
         )
 
-    moved = _transfer_totals(stream, costs)
+    moved = _transfer_totals(stream, costs, interface)
     seconds = timeline.latency_ns * 1e-9
     flops, transposes = total("flops"), total("transpose_flops")
     hbm = moved["hbm_read"] + moved["hbm_write"]
@@ -109,11 +113,13 @@ def summary(
     return fields, true
 
 
-def _transfer_totals(stream: Stream, costs: list[Transfer | None]) -> dict[str, int]:
+def _transfer_totals(
+    stream: Stream, costs: list[Transfer | None], interface: frozenset[Tensor]
+) -> dict[str, int]:
     names = ("hbm_read", "hbm_write", "sbuf_read", "sbuf_write", "spill_save", "spill_reload",
              "transfers", "descriptors")  # fmt: skip
     totals = dict.fromkeys(names, 0)
-    roles = [_role(item.operation.opcode, item) for item in stream.instances]
+    roles = [_role(item.operation, interface) for item in stream.instances]
     for kind, cost in zip(stream.kind, costs, strict=True):
         if cost is None:
             continue
@@ -131,11 +137,11 @@ def _transfer_totals(stream: Stream, costs: list[Transfer | None]) -> dict[str, 
     return totals
 
 
-def _role(opcode: str, item: object) -> tuple[str, bool, bool, bool]:
+def _role(operation: Operation, interface: frozenset[Tensor]) -> tuple[str, bool, bool, bool]:
     """Opcode, whether SBUF is the source, the target, and whether the HBM side is the kernel's own
     intermediate memory: swiglu (NKIBench) stores and loads such a tensor, and the profiler counts
     it as spilling."""
-    operation = item.operation  # type: ignore[attr-defined]
+    opcode = operation.opcode
     if opcode == "spill_save":
         return opcode, True, False, False
     if opcode == "spill_reload":
@@ -143,5 +149,7 @@ def _role(opcode: str, item: object) -> tuple[str, bool, bool, bool]:
     if not operation.reads or not operation.writes or not operation.is_dma:
         return opcode, False, False, False
     source, target = operation.reads[0].tensor, operation.writes[0].tensor
-    scratch = any(t.buffer is Buffer.HBM and t.data is None for t in (source, target))
+    scratch = any(
+        not t.buffer.on_chip and t.data is None and t not in interface for t in (source, target)
+    )
     return opcode, source.buffer.on_chip, target.buffer.on_chip, scratch

@@ -23,7 +23,7 @@ class Rotation:
     live at once, or as many as `load_bytes` hold when that is more; for computed tiles, a multiple
     of what is live. Fitted on NKIBench (silu's loads are double-buffered, no more)."""
 
-    load_extra: int = 1
+    load_factor: int = 2
     load_bytes: int = 8 * 1024
     compute_factor: int = 4
 
@@ -179,7 +179,7 @@ def _limits(
     for site, intervals in spans.items():
         live = _most_at_once(intervals)
         if site in loaded:
-            limits[site] = max(live + rotation.load_extra, rotation.load_bytes // size[site])
+            limits[site] = max(live * rotation.load_factor, rotation.load_bytes // size[site])
         else:
             limits[site] = live * rotation.compute_factor
     return limits

@@ -46,11 +46,18 @@ def lower(program: Program) -> Nest:
 
 
 def _lower_nodes(nodes: tuple[Node, ...]) -> Iterator[Nest | Operation]:
+    multiplied = {
+        node.source
+        for node in nodes
+        if isinstance(node, Instruction) and node.opcode == "matmul"
+    }
     for node in nodes:
         if isinstance(node, Loop):
             yield Nest(node, _fills(node.tensors) + tuple(_lower_nodes(node.body)))
-        else:
-            yield from _lower_instruction(node)
+            continue
+        for operation in _lower_instruction(node):
+            inside = node.opcode in ("transpose", "copy") and node.source in multiplied
+            yield replace(operation, belongs_to_matmul=inside)
 
 
 def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:

@@ -23,14 +23,13 @@ def priced(operation: Operation, spec: Spec) -> Operation:
         return replace(operation, touches_sbuf=False)
     traffic = _traffic(operation, spec)
     buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
+    clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
-        cycles, latency = _matmul_cycles(operation, spec), spec.engine_latency_ns
-        issue = cycles / spec.tensor_ghz
+        issue, latency = _matmul_cycles(operation, spec) / clock, spec.engine_latency_ns
     else:
-        issue = engine_cycles(operation, spec) / spec.ghz(QUEUE_NAMES[operation.queue])
-        latency = spec.engine_latency_ns - spec.access_cycles / spec.ghz(
-            QUEUE_NAMES[operation.queue]
-        )
+        elements, overhead = engine_cycles(operation, spec)
+        issue = (max(elements, spec.minimum_issue_cycles) + overhead) / clock
+        latency = elements / clock + spec.engine_latency_ns - issue
     return replace(
         operation,
         issue_ns=issue,
@@ -48,19 +47,20 @@ def _wide(operation: Operation) -> int:
     return max((access.free_elements for access in accesses), default=1)
 
 
-def engine_cycles(operation: Operation, spec: Spec) -> float:
-    """Cycles that an instruction keeps Vector, Scalar or GpSimd engine from starting the next."""
+def engine_cycles(operation: Operation, spec: Spec) -> tuple[float, float]:
+    """Cycles of Vector, Scalar or GpSimd engine: for the elements, and on top of them before the
+    next instruction can start. Elements take no less than MIN_II of the engine's time."""
     n = _wide(operation)
-    floor = spec.minimum_issue_cycles
     if operation.queue is Queue.GPSIMD:
-        return spec.gpsimd_start_cycles + _gpsimd_elements(operation, n)
-    cycles = max(floor, _elements(operation, n, spec))
-    cycles *= _stride_penalty(operation)
-    if operation.queue is Queue.SCALAR and "reduce_result" in _outputs(operation):
-        cycles += spec.accumulator_read_cycles
-    elif operation.queue is Queue.VECTOR and "reduce_result" in _outputs(operation):
-        cycles += floor
-    return cycles + spec.access_cycles
+        return _gpsimd_elements(operation, n), spec.gpsimd_start_cycles
+    overhead = spec.access_cycles
+    if "reduce_result" in _outputs(operation):
+        overhead += (
+            spec.accumulator_read_cycles
+            if operation.queue is Queue.SCALAR
+            else spec.minimum_issue_cycles
+        )
+    return _elements(operation, n, spec) * _stride_penalty(operation), overhead
 
 
 def _outputs(operation: Operation) -> tuple[str, ...]:

@@ -71,9 +71,10 @@ def profile(
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
         costs, spills = residency.fit_sbuf(flow, costs, spec, decisions)
+    interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     graph = depend(flow, spec, compiler.rotation)
     timeline = schedule(flow, graph, costs, spec, compiler.windows)
-    fields, true = counters.summary(flow, costs, timeline, spec)
+    fields, true = counters.summary(flow, costs, timeline, interface, spec)
     return KernelProfile(
         timeline.latency_ns * 1e-6,
         fields,

@@ -250,11 +250,9 @@ def _insert(
     decisions: list[Decision],
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Writes the keeper's actions into the stream."""
-    cells_of: dict[int, list[int]] = {}
-    wanted = {unit for actions in keeper.before.values() for _, unit in actions}
-    for cell, unit in enumerate(stream.cell_unit):
-        if unit in wanted:
-            cells_of.setdefault(unit, []).append(cell)
+    size, first_cell = _cell_ranges(stream)
+    shift: dict[int, int] = {}  # unit -> how far its current cells lie from its original ones
+    cell_unit, original = stream.cell_unit, list(stream.cell_unit)
     kinds: dict[tuple[str, int], int] = {}
     saved_in: dict[int, int] = {}
     kind: list[int] = []
@@ -271,33 +269,48 @@ def _insert(
         writes.append(wr)
         new_costs.append(cost)
 
+    def current(cells: list[int]) -> list[int]:
+        return [cell + shift.get(original[cell], 0) for cell in cells]
+
+    def renew(unit: int) -> None:
+        """A tile that comes back gets storage of its own."""
+        shift[unit] = len(cell_unit) - first_cell[unit]
+        cell_unit.extend([len(stream.units)] * size[unit])
+        stream.units.append(stream.units[unit])
+
+    def all_cells(unit: int) -> list[int]:
+        start = first_cell[unit] + shift.get(unit, 0)
+        return list(range(start, start + size[unit]))
+
     for position in range(len(stream)):
         for action, unit in keeper.before.get(position, ()):
             info = stream.units[unit]
             so_far = moved.get(info.site, Spills())
             if action == "load":
                 total = 0
+                renew(unit)
                 for load in keeper.loads[unit]:
                     cost = costs[load]
                     add(stream.kind[load], stream.row[load], stream.reads[load],
-                        stream.writes[load], cost)  # fmt: skip
+                        current(stream.writes[load]), cost)  # fmt: skip
                     total += cost.bytes if cost else 0
                 moved[info.site] = replace(so_far, loaded_again=so_far.loaded_again + total)
                 continue
             cost = spill_transfer(info.bytes, info.partitions, action == "save", spec)
             number = _spill_kind(stream, kinds, action, unit)
             if unit not in saved_in:
-                saved_in[unit] = len(stream.cell_unit)
-                stream.cell_unit.append(unit_in_hbm(stream))
+                saved_in[unit] = len(cell_unit)
+                cell_unit.append(unit_in_hbm(stream))
             ticket = saved_in[unit]
             if action == "save":
-                add(number, unit, cells_of[unit], [ticket], cost)
+                add(number, unit, all_cells(unit), [ticket], cost)
                 moved[info.site] = replace(so_far, saved=so_far.saved + cost.bytes)
             else:
-                add(number, unit, [ticket], cells_of[unit], cost)
+                renew(unit)
+                add(number, unit, [ticket], all_cells(unit), cost)
                 moved[info.site] = replace(so_far, reloaded=so_far.reloaded + cost.bytes)
-        add(stream.kind[position], stream.row[position], stream.reads[position],
-            stream.writes[position], costs[position])  # fmt: skip
+        add(stream.kind[position], stream.row[position], current(stream.reads[position]),
+            current(stream.writes[position]), costs[position])  # fmt: skip
     stream.kind, stream.row, stream.reads, stream.writes = kind, row, reads, writes
     for site, spill in moved.items():
         what = []
@@ -313,13 +326,23 @@ def _insert(
     return new_costs, moved
 
 
+def _cell_ranges(stream: Stream) -> tuple[list[int], list[int]]:
+    """How many cells each unit has, and its first: they are consecutive."""
+    size = [0] * len(stream.units)
+    first = [-1] * len(stream.units)
+    for cell, unit in enumerate(stream.cell_unit):
+        if first[unit] < 0:
+            first[unit] = cell
+        size[unit] += 1
+    return size, first
+
+
 def unit_in_hbm(stream: Stream) -> int:
     """A unit that takes no SBUF: the place in HBM that a spilled unit is saved in."""
-    if not stream.units or stream.units[-1].site != -1:
-        first = stream.units[0]
-        stream.units.append(
-            replace(first, tensor=replace(first.tensor, buffer=Buffer.HBM), bytes=0, site=-1)
-        )
+    first = stream.units[0]
+    stream.units.append(
+        replace(first, tensor=replace(first.tensor, buffer=Buffer.HBM), bytes=0, site=-1)
+    )
     return len(stream.units) - 1
 
 
