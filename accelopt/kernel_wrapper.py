@@ -199,7 +199,7 @@ class _Run:
             target=self.device.target,
             simulated=self.device.simulated,
             stable=timing.stable,
-            interval_ms=tuple(timing.interval),
+            interval_ms=(timing.interval.low, timing.interval.high),
         )
 
 

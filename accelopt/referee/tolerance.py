@@ -1,9 +1,11 @@
 """How far an honest fp32 kernel may be from the exact result, element by element.
 
-Two samples of honest rounding are taken for each element: the error of the reference itself in fp32
+Samples of honest rounding are taken for each element: the error of the reference itself in fp32
 against float64, and what the float64 result changes by when every input moves by half a unit in the
-last place of fp32 (a backward-stable algorithm is the exact result of such inputs). One sample may
-be small by luck, so the largest of a few neighbours counts.
+last place of fp32 (a backward-stable algorithm is the exact result of such inputs). A sample may be
+small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
+product, and relative to the value, as after exp(). And a function of single elements may round on
+the scale of its argument: x * sigmoid(x) by way of tanh does.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from accelopt.referee.norms import blocks
 from accelopt.referee.reference import Reference
 
 UNIT = 2.0**-24
-NEIGHBOURS = 16
+NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
 # Below this an engine may flush to zero, and so may exp() of a very negative number.
 UNDERFLOW = 1e-30
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
 RESOLVED = 1e-4
+MOVES = 2
 
 
 class Exact(NamedTuple):
@@ -46,13 +49,42 @@ def exact_outputs(
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
     generator = np.random.default_rng(0)
     try:
-        exact = reference.forward([_wide(value) for value in inputs])
-        moved = reference.forward([_moved(_wide(value), generator) for value in inputs])
+        wide = [_wide(value) for value in inputs]
+        exact = reference.forward(wide)
+        samples = [_sample(reference, wide, generator, exact) for _ in range(MOVES)]
     except (TypeError, ValueError, MemoryError):
         # A reference that insists on fp32: what its own result changes by is the sample there is.
         exact = expected
-        moved = reference.forward([_moved(value, generator, 2 * UNIT) for value in inputs])
-    return tuple(_with_tolerance(*outputs) for outputs in zip(exact, moved, expected, strict=True))
+        samples = [_sample(reference, inputs, generator, exact, 2 * UNIT) for _ in range(MOVES)]
+    return tuple(
+        _with_tolerance(output, rounded, noises, _argument_scale(output, inputs))
+        for output, rounded, *noises in zip(exact, expected, *samples, strict=True)
+    )
+
+
+def _sample(
+    reference: Reference,
+    inputs: Sequence[Any],
+    generator: np.random.Generator,
+    exact: tuple[np.ndarray, ...],
+    unit: float = UNIT,
+) -> list[np.ndarray]:
+    """What each output changes by when the inputs move; float32, to keep it small."""
+    moved = reference.forward([_moved(value, generator, unit) for value in inputs])
+    with np.errstate(all="ignore"):
+        return [
+            np.subtract(near, true, out=np.empty(true.shape, np.float32), casting="unsafe")
+            for near, true in zip(moved, exact, strict=True)
+        ]
+
+
+def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
+    """The inputs that an element-wise function would have as arguments."""
+    return [
+        value.reshape(-1)
+        for value in inputs
+        if isinstance(value, np.ndarray) and value.shape == output.shape and value.dtype.kind == "f"
+    ]
 
 
 def _wide(value: Any) -> Any:
@@ -73,29 +105,48 @@ def _moved(value: Any, generator: np.random.Generator, unit: float = UNIT) -> An
     return moved
 
 
-def _with_tolerance(exact: np.ndarray, moved: np.ndarray, expected: np.ndarray) -> Exact:
+def _with_tolerance(
+    exact: np.ndarray,
+    expected: np.ndarray,
+    noises: Sequence[np.ndarray],
+    arguments: Sequence[np.ndarray],
+) -> Exact:
     shape, count = exact.shape, exact.size
-    flat = [array.reshape(-1) for array in (exact, moved, expected)]
+    exact, expected = exact.reshape(-1), expected.reshape(-1)
     values = np.empty(count, np.float32)
     allowed = np.empty(count, np.float32)
     resolved = np.empty(count, np.bool_)
     with np.errstate(all="ignore"):
         for part in blocks(count):
-            true, near, rounded = (array[part].astype(np.float64) for array in flat)
-            noise = np.maximum(np.abs(near - true), np.abs(rounded - true))
+            true = exact[part].astype(np.float64)
+            noise = np.abs(expected[part] - true)
+            for sample in noises:
+                noise = np.maximum(noise, np.abs(sample.reshape(-1)[part]))
+            scale = 2 * np.abs(true)
+            for argument in arguments:
+                scale = np.maximum(scale, np.abs(argument[part]))
             values[part] = true
-            allowed[part] = _allowed(true, noise)
+            allowed[part] = _allowed(true, noise, scale)
             magnitude = np.abs(true)
             resolved[part] = (magnitude > UNDERFLOW) & (noise < RESOLVED * magnitude)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
 
 
-def _allowed(true: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def _allowed(true: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    magnitude = np.abs(true)
     unusable = ~(np.isfinite(noise) & np.isfinite(true))
     usable = np.where(unusable, 0.0, noise)
-    padding = -len(usable) % NEIGHBOURS
-    neighbours = np.pad(usable, (0, padding)).reshape(-1, NEIGHBOURS).max(axis=1)
-    smooth = np.repeat(neighbours, NEIGHBOURS)[: len(usable)]
-    allowed = SLACK * np.maximum(smooth, 2 * UNIT * np.abs(true)) + UNDERFLOW
-    allowed[unusable | (np.abs(true) > np.finfo(np.float32).max)] = np.inf
+    relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
+    smooth = np.maximum(_usual(usable), _usual(relative) * magnitude)
+    allowed = SLACK * np.maximum.reduce([usable, smooth, UNIT * scale]) + UNDERFLOW
+    allowed[unusable | (magnitude > np.finfo(np.float32).max)] = np.inf
     return np.asarray(allowed)
+
+
+def _usual(noise: np.ndarray) -> np.ndarray:
+    """The upper quartile of each group of neighbours, for every element of the group."""
+    padding = -len(noise) % NEIGHBOURS
+    groups = np.pad(noise, (0, padding)).reshape(-1, NEIGHBOURS)
+    rank = NEIGHBOURS * 3 // 4
+    quartile = np.partition(groups, rank, axis=1)[:, rank]
+    return np.repeat(quartile, NEIGHBOURS)[: len(noise)]
