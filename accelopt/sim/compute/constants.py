@@ -10,16 +10,16 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.compute.coverage import Use, uses_by_tensor
-from accelopt.sim.program import Program, Tensor
+from accelopt.sim.compute.coverage import Use
+from accelopt.sim.program import Tensor
 
 
 class Constants:
     """The tensors of a program whose contents never change once they are first read."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, uses_by_tensor: dict[Tensor, list[Use]]) -> None:
         self._writers: dict[Tensor, Use] = {}
-        for tensor, uses in uses_by_tensor(program).items():
+        for tensor, uses in uses_by_tensor.items():
             writes = [use for use in uses if use.writes]
             if len(writes) == 1 and _sets_once(writes[0], uses):
                 self._writers[tensor] = writes[0]

@@ -208,9 +208,7 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
         1 for s, n in zip(access.strides, access.shape, strict=True) if n > 1 and s % row
     )
     opcode, rank = use.instruction.opcode, len(use.instruction.result.shape)
-    aligned = (
-        len(access.shape) == rank and opcode in _ALIGNED and (use.writes or opcode != "matmul")
-    )
+    aligned = len(access.shape) == rank and opcode in ALIGNED and (use.writes or opcode != "matmul")
     found: list[Affine] = []
     for constraint in use.instruction.mask.simplified().constraints:
         replacement: dict[Term, Affine] = {}
@@ -228,7 +226,7 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
     return found
 
 
-_ALIGNED = frozenset(
+ALIGNED = frozenset(
     "dma_copy copy memset activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal "
     "select loop_reduce iota affine_select matmul".split()
 )

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import math
+import os
 import random as shuffling
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.compute import elementwise, indexed, matrix, movement, reductions
+from accelopt.sim.compute import blas, elementwise, indexed, matrix, movement, reductions
 from accelopt.sim.compute.addressing import register_slots
 from accelopt.sim.compute.constants import Constants
+from accelopt.sim.compute.coverage import uses_by_tensor
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.operands import Site, Step
+from accelopt.sim.compute.parallel import loops_to_split
 from accelopt.sim.compute.storage import Layout, Storage, plan
 from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor
+
+MAX_THREADS = 4  # more only fight for the interpreter
 
 Order = Literal["program", "shuffled"]
 Emitter = Callable[[Site], Step]
@@ -79,7 +85,7 @@ def execute(
     from `seed`, which a kernel without hidden dependences cannot tell.
     """
     if order == "shuffled":
-        return Executable(program, shuffling.Random(seed)).run(arrays)
+        return Executable(program, shuffle=shuffling.Random(seed)).run(arrays)
     return compile_program(program).run(arrays)
 
 
@@ -94,20 +100,37 @@ def compile_program(program: Program) -> Executable:
     return found
 
 
+def available_threads() -> int:
+    """How many threads this process may use; 1 where the matrix library cannot be called from
+    several threads at once."""
+    if blas.load() is None:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MAX_THREADS)
+
+
 class Executable:
     """A compiled program. It may run any number of times, one run at a time."""
 
-    def __init__(self, program: Program, shuffle: shuffling.Random | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        shuffle: shuffling.Random | None = None,
+        threads: int | None = None,
+    ) -> None:
         self.arguments, self.results = program.arguments, program.results
         self._shuffle = shuffle
-        self._layouts = plan(program)
-        slots = register_slots(program)
-        storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
-        self._lane = Lane(slots, self._layouts, Constants(program), storages)
-        self._lane.registers.extend([0] * len(slots))
-        self._lane.positions.extend([0] * len(slots))
-        self._written = {access.tensor for _, i in program.walk() for access in i.outputs.values()}
+        self._threads = 1 if shuffle else threads or available_threads()
+        uses = uses_by_tensor(program)
+        self._layouts = plan(program, uses)
         self._fresh = _fresh_in_loops(self._layouts)
+        self._split = loops_to_split(program, uses, self._layouts, self._threads)
+        self._written = {t for t, own in uses.items() if any(use.writes for use in own)}
+        storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
+        self._lane = Lane(register_slots(program), Constants(uses), storages)
+        self._lanes = [self._lane]
+        self._pool: ThreadPoolExecutor | None = None
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
 
     # Compiling.
@@ -115,13 +138,17 @@ class Executable:
     def _compile(self, node: Node, loops: tuple[Loop, ...], lane: Lane) -> Step:
         if isinstance(node, Instruction):
             return compile_instruction(node, loops, lane)
-        inside = (*loops, node)
-        steps = [storage.refresh for storage in self._fresh_storages(node, lane)]
-        steps += [self._compile(child, inside, lane) for child in node.body]
-        return self._loop(node, steps, lane)
+        bodies = [self._body(node, loops, lane)]
+        if node not in self._split:
+            return self._loop(node, bodies[0], lane)
+        helpers = [lane.fork(node) for _ in range(min(self._threads, node.variable.trips) - 1)]
+        self._lanes += helpers
+        bodies += [self._body(node, loops, helper) for helper in helpers]
+        return self._split_loop(node, bodies, [lane, *helpers])
 
-    def _fresh_storages(self, loop: Loop, lane: Lane) -> list[Storage]:
-        return [lane.storages[tensor] for tensor in self._fresh.get(loop, ())]
+    def _body(self, loop: Loop, loops: tuple[Loop, ...], lane: Lane) -> list[Step]:
+        fresh: list[Step] = [lane.storages[t].refresh for t in self._fresh.get(loop, ())]
+        return fresh + [self._compile(child, (*loops, loop), lane) for child in loop.body]
 
     def _loop(self, loop: Loop, steps: list[Step], lane: Lane) -> Step:
         slot, values = lane.slots[loop.variable], loop.variable.values
@@ -140,27 +167,70 @@ class Executable:
 
         return run
 
+    def _split_loop(self, loop: Loop, bodies: list[list[Step]], lanes: list[Lane]) -> Step:
+        """A loop whose iterations go to whichever thread is free."""
+        slot, values = lanes[0].slots[loop.variable], loop.variable.values
+
+        def work(lane: Lane, steps: list[Step], iterations: Iterator[tuple[int, int]]) -> None:
+            registers, positions = lane.registers, lane.positions
+            with np.errstate(all="ignore"):
+                for position, value in iterations:  # taking the next one is atomic
+                    registers[slot] = value
+                    positions[slot] = position
+                    for step in steps:
+                        step()
+
+        def run() -> None:
+            assert self._pool is not None
+            iterations = iter(enumerate(values))
+            futures = []
+            for lane, steps in zip(lanes[1:], bodies[1:], strict=True):
+                lane.follow(lanes[0])
+                futures.append(self._pool.submit(work, lane, steps, iterations))
+            try:
+                work(lanes[0], bodies[0], iterations)
+            finally:
+                wait(futures)
+            for future in futures:
+                future.result()
+
+        return run
+
     # Running.
 
     def run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
         """The results for arrays in the order of the program's arguments."""
-        storages = self._lane.storages
-        self._lane.accumulators.clear()
-        self._lane.random = np.random.default_rng(0)
+        for lane in self._lanes:
+            lane.accumulators.clear()
+            lane.random = np.random.default_rng(0)
         self._bind(arrays)
-        starts, ends = self._lifetimes()
         try:
-            with np.errstate(all="ignore"):
-                for position, step in enumerate(self._steps):
-                    for tensor in starts.get(position, ()):
-                        storages[tensor].allocate()
-                    step()
-                    for tensor in ends.get(position, ()):
-                        storages[tensor].release()
+            with self._workers(), np.errstate(all="ignore"):
+                self._run_steps()
             return tuple(None if t is None else self._result(t) for t in self.results)
         finally:
-            for storage in storages.values():
+            for lane in self._lanes:
+                for storage in lane.storages.values():
+                    storage.release()
+
+    def _run_steps(self) -> None:
+        starts, ends = self._lifetimes()
+        for position, step in enumerate(self._steps):
+            for storage in starts.get(position, ()):
+                storage.allocate()
+            step()
+            for storage in ends.get(position, ()):
                 storage.release()
+
+    @contextmanager
+    def _workers(self) -> Iterator[None]:
+        """Threads for the loops that are split; the matrix library then keeps to the caller's."""
+        if not self._split:
+            yield
+            return
+        with blas.threads(1), ThreadPoolExecutor(self._threads - 1) as self._pool:
+            yield
+        self._pool = None
 
     def _bind(self, arrays: Sequence[np.ndarray]) -> None:
         if len(arrays) != len(self.arguments):
@@ -185,16 +255,18 @@ class Executable:
                 held = np.ascontiguousarray(tensor.data, dtype=dtypes.stored(tensor.dtype))
                 storage.adopt(held)
 
-    def _lifetimes(self) -> tuple[dict[int, list[Tensor]], dict[int, list[Tensor]]]:
-        starts: dict[int, list[Tensor]] = {}
-        ends: dict[int, list[Tensor]] = {}
-        returned = {t for t in self.results if t is not None}
-        for tensor, layout in self._layouts.items():
-            if tensor in self.arguments or tensor.data is not None:
+    def _lifetimes(self) -> tuple[dict[int, list[Storage]], dict[int, list[Storage]]]:
+        """Storages to allocate before and to release after each top-level step."""
+        starts: dict[int, list[Storage]] = {}
+        ends: dict[int, list[Storage]] = {}
+        kept = {t for t in self.results if t is not None}
+        for storage in {s for lane in self._lanes for s in lane.storages.values()}:
+            layout = storage.layout
+            if layout.tensor in self.arguments or layout.tensor.data is not None:
                 continue
-            starts.setdefault(layout.first, []).append(tensor)
-            if tensor not in returned:
-                ends.setdefault(layout.last, []).append(tensor)
+            starts.setdefault(layout.first, []).append(storage)
+            if layout.tensor not in kept:
+                ends.setdefault(layout.last, []).append(storage)
         return starts, ends
 
     def _result(self, tensor: Tensor) -> np.ndarray:
@@ -240,10 +312,3 @@ def _fresh_in_loops(layouts: dict[Tensor, Layout]) -> dict[Loop, list[Tensor]]:
         if layout.private and layout.fill is not None:
             found.setdefault(layout.private[-1], []).append(tensor)
     return found
-
-
-def logical_bytes(program: Program) -> int:
-    """How much on-chip memory the program declares, in bytes."""
-    return sum(
-        math.prod(t.shape) * t.dtype.itemsize for t in program.all_tensors() if t.buffer.on_chip
-    )

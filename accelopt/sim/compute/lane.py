@@ -9,8 +9,8 @@ import numpy as np
 
 from accelopt.sim.access import LoopVariable
 from accelopt.sim.compute.constants import Constants
-from accelopt.sim.compute.storage import Layout, Storage, aligned_bytes
-from accelopt.sim.program import Tensor
+from accelopt.sim.compute.storage import Storage, aligned_bytes
+from accelopt.sim.program import Loop, Tensor
 
 
 @dataclass(eq=False)
@@ -19,7 +19,6 @@ class Lane:
     loop has finished; `accumulators` are the engines' reduction registers, by engine."""
 
     slots: dict[LoopVariable, int]
-    layouts: dict[Tensor, Layout]
     constants: Constants
     storages: dict[Tensor, Storage]
     registers: list[int] = field(default_factory=list)
@@ -27,6 +26,24 @@ class Lane:
     accumulators: dict[str, np.ndarray] = field(default_factory=dict)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     _scratch: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.registers = [0] * len(self.slots)
+        self.positions = [0] * len(self.slots)
+
+    def fork(self, loop: Loop) -> Lane:
+        """A lane for another thread that shares a loop's iterations: tensors that are private to
+        an iteration get memory of their own."""
+        storages = {
+            tensor: Storage(storage.layout) if loop in storage.layout.private else storage
+            for tensor, storage in self.storages.items()
+        }
+        return Lane(self.slots, self.constants, storages)
+
+    def follow(self, other: Lane) -> None:
+        """Takes over the loop values of another lane."""
+        self.registers[:] = other.registers
+        self.positions[:] = other.positions
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype, number: int = 0) -> np.ndarray:
         """Memory for an instruction's intermediate values; the next instruction that asks for the

@@ -9,7 +9,7 @@ that stay in the cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from accelopt.sim.compute.coverage import (
     normal,
     region,
     sees_only_writes,
-    uses_by_tensor,
 )
 from accelopt.sim.program import Loop, Node, Program, Tensor
 
@@ -57,10 +56,9 @@ def row_length(tensor: Tensor) -> int:
     return max(shape[-1], 1) if shape else 1
 
 
-def plan(program: Program) -> dict[Tensor, Layout]:
+def plan(program: Program, uses: dict[Tensor, list[Use]]) -> dict[Tensor, Layout]:
     """The layout of every tensor that an instruction uses or the kernel returns."""
     scopes = _scopes(program)
-    uses = uses_by_tensor(program)
     position = _top_level_positions(program)
     layouts: dict[Tensor, Layout] = {}
     for tensor in program.all_tensors():
@@ -68,9 +66,9 @@ def plan(program: Program) -> dict[Tensor, Layout]:
         result = any(tensor is other for other in program.results)
         if own or result or tensor in program.arguments:
             nodes = [position[use.order] for use in own] or [0]
-            layouts[tensor] = _layout(
-                tensor, own, scopes.get(tensor, ()), result, min(nodes), max(nodes)
-            )
+            layout = _layout(tensor, own, scopes.get(tensor, ()), result, min(nodes), max(nodes))
+            given = tensor in program.arguments or tensor.data is not None
+            layouts[tensor] = replace(layout, fill=None) if given else layout
     return layouts
 
 
@@ -191,11 +189,13 @@ def _separate(uses: list[Use], within: tuple[Loop, ...], row: int) -> bool:
 
 
 def _fill(
-    tensor: Tensor, uses: list[Use], private: tuple[Loop, ...], result: bool, row: int
+    tensor: Tensor,
+    uses: list[Use],
+    private: tuple[Loop, ...],
+    result: bool,
+    row: int,
 ) -> float | int | None:
     """What fresh contents must be, None when no read can tell."""
-    if tensor.data is not None:
-        return None
     if result and not tensor.buffer.on_chip:
         wanted = everything(tensor, row)
         writes = [region(use, frozenset(), row) for use in uses if use.covers]
