@@ -67,3 +67,12 @@ class Ledger:
         ):
             if limit is not None and used >= limit:
                 raise BudgetExhausted(f"the budget of {limit:g} {what} is spent ({used:g} used)")
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further call may be made."""
+        try:
+            self.check()
+        except BudgetExhausted:
+            return True
+        return False

@@ -53,12 +53,14 @@ class OfflineProposer:
         rewrite = _meant(plan, await self._rewrites_of(view, view.kernel))
         if rewrite is None:
             return Draft(None, "no rewrite applies to this kernel")
+        done = [rewrite.sentence]
         for _ in range(sample):
             further = await self._rewrites_of(view, rewrite.source)
             if not further:
                 break
             rewrite = further[0]
-        return Draft(rewrite.source)
+            done.append(rewrite.sentence)
+        return Draft(rewrite.source, plan=" Then: ".join(done))
 
     async def repair(
         self, view: KernelView, plan: str, draw: int, sample: int, failure: Failure

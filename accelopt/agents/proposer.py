@@ -54,11 +54,15 @@ class PlanDraft(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """Source that claims to carry out a plan, or None and the reason why there is none."""
+    """Source that claims to carry out a plan, or None and the reason why there is none.
+
+    `plan` says what was really done when that is more than the plan that was asked for.
+    """
 
     source: str | None
     reason: str = ""
     failed: bool = False
+    plan: str = ""
 
 
 class Failure(NamedTuple):

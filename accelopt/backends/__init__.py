@@ -87,10 +87,14 @@ BACKENDS = {
 
 
 def open_backend(name: str, pool: WorkerPool, options: BackendOptions) -> Backend:
-    """The backend called `name`, evaluating on `pool`. Raises ConfigError for another name."""
-    if name not in BACKENDS:
+    """The backend called `name`, or of the class `module:Class`, evaluating on `pool`.
+
+    Raises ConfigError for another name.
+    """
+    place = BACKENDS.get(name, name)
+    if ":" not in place:
         raise ConfigError(f"there is no backend {name!r}; choose from {', '.join(BACKENDS)}")
-    module, _, backend = BACKENDS[name].partition(":")
+    module, _, backend = place.partition(":")
     opened: Backend = getattr(import_module(module), backend)(pool, options)
     return opened
 

@@ -99,7 +99,9 @@ async def _attempt(view: KernelView, draft: Draft, workplace: Workplace) -> Atte
     if draft.source is None:
         return Attempt(draft, Evaluation(status=Status.MISSING, message=draft.reason))
     source = workplace.backend.complete(draft.source)
-    return Attempt(Draft(source), await workplace.evaluations.evaluate(view.candidate, source))
+    return Attempt(
+        draft._replace(source=source), await workplace.evaluations.evaluate(view.candidate, source)
+    )
 
 
 def error_text(evaluation: Evaluation) -> str:
@@ -133,7 +135,7 @@ def sample_result(
         kernel_metadata=to_json(evaluation.to_metadata()),
         baseline_metadata=to_json(baseline.to_metadata() if baseline else {}),
         status=evaluation.status,
-        plan=plan,
+        plan=attempt.draft.plan or plan,
         rounds=list(rounds),
     )
     if profile is None:

@@ -1,0 +1,112 @@
+"""Files made from what a run knows: tables for people and for the scripts, rewritten at will."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from accelopt.agents.budget import Ledger
+from accelopt.records import Candidate, PlannerResult, SampleResult, to_json
+from accelopt.search.selection import Selected
+from accelopt.stages.iteration import Iteration, Outcome, Run
+from accelopt.stages.select import CANDIDATE_COLUMNS
+from accelopt.stages.tables import write_records, write_table
+from accelopt.store import write_atomically, write_json
+
+RESULT_COLUMNS = (
+    "case_name baseline_latency best_latency speedup baseline_percent_of_peak percent_of_peak "
+    "target simulated samples correct changes kernel failure"
+).split()
+
+
+def write_iteration(iteration: Iteration, beam: Sequence[Selected], run: Run) -> None:
+    """The tables of one iteration, as the shell loop would have them."""
+    if not iteration.views:
+        return
+    folder = run.folder_of(iteration.views[0].candidate.case_name, iteration.number)
+    rows = [profiled_row(view.candidate) for view in iteration.views]
+    write_table(
+        folder / "candidates" / "profile_results.csv", rows, [*CANDIDATE_COLUMNS, "profile"]
+    )
+    plans = [
+        PlannerResult(service_name=result.service_name, plans=_plans(result.samples.values()))
+        for result in iteration.results
+    ]
+    write_records(folder / "planner_results.json", plans)
+    results = [result.to_record() for result in iteration.results]
+    write_json(folder / "executor_results.json", {"executor_results": results}, indent=4)
+    write_records(folder / "rewrites" / "aggregated_rewrites_list.json", iteration.experiences)
+    chosen = [{"parent": s.parent, "plan_id": s.plan_id, "latency": repr(s.latency)} for s in beam]
+    write_table(folder / "beam.csv", chosen, ["parent", "plan_id", "latency"])
+    write_spending(run.workshop.ledger, run)
+
+
+def _plans(samples: Iterable[SampleResult]) -> list[str]:
+    return list(dict.fromkeys(sample.plan for sample in samples if sample.plan))
+
+
+def profiled_row(candidate: Candidate) -> dict[str, str]:
+    """A row of profile_results.csv."""
+    metadata = candidate.profile.to_metadata() if candidate.profile else {}
+    return {**candidate.to_row(), "profile": to_json(metadata)}
+
+
+def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
+    """`results.csv`, and for each problem its best kernel and the difference to the start."""
+    write_table(run.folder / "results.csv", [_row(o, run) for o in outcomes], RESULT_COLUMNS)
+    for outcome in outcomes:
+        if outcome.best is not None:
+            folder = run.folder / outcome.start.case_name
+            write_atomically(folder / "best.py", outcome.source)
+            write_atomically(folder / "best.diff", difference(outcome, run))
+    write_spending(run.workshop.ledger, run)
+
+
+def difference(outcome: Outcome, run: Run) -> str:
+    """A unified diff from the starting kernel to the best one."""
+    start = run.workshop.backend.source(outcome.start)
+    lines = difflib.unified_diff(
+        start.splitlines(keepends=True),
+        outcome.source.splitlines(keepends=True),
+        fromfile=Path(outcome.start.kernel).name,
+        tofile="best.py",
+    )
+    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
+
+
+def write_spending(ledger: Ledger, run: Run) -> None:
+    """`spending.json`: calls, tokens, dollars and seconds, in total, by role and by iteration."""
+    spending = {
+        "total": asdict(ledger.total),
+        "by_role": {role: asdict(sum_) for role, sum_ in sorted(ledger.by_role.items())},
+        "by_iteration": {
+            str(number): asdict(sum_) for number, sum_ in sorted(ledger.by_iteration.items())
+        },
+    }
+    write_json(run.folder / "spending.json", spending)
+
+
+def _row(outcome: Outcome, run: Run) -> dict[str, str]:
+    before = outcome.start.profile
+    after = outcome.best.profile if outcome.best else None
+    return {
+        "case_name": outcome.start.case_name,
+        "baseline_latency": _number(before.latency if before else None),
+        "best_latency": _number(after.latency if after else None),
+        "speedup": _number(outcome.speedup),
+        "baseline_percent_of_peak": _number(outcome.before.percent_of_peak),
+        "percent_of_peak": _number(outcome.after.percent_of_peak),
+        "target": before.target if before else "",
+        "simulated": str(before.simulated) if before else "",
+        "samples": str(outcome.samples),
+        "correct": str(outcome.correct),
+        "changes": to_json([change.plan for change in outcome.changes]),
+        "kernel": f"{outcome.start.case_name}/best.py" if outcome.best else "",
+        "failure": outcome.failure,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

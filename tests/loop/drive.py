@@ -1,0 +1,55 @@
+"""Run the loop on toy problems in a process of its own: python drive.py FOLDER URL LOG."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import toy
+
+from accelopt.agents.budget import Budget
+from accelopt.agents.configuration import OFFLINE, ModelConfig
+from accelopt.agents.proposer import Proposer
+from accelopt.backends import BackendOptions
+from accelopt.loop import optimize_all
+from accelopt.stages.iteration import Run, Settings, Watcher
+from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.workshop import WorkshopOptions, open_workshop
+
+PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
+SETTINGS = Settings(iterations=3, beam=2, plans=3, samples=2)
+
+
+async def run_toy(
+    folder,
+    url=OFFLINE,
+    *,
+    starts=(),
+    settings=SETTINGS,
+    budget=Budget(),  # noqa: B008
+    replay=None,
+    watcher=Watcher(),  # noqa: B008
+    workers=2,
+    toolbox=None,
+    **model,
+):
+    config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
+    options = WorkshopOptions("toy:ToyBackend", workers=workers, budget=budget, replay=replay)
+    async with open_workshop(folder, BackendOptions(folder / "kernels"), options) as shop:
+        proposer = Proposer(
+            planner_for(config, shop.calls, PROMPTS.planner(), shop.offline),
+            executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),
+            summarizer_for(config, shop.calls, PROMPTS.pair("summarizer"), shop.offline),
+        )
+        run = Run(shop, proposer, settings, folder, watcher)
+        return await optimize_all(starts or [toy.start(folder / "start")], run), shop
+
+
+if __name__ == "__main__":
+    folder, url, log = sys.argv[1:]
+    toy.ToyBackend.log = Path(log)
+    toy.ToyBackend.seconds = 0.01
+    kernels = Path(folder) / "start"
+    starts = [toy.start(kernels, problem=problem) for problem in ("toy", "other")]
+    asyncio.run(run_toy(Path(folder), url, starts=starts))

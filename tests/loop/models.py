@@ -1,0 +1,42 @@
+"""Scripted planners and executors of toy kernels, answering from the prompt alone."""
+
+import hashlib
+import re
+
+from accelopt.agents.scripted_server import Scripted
+
+
+def number(request, salt=""):
+    """Digits that follow from the prompt: another draw, another number."""
+    text = salt + str([m["content"] for m in request["messages"]]) + str(request.get("temperature"))
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+
+
+def role_of(request):
+    system = request["messages"][0]["content"]
+    for mark, role in (
+        ("performance engineer", "planner"),
+        ("You write NKI", "executor"),
+        ("You repair NKI", "fixer"),
+        ("notebook", "summarizer"),
+    ):
+        if mark in system:
+            return role
+    raise AssertionError(system[:100])
+
+
+def respond(request):
+    """A quarter of the kernels is wrong, broken or absent; the fixer mends them."""
+    user = request["messages"][-1]["content"]
+    role, draw = role_of(request), number(request)
+    if role == "planner":
+        return Scripted(f"Make COST smaller by {draw % 50 + 1} percent.", reasoning="It is large.")
+    if role == "summarizer":
+        return f"**Smaller costs {draw % 7}**\n\nA smaller COST is faster."
+    cost = float(re.findall(r"COST = ([\d.]+)", user)[0])
+    percent = int(re.findall(r"by (\d+) percent", user)[-1])
+    cost = round(cost * (1 - percent / 100) + draw % 3, 3)
+    extra = ("pass", "pass", "WRONG = 1", "BROKEN = 1")[draw % 4] if role == "executor" else "pass"
+    if role == "executor" and draw % 13 == 0:
+        return "I would rather not."
+    return f"Sure.\n```python\ndef kernel():\n    COST = {cost}\n    {extra}\n```"

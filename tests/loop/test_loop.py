@@ -1,0 +1,133 @@
+"""The loop on toy kernels: offline, with a model over a socket, with faults, killed and resumed."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+
+import drive
+import pytest
+import toy
+from models import respond
+
+from accelopt.agents.budget import Budget
+from accelopt.agents.scripted_server import FAULTS, ScriptedServer
+from accelopt.errors import AcceloptError
+from accelopt.stages.iteration import Settings, Watcher
+
+
+def run(folder, *args, **kwargs):
+    return asyncio.run(drive.run_toy(folder, *args, **kwargs))
+
+
+def tables(folder):
+    """What must not depend on interruptions: everything but timing, money and transcripts."""
+    names = ("results.csv", "best.py", "best.diff", "beam.csv", "planner_results.json")
+    kept = {}
+    for path in sorted(folder.rglob("*")):
+        if path.name in (*names, "executor_results.json", "aggregated_rewrites_list.json"):
+            kept[str(path.relative_to(folder))] = path.read_text()
+    return kept
+
+
+def test_offline_the_best_is_found_and_reported(tmp_path):
+    [outcome], _ = run(tmp_path)
+    assert outcome.speedup == pytest.approx(100 / toy.cost_of(outcome.source))
+    assert outcome.speedup > 8.9
+    assert [change.latency for change in outcome.changes][-1] == toy.cost_of(outcome.source)
+    assert (tmp_path / "toy_N4" / "best.py").read_text() == outcome.source
+    assert "COST = 100.0" in (tmp_path / "toy_N4" / "best.diff").read_text()
+    assert "toy_N4" in (tmp_path / "results.csv").read_text()
+
+
+def test_with_a_model_kernels_get_faster_and_repairs_help(tmp_path):
+    seen = []
+    watcher = Watcher(sampled=lambda case, iteration, sample: seen.append(sample))
+    with ScriptedServer(respond) as server:
+        [outcome], shop = run(tmp_path, server.url, watcher=watcher)
+        without = ScriptedServer(respond)
+        with without:
+            settings = drive.SETTINGS._replace(fixer_steps=0)
+            [plain], _ = run(tmp_path / "plain", without.url, settings=settings)
+    assert outcome.speedup > 1.3
+    assert outcome.correct > plain.correct
+    assert any(sample.rounds and sample.succeeded for sample in seen)
+    assert shop.ledger.total.calls == len(server.requests)
+    assert sum(s.calls for s in shop.ledger.by_role.values()) == len(server.requests)
+    transcripts = list((tmp_path / "transcripts").glob("*.md"))
+    assert len(transcripts) == len(server.requests)
+
+
+def test_later_planners_see_what_was_tried_and_learned(tmp_path):
+    with ScriptedServer(respond) as server:
+        run(tmp_path, server.url)
+    asked = [json.dumps(r) for r in server.requests if "performance engineer" in json.dumps(r)]
+    assert any("times as fast" in text for text in asked)
+    assert any("Smaller costs" in text for text in asked)
+    assert len(set(asked[:3])) == 3
+
+
+def test_a_third_of_the_calls_failing_changes_no_result(tmp_path):
+    with ScriptedServer(respond) as server:
+        run(tmp_path / "calm", server.url)
+    chance = random.Random(7)
+    kinds = [f for f in FAULTS if f.kind not in ("hang", "huge")]
+    faults = (chance.choice(kinds) if chance.random() < 0.3 else None for _ in range(10**6))
+    with ScriptedServer(respond, faults) as server:
+        run(tmp_path / "stormy", server.url)
+    calm, stormy = tables(tmp_path / "calm"), tables(tmp_path / "stormy")
+    assert calm.keys() == stormy.keys()
+    assert calm["results.csv"] == stormy["results.csv"]
+    assert calm["toy_N4/best.py"] == stormy["toy_N4/best.py"]
+
+
+def test_a_replay_without_a_model_gives_the_same_files(tmp_path):
+    with ScriptedServer(respond) as server:
+        run(tmp_path / "recorded" / "run", server.url)
+    before = tables(tmp_path / "recorded" / "run")
+    run(tmp_path / "again" / "run", server.url, replay=tmp_path / "recorded" / "run")
+    after = tables(tmp_path / "again" / "run")
+    assert before == after
+
+
+def test_the_budget_ends_the_run_in_good_order_and_more_money_continues_it(tmp_path):
+    with ScriptedServer(respond) as server:
+        [full], _ = run(tmp_path / "full", server.url)
+        spent = len(server.requests)
+        run(tmp_path / "poor", server.url, budget=Budget(calls=spent // 2), concurrency=1)
+        assert len(server.requests) - spent == spent // 2
+        assert (tmp_path / "poor" / "results.csv").exists()
+        [outcome], _ = run(tmp_path / "poor", server.url)
+        assert len(server.requests) == 2 * spent
+    assert outcome.source == full.source
+
+
+def test_an_endpoint_that_answers_nothing_is_one_sentence(tmp_path):
+    server = ScriptedServer(respond)
+    url = server.url
+    with server:
+        pass
+    with pytest.raises(AcceloptError, match="answered none"):
+        run(tmp_path, url, attempts=2)
+
+
+def test_a_baseline_that_fails_is_an_outcome_and_the_other_problem_goes_on(tmp_path):
+    (broken := toy.start(tmp_path / "start", problem="broken"))
+    Path(broken.kernel).write_text(toy.kernel(1, "BROKEN"))
+    outcomes, _ = run(tmp_path, starts=[broken, toy.start(tmp_path / "start")])
+    assert "BROKEN" in outcomes[0].failure
+    assert outcomes[1].speedup > 8
+    assert "BROKEN" in (tmp_path / "results.csv").read_text()
+
+
+def test_equal_samples_are_evaluated_once(tmp_path):
+    answer = "```python\n" + toy.kernel(50) + "```"
+
+    def same(request):
+        return answer if "You write" in request["messages"][0]["content"] else "Do it."
+
+    with ScriptedServer(same) as server:
+        settings = Settings(iterations=1, beam=2, plans=3, samples=4)
+        [outcome], shop = run(tmp_path, server.url, settings=settings)
+    assert outcome.samples == 12
+    assert shop.evaluations.made == 2  # the baseline, and one kernel for twelve samples

@@ -1,0 +1,110 @@
+"""A backend whose kernels are one number: quick, deterministic, with every kind of verdict.
+
+A toy kernel is `def kernel():` with `COST = <milliseconds>` and perhaps `WRONG`, `BROKEN` in it.
+"""
+
+import asyncio
+import re
+from pathlib import Path
+
+from accelopt.backends import Explanation, Rewrite
+from accelopt.kernel_source import functions
+from accelopt.records import Candidate, Evaluation, Profile, Status
+from accelopt.store import content_key
+
+REFERENCE = "def forward():\n    return 0\n"
+
+
+def kernel(cost, extra=""):
+    return f"def kernel():\n    COST = {cost}\n    {extra or 'pass'}\n"
+
+
+def start(folder, cost=100.0, problem="toy"):
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{problem}.py").write_text(kernel(cost))
+    (folder / f"{problem}_numpy.py").write_text(REFERENCE)
+    return Candidate(
+        service_name=f"{problem}_N4_ID0",
+        case_name=f"{problem}_N4",
+        problem=problem,
+        values={"N": 4},
+        task=str(folder / f"{problem}_numpy.py"),
+        kernel=str(folder / f"{problem}.py"),
+    )
+
+
+class ToyBackend:
+    name = "toy"
+    seconds = 0.0
+    log: Path | None = None
+
+    def __init__(self, pool, options):
+        self.slots = asyncio.Semaphore(pool.count)
+        self.evaluated = []
+
+    async def evaluate(self, candidate, source):
+        async with self.slots:
+            await asyncio.sleep(self.seconds)
+        self.evaluated.append(source)
+        if self.log:
+            with self.log.open("a") as file:
+                file.write(self.evaluation_key(candidate, source) + "\n")
+        return verdict(source)
+
+    async def explain(self, candidate, source):
+        return Explanation((f"COST is {cost_of(source):g}.",), 1.0 / cost_of(source))
+
+    async def predict(self, candidate, source):
+        return None
+
+    def evaluation_key(self, candidate, source):
+        return content_key(candidate.problem, source)
+
+    def complete(self, source):
+        return source
+
+    def reference(self, candidate):
+        return Path(candidate.task).read_text()
+
+    def source(self, candidate):
+        return Path(candidate.kernel).read_text()
+
+    def gate(self, candidate):
+        return "COST must be a number."
+
+    def rewrites(self, source, profile):
+        cost = cost_of(source)
+        return [
+            Rewrite(f"Divide COST {cost:g} by {n}.", kernel(cost / n), promise=float(n))
+            for n in (1.5, 2, 3)
+            if cost / n >= 10
+        ]
+
+    def look_up(self, name):
+        return f"{name} is a number."
+
+
+def cost_of(source):
+    found = re.search(r"COST = ([\d.]+)", source)
+    return float(found[1]) if found else 1.0
+
+
+def verdict(source):
+    if "kernel" not in functions(source) or "BROKEN" in source:
+        return Evaluation(status=Status.COMPILE_ERROR, message="it does not compile: BROKEN")
+    if "WRONG" in source:
+        return Evaluation(status=Status.WRONG_NUMBERS, message="row 3 is off by 0.5")
+    if "HANGS" in source:
+        return Evaluation(status=Status.TIMEOUT, message="no end after 60 seconds")
+    cost = cost_of(source)
+    profile = Profile(
+        latency=cost,
+        min_ms=cost,
+        max_ms=cost,
+        rel_diffs=0.0,
+        metrics={"hbm_read_bytes": 1000 * cost},
+        target="toy",
+        simulated=True,
+    )
+    return Evaluation(status=Status.CORRECT, profile=profile)
