@@ -70,7 +70,9 @@ class Spec:
     )
     dma_bytes_per_ns: float = field(
         metadata=_known(
-            "B/ns", "documented", "nki-dma-bandwidth-guide: practical peak of one engine"
+            "B/ns",
+            "measured",
+            "matmul (NKIBench) sustains 263 GB/s over its engines; nki-dma-bandwidth-guide has 17",
         )
     )
     dma_descriptor_ns: float = field(
@@ -105,6 +107,14 @@ class Spec:
             "documented",
             f"{_ARCH}: about 60 cycles to open an access; bmm's and gqa's Scalar engine (NKIBench) "
             "spend 53 and 59 beyond the elements",
+        )
+    )
+    two_input_cycles_per_element: float = field(
+        metadata=_known(
+            "cycles",
+            "fitted",
+            "isa: 2N for two SBUF operands; mamba's and rope's Vector engine (NKIBench) are active "
+            "for 2.11 N",
         )
     )
     engine_latency_ns: float = field(
@@ -221,19 +231,20 @@ TRN1 = Spec(
     partitions=128,
     dma_engines=16,
     dma_partitions_per_engine=8,
-    dma_bytes_per_ns=17.0,
-    dma_descriptor_ns=146.0,
+    dma_bytes_per_ns=16.5,
+    dma_descriptor_ns=150.0,
     dma_small_descriptor_ns=33.0,
     dma_small_descriptor_ns_per_byte=0.11,
     dma_latency_ns=1300.0,
     dma_transpose_fraction=0.1,
     minimum_issue_cycles=64,
     access_cycles=60.0,
+    two_input_cycles_per_element=2.11,
     engine_latency_ns=152.0,
     semaphore_ns=30.0,
     accumulator_read_cycles=64.0,
     gpsimd_start_cycles=150.0,
-    reciprocal_cycles_per_element=2.6,
+    reciprocal_cycles_per_element=2.47,
     matmul_pass_overhead_cycles=22.0,
     fp32_matmul_passes=2,
     fp32_matmul_cycles_per_row=2.0,
@@ -269,11 +280,12 @@ TRN2 = Spec(
     dma_transpose_fraction=0.9,
     minimum_issue_cycles=64,
     access_cycles=60.0,
+    two_input_cycles_per_element=2.11,
     engine_latency_ns=152.0,
     semaphore_ns=30.0,
     accumulator_read_cycles=64.0,
     gpsimd_start_cycles=150.0,
-    reciprocal_cycles_per_element=2.6,
+    reciprocal_cycles_per_element=2.47,
     matmul_pass_overhead_cycles=22.0,
     fp32_matmul_passes=2,
     fp32_matmul_cycles_per_row=2.0,

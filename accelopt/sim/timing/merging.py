@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelopt.sim.access import Access, Affine, Mask
-from accelopt.sim.program import LoopKind
+from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
@@ -190,7 +190,8 @@ def _defined_bytes(stream: Stream) -> list[float]:
             if unit not in begun:
                 begun.add(unit)
                 info = stream.units[unit]
-                total += info.bytes * info.partitions / 128
+                if info.tensor.buffer is Buffer.SBUF:
+                    total += info.bytes * info.partitions / 128
     return out
 
 

@@ -77,11 +77,11 @@ def _elements(operation: Operation, n: int, spec: Spec) -> float:
     if opcode in ("tensor_tensor", "loop_reduce"):
         return _two_input(operation, n, spec)
     if opcode in ("tensor_tensor_scan", "select"):
-        return 2 * n
+        return spec.two_input_cycles_per_element * n
     if opcode == "scalar_tensor_tensor":
-        return n if _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation) else 2 * n
+        return n if _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation) else spec.two_input_cycles_per_element * n
     if opcode == "copy_predicated":
-        return n if _in_psum(operation) else 2 * n
+        return n if _in_psum(operation) else spec.two_input_cycles_per_element * n
     if opcode == "bn_aggr":
         return 13 * n / 3
     if opcode == "memset":
@@ -113,7 +113,7 @@ def _two_input(operation: Operation, n: int, spec: Spec) -> float:
             return n / 2
         if _fast(operation):
             return n
-    return 2 * n
+    return spec.two_input_cycles_per_element * n
 
 
 def _op(operation: Operation) -> str:
