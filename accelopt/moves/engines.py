@@ -11,7 +11,7 @@ from accelopt.moves.reading import Reading, read
 from accelopt.moves.rewriting import with_expression
 from accelopt.moves.source import Kernel, code_of
 from accelopt.moves.terms import operation_name
-from accelopt.moves.values import Call, Constant, Name, TensorValue, shape_of
+from accelopt.moves.values import Call, Constant, Name, Result, TensorValue, Value, shape_of
 
 ENGINES = ("vector", "scalar", "gpsimd")
 ON_SCALAR = frozenset({"add", "subtract", "multiply"})
@@ -88,6 +88,12 @@ def _rewritten(reading: Reading, place: Place, engine: str) -> str | None:
     if call.name == "nisa.tensor_scalar":
         return _tensor_scalar(kernel, call, engine, suffix)
     return _binary(kernel, call, engine, kept, suffix)
+
+
+def _in_psum(value: Value) -> bool:
+    if isinstance(value, Result):
+        return value.buffer == "psum"
+    return isinstance(value, TensorValue) and value.access.tensor.buffer == "psum"
 
 
 def _tensor_scalar(kernel: Kernel, call: Call, engine: str, suffix: str) -> str | None:

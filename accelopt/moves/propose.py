@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.names import apart
 from accelopt.moves.registry import MOVES, move
 from accelopt.moves.source import Kernel, parse
 from accelopt.moves.work import RESOURCES, latency, work
+
+TOLERANCE = 0.02
+"""Changes expected to cost more than this share of the run time are not proposed."""
 
 ACTIVE_FIELDS = {
     "dma": "dma_active_time_percent",
@@ -49,8 +53,24 @@ def propose(source: str, facts: Facts, limit: int, rng: random.Random) -> list[S
             after = work(parse(after_text, facts.arguments))
             sites.append(replace(site, benefit=_benefit(before, after, facts.metrics)))
     rng.shuffle(sites)
-    sites.sort(key=lambda site: -site.benefit)
-    return sites[:limit]
+    return _varied(sites)[:limit]
+
+
+def _varied(sites: list[Site]) -> list[Site]:
+    """Best first, but each further variant of the same change (another factor) counts half."""
+    chosen: list[Site] = []
+    taken: Counter[tuple[str, Parameter]] = Counter()
+    left = [site for site in sites if site.benefit > -TOLERANCE]
+    while left:
+        best = max(left, key=lambda site: site.benefit / 2 ** taken[_family(site)])
+        taken[_family(best)] += 1
+        chosen.append(best)
+        left.remove(best)
+    return chosen
+
+
+def _family(site: Site) -> tuple[str, Parameter]:
+    return site.move, site.parameters.get("loop", site.parameters.get("at", ""))
 
 
 def apply(source: str, steps: list[Site], facts: Facts) -> str:
@@ -65,14 +85,13 @@ def _benefit(
 ) -> float:
     """Share of the run time saved: counted work, scaled to what the profile saw of each resource."""
     measured = _measured(metrics)
+    busiest = max(before.values()) or 1.0
     scale = {
-        r: measured[r] / before[r] if r in measured and before[r] > 0 else 1.0 for r in RESOURCES
+        resource: measured[resource] / before[resource]
+        if measured.get(resource) and before[resource] > busiest / 1000
+        else 1.0 / busiest
+        for resource in RESOURCES
     }
-    if measured:
-        busiest = max(before.values()) or 1.0
-        for resource in RESOURCES:
-            if resource not in measured:
-                scale[resource] = 1.0 / busiest
     old = latency({r: before[r] * scale[r] for r in RESOURCES})
     new = latency({r: after[r] * scale[r] for r in RESOURCES})
     return (old - new) / old if old else 0.0
