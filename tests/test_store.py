@@ -1,0 +1,117 @@
+"""Files whole or not at all; a journal that survives being killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from accelopt.errors import ConfigError
+from accelopt.store import Journal, RunFolder, content_key, write_atomically, write_json
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "folder" / "table.csv"
+    write_atomically(path, "first")
+    reader = path.open()
+    write_atomically(path, "second, longer")
+    assert reader.read() == "first"
+    assert path.read_text() == "second, longer"
+    assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "value.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_written_files_keep_to_the_umask(tmp_path):
+    write_atomically(tmp_path / "file", "x")
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_the_last_entry_of_a_key_counts(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.append("evaluation", "a", {"latency": 2.0})
+        journal.append("evaluation", "b", {"latency": 3.0})
+        journal.append("evaluation", "a", {"latency": 1.0})
+        assert journal.find("evaluation", "a") == {"latency": 1.0}
+    with Journal(path) as journal:
+        assert journal.find("evaluation", "a") == {"latency": 1.0}
+        assert journal.find("exchange", "a") is None
+        assert [entry.key for entry in journal.entries("evaluation")] == ["a", "b"]
+
+
+def test_readers_get_what_a_resumed_run_would_get(tmp_path):
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        journal.append("plan", "a", {"values": (1, 2)})
+        assert journal.find("plan", "a") == {"values": [1, 2]}
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_a_line_cut_off_anywhere_is_dropped(tmp_path, cut):
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.append("plan", "a", {"text": "whole"})
+        journal.append("plan", "b", {"text": "cut off in the middle of it"})
+    path.write_bytes(path.read_bytes()[:-cut])
+    with Journal(path) as journal:
+        assert journal.find("plan", "a") == {"text": "whole"}
+        assert journal.find("plan", "b") is None
+        journal.append("plan", "c", {"text": "after"})
+    with Journal(path) as journal:
+        assert [entry.key for entry in journal.entries("plan")] == ["a", "c"]
+
+
+def test_two_writers_are_refused(tmp_path):
+    with Journal(tmp_path / "journal.jsonl"), pytest.raises(ConfigError, match="another process"):
+        Journal(tmp_path / "journal.jsonl")
+
+
+def test_a_killed_writer_loses_nothing_it_reported(tmp_path):
+    program = textwrap.dedent("""
+        import sys
+        from accelopt.store import Journal
+        journal = Journal(sys.argv[1])
+        i = 0
+        while True:
+            journal.append("n", str(i), {"i": i})
+            print(i, flush=True)
+            i += 1
+    """)
+    path = tmp_path / "journal.jsonl"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    reported = [int(child.stdout.readline()) for _ in range(20)]
+    child.send_signal(signal.SIGKILL)
+    reported += [int(line) for line in child.stdout.read().split()]
+    child.wait()
+    child.stdout.close()
+    with Journal(path) as journal:
+        kept = {entry.value["i"] for entry in journal.entries("n")}
+    assert set(reported) <= kept
+
+
+def test_a_run_folder_keeps_its_configuration(tmp_path):
+    with RunFolder(tmp_path / "run") as run:
+        run.save_config({"beam": 2, "seeds": (1, 2)})
+    with RunFolder(tmp_path / "run") as run:
+        run.save_config({"beam": 2, "seeds": (1, 2)})
+        with pytest.raises(ConfigError, match="beam"):
+            run.save_config({"beam": 3, "seeds": (1, 2)})
+
+
+def test_content_keys_do_not_run_together():
+    assert content_key("ab", "c") != content_key("a", "bc")
+    assert content_key("a") == content_key(b"a")
