@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.reading import read
-from accelopt.moves.source import Kernel, Loop
+from accelopt.moves.source import Kernel
 from accelopt.moves.widening import widen
 from accelopt.moves.work import resident_bytes
 
 
 class Widen:
-    """Do several iterations of an elementwise loop in one, on a tile that is as much wider.
+    """Do several iterations of a loop in one, on a tile that is as much wider.
 
     before: for j in nl.affine_range(14): x = nl.load(a[p, j * 512:(j + 1) * 512]); f(x)
     after:  for j in nl.affine_range(2):  x = nl.load(a[p, j * 3584:(j + 1) * 3584]); f(x)
 
     Fewer, longer transfers and instructions. Legal when the loop holds elementwise instructions,
-    loads and stores only, its iterations are independent, and their tiles lie side by side.
+    loads, stores and products along the moving operand only, its iterations are independent, their
+    tiles lie side by side, and PSUM tiles stay within a bank.
     """
 
     name = "widen"
 
     def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
-        """Every innermost loop, by every factor that divides it."""
+        """Every loop, by every factor that divides it."""
         sites = []
         for loop in read(kernel).loops:
             trips = loop.trips.constant if loop.trips is not None else None
-            if trips is None or any(isinstance(node, Loop) for node in loop.node.body):
+            if trips is None:
                 continue
             for factor in (f for f in range(2, trips + 1) if trips % f == 0):
                 try:

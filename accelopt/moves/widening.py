@@ -15,9 +15,9 @@ from accelopt.moves.rewriting import (
     with_expression,
     with_shape,
 )
-from accelopt.moves.signatures import BINARY, UNARY
+from accelopt.moves.signatures import BINARY, DECLARATIONS, UNARY
 from accelopt.moves.source import Kernel, Line, Loop, Node
-from accelopt.moves.values import Access, Tensor
+from accelopt.moves.values import Access, Tensor, TensorValue
 
 # Instructions that do the same to every element, so that a wider tile is the same work at once.
 ELEMENTWISE = frozenset(
@@ -36,6 +36,10 @@ ELEMENTWISE = frozenset(
     }
 )
 
+# Products: the stationary and the moving operand.
+PRODUCTS = {"nisa.nc_matmul": ("stationary", "moving"), "nl.matmul": ("x", "y")}
+PSUM_BANK_BYTES = 2048
+
 
 def widen(kernel: Kernel, variable: str, factor: int) -> Kernel:
     """Make `factor` iterations of a loop one.
@@ -43,8 +47,9 @@ def widen(kernel: Kernel, variable: str, factor: int) -> Kernel:
     before: for j in nl.affine_range(14): x = nl.load(a[p, j * 512:(j + 1) * 512]); ...
     after:  for j_block in nl.affine_range(7): x = nl.load(a[p, j_block * 1024:(j_block + 1) * 1024])
 
-    Legal when the loop holds elementwise instructions, loads and stores only, iterations are
-    independent, and every tile they touch lies next to the following iteration's tile.
+    Legal when the loop holds elementwise instructions, loads, stores and products whose moving
+    operand gets wider, iterations are independent, every tile they touch lies next to the following
+    iteration's tile, and PSUM tiles stay within a bank.
     """
     reading = read(kernel)
     facts = reading.loop(variable)
@@ -172,31 +177,38 @@ def _block_dimensions(kernel: Kernel, variable: str) -> list[tuple[str, int]]:
 
 
 def _absorb(kernel: Kernel, variable: str, trips: int) -> Kernel:
+    """The loop's body once, on tiles `trips` times as wide."""
     reading = read(kernel)
     facts = reading.loop(variable)
-    if any(isinstance(node, Loop) for node in facts.node.body):
-        raise IllegalMove(f"loop {variable} holds another loop")
     wide: set[Tensor] = set()
     changes: dict[cst.CSTNode, cst.CSTNode] = {}
     declarations: dict[tuple[int, ...], Line] = {}
     for statement in reading.inside(facts):
-        _check(reading, statement)
+        if statement.opaque:
+            raise IllegalMove(f"line {statement.line.number} is not understood")
         if statement.kind == "declare":
             assert statement.result is not None
             declarations[statement.path] = _wider(kernel, statement.result, trips)
             wide.add(statement.result)
             continue
-        kinds = []
-        for access in (*statement.reads, *statement.writes):
-            dims = _wide_dims(access, facts.symbol, trips, wide)
-            kinds.append(dims is not None)
-            if dims is None and not _narrow(access):
+        accesses = [*statement.reads, *statement.writes]
+        grown = {a: _wide_dims(a, facts.symbol, trips, wide) for a in accesses}
+        if not any(grown.values()):
+            _check_invariant(statement, facts)
+            continue
+        _check(reading, statement)
+        stationary = _stationary(reading, statement)
+        for access, dims in grown.items():
+            if access.node is stationary:
+                if dims is not None:
+                    raise IllegalMove(f"line {statement.line.number} widens the stationary operand")
+            elif dims is None and not _narrow(access):
                 raise IllegalMove(f"line {statement.line.number} uses a tile that stays narrow")
-            if dims is not None and isinstance(access.node, cst.Subscript):
+            elif dims is not None and isinstance(access.node, cst.Subscript):
                 changes[access.node] = indexed(reading, access, dims)
-        if not any(kinds):
-            raise IllegalMove(f"line {statement.line.number} does not depend on the loop")
         if statement.result is not None:
+            if statement.result.buffer == "psum":
+                _check_bank(statement.result, trips)
             wide.add(statement.result)
         changes.update(_masks(reading, statement, facts.symbol, trips))
     changed = _changed(kernel, changes, declarations)
@@ -207,25 +219,46 @@ def _absorb(kernel: Kernel, variable: str, trips: int) -> Kernel:
 
 def _check(reading: Reading, statement: Statement) -> None:
     number = statement.line.number
-    if statement.opaque or statement.accumulates:
-        raise IllegalMove(f"line {number} is not elementwise")
-    if statement.kind == "declare":
-        if statement.result is None or statement.result.buffer != "sbuf":
-            raise IllegalMove(f"line {number} declares a tensor outside of SBUF")
-        return
     if statement.kind not in {"compute", "store"}:
         raise IllegalMove(f"line {number} is not elementwise")
+    product = _stationary(reading, statement) is not None
+    if statement.accumulates and not product:
+        raise IllegalMove(f"line {number} sums up")
 
     class Calls(cst.CSTVisitor):
         def visit_Call(self, node: cst.Call) -> None:
             call = reading.calls.get(node)
-            if call is not None and (call.name not in ELEMENTWISE or "reduce_res" in call.values):
+            if call is None or call.name in DECLARATIONS:
+                return
+            if call.name in PRODUCTS and statement.call is call:
+                return
+            if call.name not in ELEMENTWISE or "reduce_res" in call.values:
                 raise IllegalMove(f"{call.name} in line {number} is not elementwise")
 
     statement.line.node.visit(Calls())
-    for access in (*statement.reads, *statement.writes):
-        if access.tensor.buffer == "psum":
-            raise IllegalMove(f"{access.tensor.name} lies in PSUM, whose banks are 2 KiB")
+
+
+def _check_invariant(statement: Statement, facts: LoopFacts) -> None:
+    """What every iteration computes alike may be computed fewer times."""
+    if facts.symbol in statement.mentions or statement.accumulates or statement.kind == "store":
+        raise IllegalMove(f"line {statement.line.number} cannot be done for several iterations")
+
+
+def _stationary(reading: Reading, statement: Statement) -> cst.BaseExpression | None:
+    """The operand of a product that its width does not touch."""
+    call = statement.call
+    if call is None or call.name not in PRODUCTS:
+        return None
+    name, moving = PRODUCTS[call.name]
+    if not all(isinstance(call.values.get(n), TensorValue) for n in (name, moving)):
+        raise IllegalMove(f"line {statement.line.number} multiplies what is not a plain tile")
+    return call.arguments[name]
+
+
+def _check_bank(tensor: Tensor, trips: int) -> None:
+    width = tensor.shape[-1].constant if tensor.shape else None
+    if width is None or width * trips * 4 > PSUM_BANK_BYTES:
+        raise IllegalMove(f"{tensor.name} would not fit into a PSUM bank")
 
 
 def _wide_dims(
@@ -291,6 +324,10 @@ def _masks(
 def _wider(kernel: Kernel, tensor: Tensor, trips: int) -> Line:
     if tensor.shape is None or tensor.block_rank or len(tensor.shape) != 2:
         raise IllegalMove(f"{tensor.name} is not a plain tile")
+    if tensor.buffer == "psum":
+        _check_bank(tensor, trips)
+    elif tensor.buffer != "sbuf":
+        raise IllegalMove(f"{tensor.name} is not on chip")
     shape = [tensor.shape[0], tensor.shape[1] * Polynomial.number(trips)]
     return _declared_shape(kernel, tensor, shape)
 

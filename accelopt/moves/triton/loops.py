@@ -1,0 +1,429 @@
+"""Moves on the loops of a kernel: masks out of the main loop, one pass instead of several."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from accelopt.moves.triton.source import Kernel, assigned_in, called, is_range, names_in
+
+
+class _Bound(NamedTuple):
+    """A comparison of the running positions with something fixed: position < `limit`."""
+
+    limit: ast.expr
+    vector: bool
+
+
+def peel_masks(kernel: Kernel) -> ast.FunctionDef | None:
+    """Split a loop in two, the first without the masks that only its last steps need.
+
+    Before: `for s in range(0, end, B): p = s + tl.arange(0, B); x = tl.load(q, mask=p < n)`.
+    After: the same body without `p < n` for all s whose block lies below every bound, then the
+    original loop for the rest. Legal because a block of B positions that ends below the bounds
+    passes every removed comparison. None when no loop has such a mask.
+    """
+    node = copy.deepcopy(kernel.node)
+    changed = False
+    for body in _bodies(node):
+        for index, statement in reversed(list(enumerate(body))):
+            if isinstance(statement, ast.For) and _is_plain(statement):
+                split = _split(statement, kernel)
+                if split is not None:
+                    body[index : index + 1] = split
+                    changed = True
+    return node if changed else None
+
+
+def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
+    """End a loop at the last position that any row can see.
+
+    Before: a loop over all keys whose scores are `tl.where(p[None, :] <= last[:, None], s, -inf)`.
+    After: the same loop up to `min(end, max(last) + 1)`. Legal where a block whose scores are all
+    minus infinity adds nothing, as in an online softmax.
+    """
+    node = copy.deepcopy(kernel.node)
+    changed = False
+    for body in _bodies(node):
+        for index, statement in reversed(list(enumerate(body))):
+            if not (isinstance(statement, ast.For) and _is_plain(statement)):
+                continue
+            bounds = [b for b in _hiding_bounds(statement) if b.vector]
+            available = assigned_in(body[:index]) | set(kernel.parameters) | _earlier(node, statement)
+            bounds, setup = _resolve(bounds, statement, available)
+            if not bounds:
+                continue
+            assert isinstance(statement.iter, ast.Call)
+            end = ast.unparse(statement.iter.args[1])
+            for bound in bounds:
+                end = f"tl.minimum({end}, tl.max({ast.unparse(bound.limit)}, axis=0))"
+            name = _fresh("visible_end", node)
+            lines = [*setup, *ast.parse(f"{name} = {end}").body]
+            loop = copy.deepcopy(statement)
+            assert isinstance(loop.iter, ast.Call)
+            loop.iter.args[1] = ast.Name(name, ast.Load())
+            body[index : index + 1] = [*lines, loop]
+            changed = True
+    return node if changed else None
+
+
+def _bodies(node: ast.AST) -> list[list[ast.stmt]]:
+    return [
+        getattr(inner, field)
+        for inner in ast.walk(node)
+        for field in ("body", "orelse")
+        if isinstance(getattr(inner, field, None), list)
+    ]
+
+
+def _is_plain(loop: ast.For) -> bool:
+    """A loop `for name in range(start, end, step)` without an early end."""
+    return (
+        isinstance(loop.target, ast.Name)
+        and is_range(loop.iter)
+        and isinstance(loop.iter, ast.Call)
+        and len(loop.iter.args) == 3
+        and not any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in ast.walk(loop))
+    )
+
+
+def _earlier(node: ast.FunctionDef, statement: ast.stmt) -> set[str]:
+    """Names stored anywhere above a statement."""
+    return {
+        n.id
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < statement.lineno
+    }
+
+
+def _positions(loop: ast.For) -> set[str]:
+    """Names that hold the loop variable plus `tl.arange`, one position a lane."""
+    assert isinstance(loop.target, ast.Name)
+    variable = loop.target.id
+    ranges = {
+        target.id
+        for statement in loop.body
+        if isinstance(statement, ast.Assign) and called(statement.value).endswith("arange")
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    found = set()
+    for statement in loop.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
+            value = statement.value
+            sides = (value.left, value.right)
+            if isinstance(value.op, ast.Add) and any(_is_name(s, {variable}) for s in sides):
+                other = sides[1] if _is_name(sides[0], {variable}) else sides[0]
+                if called(other).endswith("arange") or _is_name(other, ranges):
+                    found |= {t.id for t in statement.targets if isinstance(t, ast.Name)}
+    return found
+
+
+def _is_name(node: ast.expr, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
+    """An operand without `[None, :]` or `[:, None]`, and whether it had one."""
+    if isinstance(node, ast.Subscript) and "None" in ast.unparse(node.slice):
+        return node.value, True
+    return node, False
+
+
+def _bound_of(node: ast.expr, positions: set[str], inside: set[str]) -> _Bound | None:
+    """The bound that a comparison puts on the positions, when the rest is fixed in the loop."""
+    if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
+        return None
+    left, right, operator = node.left, node.comparators[0], node.ops[0]
+    if isinstance(operator, (ast.Gt, ast.GtE)):
+        left, right = right, left
+        operator = ast.Lt() if isinstance(operator, ast.Gt) else ast.LtE()
+    if not isinstance(operator, (ast.Lt, ast.LtE)):
+        return None
+    position, _ = _bare(left)
+    limit, vector = _bare(right)
+    if not _is_name(position, positions):
+        return None
+    if names_in(limit) & inside - _rowwise(inside):
+        return None
+    if isinstance(operator, ast.LtE):
+        limit = ast.BinOp(limit, ast.Add(), ast.Constant(1))
+    return _Bound(limit, vector)
+
+
+def _rowwise(names: set[str]) -> set[str]:
+    """Names assigned in the loop that may still be fixed; `_resolve` decides."""
+    return names
+
+
+def _conjuncts(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+        return _conjuncts(node.left) + _conjuncts(node.right)
+    return [node]
+
+
+def _conditions(loop: ast.For) -> dict[str, ast.expr]:
+    """Conditions that the loop's body gives a name."""
+    return {
+        target.id: statement.value
+        for statement in loop.body
+        if isinstance(statement, ast.Assign)
+        and (isinstance(statement.value, ast.Compare)
+             or isinstance(statement.value, ast.BinOp)
+             and isinstance(statement.value.op, ast.BitAnd))
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }  # fmt: skip
+
+
+def _hiding_bounds(loop: ast.For) -> list[_Bound]:
+    """Bounds of conditions that hide scores: `tl.where(condition, scores, very negative)`."""
+    positions, inside = _positions(loop), assigned_in(loop.body)
+    conditions = _conditions(loop)
+    found = []
+    for node in ast.walk(loop):
+        if called(node) == "tl.where" and _is_very_negative(node):
+            assert isinstance(node, ast.Call)
+            for part in _expanded(node.args[0], conditions):
+                bound = _bound_of(part, positions, inside)
+                if bound is not None:
+                    found.append(bound)
+    return found
+
+
+def _is_very_negative(node: ast.AST) -> bool:
+    assert isinstance(node, ast.Call)
+    if len(node.args) != 3:
+        return False
+    text = ast.unparse(node.args[2]).replace(" ", "").replace("'", '"')
+    if "inf" in text and text.startswith("-"):
+        return True
+    try:
+        return float(text) <= -1e6
+    except ValueError:
+        return False
+
+
+def _expanded(node: ast.expr, conditions: dict[str, ast.expr]) -> list[ast.expr]:
+    parts: list[ast.expr] = []
+    for part in _conjuncts(node):
+        bare, _ = _bare(part)
+        if isinstance(bare, ast.Name) and bare.id in conditions:
+            parts += _expanded(conditions[bare.id], conditions)
+        else:
+            parts.append(part)
+    return parts
+
+
+def _resolve(
+    bounds: Sequence[_Bound], loop: ast.For, available: set[str]
+) -> tuple[list[_Bound], list[ast.stmt]]:
+    """The bounds whose limits are known before the loop, and copies of what defines them."""
+    usable: list[_Bound] = []
+    setup: list[ast.stmt] = []
+    inside = assigned_in(loop.body)
+    seen: set[str] = set()
+    for bound in bounds:
+        needed = _fixed_definitions(names_in(bound.limit) & inside, loop, available, inside)
+        text = ast.unparse(bound.limit)
+        if needed is None or text in seen:
+            continue
+        seen.add(text)
+        usable.append(bound)
+        for statement in needed:
+            if ast.unparse(statement) not in {ast.unparse(s) for s in setup}:
+                setup.append(copy.deepcopy(statement))
+    return usable, setup
+
+
+def _fixed_definitions(
+    names: set[str], loop: ast.For, available: set[str], inside: set[str]
+) -> list[ast.stmt] | None:
+    """The statements of the body that define `names` from things fixed before the loop."""
+    assert isinstance(loop.target, ast.Name)
+    wanted, found = set(names), []
+    for statement in reversed(loop.body):
+        stored = assigned_in([statement])
+        if stored & wanted:
+            if not isinstance(statement, ast.Assign) or loop.target.id in names_in(statement.value):
+                return None
+            found.append(statement)
+            wanted -= stored
+            wanted |= names_in(statement.value) & inside
+    return None if wanted else list(reversed(found))
+
+
+def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
+    positions, inside = _positions(loop), assigned_in(loop.body)
+    assert isinstance(loop.iter, ast.Call)
+    start, end, step = loop.iter.args
+    if not (isinstance(start, ast.Constant) and start.value == 0) or not positions:
+        return None
+    candidates = [
+        bound
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Compare)
+        and (bound := _bound_of(node, positions, inside)) is not None
+    ]
+    available = _earlier(kernel.node, loop) | set(kernel.parameters)
+    bounds, setup = _resolve(candidates, loop, available)
+    if not bounds:
+        return None
+    limits = {ast.unparse(bound.limit) for bound in bounds}
+    main = copy.deepcopy(loop)
+    remover = _MaskRemover(positions, inside, limits)
+    main = remover.visit(main)
+    if not remover.removed:
+        return None
+    smallest = ast.unparse(end)
+    for bound in bounds:
+        limit = ast.unparse(bound.limit)
+        smallest = f"tl.minimum({smallest}, {f'tl.min({limit}, axis=0)' if bound.vector else limit})"
+    name = _fresh("unmasked_end", kernel.node)
+    count = f"tl.maximum({smallest}, 0) // {ast.unparse(step)} * {ast.unparse(step)}"
+    assert isinstance(main.iter, ast.Call)
+    main.iter.args[1] = ast.Name(name, ast.Load())
+    rest = copy.deepcopy(loop)
+    assert isinstance(rest.iter, ast.Call)
+    rest.iter.args[0] = ast.Name(name, ast.Load())
+    return [*setup, *ast.parse(f"{name} = {count}").body, main, rest]
+
+
+class _MaskRemover(ast.NodeTransformer):
+    """Takes out comparisons that hold in the main loop; a condition that always holds goes whole."""
+
+    def __init__(self, positions: set[str], inside: set[str], limits: set[str]) -> None:
+        self.positions = positions
+        self.inside = inside
+        self.limits = limits
+        self.true: set[str] = set()
+        self.removed = False
+
+    def _simplify(self, node: ast.expr) -> ast.expr | None:
+        """What is left of a condition; None when it always holds."""
+        kept = []
+        for part in _conjuncts(node):
+            bound = _bound_of(part, self.positions, self.inside)
+            bare, _ = _bare(part)
+            always = _is_name(bare, self.true) or (
+                bound is not None and ast.unparse(bound.limit) in self.limits
+            )
+            if always:
+                self.removed = True
+            else:
+                kept.append(part)
+        if not kept:
+            return None
+        left = kept[0]
+        for part in kept[1:]:
+            left = ast.BinOp(left, ast.BitAnd(), part)
+        return left
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+        value = node.value
+        is_condition = isinstance(value, ast.Compare) or (
+            isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitAnd)
+        )
+        if is_condition and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            left = self._simplify(value)
+            if left is None:
+                self.true.add(node.targets[0].id)
+                return None
+            node.value = left
+            return node
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        name = called(node)
+        if name == "tl.where" and len(node.args) == 3:
+            left = self._simplify(node.args[0])
+            if left is None:
+                return node.args[1]
+            node.args[0] = left
+        elif name in ("tl.load", "tl.store"):
+            for keyword in list(node.keywords):
+                if keyword.arg == "mask":
+                    left = self._simplify(keyword.value)
+                    if left is None:
+                        node.keywords = [k for k in node.keywords if k.arg not in ("mask", "other")]
+                    else:
+                        keyword.value = left
+        return node
+
+
+def _fresh(name: str, node: ast.AST) -> str:
+    taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
+    """Keep what one loop loads, for the loops after it over the same row: for a whole row at once.
+
+    Before: `for s in range(0, n, B): x = tl.load(p + s + r) ...` twice or more.
+    After: the bodies one behind the other with s = 0 and each load done once. Legal only when B
+    covers the whole row; the caller sets B so, and `tl.static_assert` refuses anything else when
+    n is a constant.
+    """
+    node = copy.deepcopy(kernel.node)
+    for body in _bodies(node):
+        at = [i for i, s in enumerate(body) if isinstance(s, ast.For) and _is_plain(s)]
+        loops = [body[i] for i in at]
+        same = {ast.unparse(loop.iter) for loop in loops if isinstance(loop, ast.For)}
+        if len(loops) < 2 or len(same) != 1:
+            continue
+        first = loops[0]
+        assert isinstance(first, ast.For) and isinstance(first.iter, ast.Call)
+        start, end, step = first.iter.args
+        if not (isinstance(start, ast.Constant) and start.value == 0):
+            continue
+        straight: list[ast.stmt] = []
+        known: dict[str, str] = {}
+        straight += ast.parse(
+            f"tl.static_assert({ast.unparse(step)} >= {ast.unparse(end)})"
+        ).body
+        for index, statement in enumerate(body):
+            if index in at:
+                assert isinstance(statement, ast.For)
+                straight += _straightened(statement, known)
+            elif at[0] < index:
+                straight.append(statement)
+        body[at[0] :] = straight
+        return node
+    return None
+
+
+def _straightened(loop: ast.For, known: dict[str, str]) -> list[ast.stmt]:
+    """A loop's body for its only step; an assignment seen before is left out or made a copy."""
+    assert isinstance(loop.target, ast.Name)
+    lines: list[ast.stmt] = [
+        *ast.parse(f"{loop.target.id} = 0").body
+    ]
+    for statement in copy.deepcopy(loop.body):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            target, value = statement.targets[0].id, ast.unparse(statement.value)
+            if known.get(target) == value:
+                continue
+            same = next((name for name, text in known.items() if text == value), None)
+            stale = [n for n, t in known.items() if n == target or _mentions(t, target)]
+            for name in stale:
+                del known[name]
+            if same is not None and same in known:
+                statement.value = ast.Name(same, ast.Load())
+            if not _mentions(value, target):
+                known[target] = value
+        else:
+            for name in assigned_in([statement]):
+                for stale_name in [n for n, t in known.items() if n == name or _mentions(t, name)]:
+                    del known[stale_name]
+        lines.append(statement)
+    return lines
+
+
+def _mentions(text: str, name: str) -> bool:
+    return name in names_in(ast.parse(text, mode="eval"))

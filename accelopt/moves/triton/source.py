@@ -1,0 +1,178 @@
+"""A Triton solution's source: its kernels, their launches, and edits of the text by place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """Replace the bytes from `start` to `end` of the source by `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Kernel(NamedTuple):
+    """A `@triton.jit` function. `autotune` is its decorator's call, if it has one."""
+
+    name: str
+    node: ast.FunctionDef
+    autotune: ast.Call | None
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names in order, positional and keyword-only."""
+        arguments = self.node.args
+        return [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+    @property
+    def constants(self) -> set[str]:
+        """Parameters annotated as `tl.constexpr`."""
+        arguments = self.node.args
+        return {
+            a.arg
+            for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+            if a.annotation is not None and ast.unparse(a.annotation).endswith("constexpr")
+        }
+
+
+class Launch(NamedTuple):
+    """`kernel[grid](...)` inside a host function."""
+
+    kernel: Kernel
+    call: ast.Call
+    grid: ast.expr
+    function: ast.FunctionDef | None
+
+    def bound(self, parameter: str) -> ast.expr | None:
+        """The argument expression for `parameter`, or None when it is not passed."""
+        for keyword in self.call.keywords:
+            if keyword.arg == parameter:
+                return keyword.value
+        position = self.kernel.parameters.index(parameter)
+        if position < len(self.call.args) and not any(
+            isinstance(a, ast.Starred) for a in self.call.args
+        ):
+            return self.call.args[position]
+        return None
+
+    def option(self, name: str) -> ast.expr | None:
+        """A launch option such as num_warps."""
+        return next((k.value for k in self.call.keywords if k.arg == name), None)
+
+
+class Source:
+    """Parsed text. Raises SyntaxError when it is not Python."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.data = text.encode()
+        self.tree = ast.parse(text)
+        self._lines = [0]
+        for line in self.data.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+        self.functions = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
+        self.kernels = {k.name: k for k in map(_kernel, self.functions) if k is not None}
+        self.launches = list(self._launches())
+
+    def start(self, node: ast.stmt | ast.expr) -> int:
+        """Byte offset where a node begins."""
+        return self._lines[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.stmt | ast.expr) -> int:
+        """Byte offset behind a node."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._lines[node.end_lineno - 1] + node.end_col_offset
+
+    def replacing(self, node: ast.stmt | ast.expr, text: str) -> Edit:
+        """The edit that puts `text` in a node's place."""
+        return Edit(self.start(node), self.end(node), text)
+
+    def segment(self, node: ast.stmt | ast.expr) -> str:
+        """A node's own text."""
+        return self.data[self.start(node) : self.end(node)].decode()
+
+    def edited(self, edits: Sequence[Edit]) -> str:
+        """The text after all edits; they must not overlap."""
+        data = self.data
+        for edit in sorted(set(edits), reverse=True):
+            data = data[: edit.start] + edit.text.encode() + data[edit.end :]
+        return data.decode()
+
+    def with_kernel(self, kernel: Kernel, node: ast.FunctionDef) -> str:
+        """The text with one kernel's function (decorators too) written anew from `node`."""
+        first = min([kernel.node, *kernel.node.decorator_list], key=lambda n: n.lineno)
+        begin = self._lines[first.lineno - 1]
+        text = ast.unparse(ast.fix_missing_locations(node)) + "\n"
+        end = self.end(kernel.node)
+        return (self.data[:begin] + text.rstrip("\n").encode() + self.data[end:]).decode()
+
+    def indentation(self, node: ast.stmt) -> str:
+        """White space in front of a statement."""
+        return " " * node.col_offset
+
+    def _launches(self) -> Iterator[Launch]:
+        owners = {
+            id(inner): function for function in self.functions for inner in ast.walk(function)
+        }
+        for node in ast.walk(self.tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Subscript)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in self.kernels
+            ):
+                kernel = self.kernels[node.func.value.id]
+                yield Launch(kernel, node, node.func.slice, owners.get(id(node)))
+
+
+def _kernel(function: ast.FunctionDef) -> Kernel | None:
+    is_kernel, autotune = False, None
+    for decorator in function.decorator_list:
+        name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if name in ("triton.jit", "jit"):
+            is_kernel = True
+        if name in ("triton.autotune", "autotune") and isinstance(decorator, ast.Call):
+            autotune = decorator
+    return Kernel(function.name, function, autotune) if is_kernel else None
+
+
+def called(node: ast.AST) -> str:
+    """The dotted name a call calls, or an empty string."""
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """All names that occur in a node."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def assigned_in(nodes: Sequence[ast.stmt]) -> set[str]:
+    """Names that statements store to."""
+    return {
+        n.id
+        for node in nodes
+        for n in ast.walk(node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+
+
+def is_range(node: ast.expr) -> bool:
+    """Whether a loop's iterator is `range` or `tl.range`."""
+    return called(node) in ("range", "tl.range")
+
+
+def program_names(kernel: Kernel) -> set[str]:
+    """Names whose value comes from `tl.program_id`, directly or through others."""
+    found: set[str] = set()
+    for _ in range(4):
+        for node in ast.walk(kernel.node):
+            if isinstance(node, ast.Assign):
+                depends = "program_id" in ast.unparse(node.value) or names_in(node.value) & found
+                wide = "tl.load" in ast.unparse(node.value) or "tl.arange" in ast.unparse(node.value)
+                if depends and not wide:
+                    found |= assigned_in([node])
+    return found
