@@ -273,7 +273,7 @@ class PlannerResult(PublishedRow):
 class FixerRound(PublishedRow):
     """One failed attempt of a sample, and what the tools said of it."""
 
-    body: str | None
+    body: str | None = None
     status: Status
     error: str
 
