@@ -10,7 +10,7 @@ from pathlib import Path
 from accelopt.agents.calls import Exchange
 from accelopt.agents.prompts import quote
 from accelopt.errors import ConfigError
-from accelopt.store import Journal, write_atomically
+from accelopt.store import Journal
 
 KIND = "exchange"
 
@@ -51,7 +51,12 @@ class JournalledExchanges:
         self._write(exchange)
 
     def _write(self, exchange: Exchange) -> None:
-        write_atomically(self._transcript(exchange), transcript(exchange))
+        """Whole or not at all, but not forced to disk: it can be made again from the journal."""
+        path = self._transcript(exchange)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".part")
+        beside.write_text(transcript(exchange))
+        beside.replace(path)
 
     def _transcript(self, exchange: Exchange) -> Path:
         name = re.sub(r"[^\w.-]+", "_", exchange.label)

@@ -51,5 +51,6 @@ if __name__ == "__main__":
     toy.ToyBackend.log = Path(log)
     toy.ToyBackend.seconds = 0.01
     kernels = Path(folder) / "start"
-    starts = [toy.start(kernels, problem=problem) for problem in ("toy", "other")]
-    asyncio.run(run_toy(Path(folder), url, starts=starts))
+    starts = [toy.start(kernels, 100.0), toy.start(kernels, 97.123, "other")]
+    settings = SETTINGS._replace(iterations=2, plans=2)
+    asyncio.run(run_toy(Path(folder), url, starts=starts, settings=settings))

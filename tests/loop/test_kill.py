@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,15 @@ def begin(folder, url):
 def journalled(folder):
     """Requests and evaluations that are safe: their lines in the journal are whole."""
     path = folder / "journal.jsonl"
-    requests, evaluations = set(), set()
+    requests, evaluations = {}, set()
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         if line.endswith(b"\n"):
             kind, key, value = json.loads(line)
             if kind == "exchange":
-                requests.add(name_of(value["request"]))
+                requests[key] = name_of(value["request"])
             if kind == "evaluation":
                 evaluations.add(key)
-    return requests, evaluations
+    return Counter(requests.values()), evaluations
 
 
 def name_of(request):
@@ -50,7 +51,7 @@ def evaluated(log):
     return log.read_text().split() if log.exists() else []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_killed_at_random_points_the_run_ends_as_if_never_interrupted(tmp_path, seed):
     chance = random.Random(seed)
     folder = tmp_path / "whole" / "run"
@@ -69,19 +70,22 @@ def test_killed_at_random_points_the_run_ends_as_if_never_interrupted(tmp_path, 
             asked = len(server.requests)
             process, log = begin(folder, server.url)
             before = len(evaluated(log))
-            target = asked + chance.randint(1, needed // 3)
+            target = asked + chance.randint(1, needed // 2)
             deadline = time.monotonic() + 60
             while process.poll() is None and len(server.requests) < target:
                 assert time.monotonic() < deadline
                 time.sleep(0.002)
-            if process.poll() is None and kills < 6:
+            if process.poll() is None and kills < 4:
                 process.kill()
                 kills += 1
-            process.wait(timeout=120)
-            again = {name_of(request) for request in server.requests[asked:]}
-            assert not again & requests
+            _, error = process.communicate(timeout=120)
+            assert process.returncode in (0, -9), error.decode()
             assert not set(evaluated(log)[before:]) & evaluations
+            made = Counter(name_of(request) for request in server.requests[asked:])
+            new = journalled(folder)[0] - requests
+            assert not [text[-300:] for text in new - made]
             if process.returncode == 0:
+                assert made == new  # each request was one that no earlier process had answered
                 break
     assert kills >= 2
     assert tables(folder) == expected
