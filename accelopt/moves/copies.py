@@ -152,7 +152,17 @@ def _copied(statement: Statement) -> Access | None:
     source, made = call.access("src"), _tensor(statement)
     if source is None or made is None or source.tensor.dtype != made.dtype or made.dtype is None:
         return None
+    if source.dims is None or _shifts_partitions(source):
+        return None
     return None if source.tensor.buffer == "hbm" else source
+
+
+def _shifts_partitions(source: Access) -> bool:
+    """True when a copy brings data from other partitions down to the first one, which two operands
+    of one instruction must share."""
+    assert source.dims is not None
+    partition = source.dims[source.tensor.block_rank]
+    return bool(partition.without(*partition.ramps).terms)
 
 
 def _readers(reading: Reading, statement: Statement) -> list[Statement]:

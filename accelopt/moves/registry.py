@@ -16,6 +16,8 @@ MOVES = {
     "drop_copy": "accelopt.moves.copies:DropCopy",
     "reuse_load": "accelopt.moves.copies:ReuseLoad",
     "change_engine": "accelopt.moves.engines:ChangeEngine",
+    "merge_loads": "accelopt.moves.rows:MergeLoads",
+    "pack_stores": "accelopt.moves.rows:PackStores",
     "widen": "accelopt.moves.tiles:Widen",
     "interchange": "accelopt.moves.reuse:Interchange",
 }

@@ -70,7 +70,15 @@ ELEMENTS = (
 )  # fmt: skip
 # Rows, heads or tokens a program: a small tile beside another dimension.
 SMALL = ((16, 4), (8, 2), (8, 4), (32, 4), (4, 4), (16, 8), (32, 8), (8, 1), (4, 2), (2, 2), (2, 4))
-PAIRS = ((16, 128, 4), (32, 64, 4), (64, 64, 8), (8, 256, 4), (32, 128, 8), (4, 512, 4), (1, 1024, 4))
+PAIRS = (
+    (16, 128, 4),
+    (32, 64, 4),
+    (64, 64, 8),
+    (8, 256, 4),
+    (32, 128, 8),
+    (4, 512, 4),
+    (1, 1024, 4),
+)
 WARPS = ((8, None), (16, None), (2, None), (4, None), (1, None), (32, None))
 LARGEST_SMALL = 32
 
@@ -121,7 +129,9 @@ def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]
 def _elements(programs: list[Knob]) -> Iterator[Configuration]:
     if len(programs) >= 2:
         for first, second, warps in PAIRS:
-            yield Configuration(((programs[0].name, first), (programs[1].name, second)), warps, None)
+            yield Configuration(
+                ((programs[0].name, first), (programs[1].name, second)), warps, None
+            )
         return
     table = SMALL if programs[0].value <= LARGEST_SMALL else ELEMENTS
     for tile, warps in table:

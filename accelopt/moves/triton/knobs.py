@@ -42,6 +42,11 @@ def tile_roles(kernel: Kernel) -> dict[str, Role]:
     programs = program_names(kernel)
     roles: dict[str, Role] = {}
     for node in ast.walk(kernel.node):
+        if isinstance(node, ast.For) and is_range(node.iter):
+            assert isinstance(node.iter, ast.Call)
+            for name in _step_names(node.iter, kernel):
+                roles.setdefault(name, Role.LOOP)
+    for node in ast.walk(kernel.node):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             for one, other in ((node.left, node.right), (node.right, node.left)):
                 if isinstance(other, ast.Name) and other.id in kernel.constants:
@@ -49,11 +54,6 @@ def tile_roles(kernel: Kernel) -> dict[str, Role]:
                     names = {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}
                     if "program_id" in text or names & programs:
                         roles.setdefault(other.id, Role.PROGRAM)
-    for node in ast.walk(kernel.node):
-        if isinstance(node, ast.For) and is_range(node.iter):
-            assert isinstance(node.iter, ast.Call)
-            for name in _step_names(node.iter, kernel):
-                roles.setdefault(name, Role.LOOP)
     spanned = _spanned(kernel)
     return {
         name: roles[name]
@@ -106,10 +106,17 @@ def _spanned(kernel: Kernel) -> set[str]:
     return found
 
 
-def find_knobs(source: Source, launch: Launch) -> list[Knob]:
-    """The tiles of a launched kernel whose values stand in the text as integers."""
+def find_knobs(
+    source: Source, launch: Launch, roles: Mapping[str, Role] | None = None
+) -> list[Knob]:
+    """The tiles of a launched kernel whose values stand in the text as integers.
+
+    `roles` are those of the kernel before a move, which may have taken the loop away that tells.
+    """
     found = []
-    for name, role in tile_roles(launch.kernel).items():
+    for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
+        if name not in launch.kernel.parameters:
+            continue
         places, value = _places(source, launch, name)
         if places and value is not None:
             found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))

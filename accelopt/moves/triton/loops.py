@@ -51,7 +51,9 @@ def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
             if not (isinstance(statement, ast.For) and _is_plain(statement)):
                 continue
             bounds = [b for b in _hiding_bounds(statement) if b.vector]
-            available = assigned_in(body[:index]) | set(kernel.parameters) | _earlier(node, statement)
+            available = (
+                assigned_in(body[:index]) | set(kernel.parameters) | _earlier(node, statement)
+            )
             bounds, setup = _resolve(bounds, statement, available)
             if not bounds:
                 continue
@@ -280,7 +282,11 @@ def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
     smallest = ast.unparse(end)
     for bound in bounds:
         limit = ast.unparse(bound.limit)
-        smallest = f"tl.minimum({smallest}, {f'tl.min({limit}, axis=0)' if bound.vector else limit})"
+        if limit == ast.unparse(end):
+            continue
+        smallest = (
+            f"tl.minimum({smallest}, {f'tl.min({limit}, axis=0)' if bound.vector else limit})"
+        )
     name = _fresh("unmasked_end", kernel.node)
     count = f"tl.maximum({smallest}, 0) // {ast.unparse(step)} * {ast.unparse(step)}"
     assert isinstance(main.iter, ast.Call)
@@ -334,7 +340,8 @@ class _MaskRemover(ast.NodeTransformer):
             node.value = left
             return node
         self.generic_visit(node)
-        return node
+        same = ast.unparse(node.targets[0]) == ast.unparse(node.value)
+        return None if same else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
@@ -384,9 +391,7 @@ def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
             continue
         straight: list[ast.stmt] = []
         known: dict[str, str] = {}
-        straight += ast.parse(
-            f"tl.static_assert({ast.unparse(step)} >= {ast.unparse(end)})"
-        ).body
+        straight += ast.parse(f"tl.static_assert({ast.unparse(step)} >= {ast.unparse(end)})").body
         for index, statement in enumerate(body):
             if index in at:
                 assert isinstance(statement, ast.For)
@@ -401,9 +406,7 @@ def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
 def _straightened(loop: ast.For, known: dict[str, str]) -> list[ast.stmt]:
     """A loop's body for its only step; an assignment seen before is left out or made a copy."""
     assert isinstance(loop.target, ast.Name)
-    lines: list[ast.stmt] = [
-        *ast.parse(f"{loop.target.id} = 0").body
-    ]
+    lines: list[ast.stmt] = [*ast.parse(f"{loop.target.id} = 0").body]
     for statement in copy.deepcopy(loop.body):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             target, value = statement.targets[0].id, ast.unparse(statement.value)

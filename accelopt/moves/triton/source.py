@@ -172,7 +172,9 @@ def program_names(kernel: Kernel) -> set[str]:
         for node in ast.walk(kernel.node):
             if isinstance(node, ast.Assign):
                 depends = "program_id" in ast.unparse(node.value) or names_in(node.value) & found
-                wide = "tl.load" in ast.unparse(node.value) or "tl.arange" in ast.unparse(node.value)
+                wide = "tl.load" in ast.unparse(node.value) or "tl.arange" in ast.unparse(
+                    node.value
+                )
                 if depends and not wide:
                     found |= assigned_in([node])
     return found

@@ -212,7 +212,9 @@ class _DescriptorRewriter:
         node = _without(node, transformer.dropped, advances)
         for name, step in transformer.moving.items():
             _start_offset(node, name, step)
-        uses = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        uses = [
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        ]
         for pointer in transformer.pointers:
             if uses.count(pointer) != transformer.pointers[pointer]:
                 return None
@@ -272,7 +274,9 @@ class _DescriptorRewriter:
             text = f"TensorDescriptor.from_tensor({bound.id}, [{', '.join(shape)}])"
             edits.append(self.source.replacing(bound, text))
         for node in self.source.tree.body:
-            if isinstance(node, ast.Import) and any(a.name == "triton.language" for a in node.names):
+            if isinstance(node, ast.Import) and any(
+                a.name == "triton.language" for a in node.names
+            ):
                 line = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
                 end = self.source.end(node)
                 return [*edits, Edit(end, end, line)]
@@ -301,7 +305,11 @@ class _TileAccess(ast.NodeTransformer):
         pointer, offsets, transposed = tile
         other = next((k.value for k in node.keywords if k.arg == "other"), None)
         masked = any(k.arg == "mask" for k in node.keywords)
-        if name == "tl.load" and masked and (other is None or ast.unparse(other) not in ("0.0", "0")):
+        if (
+            name == "tl.load"
+            and masked
+            and (other is None or ast.unparse(other) not in ("0.0", "0"))
+        ):
             return node
         self.pointers[pointer] = self.pointers.get(pointer, 0) + 1
         at = f"[{', '.join(offsets)}]"
