@@ -99,9 +99,9 @@ def _promote_floats(first: np.dtype, second: np.dtype) -> np.dtype:
     for wide in (FLOAT32, TFLOAT32):
         if wide in pair:
             return wide
-    if FLOAT16 in pair:
-        return FLOAT32 if BFLOAT16 in pair else FLOAT16
-    return BFLOAT16
+    if {FLOAT16, BFLOAT16} <= pair:
+        return FLOAT32
+    return FLOAT16 if FLOAT16 in pair else BFLOAT16
 
 
 def _promote_integers(first: np.dtype, second: np.dtype) -> np.dtype:

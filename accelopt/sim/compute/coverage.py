@@ -93,6 +93,29 @@ def normal(expression: Affine) -> Affine:
     return Affine(expression.constant, tuple(sorted(expression.terms, key=repr)))
 
 
+_BY_DATA = frozenset(
+    "tensor_reduce partition_reduce bn_stats bn_aggr max8 find_index8 match_replace8 print".split()
+)
+_BY_RESULT = frozenset(
+    "dma_copy copy memset activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal "
+    "select loop_reduce iota affine_select".split()
+)
+
+
+def mask_shape(instruction: Instruction) -> tuple[int, ...]:
+    """The shape over whose axes an instruction's mask is written: that of `data` for reductions
+    and searches, of the result for all others."""
+    if instruction.opcode in _BY_DATA:
+        return instruction.inputs["data"].shape
+    return instruction.result.shape
+
+
+def mask_is_aligned(use: Use) -> bool:
+    """True when the axes of the mask are those of the use, too."""
+    opcode = use.instruction.opcode
+    return opcode in _BY_RESULT or (opcode == "matmul" and use.writes)
+
+
 class Interval(NamedTuple):
     """The numbers first..last-1."""
 
@@ -207,8 +230,7 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
     free_axes = sum(
         1 for s, n in zip(access.strides, access.shape, strict=True) if n > 1 and s % row
     )
-    opcode, rank = use.instruction.opcode, len(use.instruction.result.shape)
-    aligned = len(access.shape) == rank and opcode in ALIGNED and (use.writes or opcode != "matmul")
+    aligned = mask_is_aligned(use) and len(access.shape) == len(mask_shape(use.instruction))
     found: list[Affine] = []
     for constraint in use.instruction.mask.simplified().constraints:
         replacement: dict[Term, Affine] = {}
@@ -224,13 +246,6 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
         elif use.writes:
             return None
     return found
-
-
-ALIGNED = frozenset(
-    "dma_copy copy memset activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal "
-    "select loop_reduce iota affine_select matmul".split()
-)
-"""Instructions whose mask has the axes of the result (for matmul's operands the extents differ)."""
 
 
 def _restrict(

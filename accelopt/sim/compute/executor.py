@@ -65,11 +65,6 @@ EMITTERS: dict[str, Emitter] = {
     "print": indexed.device_print,
 }
 
-_MASKED_DATA = frozenset(
-    "tensor_reduce partition_reduce bn_stats bn_aggr max8 find_index8 match_replace8 print".split()
-)
-"""Instructions whose mask has the axes of `data`."""
-
 
 def execute(
     program: Program,
@@ -280,9 +275,7 @@ def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane:
     """A function that carries an instruction out for the current loop values."""
     if instruction.opcode == "all_reduce" and any(x.kind is LoopKind.PROGRAM for x in loops):
         raise Unsupported("nl.all_reduce over several programs", source=instruction.source)
-    by_data = instruction.opcode in _MASKED_DATA
-    shape = instruction.inputs["data"].shape if by_data else instruction.result.shape
-    site = Site(instruction, loops, lane, shape)
+    site = Site(instruction, loops, lane)
     body = EMITTERS[instruction.opcode](site)
     prelude, refresh = site.prelude, site.window.refresh
     if site.window.trivial:

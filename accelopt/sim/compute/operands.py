@@ -25,6 +25,7 @@ from accelopt.sim.compute.addressing import (
     distinct_values,
     executions,
 )
+from accelopt.sim.compute.coverage import mask_shape
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.storage import Storage
 from accelopt.sim.compute.window import Pattern, Window, compiler
@@ -56,17 +57,16 @@ class Site:
         instruction: Instruction,
         loops: tuple[Loop, ...],
         lane: Lane,
-        mask_shape: tuple[int, ...],
     ) -> None:
         self.instruction = instruction
         self.loops = loops
         self.lane = lane
         self.compile = compiler(lane.slots, lane.registers)
         self.window = Window(self.compile)
-        keys = {-n: -n for n in range(1, len(mask_shape) + 1)}
+        self.mask_shape = mask_shape(instruction)
+        keys = {-n: -n for n in range(1, len(self.mask_shape) + 1)}
         several = self.window.add(instruction.mask, keys)
-        self.pattern = Pattern(several, mask_shape, self.compile) if several else None
-        self.mask_shape = mask_shape
+        self.pattern = Pattern(several, self.mask_shape, self.compile) if several else None
         self.prelude: Step | None = None  # runs first, also when the mask leaves nothing
 
     def constrain(self, mask: Mask, keys: dict[int, Hashable]) -> None:
@@ -154,7 +154,8 @@ class Site:
             stored = values if rounding is None else rounding(values)
             stored = stored if stored.dtype == held else dtypes.convert(stored, held)
             pattern = self.pattern_now()
-            np.copyto(place, stored, where=True if pattern is None else pattern)
+            where = True if pattern is None else _touched(pattern, place.shape)
+            np.copyto(place, stored, where=where)
 
         return Destination(self._temporary(view, compute or held), commit)
 
@@ -287,6 +288,16 @@ def column(access: Access, rank: int) -> Access:
     return replace(
         access, shape=access.shape + (1,) * missing, strides=access.strides + (0,) * missing
     )
+
+
+def _touched(pattern: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Where a result lies of which some element of a masked operand takes part: axes that the
+    result does not share with the mask count as reduced."""
+    if pattern.ndim != len(shape):
+        pattern = pattern.any(axis=tuple(range(1, pattern.ndim)))
+        return pattern.reshape((-1,) + (1,) * (len(shape) - 1))
+    reduced = tuple(n for n, size in enumerate(shape) if size != pattern.shape[n])
+    return np.asarray(pattern.any(axis=reduced, keepdims=True)) if reduced else pattern
 
 
 class Elements:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, variable
-from accelopt.sim.compute.coverage import ALIGNED, Use, normal
+from accelopt.sim.compute.coverage import Use, mask_is_aligned, mask_shape, normal
 from accelopt.sim.compute.storage import Layout, row_length
 from accelopt.sim.program import Loop, Node, Program, Tensor
 
@@ -126,12 +126,8 @@ def _footprints(
 
 def _mask(use: Use) -> Mask:
     """The instruction's mask, if its axes are the use's."""
-    aligned = use.instruction.opcode in ALIGNED and (
-        use.writes or use.instruction.opcode != "matmul"
-    )
-    same_rank = aligned and len(use.access.shape) == len(use.instruction.result.shape)
-    same = same_rank and use.access.shape == use.instruction.result.shape
-    return use.instruction.mask if same else Mask()
+    same = use.access.shape == mask_shape(use.instruction)
+    return use.instruction.mask if same and mask_is_aligned(use) else Mask()
 
 
 def _lowest(expression: Affine, mask: Mask) -> int:

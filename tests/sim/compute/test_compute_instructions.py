@@ -1,0 +1,402 @@
+"""What each instruction computes, against the NumPy meaning that its documentation gives."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from compute_programs import axis, run_one
+
+from accelopt.sim.access import Mask
+from accelopt.sim.compute.executor import EMITTERS
+from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.program import Buffer, Engine
+
+RNG = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def test_every_opcode_has_a_meaning() -> None:
+    assert set(EMITTERS) == set(OPCODES)
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        ("copy", lambda x: x),
+        ("exp", np.exp),
+        ("square", np.square),
+        ("rsqrt", lambda x: 1 / np.sqrt(x)),
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+        ("tanh", np.tanh),
+        ("erf", lambda x: np.vectorize(math.erf)(x)),
+        ("gelu", lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2),
+        ("softplus", lambda x: np.log1p(np.exp(x))),
+        ("mish", lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+        ("silu_dx", lambda x: (lambda s: s * (1 + x * (1 - s)))(1 / (1 + np.exp(-x)))),
+        ("erf_dx", lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x)),
+        (
+            "gelu_dx",
+            lambda x: (
+                (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+                + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+            ),
+        ),
+        ("sign", np.sign),
+        ("floor", np.floor),
+        ("logical_not", lambda x: x == 0),
+    ],
+)
+def test_activation_functions(op: str, expected) -> None:
+    data = np.abs(normal(8, 40)) + np.float32(0.1) if op == "rsqrt" else normal(8, 40) * 3
+    found = run_one("activation", {"data": data}, (8, 40), op=op, scale=1.0)
+    np.testing.assert_allclose(found, expected(data.astype(np.float64)), rtol=3e-6, atol=3e-7)
+
+
+def test_activation_scales_then_adds_the_bias_and_reduces() -> None:
+    data, bias, scale = normal(8, 40), normal(8, 1), normal(8, 1)
+    result, total = run_one(
+        "activation",
+        {"data": data, "bias": bias, "scale": scale},
+        (8, 40),
+        more={"reduce_result": ((8, 1), np.float32)},
+        op="exp",
+        reduce_op="add",
+        reduce_cmd="reset_reduce",
+    )
+    expected = np.exp(data * scale + bias)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    np.testing.assert_allclose(total, expected.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "maximum", "minimum",
+                                "power", "mod", "greater", "less_equal", "abs_max"])  # fmt: skip
+def test_tensor_scalar(op: str, reverse: bool) -> None:
+    data = np.abs(normal(8, 16)) + np.float32(0.5)
+    functions = {"abs_max": lambda x, y: np.maximum(abs(x), abs(y))}
+    function = functions.get(op) or getattr(np, op)
+    found = run_one(
+        "tensor_scalar", {"data": data}, (8, 16), op0=op, operand0=2.5, reverse0=reverse
+    )
+    pair = (np.float32(2.5), data) if reverse else (data, np.float32(2.5))
+    np.testing.assert_allclose(found, function(*pair), rtol=1e-6)
+
+
+def test_tensor_scalar_chains_a_vector_and_a_number() -> None:
+    data, vector = normal(8, 4, 4), normal(8, 1)
+    found = run_one(
+        "tensor_scalar", {"data": data, "operand0": vector}, (8, 4, 4),
+        op0="subtract", op1="multiply", operand1=-2.0, reverse0=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(found, (vector[:, :, None] - data) * np.float32(-2), rtol=1e-6)
+
+
+def test_engines_compute_in_float32_and_round_once() -> None:
+    # 1 + 2**-9 is not a bfloat16; rounding between the two ops would lose it.
+    data = np.full((4, 8), 1, ml_dtypes.bfloat16)
+    found = run_one(
+        "tensor_scalar", {"data": data}, (4, 8), np.float32,
+        op0="add", operand0=2.0**-9, op1="subtract", operand1=1.0, rounding="float32",
+    )  # fmt: skip
+    assert (found == np.float32(2.0**-9)).all()
+
+
+def test_result_is_rounded_to_the_instructions_dtype_before_it_is_stored() -> None:
+    data = np.full((4, 8), 1 + 2.0**-9, np.float32)
+    found = run_one("copy", {"data": data}, (4, 8), np.float32, rounding="bfloat16")
+    assert (found == 1).all()
+
+
+def test_bit_operations_keep_integers() -> None:
+    data = np.array([[-1, 2**30 + 1, 12]], np.int32)
+    both = run_one("tensor_scalar", {"data": data}, (1, 3), np.int32, op0="bitwise_and",
+                   operand0=0x7FFFFFFF, op1="logical_right_shift", operand1=1)  # fmt: skip
+    np.testing.assert_array_equal(both, (data & 0x7FFFFFFF) >> 1)
+    shifted = run_one(
+        "tensor_scalar", {"data": data}, (1, 3), np.int32, op0="right_shift", operand0=4
+    )
+    assert shifted[0, 0] == 0x0FFFFFFF  # logical: zeros come in
+    inverted = run_one("activation", {"data": data}, (1, 3), np.int32, op="invert", scale=1.0)
+    np.testing.assert_array_equal(inverted, ~data)
+
+
+def test_gpsimd_adds_32_bit_integers_exactly_and_the_vector_engine_through_float32() -> None:
+    data = np.array([[2**24 + 1, -7]], np.int32)
+    one = np.ones((1, 2), np.int32)
+    exact = run_one("tensor_tensor", {"data1": data, "data2": one}, (1, 2), np.int32, op="add",
+                    engine=Engine.GPSIMD)  # fmt: skip
+    np.testing.assert_array_equal(exact, data + 1)
+    rounded = run_one("tensor_tensor", {"data1": data, "data2": one}, (1, 2), np.int32, op="add",
+                      engine=Engine.VECTOR)  # fmt: skip
+    assert rounded[0, 0] == 2**24
+
+
+def test_tensor_tensor_broadcasts_free_axes() -> None:
+    left, right = normal(8, 4, 5), normal(8, 1, 5)
+    found = run_one("tensor_tensor", {"data1": left, "data2": right}, (8, 4, 5), op="multiply")
+    np.testing.assert_array_equal(found, left * right)
+
+
+def test_comparisons_give_booleans() -> None:
+    left, right = normal(4, 9), normal(4, 9)
+    found = run_one("tensor_tensor", {"data1": left, "data2": right}, (4, 9), np.bool_, op="less")
+    np.testing.assert_array_equal(found, left < right)
+
+
+def test_scalar_tensor_tensor_in_place_on_its_second_operand() -> None:
+    data, other = normal(8, 16), normal(8, 16)
+    found = run_one("scalar_tensor_tensor", {"data": data, "operand1": other}, (8, 16),
+                    op0="multiply", operand0=3.0, op1="subtract", reverse1=True)  # fmt: skip
+    np.testing.assert_allclose(found, other - data * np.float32(3), rtol=1e-6)
+
+
+def test_reciprocal_and_select() -> None:
+    data = normal(8, 16)
+    np.testing.assert_array_equal(run_one("reciprocal", {"data": data}, (8, 16)), 1 / data)
+    found = run_one("select", {"predicate": (data > 0).astype(np.uint8), "on_true": data}, (8, 16),
+                    on_false=-5.0)  # fmt: skip
+    np.testing.assert_array_equal(found, np.where(data > 0, data, np.float32(-5)))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_copy_predicated_keeps_the_rest(reverse: bool) -> None:
+    data, old = normal(8, 16), normal(8, 16)
+    predicate = (normal(8, 16) > 0).astype(np.uint8)
+    found = run_one("copy_predicated", {"source": data, "predicate": predicate}, (8, 16), old=old,
+                    reverse=reverse)  # fmt: skip
+    np.testing.assert_array_equal(found, np.where(predicate.astype(bool) ^ reverse, data, old))
+
+
+@pytest.mark.parametrize(
+    "op", ["add", "maximum", "minimum", "multiply", "mean", "variance", "subtract"]
+)
+def test_tensor_reduce_keeps_or_drops_axes(op: str) -> None:
+    data = normal(8, 6, 4)
+    functions = {
+        "add": np.sum, "maximum": np.max, "minimum": np.min, "multiply": np.prod,
+        "mean": np.mean, "variance": np.var,
+        "subtract": lambda x, axis, keepdims: x[:, :, :1] - x[:, :, 1:].sum(axis=2, keepdims=True),
+    }  # fmt: skip
+    expected = functions[op](data, axis=2, keepdims=True)
+    kept = run_one("tensor_reduce", {"data": data}, (8, 6, 1), op=op, axes=(2,))
+    np.testing.assert_allclose(kept, expected, rtol=1e-5, atol=1e-6)
+    dropped = run_one("tensor_reduce", {"data": data}, (8, 6), op=op, axes=(2,), negate=True)
+    np.testing.assert_allclose(dropped, -expected[:, :, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_tensor_reduce_over_all_free_axes_and_over_the_first() -> None:
+    data = normal(8, 6, 4)
+    both = run_one("tensor_reduce", {"data": data}, (8, 1), op="add", axes=(1, 2))
+    np.testing.assert_allclose(both[:, 0], data.sum(axis=(1, 2)), rtol=1e-5, atol=1e-6)
+    first = run_one("tensor_reduce", {"data": data}, (8, 4), op="maximum", axes=(1,))
+    np.testing.assert_array_equal(first, data.max(axis=1))
+
+
+def test_masked_elements_are_left_out_of_reductions() -> None:
+    data = normal(8, 16)
+    data[:, 10:] = np.inf  # must not be read
+    columns = Mask((axis(-1, 16) * -1 + 9,))
+    found = run_one("tensor_reduce", {"data": data}, (8, 1), op="add", axes=(1,), mask=columns)
+    np.testing.assert_allclose(found[:, 0], data[:, :10].sum(axis=1), rtol=1e-5)
+    causal = Mask((axis(-2, 8) - axis(-1, 16),))  # row >= column
+    found = run_one("tensor_reduce", {"data": data}, (8, 1), op="maximum", axes=(1,), mask=causal)
+    expected = [data[row, : row + 1].max() for row in range(8)]
+    np.testing.assert_array_equal(found[:, 0], expected)
+
+
+def test_partition_reduce() -> None:
+    data = normal(8, 16)
+    found = run_one("partition_reduce", {"data": data}, (1, 16), op="add")
+    np.testing.assert_allclose(found[0], data.sum(axis=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [5, 512, 1100])
+def test_scan_matches_its_recurrence(length: int) -> None:
+    left, right, start = normal(8, length), normal(8, length), normal(8, 1)
+    found = run_one("tensor_tensor_scan", {"data0": left, "data1": right, "initial": start},
+                    (8, length), op0="multiply", op1="add")  # fmt: skip
+    state = start[:, 0]
+    for n in range(length):
+        state = left[:, n] * state + right[:, n]
+        np.testing.assert_array_equal(found[:, n], state)
+
+
+def test_scan_reverses_operands() -> None:
+    left, right = normal(4, 9), normal(4, 9)
+    found = run_one("tensor_tensor_scan", {"data0": left, "data1": right}, (4, 9), initial=1.5,
+                    op0="subtract", op1="subtract", reverse0=True, reverse1=True)  # fmt: skip
+    state = np.full(4, 1.5, np.float32)
+    for n in range(9):
+        state = right[:, n] - (state - left[:, n])
+        np.testing.assert_array_equal(found[:, n], state)
+
+
+def test_batch_norm_statistics_give_mean_and_variance() -> None:
+    data = normal(8, 101) * 3 + 1
+    statistics = run_one("bn_stats", {"data": data}, (8, 6))
+    np.testing.assert_array_equal(statistics[:, [0, 3]], np.tile([51, 50], (8, 1)))
+    moments = run_one("bn_aggr", {"data": statistics}, (8, 2))
+    np.testing.assert_allclose(moments[:, 0], data.mean(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(moments[:, 1], data.var(axis=1), rtol=1e-5)
+
+
+def test_the_eight_largest_and_where_they_are() -> None:
+    data = RNG.permutation(8 * 32).reshape(8, 32).astype(np.float32)
+    largest = run_one("max8", {"data": data}, (8, 8))
+    np.testing.assert_array_equal(largest, -np.sort(-data, axis=1)[:, :8])
+    places = run_one("find_index8", {"data": data, "values": largest}, (8, 8), np.uint32)
+    np.testing.assert_array_equal(np.take_along_axis(data, places.astype(int), axis=1), largest)
+    replaced, indices = run_one("match_replace8", {"data": data, "values": largest}, (8, 32),
+                                more={"indices": ((8, 8), np.uint32)}, replacement=-1.0)  # fmt: skip
+    np.testing.assert_array_equal(indices, places)
+    assert (replaced == -1).sum() == 64
+
+
+def test_match_replace_takes_duplicates_one_after_the_other() -> None:
+    data = np.array([[5, 5, 1, 2, 3, 4, 6, 7, 8]], np.float32)
+    values = np.array([[5, 5, 1, 2, 3, 4, 6, 7]], np.float32)
+    _, indices = run_one("match_replace8", {"data": data, "values": values}, (1, 9),
+                         more={"indices": ((1, 8), np.uint32)}, replacement=0.0)  # fmt: skip
+    np.testing.assert_array_equal(indices, [[0, 1, 2, 3, 4, 5, 6, 7]])
+
+
+def test_iota_and_affine_select() -> None:
+    expression = axis(-2, 8) * 100 + axis(-1, 16) * 2 + 3
+    found = run_one("iota", {}, (8, 16), np.int32, expression=expression)
+    np.testing.assert_array_equal(found, np.arange(8)[:, None] * 100 + np.arange(16) * 2 + 3)
+    data = normal(8, 16)
+    predicate = Mask((axis(-2, 8) - axis(-1, 16),))
+    chosen = run_one("affine_select", {"data": data}, (8, 16), predicate=predicate, on_false=-9.0)
+    np.testing.assert_array_equal(chosen, np.where(np.tri(8, 16, dtype=bool), data, np.float32(-9)))
+
+
+def test_range_select_reduces_into_registers_that_chain() -> None:
+    data = normal(8, 16)
+    bounds = {"bound0": np.full((8, 1), 2, np.float32), "bound1": np.full((8, 1), 12, np.float32)}
+    result, top = run_one(
+        "range_select", {"data": data, **bounds}, (8, 16),
+        more={"reduce_result": ((8, 1), np.float32)},
+        op0="greater_equal", op1="less", reduce_op="maximum", reduce_cmd="reset_reduce",
+        range_start=4, on_false=-1e30,
+    )  # fmt: skip
+    index = np.arange(16) + 4
+    expected = np.where((index >= 2) & (index < 12), data, np.float32(-1e30))
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(top[:, 0], expected.max(axis=1))
+
+
+def test_select_reduce() -> None:
+    data, other = normal(8, 16), normal(8, 1)
+    predicate = (normal(8, 16) > 0).astype(np.uint8)
+    inputs = {"predicate": predicate, "on_true": data, "on_false": other}
+    result, top = run_one("select_reduce", inputs, (8, 16), reduce_op="maximum",
+                          reduce_cmd="reset_reduce", reverse=True,
+                          more={"reduce_result": ((8, 1), np.float32)})  # fmt: skip
+    expected = np.where(predicate == 0, data, other)
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(top[:, 0], expected.max(axis=1))
+
+
+def test_stream_shuffle_moves_partitions_within_groups_of_32() -> None:
+    data, old = normal(64, 8), normal(64, 8)
+    order = tuple(255 if p == 3 else (p - 1) % 32 for p in range(32))
+    found = run_one("stream_shuffle", {"source": data}, (64, 8), old=old, shuffle_mask=order)
+    rows = np.array([order[p % 32] + 32 * (p // 32) for p in range(64)])
+    kept = np.arange(64) % 32 == 3
+    expected = np.where(kept[:, None], old, data[np.where(kept, 0, rows)])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_local_gather_shares_indices_among_16_partitions() -> None:
+    data = normal(32, 10, 2)
+    index = RNG.integers(0, 10, (32, 3)).astype(np.uint16) * 2
+    found = run_one("local_gather", {"source": data, "index": index}, (32, 40, 2),
+                    elements_per_index=2, valid_indices=40)  # fmt: skip
+    for core in range(2):
+        rows = slice(16 * core, 16 * core + 16)
+        order = index[rows].flatten(order="F")[:40] // 2
+        np.testing.assert_array_equal(found[rows], data[rows][:, order])
+
+
+def test_gather_and_sequence_bounds() -> None:
+    data = normal(8, 4, 5)
+    indices = RNG.integers(0, 20, (8, 7)).astype(np.uint32)
+    found = run_one("gather", {"data": data, "indices": indices}, (8, 7))
+    np.testing.assert_array_equal(
+        found, np.take_along_axis(data.reshape(8, 20), indices.astype(int), 1)
+    )
+    ids = np.array([[0, 1, 1, 2, 2, 2, 0, 3, 3]], np.int32)
+    bounds = run_one("sequence_bounds", {"segment_ids": ids}, (1, 2, 9), np.int32)
+    # The example of SDK 2.26.1 `nki.isa.sequence_bounds`.
+    np.testing.assert_array_equal(bounds[0, 0], [9, 1, 1, 3, 3, 3, 9, 7, 7])
+    np.testing.assert_array_equal(bounds[0, 1], [-1, 3, 3, 6, 6, 6, -1, 9, 9])
+
+
+def test_random_and_dropout() -> None:
+    found = run_one("random", {}, (64, 64))
+    assert found.min() >= 0 and found.max() < 1 and 0.45 < found.mean() < 0.55
+    data = np.ones((64, 64), np.float32)
+    dropped = run_one("dropout", {"data": data}, (64, 64), probability=0.25)
+    assert 0.7 < dropped.mean() < 0.8 and set(np.unique(dropped)) == {0, 1}
+
+
+def test_copy_and_memset_convert() -> None:
+    data = np.array([[1.5, 2.5, -3.7, 300, np.nan]], np.float32)
+    found = run_one("copy", {"data": data}, (1, 5), np.int8)
+    np.testing.assert_array_equal(found, [[2, 2, -4, 127, 0]])
+    wide = np.array([[2**24 + 1]], np.int32)
+    assert run_one("copy", {"data": wide}, (1, 1), np.int32)[0, 0] == 2**24 + 1
+    through = run_one("copy", {"data": wide}, (1, 1), np.int32, engine=Engine.SCALAR)
+    assert through[0, 0] == 2**24  # SDK 2.26.1 tensor_copy: the Scalar engine casts to FP32
+    assert (run_one("memset", {}, (4, 4), np.uint16, value=70000) == 65535).all()
+
+
+def test_transpose_collapses_free_axes() -> None:
+    data = normal(8, 4, 5)
+    found = run_one("transpose", {"data": data}, (20, 8), buffer=Buffer.PSUM)
+    np.testing.assert_array_equal(found, data.reshape(8, 20).T)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3]
+)
+def test_matmul_sums_in_float32(dtype) -> None:
+    stationary, moving = normal(16, 8).astype(dtype), normal(16, 24).astype(dtype)
+    found = run_one(
+        "matmul", {"stationary": stationary, "moving": moving}, (8, 24), buffer=Buffer.PSUM
+    )
+    expected = stationary.astype(np.float64).T @ moving.astype(np.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_matmul_with_several_free_axes_and_double_rows() -> None:
+    stationary, moving = normal(16, 2, 4), normal(16, 3, 5)
+    found = run_one(
+        "matmul", {"stationary": stationary, "moving": moving}, (8, 3, 5), buffer=Buffer.PSUM
+    )
+    expected = np.tensordot(stationary.reshape(16, 8), moving, axes=(0, 0))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    doubled = run_one("matmul", {"stationary": stationary, "moving": normal(16, 2, 6)}, (4, 6),
+                      buffer=Buffer.PSUM, perf_mode="double_row_gen3")  # fmt: skip
+    assert doubled.shape == (4, 6)
+
+
+def test_print_shows_prefix_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    from compute_programs import copy_in, hbm, instruction, program, tensor, tile
+
+    from accelopt.sim.compute import execute
+
+    source, on_chip, out = hbm((1, 2)), tensor((1, 2)), hbm((1, 2))
+    body = [copy_in(tile(on_chip), tile(source)),
+            instruction("print", None, {"data": tile(on_chip)}, prefix="x ="),
+            copy_in(tile(out), tile(on_chip))]  # fmt: skip
+    execute(program([source], [out], body, [on_chip, out]), [np.array([[1, 2]], np.float32)])
+    assert "x = [[1. 2.]]" in capsys.readouterr().out

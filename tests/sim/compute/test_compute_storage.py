@@ -1,0 +1,375 @@
+"""Storage: shared blocks, fresh memory, accumulation groups, and threads, none of which may be
+noticed in results."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from compute_programs import (
+    affine,
+    copy_in,
+    hbm,
+    instruction,
+    loop,
+    loop_variable,
+    program,
+    tensor,
+    tile,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelopt.sim.access import Affine, Mask
+from accelopt.sim.compute import compile_program, execute
+from accelopt.sim.compute.coverage import uses_by_tensor
+from accelopt.sim.compute.executor import Executable
+from accelopt.sim.compute.parallel import independent
+from accelopt.sim.compute.storage import plan
+from accelopt.sim.errors import KernelValueError
+from accelopt.sim.program import Buffer, LoopKind
+
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def layout_of(kernel, wanted):
+    return plan(kernel, uses_by_tensor(kernel))[wanted]
+
+
+def square_by_blocks(blocks: int, rows: int = 128, columns: int = 64):
+    """One block an iteration, declared outside of the loop, as compiler dumps do."""
+    source, result = hbm((blocks * rows, columns)), hbm((blocks * rows, columns))
+    i = loop_variable(blocks)
+    t = tensor((blocks, rows, columns), blocks=1)
+    out = tensor((blocks, rows, columns), blocks=1)
+    body = [
+        copy_in(tile(t, i), tile(source, (affine(i) * rows, rows))),
+        instruction("activation", tile(out, i), {"data": tile(t, i)}, op="square", scale=1.0),
+        copy_in(tile(result, (affine(i) * rows, rows)), tile(out, i)),
+    ]
+    return program([source], [result], [loop(i, body)], [t, out, result]), t
+
+
+def test_blocks_of_one_iteration_share_storage() -> None:
+    kernel, t = square_by_blocks(6)
+    assert layout_of(kernel, t).size == 128 * 64 * 4
+    data = normal(6 * 128, 64)
+    np.testing.assert_array_equal(execute(kernel, [data])[0], np.square(data))
+
+
+def test_gigabytes_of_declared_blocks_are_never_allocated() -> None:
+    """Two tensors of 4 GiB of logical SBUF."""
+    kernel, t = square_by_blocks(16384, columns=512)
+    assert math.prod(t.shape) * 4 == 1 << 32
+    layouts = plan(kernel, uses_by_tensor(kernel))
+    on_chip = sum(layout.size for tensor_, layout in layouts.items() if tensor_.buffer.on_chip)
+    assert on_chip == 2 * 128 * 512 * 4
+
+
+def test_blocks_that_live_across_iterations_keep_their_own() -> None:
+    """acc[j] += x over an outer loop: every block carries a value from one i to the next."""
+    source, result = hbm((5, 3, 8, 4)), hbm((3, 8, 4))
+    i, j, k = loop_variable(5), loop_variable(3), loop_variable(3)
+    x, acc = tensor((8, 4)), tensor((3, 8, 4), blocks=1, fill=0.0)
+    body = [
+        copy_in(tile(x), _plane(source, affine(i) * 96 + affine(j) * 32)),
+        instruction(
+            "tensor_tensor", tile(acc, j), {"data1": tile(acc, j), "data2": tile(x)}, op="add"
+        ),
+    ]
+    nodes = [
+        loop(i, [loop(j, body, [x])]),
+        loop(k, [copy_in(_plane(result, affine(k) * 32), tile(acc, k))]),
+    ]
+    kernel = program([source], [result], nodes, [acc, result])
+    assert layout_of(kernel, acc).size == 3 * 8 * 4 * 4
+    data = normal(5, 3, 8, 4)
+    np.testing.assert_allclose(execute(kernel, [data])[0], data.sum(axis=0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_block_dimension_indexed_by_the_inner_of_two_loops_is_kept() -> None:
+    """seen[j] written in one iteration of i and read in the next must not be shared."""
+    source, result = hbm((1, 3, 1, 1)), hbm((4, 3, 1, 1))
+    i, j = loop_variable(4), loop_variable(3)
+    seen = tensor((3, 1, 1), blocks=1, fill=0.0)
+    out = tensor((1, 1))
+    body = [
+        instruction("copy", tile(out), {"data": tile(seen, j)}),
+        copy_in(_plane(result, affine(i) * 3 + affine(j), (1, 1)), tile(out)),
+        instruction(
+            "tensor_scalar", tile(seen, j), {"data": tile(seen, j)}, op0="add", operand0=1.0
+        ),
+    ]
+    kernel = program([source], [result], [loop(i, [loop(j, body, [out])])], [seen, result])
+    found = execute(kernel, [np.zeros((1, 3, 1, 1), np.float32)])[0]
+    np.testing.assert_array_equal(found.reshape(4, 3), np.repeat(np.arange(4.0), 3).reshape(4, 3))
+
+
+def _plane(of, offset: Affine, shape: tuple[int, int] = (8, 4)):
+    access = tile(of)
+    return type(access)(of, shape, (), offset, (shape[1], 1), of.dtype)
+
+
+@pytest.mark.parametrize(("buffer", "dtype"), [(Buffer.SBUF, np.float32), (Buffer.SBUF, np.int16)])
+def test_fresh_memory_is_poison(buffer: Buffer, dtype) -> None:
+    """Only the upper half is written; the lower reads as NaN, or as 0xA5A5."""
+    source, result = hbm((8, 4), dtype), hbm((8, 4), dtype)
+    t = tensor((8, 4), dtype, buffer)
+    i = loop_variable(2)
+    body = [copy_in(tile(t, (0, 4)), tile(source, (0, 4))), copy_in(tile(result), tile(t))]
+    kernel = program([source], [result], [loop(i, body, [t])], [result])
+    found = execute(kernel, [np.ones((8, 4), dtype)])[0]
+    assert (found[:4] == 1).all()
+    rest = found[4:]
+    assert (
+        np.isnan(rest).all() if rest.dtype.kind == "f" else (rest.view(np.uint16) == 0xA5A5).all()
+    )
+
+
+def test_halves_written_by_two_instructions_need_no_fill() -> None:
+    source, result = hbm((8, 4)), hbm((8, 4))
+    t = tensor((8, 4))
+    body = [
+        copy_in(tile(t, (0, 4)), tile(source, (4, 4))),
+        copy_in(tile(t, (4, 4)), tile(source, (0, 4))),
+        copy_in(tile(result), tile(t)),
+    ]
+    kernel = program([source], [result], body, [t, result])
+    assert layout_of(kernel, t).fill is None
+    data = normal(8, 4)
+    np.testing.assert_array_equal(execute(kernel, [data])[0], np.r_[data[4:], data[:4]])
+
+
+def test_masked_writes_and_equally_masked_reads_need_no_fill() -> None:
+    kernel, t = _masked_copy(299)
+    assert layout_of(kernel, t).fill is None
+    wider, t = _masked_copy(280)
+    fill = layout_of(wider, t).fill
+    assert fill is not None and math.isnan(fill)
+
+
+def _masked_copy(last_written: int):
+    from compute_programs import axis
+
+    source, result = hbm((300, 8)), hbm((300, 8))
+    i = loop_variable(3)
+    t = tensor((3, 128, 8), blocks=1)
+    rows = affine(i) * 128
+    masks = [Mask((rows * -1 - axis(-2, 128) + last,)) for last in (last_written, 299)]
+    body = [
+        copy_in(tile(t, i), tile(source, (rows, 128)), mask=masks[0]),
+        copy_in(tile(result, (rows, 128)), tile(t, i), mask=masks[1]),
+    ]
+    return program([source], [result], [loop(i, body)], [t, result]), t
+
+
+@pytest.mark.parametrize("fill", [None, 0.0])
+@pytest.mark.parametrize("place", ["inside", "blocks", "outside"])
+def test_accumulation_groups_start_over(fill: float | None, place: str) -> None:
+    """psum[...] += stationary.T @ moving: declared in the loop, or with a block an iteration, or
+    one bare tile outside that is reset by a plain write (S15)."""
+    left, right, result = hbm((96, 16)), hbm((96, 24)), hbm((3 * 16, 24))
+    i, k = loop_variable(3), loop_variable(4)
+    a, b, out = tensor((24, 16)), tensor((24, 24)), tensor((16, 24))
+    blocks = (3,) if place == "blocks" else ()
+    psum = tensor((*blocks, 16, 24), buffer=Buffer.PSUM, blocks=len(blocks), fill=fill)
+    target = tile(psum, i) if blocks else tile(psum)
+    inner = [
+        copy_in(tile(a), tile(left, (affine(k) * 24, 24))),
+        copy_in(tile(b), tile(right, (affine(k) * 24, 24))),
+        instruction("matmul", target, {"stationary": tile(a), "moving": tile(b)}, accumulate=True),
+    ]
+    body = [
+        *([instruction("memset", target, value=0.0)] if place == "outside" else []),
+        loop(k, inner, [a, b]),
+        instruction("copy", tile(out), {"data": target}),
+        copy_in(tile(result, (affine(i) * 16, 16)), tile(out)),
+    ]
+    own = [out, psum] if place == "inside" else [out]
+    outside = [result] if place == "inside" else [psum, result]
+    kernel = program([left, right], [result], [loop(i, body, own)], outside)
+    x, y = normal(96, 16), normal(96, 24)
+    found = execute(kernel, [x, y])[0]
+    np.testing.assert_allclose(found, np.tile(x.T @ y, (3, 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_loop_reduce_assigns_first_and_then_combines() -> None:
+    source, result = hbm((6, 8, 4)), hbm((2, 8, 4))
+    i, j, k = loop_variable(2), loop_variable(3), loop_variable(2)
+    x, out = tensor((8, 4)), tensor((2, 8, 4), blocks=1)
+    body = [
+        copy_in(tile(x), _plane(source, affine(i) * 96 + affine(j) * 32)),
+        instruction("loop_reduce", tile(out, i), {"data": tile(x)}, op="minimum", loops=(j.id,)),
+    ]
+    nodes = [
+        loop(i, [loop(j, body, [x])]),
+        loop(k, [copy_in(_plane(result, affine(k) * 32), tile(out, k))]),
+    ]
+    data = normal(6, 8, 4)
+    kernel = program([source], [result], nodes, [out, result])
+    expected = data.reshape(2, 3, 8, 4).min(axis=1)
+    np.testing.assert_array_equal(execute(kernel, [data])[0], expected)
+    np.testing.assert_array_equal(execute(kernel, [data], order="shuffled", seed=1)[0], expected)
+
+
+def running_total(kind: LoopKind):
+    """result[i] = total of x[0..i]: iterations depend on each other."""
+    source, result = hbm((32, 1, 4)), hbm((32, 1, 4))
+    i = loop_variable(32)
+    x, total = tensor((1, 4)), tensor((1, 4), fill=0.0)
+    body = [
+        copy_in(tile(x), _plane(source, affine(i) * 4, (1, 4))),
+        instruction(
+            "tensor_tensor", tile(total), {"data1": tile(total), "data2": tile(x)}, op="add"
+        ),
+        copy_in(_plane(result, affine(i) * 4, (1, 4)), tile(total)),
+    ]
+    return program([source], [result], [loop(i, body, [x], kind)], [total, result])
+
+
+def test_shuffled_order_reveals_hidden_dependences_of_affine_loops_only() -> None:
+    data = normal(32, 1, 4)
+    expected = np.cumsum(data, axis=0)
+    for kind, same in ((LoopKind.AFFINE, False), (LoopKind.SEQUENTIAL, True)):
+        kernel = running_total(kind)
+        np.testing.assert_allclose(execute(kernel, [data])[0], expected, rtol=1e-4, atol=1e-5)
+        shuffled = execute(kernel, [data], order="shuffled", seed=2)[0]
+        assert np.allclose(shuffled, expected, rtol=1e-4, atol=1e-5) is same
+
+
+def test_only_loops_whose_iterations_stay_apart_are_split() -> None:
+    for kernel, apart in ((square_by_blocks(8)[0], True), (running_total(LoopKind.AFFINE), False)):
+        uses = uses_by_tensor(kernel)
+        outer = kernel.body[0]
+        assert independent(outer, (), uses, plan(kernel, uses)) is apart
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_do_not_change_results(threads: int) -> None:
+    kernel, _ = square_by_blocks(40, columns=512)
+    data = normal(40 * 128, 512)
+    executable = Executable(kernel, threads=threads)
+    assert bool(executable._split) is (threads > 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(executable.run([data])[0], np.square(data))
+
+
+def test_an_error_in_a_thread_reaches_the_caller() -> None:
+    from compute_programs import Indirect
+
+    source, numbers, result = hbm((64, 512)), hbm((16, 64, 1), np.int32), hbm((16 * 64, 512))
+    i = loop_variable(16)
+    index, t = tensor((64, 1), np.int32), tensor((64, 512))
+    rows = type(tile(source))(
+        source, (64, 512), (), Affine(), (0, 1), source.dtype, (Indirect(tile(index), 512, 64),)
+    )
+    body = [
+        copy_in(tile(index), _plane(numbers, affine(i) * 64, (64, 1))),
+        copy_in(tile(t), rows),
+        copy_in(tile(result, (affine(i) * 64, 64)), tile(t)),
+    ]
+    kernel = program([source, numbers], [result], [loop(i, body, [index, t])], [result])
+    places = np.zeros((16, 64, 1), np.int32)
+    places[11, 5] = 64
+    with pytest.raises(IndexError, match="index 32768 is out of bounds"):
+        Executable(kernel, threads=2).run([normal(64, 512), places])
+
+
+def test_arguments_are_not_changed_unless_returned_and_must_match() -> None:
+    """A mutable argument is returned with its new contents; the caller's array stays (S30)."""
+    x = hbm((4, 4))
+    t = tensor((4, 4))
+    body = [
+        copy_in(tile(t), tile(x)),
+        instruction("tensor_scalar", tile(t), {"data": tile(t)}, op0="multiply", operand0=2.0),
+        copy_in(tile(x), tile(t)),
+    ]
+    kernel = program([x], [x], body, [t])
+    data = normal(4, 4)
+    kept = data.copy()
+    np.testing.assert_array_equal(execute(kernel, [data])[0], kept * 2)
+    np.testing.assert_array_equal(data, kept)
+    with pytest.raises(KernelValueError, match="argument"):
+        execute(kernel, [data.astype(np.float64)])
+    with pytest.raises(KernelValueError, match="takes 1 arrays"):
+        execute(kernel, [])
+
+
+def test_results_of_two_runs_are_separate_arrays() -> None:
+    kernel, _ = square_by_blocks(2)
+    executable = compile_program(kernel)
+    assert compile_program(kernel) is executable
+    first = executable.run([normal(256, 64)])[0]
+    kept = first.copy()
+    executable.run([normal(256, 64)])
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_storage_is_given_back() -> None:
+    kernel, _ = square_by_blocks(4)
+    executable = compile_program(kernel)
+    data = normal(512, 64)
+    executable.run([data])
+    tracemalloc.start()
+    executable.run([data])
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 64 * 1024
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_block_programs_match_plain_storage(data: st.DataObject) -> None:
+    """Whatever the loop nest and however blocks are indexed, shared storage gives the results that
+    one block for each index gives. The plain result comes from a NumPy simulation."""
+    trips = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    variables = [loop_variable(n) for n in trips]
+    used = data.draw(
+        st.lists(st.sampled_from(range(len(trips))), min_size=1, max_size=3, unique=True)
+    )
+    shape = tuple(trips[n] for n in used)
+    block = [variables[n] for n in used]
+    held = tensor((*shape, 2, 2), blocks=len(shape), fill=data.draw(st.sampled_from([0.0, 3.0])))
+    operations = data.draw(
+        st.lists(st.sampled_from(["add", "set", "emit"]), min_size=1, max_size=5)
+    )
+    flat = Affine()
+    for variable_, n in zip(variables, trips, strict=True):
+        flat = flat * n + affine(variable_)
+    count = math.prod(trips)
+    emits = operations.count("emit")
+    source, result = hbm((1, 1)), hbm((max(count * emits, 1), 2, 2))
+    body, plain, emitted = [], np.full(shape, held.fill, np.float32), 0
+    for operation in operations:
+        at = tile(held, *block)
+        if operation == "set":
+            body.append(instruction("memset", at, value=1.0))
+        elif operation == "add":
+            body.append(instruction("tensor_scalar", at, {"data": at}, op0="add", operand0=1.0))
+        else:
+            body.append(copy_in(_plane(result, (flat + count * emitted) * 4, (2, 2)), at))
+            emitted += 1
+    nodes = body
+    for variable_ in reversed(variables):
+        nodes = [loop(variable_, nodes, kind=LoopKind.SEQUENTIAL)]
+    found = execute(
+        program([source], [result], nodes, [held, result]), [np.zeros((1, 1), np.float32)]
+    )
+    expected = np.full((max(count * emits, 1),), np.nan, np.float32)
+    for number, values in enumerate(np.ndindex(*trips)):
+        place, emitted = tuple(values[n] for n in used), 0
+        for operation in operations:
+            if operation == "set":
+                plain[place] = 1
+            elif operation == "add":
+                plain[place] += 1
+            else:
+                expected[number + count * emitted] = plain[place]
+                emitted += 1
+    np.testing.assert_array_equal(found[0][:, 0, 0], expected)
