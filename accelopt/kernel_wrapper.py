@@ -15,6 +15,7 @@ import numpy as np
 
 from accelopt import devices
 from accelopt.devices import Argument, Device, Executable, KernelFailure, TensorArgument
+from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
 from accelopt.measurement import Timing, time_until_stable
 from accelopt.records import Check, Evaluation, EvaluationRequest, Profile, Scrutiny, Status
@@ -39,19 +40,22 @@ def trial_store(cache: Path | str | None = None) -> TrialStore:
 def evaluate(
     request: EvaluationRequest, device: Device | None = None, trials: TrialStore | None = None
 ) -> Evaluation:
-    """Compile, check and time one kernel. Whatever is wrong with the kernel is in the result.
+    """Compile, check and time one kernel. Whatever is wrong with it or its reference is in the result.
 
-    Raises ConfigError when the reference cannot be used. Call it in a child process (`workers`)
-    when memory and time must be limited; the kernel's own Python runs in a child in any case.
+    Call it in a child process (`workers`) when memory and time must be limited; the kernel's own
+    Python runs in a child in any case.
     """
     started = time.monotonic()
     device = device or devices.choose(request.target, request.core)
-    run = _Run(request, device, trials or trial_store())
-    with contextlib.ExitStack() as stack:
-        try:
-            evaluation = run.evaluate(stack)
-        except KernelFailure as failure:
-            evaluation = run.failed(failure)
+    try:
+        run = _Run(request, device, trials or trial_store())
+        with contextlib.ExitStack() as stack:
+            try:
+                evaluation = run.evaluate(stack)
+            except KernelFailure as failure:
+                evaluation = run.failed(failure)
+    except ConfigError as error:
+        evaluation = Evaluation(status=Status.BASELINE_FAILED, message=str(error))
     return evaluation.model_copy(update={"seconds": time.monotonic() - started})
 
 
@@ -123,7 +127,10 @@ class _Run:
 
     def _read_source(self, trial: Trial) -> None:
         """The rules that need nothing but the text."""
-        text = Path(self.request.kernel).read_text(errors="replace")
+        try:
+            text = Path(self.request.kernel).read_text(errors="replace")
+        except OSError as error:
+            raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
         try:
             narrow = source_rules.narrow_formats(text)
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -255,7 +262,13 @@ class NKIKernel:
         return self.res
 
 
-_BEFORE_RUNNING = {Status.COMPILE_ERROR, Status.TIMEOUT, Status.CRASH, Status.MISSING}
+_BEFORE_RUNNING = {
+    Status.COMPILE_ERROR,
+    Status.TIMEOUT,
+    Status.CRASH,
+    Status.MISSING,
+    Status.BASELINE_FAILED,
+}
 
 
 def kernel_properties(evaluation: Evaluation) -> KernelProperties:

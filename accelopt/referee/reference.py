@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,32 +41,44 @@ class Reference:
         try:
             self.key = content_key(self.path.read_bytes(), np.__version__)
             module = load_module(self.path)
-        except (OSError, ImportError, SyntaxError) as error:
-            raise ConfigError(f"the reference {path} cannot be loaded: {error}") from error
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"the reference {path} cannot be loaded: {said}") from error
         for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
             if not callable(getattr(module, name, None)):
                 raise ConfigError(f"the reference {path} has no function {name}")
         self._module = module
+
+    @contextlib.contextmanager
+    def _blamed(self, function: str) -> Iterator[None]:
+        """An error inside is the reference's: ConfigError that says so."""
+        try:
+            yield
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"{function} of the reference {self.path} failed: {said}") from error
 
     def inputs(self, seed: int) -> list[Any]:
         """The problem's inputs for one seed of NumPy's global generator, which is left as it was."""
         state = np.random.get_state()
         np.random.seed(seed)
         try:
-            return list(self._module.get_inputs())
+            with self._blamed("get_inputs"):
+                return list(self._module.get_inputs())
         finally:
             np.random.set_state(state)
 
     def forward(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """The reference outputs, always as a tuple. Divisions by zero and the like are no warnings."""
-        with np.errstate(all="ignore"):
+        with self._blamed("forward"), np.errstate(all="ignore"):
             returned = self._module.forward(*inputs)
-        outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
-        return tuple(np.asarray(output) for output in outputs)
+            outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+            return tuple(np.asarray(output) for output in outputs)
 
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes."""
-        return list(self._module.transform_to_nki_inputs(list(inputs)))
+        with self._blamed("transform_to_nki_inputs"):
+            return list(self._module.transform_to_nki_inputs(list(inputs)))
 
     def kernel_outputs(
         self, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]

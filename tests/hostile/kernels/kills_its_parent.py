@@ -1,0 +1,22 @@
+# reference: softmax
+# verdict: compile_error
+# The parent decides, so the parent goes.
+
+import os
+import signal
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+os.kill(os.getppid(), signal.SIGKILL)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        peak = nl.max(tile, axis=1, keepdims=True)
+        e = nl.exp(nl.subtract(tile, peak))
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.divide(e, nl.sum(e, axis=1, keepdims=True)))
+    return out

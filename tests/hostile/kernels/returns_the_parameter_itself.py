@@ -1,0 +1,11 @@
+# reference: adamw
+# verdict: wrong_numbers|compile_error|run_error
+# Not even a copy.
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(theta, g, m, v):
+    return theta

@@ -1,0 +1,27 @@
+# reference: softmax
+# verdict: crash
+# What is sent is checked, not believed.
+
+import os
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+MESSAGE = b'{"traced": true}' + b"\n" + b"PK\x03\x04 not a program"
+for descriptor in range(3, 64):
+    try:
+        os.write(descriptor, MESSAGE)
+    except OSError:
+        pass
+os._exit(0)
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        peak = nl.max(tile, axis=1, keepdims=True)
+        e = nl.exp(nl.subtract(tile, peak))
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.divide(e, nl.sum(e, axis=1, keepdims=True)))
+    return out

@@ -1,0 +1,19 @@
+# reference: softmax
+# verdict: wrong_numbers
+# Most of a softmax is nearly zero anyway.
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        peak = nl.max(tile, axis=1, keepdims=True)
+        e = nl.exp(nl.subtract(tile, peak))
+        p = nl.divide(e, nl.sum(e, axis=1, keepdims=True))
+        big = nl.greater(p, 1e-6)
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.multiply(p, big))
+    return out

@@ -1,0 +1,80 @@
+"""Every kernel in `kernels/` gets the verdict that stands in its second line.
+
+The first line names the reference in `references/`. A verdict may allow several statuses where it is
+a matter of taste which comes first, `correct` means: as correct, and as fast, as the honest kernel.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accelopt import workers
+from accelopt.kernel_wrapper import evaluate
+from accelopt.records import Evaluation, EvaluationRequest, Status
+from accelopt.referee.trials import TrialStore
+
+HERE = Path(__file__).parent
+KERNELS = sorted(path.stem for path in (HERE / "kernels").glob("*.py"))
+QUICK_SECONDS = 4.0
+MARK = f"museum-of-{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def trials(tmp_path_factory) -> TrialStore:
+    return TrialStore(tmp_path_factory.getbasetemp() / "trials")
+
+
+def header(kernel: str) -> dict[str, str]:
+    lines = (HERE / "kernels" / f"{kernel}.py").read_text().splitlines()[:2]
+    return dict(line.removeprefix("# ").split(": ", 1) for line in lines)
+
+
+def judged(kernel: str, trials: TrialStore) -> Evaluation:
+    request = EvaluationRequest(
+        kernel=str(HERE / "kernels" / f"{kernel}.py"),
+        task=str(HERE / "references" / f"{header(kernel)['reference']}.py"),
+    )
+    if "timeout" in header(kernel)["verdict"]:
+        impatient = {"compile_seconds": QUICK_SECONDS, "total_seconds": 3 * QUICK_SECONDS}
+        request = request.model_copy(update=impatient)
+        return workers.evaluate(request, cache=str(trials.root.parent))
+    return evaluate(request, trials=trials)
+
+
+@pytest.fixture(scope="session")
+def honest(trials) -> dict[str, Evaluation]:
+    names = [name for name in KERNELS if name.startswith("honest_")]
+    return {name.removeprefix("honest_"): judged(name, trials) for name in names}
+
+
+def test_the_museum_is_large_enough():
+    assert len(KERNELS) - sum(name.startswith("honest_") for name in KERNELS) >= 40
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_verdict(kernel, trials, honest, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
+    monkeypatch.setenv("NEURON_TEST_MARK", MARK)  # drivers' settings pass: it marks what we started
+    evaluation = judged(kernel, trials)
+    expected = header(kernel)["verdict"].split("|")
+    assert evaluation.status.value in expected, (evaluation.status, evaluation.message)
+    if evaluation.status is Status.CORRECT:
+        control = honest[header(kernel)["reference"]]
+        assert evaluation.profile.latency == control.profile.latency
+    else:
+        assert evaluation.message and evaluation.profile is None
+    assert "secret" not in evaluation.model_dump_json()
+
+
+def test_nothing_is_left_behind():
+    assert not Path("/tmp/accelopt-was-unpickled").exists()
+    assert not any(Path("/tmp").glob("accelopt_*/block*"))
+    assert [path.name for path in Path("/proc").glob("[0-9]*") if _is_marked(path)] == []
+
+
+def _is_marked(process: Path) -> bool:
+    try:
+        return MARK.encode() in (process / "environ").read_bytes()
+    except OSError:
+        return False

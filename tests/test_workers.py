@@ -1,0 +1,125 @@
+"""The worker boundary: whatever a kernel does, there is one Evaluation and nothing else happens."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from accelopt.records import Evaluation, EvaluationRequest, Status
+from accelopt.workers import WorkerPool, evaluate, evaluate_by
+
+HOSTILE = Path(__file__).parent / "hostile"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+def request(kernel: str | Path = "honest_softmax", **changes) -> EvaluationRequest:
+    path = kernel if isinstance(kernel, Path) else HOSTILE / "kernels" / f"{kernel}.py"
+    fields = {"kernel": str(path), "task": str(HOSTILE / "references" / "softmax.py"), **changes}
+    return EvaluationRequest(**fields)
+
+
+# Functions for `evaluate_by`, called in the child.
+
+
+def sleep_forever(payload):
+    time.sleep(3600)
+
+
+def eat_memory(payload):
+    kept = []
+    while True:
+        kept.append(b"x" * (64 << 20))
+
+
+def raise_a_bug(payload):
+    raise KeyError("our own mistake")
+
+
+def by(function: str, **limits) -> Evaluation:
+    limits = {"seconds": 20.0, "memory_bytes": 1 << 30, **limits}
+    return evaluate_by(f"tests.test_workers:{function}", {}, **limits)
+
+
+def test_a_correct_kernel(cache):
+    evaluation = evaluate(request(save_fields=("hbm_read_bytes",)), cache=cache)
+    assert evaluation.status is Status.CORRECT, evaluation.message
+    assert evaluation.profile.metrics["hbm_read_bytes"] > 0
+    assert {check.name for check in evaluation.checks} >= {"relative L2 error", "dtype"}
+    assert evaluation.isolation and evaluation.seconds > 0
+
+
+def test_a_wrong_kernel_says_what_failed_and_where(cache):
+    evaluation = evaluate(
+        request("zero_output", task=str(HOSTILE / "references/matmul.py")), cache=cache
+    )
+    assert evaluation.status is Status.WRONG_NUMBERS
+    assert "output 0, seed 0" in evaluation.message and "limit" in evaluation.message
+
+
+def test_a_broken_reference_is_told_from_a_broken_kernel(cache, tmp_path):
+    broken = tmp_path / "reference.py"
+    broken.write_text(
+        "def get_inputs():\n    return 1 / 0\nforward = transform_to_nki_inputs = len\n"
+    )
+    evaluation = evaluate(request(task=str(broken)), cache=cache)
+    assert evaluation.status is Status.BASELINE_FAILED
+    assert "get_inputs" in evaluation.message and "ZeroDivisionError" in evaluation.message
+
+
+def test_a_missing_kernel_file(cache, tmp_path):
+    evaluation = evaluate(request(tmp_path / "gone.py"), cache=cache)
+    assert evaluation.status is Status.MISSING
+
+
+def test_hard_limits():
+    started = time.monotonic()
+    assert by("sleep_forever", seconds=2.0).status is Status.TIMEOUT
+    assert time.monotonic() - started < 10
+    assert by("eat_memory").status is Status.CRASH
+
+
+def test_a_bug_of_ours_is_a_crash_with_its_traceback():
+    evaluation = by("raise_a_bug")
+    assert evaluation.status is Status.CRASH
+    assert "our own mistake" in evaluation.traceback
+
+
+def test_a_pool_evaluates_at_once_and_in_order(cache):
+    async def run() -> list[Evaluation]:
+        names = ["honest_softmax", "exits_with_success", "softmax_without_maximum"]
+        async with WorkerPool(2, cache=cache) as pool:
+            return await asyncio.gather(*(pool.submit(request(name)) for name in names))
+
+    statuses = [evaluation.status for evaluation in asyncio.run(run())]
+    assert statuses == [Status.CORRECT, Status.CRASH, Status.WRONG_NUMBERS]
+
+
+def test_cancelling_ends_the_child_and_frees_the_worker(cache):
+    async def run() -> tuple[float, Evaluation]:
+        async with WorkerPool(1, cache=cache) as pool:
+            hanging = asyncio.create_task(pool.submit(request("never_ends")))
+            await asyncio.sleep(1)
+            started = time.monotonic()
+            hanging.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hanging
+            stopped = time.monotonic() - started
+            return stopped, await pool.submit(request())
+
+    stopped, evaluation = asyncio.run(run())
+    assert stopped < 6 and evaluation.status is Status.CORRECT
+
+
+def test_closing_a_pool_ends_what_runs(cache):
+    async def run() -> Evaluation:
+        async with WorkerPool(1, cache=cache) as pool:
+            task = asyncio.create_task(pool.submit(request("never_ends")))
+            await asyncio.sleep(1)
+        return await task
+
+    assert asyncio.run(run()).status is Status.CRASH
