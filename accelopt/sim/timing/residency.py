@@ -85,6 +85,8 @@ def fit_sbuf(
     if uses.peak(stream) <= capacity:
         return costs, {}
     keeper = _Keeper(stream, costs, uses, capacity)
+    if keeper.repeated:
+        keeper.capacity = spec.sbuf_partition_bytes
     keeper.run()
     return _insert(stream, costs, keeper, spec, decisions)
 

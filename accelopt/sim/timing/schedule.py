@@ -7,6 +7,7 @@ window: an engine that waits may start a later instruction out of the next few.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -20,6 +21,9 @@ WINDOWS = (16, 8, 8, 8, 64)
 """Instructions that each queue looks ahead: tensor, vector, scalar, gpsimd, DMA. Strict order (1)
 misses NKIBench by 40%, anything from 8 on agrees (reference/timing.md 3.4)."""
 
+ENGINES = 4
+DMA = int(Queue.DMA)
+
 
 @dataclass
 class Timeline:
@@ -30,6 +34,63 @@ class Timeline:
     done: list[float]
     queue: list[int]
     latency_ns: float
+
+
+class _DmaEngines:
+    """Sixteen engines that take transfers from several queues in turn.
+
+    Transfers of one source line share a queue, in order; an engine serves its queues round-robin
+    (nki-dma-overview), so a long row of prefetches does not hold up another tile that is wanted
+    sooner.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.free = [0.0] * spec.dma_engines
+        self.latency = spec.dma_latency_ns
+        self.queues: dict[int, deque[int]] = {}
+        self.turns: deque[int] = deque()
+
+    def add(self, kind: int, instance: int) -> None:
+        """A transfer whose dependences are met."""
+        waiting = self.queues.get(kind)
+        if waiting is None:
+            waiting = self.queues[kind] = deque()
+        if not waiting:
+            self.turns.append(kind)
+        waiting.append(instance)
+
+    def next(self) -> int:
+        """The transfer whose turn it is."""
+        return self.queues[self.turns[0]][0]
+
+    def take(self) -> None:
+        """Removes it; its queue goes to the end of the line."""
+        kind = self.turns.popleft()
+        waiting = self.queues[kind]
+        waiting.popleft()
+        if waiting:
+            self.turns.append(kind)
+
+    def backlog_ends(self, cost: Transfer) -> float:
+        """When the first of the engines that a transfer needs gets free."""
+        first, count = cost.first_engine, cost.engines
+        if first + count <= len(self.free):
+            return min(self.free[first : first + count])
+        return min(self.free)
+
+    def run(self, cost: Transfer, now: float) -> float:
+        """Puts a transfer on its engines; returns when its last byte is there."""
+        free, each = self.free, cost.engine_ns
+        begin = finish = now + self.latency
+        size = len(free)
+        for number in range(cost.first_engine, cost.first_engine + cost.engines):
+            engine = number % size
+            before = free[engine]
+            after = (before if before > begin else begin) + each
+            free[engine] = after
+            if after > finish:
+                finish = after
+        return finish
 
 
 def schedule(
@@ -45,18 +106,8 @@ def schedule(
     queue_of = [int(operation.queue) for operation in operations]
     issue_of = [operation.issue_ns for operation in operations]
     latency_of = [operation.latency_ns for operation in operations]
-    sbuf_port = [
-        spec.vector_gpsimd_exclusive
-        and operation.queue in (Queue.VECTOR, Queue.GPSIMD)
-        and operation.touches_sbuf
-        for operation in operations
-    ]
-    psum_port = [
-        spec.vector_scalar_psum_exclusive
-        and operation.queue in (Queue.VECTOR, Queue.SCALAR)
-        and operation.touches_psum
-        for operation in operations
-    ]
+    ports = [_port(operation.queue, operation.touches_sbuf, operation.touches_psum, spec)
+             for operation in operations]  # fmt: skip
     kind = stream.kind
     queue = [queue_of[k] for k in kind]
     ordinal = [0] * n
@@ -73,9 +124,9 @@ def schedule(
     ready: list[list[int]] = [[] for _ in range(5)]  # ordinals that may start now
     future: list[list[tuple[float, int]]] = [[] for _ in range(5)]  # (time, ordinal)
     engine_free = [0.0] * 5
-    dma_free = [0.0] * spec.dma_engines
-    sbuf_free = psum_free = 0.0
-    hop, dma_latency = spec.semaphore_ns, spec.dma_latency_ns
+    port_free = [0.0, 0.0, 0.0, 0.0]
+    dma = _DmaEngines(spec)
+    hop, ahead = spec.semaphore_ns, spec.dma_latency_ns
     events: list[tuple[float, int]] = []
     for at in range(n):
         if waits[at] == 0:
@@ -84,7 +135,7 @@ def schedule(
         if future[q]:
             heappush(events, (0.0, q))
     successors, followers = graph.successors, graph.followers
-    end = 0.0
+    end = alarm = 0.0
     remaining = n
     while events:
         now, q = heappop(events)
@@ -93,61 +144,67 @@ def schedule(
         line, waiting, coming = members[q], ready[q], future[q]
         while coming and coming[0][0] <= now:
             heappush(waiting, heappop(coming)[1])
-        if not waiting or waiting[0] >= head[q] + windows[q]:
-            if coming:
-                heappush(events, (coming[0][0], q))
-            continue
-        place = heappop(waiting)
-        at = line[place]
-        k = kind[at]
-        flags = issued[q]
-        flags[place] = 1
-        h = head[q]
-        while h < len(flags) and flags[h]:
-            h += 1
-        head[q] = h
-        cost = costs[at]
-        begin = now
-        if cost is not None:
-            first = begin + dma_latency
-            finish = first
-            for e in range(cost.first_engine, cost.first_engine + cost.engines):
-                engine = e % spec.dma_engines
-                s = dma_free[engine]
-                s = (s if s > first else first) + cost.engine_ns
-                dma_free[engine] = s
-                if s > finish:
-                    finish = s
-            until = now
-            complete = finish
+        limit = head[q] + windows[q]
+        if q == DMA:
+            while waiting and waiting[0] < limit:
+                at = line[heappop(waiting)]
+                dma.add(kind[at], at)
+            if not dma.turns:
+                continue
+            at = dma.next()
+            cost = costs[at]
+            assert cost is not None
+            allowed = dma.backlog_ends(cost) - ahead
+            if allowed > now:
+                if not now < alarm <= allowed:
+                    alarm = allowed
+                    heappush(events, (allowed, q))
+                continue
+            dma.take()
+            begin = until = now
+            complete = dma.run(cost, now)
         else:
-            if sbuf_port[k] and sbuf_free > begin:
-                begin = sbuf_free
-            if psum_port[k] and psum_free > begin:
-                begin = psum_free
+            if not waiting or waiting[0] >= limit:
+                if coming:
+                    heappush(events, (coming[0][0], q))
+                continue
+            at = line[heappop(waiting)]
+            k = kind[at]
+            begin = now
+            port = ports[k]
+            for number in port:
+                if port_free[number] > begin:
+                    begin = port_free[number]
             until = begin + issue_of[k]
             complete = until + latency_of[k]
-            if sbuf_port[k]:
-                sbuf_free = until
-            if psum_port[k]:
-                psum_free = until
+            for number in port:
+                port_free[number] = until
             engine_free[q] = until
+        place = ordinal[at]
+        flags = issued[q]
+        flags[place] = 1
+        if place == head[q]:
+            h = place
+            while h < len(flags) and flags[h]:
+                h += 1
+            head[q] = h
         start[at], free[at], done[at] = begin, until, complete
         if complete > end:
             end = complete
         remaining -= 1
         heappush(events, (until, q))
-        at_time = complete + hop
+        moment = complete + hop
         for other in successors[at]:
             waits[other] -= 1
-            if ready_at[other] < at_time:
-                ready_at[other] = at_time
+            if ready_at[other] < moment:
+                ready_at[other] = moment
             if waits[other] == 0:
                 other_queue = queue[other]
-                moment = ready_at[other]
-                heappush(future[other_queue], (moment, ordinal[other]))
-                heappush(events, (moment if moment > engine_free[other_queue]
-                                  else engine_free[other_queue], other_queue))  # fmt: skip
+                at_time = ready_at[other]
+                heappush(future[other_queue], (at_time, ordinal[other]))
+                if at_time < engine_free[other_queue]:
+                    at_time = engine_free[other_queue]
+                heappush(events, (at_time, other_queue))
         for other in followers[at]:
             waits[other] -= 1
             if ready_at[other] < begin:
@@ -158,3 +215,18 @@ def schedule(
     if remaining:
         raise RuntimeError(f"{remaining} of {n} instances never started: dependences form a cycle")
     return Timeline(start, free, done, queue, end + spec.launch_ns)
+
+
+def _port(queue: Queue, touches_sbuf: bool, touches_psum: bool, spec: Spec) -> tuple[int, ...]:
+    """The shared memory ports that an operation takes: 0 is SBUF's for VectorE and GpSimd, 1 is
+    PSUM's for VectorE and ScalarE (arch guide)."""
+    ports: tuple[int, ...] = ()
+    if spec.vector_gpsimd_exclusive and touches_sbuf and queue in (Queue.VECTOR, Queue.GPSIMD):
+        ports += (0,)
+    if (
+        spec.vector_scalar_psum_exclusive
+        and touches_psum
+        and queue in (Queue.VECTOR, Queue.SCALAR)
+    ):
+        ports += (1,)
+    return ports
