@@ -21,6 +21,7 @@ from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.operands import Site, Step
 from accelopt.sim.compute.parallel import loops_to_split
 from accelopt.sim.compute.storage import Layout, Storage, plan
+from accelopt.sim.compute.widening import with_wide_floats
 from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor
 
@@ -72,13 +73,17 @@ def execute(
     *,
     order: Order = "program",
     seed: int = 0,
+    wide_floats: bool = False,
 ) -> tuple[np.ndarray | None, ...]:
     """Runs a program on the arrays of its arguments and returns its results, in order.
 
     Arrays must have the arguments' shapes and dtypes (KernelValueError otherwise); they are not
     changed. With order "shuffled" the iterations of every affine loop run in a random order drawn
-    from `seed`, which a kernel without hidden dependences cannot tell.
+    from `seed`, which a kernel without hidden dependences cannot tell. With `wide_floats` narrow
+    floats on-chip are float32, as in the official simulator.
     """
+    if wide_floats:
+        program = with_wide_floats(program)
     if order == "shuffled":
         return Executable(program, shuffle=shuffling.Random(seed)).run(arrays)
     return compile_program(program).run(arrays)

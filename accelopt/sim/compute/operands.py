@@ -8,7 +8,7 @@ gathered and scattered by element numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -26,6 +26,7 @@ from accelopt.sim.compute.addressing import (
     executions,
 )
 from accelopt.sim.compute.coverage import mask_shape
+from accelopt.sim.compute.elements import Elements, Keys
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.storage import Storage
 from accelopt.sim.compute.window import Pattern, Window, compiler
@@ -36,7 +37,6 @@ Step = Callable[[], object]
 """Runs one instruction for the current loop values."""
 
 Read = Callable[[], np.ndarray]
-Keys = Sequence[Hashable]
 FLOAT32 = dtypes.FLOAT32
 
 
@@ -294,121 +294,10 @@ def _touched(pattern: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Where a result lies of which some element of a masked operand takes part: axes that the
     result does not share with the mask count as reduced."""
     if pattern.ndim != len(shape):
-        pattern = pattern.any(axis=tuple(range(1, pattern.ndim)))
-        return pattern.reshape((-1,) + (1,) * (len(shape) - 1))
+        rows = np.asarray(pattern.any(axis=tuple(range(1, pattern.ndim))))
+        return rows.reshape((-1,) + (1,) * (len(shape) - 1))
     reduced = tuple(n for n, size in enumerate(shape) if size != pattern.shape[n])
     return np.asarray(pattern.any(axis=reduced, keepdims=True)) if reduced else pattern
-
-
-class Elements:
-    """The tile as element numbers in its storage, for what no strided view can describe."""
-
-    def __init__(self, site: Site, access: Access, keys: Keys) -> None:
-        self.site, self.access, self.keys = site, access, keys
-        self._address = site.address(access)
-        self._indices = [
-            (_index_values(site, item.index, access, keys), item.stride, item.size)
-            for item in access.indirect
-        ]
-        grid: np.ndarray = np.zeros((1,) * len(access.shape), dtype=np.int64)
-        for position, (size, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
-            axis = np.arange(size, dtype=np.int64) * stride
-            grid = grid + axis.reshape((-1,) + (1,) * (len(access.shape) - position - 1))
-        self._grid = grid
-
-    def shape(self) -> tuple[int, ...]:
-        """The tile's shape in the current iteration's window."""
-        slices = self.site.window.slices(self.keys, self.access.shape)
-        return tuple(
-            len(range(*s.indices(n))) for s, n in zip(slices, self.access.shape, strict=True)
-        )
-
-    def numbers(self, wanted: np.ndarray | None, skip: bool = False) -> np.ndarray:
-        """Element numbers of the tile in the current iteration, int64; -1 where a run-time index
-        is out of range and `skip` allows it. `wanted` is where the elements matter: elsewhere any
-        number is fine. Raises IndexError for what lies outside of the tensor."""
-        window = self.site.window.slices(self.keys, self.access.shape)
-        start = self._address() // self.access.dtype.itemsize
-        numbers = self._grid[window] + start
-        wrong: np.ndarray | None = None
-        for values, stride, size in self._indices:
-            index = values()
-            numbers = numbers + index * stride
-            outside = (index < 0) | (index >= size)
-            if outside.any():
-                wrong = outside if wrong is None else wrong | outside
-        total = self._total()
-        outside = (numbers < 0) | (numbers >= total)
-        if wrong is not None:
-            outside = outside | np.broadcast_to(wrong, numbers.shape)
-        if outside.any():
-            if not skip:
-                self._refuse(numbers, outside if wanted is None else outside & wanted, total)
-            numbers = np.where(outside, -1, numbers)
-        return numbers
-
-    def _total(self) -> int:
-        return self.site.storage(self.access).layout.size // self.access.dtype.itemsize
-
-    def _refuse(self, numbers: np.ndarray, outside: np.ndarray, total: int) -> None:
-        if not outside.any():
-            return
-        text = f"index {int(numbers[outside][0])} is out of bounds for axis 0 with size {total}"
-        raise IndexError(text) from KernelIndexError(
-            "indirect_index_out_of_bounds",
-            f"{text} (elements of '{self.access.tensor.name}').",
-            "Keep run-time indices inside of the tensor, or pass oob_mode.skip.",
-            self.site.instruction.source,
-        )
-
-    def _flat(self) -> np.ndarray:
-        buffer = self.site.storage(self.access).buffer
-        assert buffer is not None
-        return buffer.view(dtypes.stored(self.access.dtype))
-
-    def read(self, numbers: np.ndarray) -> np.ndarray:
-        """The elements, a new array; anything where the number is -1."""
-        found: np.ndarray = self._flat()[np.maximum(numbers, 0)]
-        return found
-
-    def write(self, numbers: np.ndarray, values: np.ndarray, where: np.ndarray | None) -> None:
-        """Stores values, but where the number is -1 or `where` is False."""
-        values = np.broadcast_to(values, numbers.shape)
-        allowed = numbers >= 0
-        if where is not None:
-            allowed &= where
-        self._flat()[numbers[allowed]] = values[allowed]
-
-    def add(self, numbers: np.ndarray, values: np.ndarray, where: np.ndarray | None) -> None:
-        """Adds values in float32; elements that occur twice get both."""
-        values = np.broadcast_to(values, numbers.shape)
-        allowed = numbers >= 0
-        if where is not None:
-            allowed &= where
-        flat = self._flat()
-        if flat.dtype == FLOAT32:
-            np.add.at(flat, numbers[allowed], values[allowed])
-            return
-        places, inverse = np.unique(numbers[allowed], return_inverse=True)
-        total = flat[places].astype(np.float32)
-        np.add.at(total, inverse, values[allowed])
-        flat[places] = dtypes.convert(total, flat.dtype)
-
-
-def _index_values(site: Site, index: Access, access: Access, keys: Keys) -> Read:
-    """Run-time indices that broadcast against a tile, int64."""
-    rank = len(access.shape)
-    missing = rank - len(index.shape)
-    if missing > 0:
-        index = (
-            column(index, rank)
-            if index.shape[0] != 1 or rank == 2
-            else replace(
-                index, shape=(1,) * missing + index.shape, strides=(0,) * missing + index.strides
-            )
-        )
-    read = site.view(index, keys[-len(index.shape) :])
-    return lambda: read().astype(np.int64)
 
 
 def flat_free(access: Access) -> Access | None:

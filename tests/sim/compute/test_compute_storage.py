@@ -311,6 +311,16 @@ def test_results_of_two_runs_are_separate_arrays() -> None:
     np.testing.assert_array_equal(first, kept)
 
 
+def test_wide_floats_leave_out_the_rounding_of_narrow_tiles() -> None:
+    source, result = hbm((4, 4)), hbm((4, 4))
+    t = tensor((4, 4), "bfloat16")
+    body = [copy_in(tile(t), tile(source), dtype="bfloat16"), copy_in(tile(result), tile(t))]
+    kernel = program([source], [result], body, [t, result])
+    data = np.full((4, 4), 1 + 2.0**-9, np.float32)
+    assert (execute(kernel, [data])[0] == 1).all()
+    np.testing.assert_array_equal(execute(kernel, [data], wide_floats=True)[0], data)
+
+
 def test_storage_is_given_back() -> None:
     kernel, _ = square_by_blocks(4)
     executable = compile_program(kernel)
