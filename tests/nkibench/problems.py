@@ -134,13 +134,17 @@ def reference(problem: str, sizes: dict[str, int] | None = None) -> ModuleType:
     return module
 
 
-def run(task: ModuleType, kernel_path: Path, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """What the kernel computes on the simulated core, and what the reference does."""
+def run(
+    task: ModuleType, kernel_path: Path, inputs: list[Any] | None = None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the kernel computes on the simulated core, and what the reference does, for `inputs` or
+    for those of the seed."""
     import neuronxcc.nki as nki
 
     kernel = load(kernel_path).kernel
-    np.random.seed(seed)
-    inputs = task.get_inputs()
+    if inputs is None:
+        np.random.seed(seed)
+        inputs = task.get_inputs()
     result = nki.simulate_kernel(kernel, *task.transform_to_nki_inputs(inputs))
     expected = task.forward(*inputs)
     (output,) = task.transform_nki_outputs(result, expected)
@@ -148,11 +152,11 @@ def run(task: ModuleType, kernel_path: Path, seed: int = 0) -> tuple[np.ndarray,
 
 
 def assert_agrees(output: np.ndarray, expected: np.ndarray, bound: float) -> None:
-    """Same shape and dtype, relative L2 error below `bound` in the whole and ten times it per row."""
+    """Same shape and dtype, relative L2 error within `bound` in the whole and ten times it per row."""
     assert output.shape == expected.shape
     assert output.dtype == expected.dtype == np.float32
     error = np.subtract(output, expected, dtype=np.float64)
-    assert np.linalg.norm(error) < bound * np.linalg.norm(expected.astype(np.float64))
+    assert np.linalg.norm(error) <= bound * np.linalg.norm(expected.astype(np.float64))
     rows = expected.astype(np.float64).reshape(-1, expected.shape[-1])
     row_errors = np.linalg.norm(error.reshape(rows.shape), axis=1)
-    assert np.all(row_errors < 10 * bound * np.linalg.norm(rows, axis=1))
+    assert np.all(row_errors <= 10 * bound * np.linalg.norm(rows, axis=1))
