@@ -73,7 +73,7 @@ class ToyBackend:
     def gate(self, candidate):
         return "COST must be a number."
 
-    def rewrites(self, source, profile):
+    def rewrites(self, candidate, source):
         cost = cost_of(source)
         return [
             Rewrite(f"Divide COST {cost:g} by {n}.", kernel(cost / n), promise=float(n))

@@ -13,12 +13,12 @@ from accelopt.agents.prompts import quote
 from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
 from accelopt.backends import Rewrite
 from accelopt.kernel_source import fingerprint
-from accelopt.records import NO_OPTIMIZATION_TITLE, Profile
+from accelopt.records import NO_OPTIMIZATION_TITLE, Candidate
 
 LONGEST_SNIPPET = 24  # lines of a lesson's before and after
 
 
-Rewrites = Callable[[str, Profile | None], Sequence[Rewrite]]
+Rewrites = Callable[[Candidate, str], Sequence[Rewrite]]
 Predict = Callable[[KernelView, str], Awaitable[float | None]]
 
 
@@ -92,7 +92,7 @@ class OfflineProposer:
         return await asyncio.shield(self._ranked[key])
 
     async def _rank(self, view: KernelView, source: str) -> list[Rewrite]:
-        found = await asyncio.to_thread(self.rewrites, source, view.profile)
+        found = await asyncio.to_thread(self.rewrites, view.candidate, source)
         distinct: dict[str, Rewrite] = {}
         for rewrite in sorted(found, key=lambda item: -item.promise):
             if fingerprint(rewrite.source) != fingerprint(source):

@@ -73,7 +73,7 @@ class Backend(Protocol):
     def gate(self, candidate: Candidate) -> str:
         """How results are judged, for the executor, in words."""
 
-    def rewrites(self, source: str, profile: Profile | None) -> Sequence[Rewrite]:
+    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
         """What the rules of this kernel language can do to `source`, for the offline proposer."""
 
     def look_up(self, name: str) -> str:

@@ -10,7 +10,11 @@ from accelopt.backends import BackendOptions, Explanation, Rewrite, read_source
 from accelopt.backends.counters import explain_counters
 from accelopt.backends.nki_names import describe
 from accelopt.kernel_source import complete_imports
-from accelopt.records import Candidate, Evaluation, EvaluationRequest, Profile
+from accelopt.moves.move import Facts
+from accelopt.moves.propose import rewrites
+from accelopt.moves.shapes import kernel_arguments
+from accelopt.moves.source import NotAKernel
+from accelopt.records import Candidate, Evaluation, EvaluationRequest
 from accelopt.store import content_key, write_atomically
 from accelopt.workers import WorkerPool
 
@@ -73,9 +77,17 @@ class NKIBackend:
             "and the word float16 in the source are refused. A correct kernel is then timed."
         )
 
-    def rewrites(self, source: str, profile: Profile | None) -> Sequence[Rewrite]:
-        """What `accelopt.moves` can do to `source`."""
-        return []
+    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
+        """What `accelopt.moves` can do to `source`, ordered by what the profile says is slow."""
+        facts = Facts(
+            metrics=candidate.profile.metrics if candidate.profile else {},
+            arguments=kernel_arguments(source, self.reference(candidate)),
+        )
+        try:
+            changes = rewrites(source, facts)
+        except NotAKernel:
+            return []
+        return [Rewrite(site.text, changed, site.benefit) for site, changed in changes]
 
     def look_up(self, name: str) -> str:
         """Our notes on one NKI name."""

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.names import apart
@@ -16,6 +17,8 @@ from accelopt.moves.work import RESOURCES, latency, work
 TOLERANCE = 0.02
 """Changes expected to cost more than this share of the run time are not proposed."""
 
+LONGER_ROWS = frozenset({"widen", "merge_loads", "pack_stores"})
+
 ACTIVE_FIELDS = {
     "dma": "dma_active_time_percent",
     "tensor": "tensor_engine_active_time_percent",
@@ -23,6 +26,13 @@ ACTIVE_FIELDS = {
     "scalar": "scalar_engine_active_time_percent",
     "gpsimd": "gpsimd_engine_active_time_percent",
 }
+
+
+class Change(NamedTuple):
+    """A site and the source after it."""
+
+    site: Site
+    source: str
 
 
 def prepare(source: str, facts: Facts) -> Kernel:
@@ -35,42 +45,66 @@ def propose(source: str, facts: Facts, limit: int, rng: random.Random) -> list[S
 
     Every site has been applied once: it is legal, and it changes the text.
     """
+    changes = [c for c in rewrites(source, facts) if c.site.benefit > -TOLERANCE]
+    rng.shuffle(changes)
+    return [change.site for change in _varied(changes)[:limit]]
+
+
+def rewrites(source: str, facts: Facts) -> list[Change]:
+    """Every change that a move can make to the source, best first, each with a sentence of its own.
+
+    Which there are depends on the source and the arguments alone; the profile only orders them.
+    Raises NotAKernel when the text holds no kernel.
+    """
     kernel = prepare(source, facts)
     before = work(kernel)
-    text = kernel.render()
-    seen = {text}
-    sites: list[Site] = []
+    seen = {kernel.render()}
+    changes: list[Change] = []
     for name in MOVES:
         for site in move(name).find(kernel, facts):
             try:
-                changed = move(name).apply(kernel, site)
+                text = move(name).apply(kernel, site).render()
             except IllegalMove:
                 continue
-            after_text = changed.render()
-            if after_text in seen:
+            if text in seen:
                 continue
-            seen.add(after_text)
-            after = work(parse(after_text, facts.arguments))
-            sites.append(replace(site, benefit=_benefit(before, after, facts.metrics)))
-    rng.shuffle(sites)
-    return _varied(sites)[:limit]
+            seen.add(text)
+            benefit = _benefit(before, work(parse(text, facts.arguments)), facts.metrics)
+            sentence = _distinct(site, {change.site.text for change in changes})
+            changes.append(Change(replace(site, text=sentence, benefit=benefit), text))
+    return _varied(changes)
 
 
-def _varied(sites: list[Site]) -> list[Site]:
+def _distinct(site: Site, used: set[str]) -> str:
+    """The site's sentence, told apart from others on the same line."""
+    sentence, number = site.text, 2
+    while sentence in used:
+        sentence = f"{site.text} ({number})"
+        number += 1
+    return sentence
+
+
+def _varied(changes: list[Change]) -> list[Change]:
     """Best first, but each further variant of the same change (another factor) counts half."""
-    chosen: list[Site] = []
+    chosen: list[Change] = []
     taken: Counter[tuple[str, Parameter]] = Counter()
-    left = [site for site in sites if site.benefit > -TOLERANCE]
+    left = list(changes)
     while left:
-        best = max(left, key=lambda site: site.benefit / 2 ** taken[_family(site)])
-        taken[_family(best)] += 1
+        best = max(left, key=lambda change: _worth(change.site, taken))
+        taken[_family(best.site)] += 1
         chosen.append(best)
         left.remove(best)
     return chosen
 
 
+def _worth(site: Site, taken: Counter[tuple[str, Parameter]]) -> float:
+    return float(site.benefit / 2 ** taken[_family(site)])
+
+
 def _family(site: Site) -> tuple[str, Parameter]:
-    return site.move, site.parameters.get("loop", site.parameters.get("at", ""))
+    """Changes that aim at the same thing: longer rows of one loop, or one move at one place."""
+    kind = "longer_rows" if site.move in LONGER_ROWS else site.move
+    return kind, site.parameters.get("loop", site.parameters.get("at", ""))
 
 
 def apply(source: str, steps: list[Site], facts: Facts) -> str:

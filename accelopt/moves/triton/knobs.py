@@ -32,9 +32,9 @@ class Knob(NamedTuple):
     value: int
     places: tuple[Edit, ...]
 
-    def set_to(self, value: int) -> list[Edit]:
-        """The edits that give the knob another value."""
-        return [place._replace(text=str(value)) for place in self.places]
+    def set_to(self, text: str) -> list[Edit]:
+        """The edits that write another value, a number or an expression of the host code."""
+        return [place._replace(text=text) for place in self.places]
 
 
 def tile_roles(kernel: Kernel) -> dict[str, Role]:

@@ -14,13 +14,12 @@ from accelopt.moves.triton.autotuning import (
 )
 from accelopt.moves.triton.configurations import Configuration, Kind, configurations, kind_of
 from accelopt.moves.triton.knobs import Knob, Role, find_knobs, set_options, tile_roles
-from accelopt.moves.triton.source import Kernel, Launch, Source
+from accelopt.moves.triton.source import Kernel, Launch, Source, called
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0
 TUNED_TOGETHER = 12
-ROW_TILES = (8192, 4096, 16384, 2048, 1024)
-ROW_WARPS = (16, 8, 4, 32)
+ROW_WARPS = (8, 16, 4, 2, 32)
 
 
 Roles = Mapping[str, Mapping[str, Role]]
@@ -186,26 +185,53 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
             yield from _retuned(source, launch, variant)
             continue
         knobs = find_knobs(source, launch, roles.get(launch.kernel.name))
-        choices = list(configurations(launch.kernel, knobs))
         if whole_row:
-            choices = list(_whole_row(knobs)) or choices
-        for place, choice in enumerate(choices):
-            text = _configured(source, launch, knobs, choice)
+            yield from _whole_rows(source, launch, knobs, variant)
+            continue
+        for place, choice in enumerate(configurations(launch.kernel, knobs)):
+            values = {name: str(value) for name, value in choice.tiles}
+            text = _configured(source, launch, knobs, values, choice)
             sentence = f"{variant.sentence} Set {launch.kernel.name} to {choice.sentence()}."
             yield Proposal(sentence.strip(), text, variant.weight * 0.5 ** (place / HALF_PLACE))
 
 
-def _whole_row(knobs: list[Knob]) -> Iterator[Configuration]:
-    """For kernels that hold a whole row: tiles that may cover it, smallest last."""
-    stepped = [knob.name for knob in knobs if knob.role is Role.LOOP] or [k.name for k in knobs]
-    for tile in ROW_TILES if stepped else ():
-        for warps in ROW_WARPS:
-            if tile // (32 * warps) >= 2:
-                yield Configuration(((stepped[0], tile),), warps, None)
+def _whole_rows(
+    source: Source, launch: Launch, knobs: list[Knob], variant: _Variant
+) -> Iterator[Proposal]:
+    """A kernel that holds a whole row: its tile is the row's width, up to a power of two."""
+    kernel = launch.kernel
+    stepped = [knob for knob in knobs if knob.role is Role.LOOP]
+    widths = [launch.bound(name) for name in asserted_widths(kernel.node)]
+    if len(stepped) != 1 or len(widths) != 1 or widths[0] is None:
+        return
+    inside = range(source.start(launch.call), source.end(launch.call))
+    if not all(place.start in inside for place in stepped[0].places):
+        return
+    tile = {stepped[0].name: f"triton.next_power_of_2({ast.unparse(widths[0])})"}
+    for place, warps in enumerate(ROW_WARPS):
+        text = _configured(source, launch, knobs, tile, Configuration((), warps, None))
+        sentence = f"{variant.sentence} Give it {warps} warps."
+        yield Proposal(sentence, text, variant.weight * 0.5 ** (place / HALF_PLACE))
 
 
-def _configured(source: Source, launch: Launch, knobs: list[Knob], choice: Configuration) -> str:
-    values = dict(choice.tiles)
+def asserted_widths(node: ast.FunctionDef) -> list[str]:
+    """The names on the right of `tl.static_assert(BLOCK >= width)`, as `one_pass` writes it."""
+    return [
+        ast.unparse(call.args[0].comparators[0])
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and called(call) == "tl.static_assert"
+        and isinstance(call.args[0], ast.Compare)
+    ]
+
+
+def _configured(
+    source: Source,
+    launch: Launch,
+    knobs: list[Knob],
+    values: Mapping[str, str],
+    choice: Configuration,
+) -> str:
     edits = [
         edit for knob in knobs if knob.name in values for edit in knob.set_to(values[knob.name])
     ]
