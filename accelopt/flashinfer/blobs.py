@@ -58,7 +58,9 @@ def generate(definition: Definition, workload: Workload, seed: int) -> Arrays:
     arrays: Arrays = {}
     names = [name for name, source in workload.inputs.items() if source.type == "safetensors"]
     # Offsets of queries first: those of keys depend on them.
-    for name in sorted(names, key=lambda name: (not name.endswith("indptr"), name[:2] == "kv", name)):
+    for name in sorted(
+        names, key=lambda name: (not name.endswith("indptr"), name[:2] == "kv", name)
+    ):
         spec = definition.inputs[name]
         shape = definition.shape(spec, workload)
         if shape is None:

@@ -74,9 +74,7 @@ class Candidate:
         made = []
         for spec in self.definition.outputs.values():
             shape = self.definition.shape(spec, self.workload) or ()
-            made.append(
-                self.torch.empty(shape, dtype=torch_dtype(spec.dtype), device=self.device)
-            )
+            made.append(self.torch.empty(shape, dtype=torch_dtype(spec.dtype), device=self.device))
         return made
 
     def _poison(self) -> None:
@@ -265,9 +263,7 @@ def describe_environment(torch: Any, device: Any) -> Message:
     return {"hardware": torch.cuda.get_device_name(device), "libs": libs}
 
 
-def load_entry(
-    solution: Solution, folder: Path, definition: Definition
-) -> Callable[..., Any]:
+def load_entry(solution: Solution, folder: Path, definition: Definition) -> Callable[..., Any]:
     """Write the sources below `folder`, import the entry file, and return the entry function."""
     for source in solution.sources:
         relative = Path(source.path)

@@ -60,6 +60,7 @@ class Child:
         os.close(child_reads)
         os.close(child_writes)
         self._buffer = b""
+        self._closed = False
 
     def ask(self, message: Message, deadline: float) -> Message:
         """Send a request and wait for its reply until `deadline` (of `time.monotonic`)."""
@@ -111,7 +112,10 @@ class Child:
             return stream.read().decode(errors="replace")
 
     def close(self) -> None:
-        """End the process and everything it started in its session."""
+        """End the process and everything it started in its session; once is enough."""
+        if self._closed:
+            return
+        self._closed = True
         for handle in (self._out, self._in):
             with contextlib.suppress(OSError):
                 os.close(handle)

@@ -67,6 +67,7 @@ class Task(NamedTuple):
     plan: Plan = Plan()
     allowed_operators: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
+    rival: bool = False  # a library's own kernel, to compare with: source and work rules are off
 
 
 class _Ended(Exception):
@@ -81,7 +82,7 @@ class _Ended(Exception):
 def evaluate(task: Task) -> Verdict:
     """Check and time one solution; whatever it does, the result is a Verdict."""
     begin = time.monotonic()
-    found = violations(task.solution)
+    found = [] if task.rival else violations(task.solution)
     if found:
         message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
         evaluation = Evaluation(status=Status.REFUSED, message=message)
@@ -153,6 +154,10 @@ class _Trial:
             task.solution, task.definition, task.destination_passing_style
         )
         self.candidate = Child(CANDIDATE, request, folder, environment)
+
+    @property
+    def _must_be_triton(self) -> bool:
+        return self.task.solution.spec.language == "triton" and not self.task.rival
 
     def close(self) -> None:
         """End both children."""
@@ -255,9 +260,7 @@ class _Trial:
             if not output["plain"]:
                 kind = output["type"]
                 if kind in ("int", "float", "bool", "NoneType", "dict", "str"):
-                    raise _Ended(
-                        Status.WRONG_SHAPE, f"output `{name}` is a {kind}, not a tensor"
-                    )
+                    raise _Ended(Status.WRONG_SHAPE, f"output `{name}` is a {kind}, not a tensor")
                 raise _Ended(Status.REFUSED, f"output `{name}` is a {kind}, not a plain tensor")
             if output["shape"] != expected["shape"]:
                 raise _Ended(
@@ -274,7 +277,7 @@ class _Trial:
         """Refuse a Triton solution whose work is done by a library."""
         for name, elements in heavy.items():
             self.heavy[name] = max(elements, self.heavy.get(name, 0))
-        if self.task.solution.spec.language != "triton":
+        if not self._must_be_triton:
             return
         if launches == 0:
             raise _Ended(Status.REFUSED, "starts no Triton kernel")
@@ -321,7 +324,9 @@ class _Trial:
             return
         for name, scale in (("small", 1e-3), ("large", 30.0)):
             self._trial(name, Draw(secrets.randbits(40), scale, fresh_indices=False))
-        if any(source.type == "safetensors" for source in self.task.workload.workload.inputs.values()):
+        if any(
+            source.type == "safetensors" for source in self.task.workload.workload.inputs.values()
+        ):
             self._trial("reindexed", Draw(secrets.randbits(40), 1.0, fresh_indices=True))
 
     def _time(self) -> list[tuple[str, Draw]]:
@@ -372,7 +377,7 @@ class _Trial:
             )
         if observe:
             self._accept_work(reply["launches"], reply["heavy"])
-        elif reply["launches"] == 0 and self.task.solution.spec.language == "triton":
+        elif reply["launches"] == 0 and self._must_be_triton:
             raise _Ended(Status.REFUSED, "starts no Triton kernel while it is timed")
 
     def _watch_clocks(self, lag_ms: float) -> None:
@@ -392,7 +397,7 @@ class _Trial:
             )
         share = seen["triton_share"]
         composite = self.task.definition.op_type.startswith(COMPOSITE)
-        if share is not None and self.task.solution.spec.language == "triton":
+        if share is not None and self._must_be_triton:
             self.notes.append(f"Triton's share of the GPU time: {share:.3f}")
             if share < LEAST_TRITON_SHARE and not composite and not self.task.allowed_operators:
                 raise _Ended(
@@ -411,7 +416,9 @@ class _Trial:
         self.outside_ms = (walls[1] - walls[0]) / calls
         # Back to back, launches may be what limits: only longer calls can convict.
         if self.outside_ms > 0.1 and median < 0.5 * self.outside_ms:
-            message = f"the clocks disagree: {median:.4f} ms by events, {self.outside_ms:.4f} outside"
+            message = (
+                f"the clocks disagree: {median:.4f} ms by events, {self.outside_ms:.4f} outside"
+            )
             if self.outside_ms > 0.3:
                 raise _Ended(Status.REFUSED, message)
             self.notes.append(message)

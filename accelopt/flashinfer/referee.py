@@ -82,16 +82,17 @@ class Referee:
                 return {"status": "skipped", "why": "the reference is not finite on these inputs"}
             amplification = self._amplification(draw, wanted)
             if amplification > 0.2:
-                return {"status": "skipped", "why": "the problem amplifies rounding on these inputs"}
+                return {
+                    "status": "skipped",
+                    "why": "the problem amplifies rounding on these inputs",
+                }
         figures = []
         for index, (name, value) in enumerate(zip(self.definition.outputs, wanted, strict=True)):
             dtype = str(value.dtype).removeprefix("torch.")
             got = self._read(self.folder / f"{message['name']}_{index}.bin", value)
             limit = limit_of(dtype, coarse=self.coarse) + amplification
             figures.append(
-                compare(
-                    name, got, value, self.tolerance, limit, elementwise=not stress
-                )._asdict()
+                compare(name, got, value, self.tolerance, limit, elementwise=not stress)._asdict()
             )
             (self.folder / f"{message['name']}_{index}.bin").unlink()
         return {"status": "judged", "figures": figures}

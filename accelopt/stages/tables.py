@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from accelopt.backends.flashinfer import flashinfer_candidate
 from accelopt.errors import ConfigError
 from accelopt.records import Candidate, Experience, PlannerResult, ServiceResult
 from accelopt.store import write_atomically, write_json
@@ -39,6 +40,8 @@ def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) ->
 
 def candidate(row: TableRow, path: Path) -> Candidate:
     """The candidate in one row of the table at `path`. Raises ConfigError."""
+    if "definition_path" in row:
+        return flashinfer_candidate(row)
     try:
         return Candidate.from_row(row)
     except KeyError as error:

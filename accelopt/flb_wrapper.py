@@ -1,0 +1,267 @@
+"""FlashInferKernel: one definition of a FlashInfer-Trace folder; its solutions, judged and timed.
+
+kernel = FlashInferKernel("trace_folder", "definition.json")
+trace, properties = kernel.profile("solution.json", "workload.json")
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accelopt.errors import ConfigError
+from accelopt.eval_numpy import KernelProperties
+from accelopt.flashinfer import package, runner_client
+from accelopt.flashinfer.baselines import BaselineCache
+from accelopt.flashinfer.calling import passes_destination
+from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+from accelopt.flashinfer.tracefiles import (
+    BuildSpec,
+    Definition,
+    Solution,
+    SourceFile,
+    Trace,
+    read_json,
+    read_workload,
+    trace_stem,
+    workload_stem,
+    write_json,
+)
+from accelopt.flashinfer.verdict import Verdict, to_trace
+from accelopt.records import Evaluation, Status
+
+if TYPE_CHECKING:
+    import flashinfer_bench
+
+__all__ = [
+    "FlashInferKernel",
+    "KernelProperties",
+    "get_unique_trace_name",
+    "get_workload_stem_name",
+]
+
+# The key under which the published wrapper reports each kind of failure.
+_ERROR_KEYS = {
+    Status.COMPILE_ERROR: "compilation_error",
+    Status.RUN_ERROR: "run_error",
+    Status.TIMEOUT: "run_error",
+    Status.CRASH: "run_error",
+    Status.BASELINE_FAILED: "baseline_error",
+}
+
+
+class FlashInferKernel:
+    """The solutions of one definition, profiled on one GPU.
+
+    `traceset_root` holds blobs, and takes new solutions and cached baselines. Raises ConfigError
+    when a file cannot be used, MissingExtra when torch or flashinfer-bench is not installed.
+    """
+
+    def __init__(
+        self,
+        traceset_root: str | Path,
+        definition_path: str | Path,
+        *,
+        device: str = "cuda:0",
+        plan: Plan | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.root = Path(traceset_root)
+        self.definition = read_json(Definition, Path(definition_path))
+        self.device = device
+        self.plan = plan
+        self.environment = tuple((environment or {}).items())
+
+    def profile(
+        self,
+        solution_path: str | Path,
+        workload_path: str | Path,
+        *,
+        timeout_seconds: int = 300,
+        profile_baseline: bool = True,
+        use_isolated_runner: bool = False,
+        destination_passing_style: bool | None = None,
+    ) -> tuple[flashinfer_bench.Trace, KernelProperties]:
+        """Judge and time one solution on one workload.
+
+        The trace's latency is by the package's timer and its speedup over the reference;
+        `metadata["latency"]` is launch-free, in milliseconds, and is what decisions should use.
+        `profile_baseline` measures the reference once and caches it; without it the trace's
+        speedup is 0. `use_isolated_runner` takes the trace from the package's own isolated
+        runner, some 5 seconds more. `destination_passing_style` None: the parameters decide.
+        """
+        package.require()
+        task = self.task(
+            read_json(Solution, Path(solution_path)),
+            read_workload(Path(workload_path)),
+            timeout_seconds=timeout_seconds,
+            destination_passing_style=destination_passing_style,
+        )
+        verdict = evaluate(task)
+        reference_ms = 0.0
+        properties = properties_of(verdict)
+        if profile_baseline and verdict.evaluation.status is Status.CORRECT:
+            baseline = BaselineCache(self.root).reference(task, verdict.hardware)
+            reference_ms = baseline.package_latency_ms or 0.0
+            if baseline.latency is not None:
+                properties.metadata["reference_latency"] = baseline.latency.median
+                properties.metadata["speedup_over_reference"] = (
+                    baseline.latency.median / properties.metadata["latency"]
+                )
+        trace = to_trace(task.workload, task.solution.name, verdict, reference_ms)
+        if use_isolated_runner and verdict.evaluation.status is Status.CORRECT:
+            trace = runner_client.measure(task, trace, reference_ms)
+            if not trace.passed:
+                properties = KernelProperties(
+                    compiled=True, metadata={"run_error": _log_of(trace), "status": "run_error"}
+                )
+        return package.as_package_trace(trace), properties
+
+    def task(
+        self,
+        solution: Solution,
+        workload: Trace,
+        *,
+        timeout_seconds: float = 300,
+        destination_passing_style: bool | None = None,
+    ) -> Task:
+        """What `evaluate` needs, with the package's own settings for this definition."""
+        for row, name in ((solution, solution.name), (workload, workload_stem(workload))):
+            if row.definition != self.definition.name:
+                raise ConfigError(f"{name} is for {row.definition}, not {self.definition.name}")
+        settings = package.settings(self.definition)
+        plan = self.plan or Plan(
+            warmup_runs=settings.warmup_runs,
+            iterations=settings.iterations,
+            package_trials=settings.num_trials,
+        )
+        return Task(
+            root=self.root,
+            definition=self.definition,
+            workload=workload,
+            solution=solution,
+            device=self.device,
+            destination_passing_style=destination_passing_style,
+            timeout_seconds=timeout_seconds,
+            tolerance=settings.tolerance,
+            plan=plan,
+            environment=self.environment,
+        )
+
+    def create_and_save_solution(
+        self,
+        code: str | dict[str, str],
+        *,
+        name: str | None = None,
+        author: str = "AccelOpt",
+        language: str = "triton",
+        target_gpu: str = "NVIDIA H200",
+        description: str = "",
+        entry_point: str | None = None,
+        destination_passing_style: bool | None = None,
+    ) -> str:
+        """Write source text as a solution of this definition below the root; returns its path.
+
+        `code` is the text of `main.py`, or texts by file name. How outputs are passed is read off
+        the entry point's parameters unless it is said.
+        """
+        files = code if isinstance(code, dict) else {"main.py": code}
+        first = "main.py" if "main.py" in files else next(iter(files))
+        solution = Solution(
+            name=name or str(uuid.uuid4()),
+            definition=self.definition.name,
+            author=author,
+            spec=BuildSpec(
+                language=language,
+                target_hardware=[target_gpu],
+                entry_point=entry_point or f"{first}::run",
+            ),
+            sources=[SourceFile(path=path, content=text) for path, text in files.items()],
+            description=description,
+        )
+        style = passes_destination(solution, self.definition, destination_passing_style)
+        spec = solution.spec.model_copy(update={"destination_passing_style": style})
+        solution = solution.model_copy(update={"spec": spec})
+        folder = self.root / "solutions" / self.definition.op_type / self.definition.name
+        return str(write_json(solution, folder / f"{solution.name}.json"))
+
+
+def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
+    """One evaluation for a worker's child process: the verdict, and its trace kept on disk.
+
+    `keep_in` is the run's folder: right solutions and their traces are written below it in the
+    layout of a FlashInfer-Trace folder, with launch-free latencies (the package's timer is run for
+    the winner, not for every candidate).
+    """
+    package.require()
+    definition = Definition.model_validate(payload["definition"])
+    workload = Trace.model_validate(payload["workload"])
+    solution = Solution.model_validate(payload["solution"])
+    settings = package.settings(definition)
+    task = Task(
+        root=Path(payload["root"]),
+        definition=definition,
+        workload=workload,
+        solution=solution,
+        device=payload.get("device", "cuda:0"),
+        timeout_seconds=float(payload.get("timeout_seconds", 120)),
+        tolerance=settings.tolerance,
+        plan=Plan(**payload.get("plan", {"package": False})),
+    )
+    verdict = evaluate(task)
+    if verdict.evaluation.status is Status.CORRECT and "keep_in" in payload:
+        keep(Path(payload["keep_in"]), task, verdict)
+    return verdict.evaluation
+
+
+def keep(root: Path, task: Task, verdict: Verdict, reference_ms: float = 0.0) -> Path:
+    """Write a judged solution and its trace below `root`; returns the trace's path.
+
+    Folders as published: `solutions/<op>/<definition>/<name>.json` and
+    `traces/<op>/<definition>_<uuid7>_<name>.json`.
+    """
+    name, op_type = task.solution.name, task.definition.op_type
+    folder = root / "solutions" / op_type / task.definition.name
+    style = passes_destination(task.solution, task.definition, task.destination_passing_style)
+    spec = task.solution.spec.model_copy(update={"destination_passing_style": style})
+    write_json(task.solution.model_copy(update={"spec": spec}), folder / f"{name}.json")
+    trace = to_trace(task.workload, name, verdict, reference_ms)
+    return write_json(trace, root / "traces" / op_type / f"{trace_stem(trace, name)}.json")
+
+
+def properties_of(verdict: Verdict) -> KernelProperties:
+    """The verdict under the published names; the message tells a fixer what went wrong."""
+    evaluation = verdict.evaluation
+    status = evaluation.status
+    metadata: dict[str, object] = {"status": status.value, "notes": list(evaluation.notes)}
+    if evaluation.profile is not None:
+        metadata.update(evaluation.profile.to_metadata())
+        metadata["interval_ms"] = evaluation.profile.interval_ms
+    else:
+        key = _ERROR_KEYS.get(status, "correctness_error")
+        metadata[key] = "\n".join(
+            part for part in (evaluation.message, evaluation.traceback) if part
+        )
+    return KernelProperties(
+        compiled=status not in (Status.COMPILE_ERROR, Status.BASELINE_FAILED),
+        runnable=status
+        in (Status.CORRECT, Status.WRONG_NUMBERS, Status.WRONG_SHAPE, Status.WRONG_DTYPE),
+        correct=status is Status.CORRECT,
+        metadata=metadata,
+    )
+
+
+def _log_of(trace: Trace) -> str:
+    return trace.evaluation.log if trace.evaluation is not None else ""
+
+
+def get_unique_trace_name(solution: Solution | str, workload: Trace) -> str:
+    """`<definition>_<uuid7>_<solution>`, the published stem of a trace file."""
+    return trace_stem(workload, solution if isinstance(solution, str) else solution.name)
+
+
+def get_workload_stem_name(workload: Trace) -> str:
+    """`<definition>_<uuid7>`, the published stem of a workload file."""
+    return workload_stem(workload)

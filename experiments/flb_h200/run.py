@@ -1,0 +1,223 @@
+"""The starter set end to end on one GPU: baselines, the offline loop, hostile solutions, comparison.
+
+    python experiments/flb_h200/run.py --out experiments/flb_h200/results
+
+Nothing is fetched. Every number is written with the hardware and the versions it was measured on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu")]
+
+from accelopt.agents.proposer import Proposer
+from accelopt.backends import BackendOptions
+from accelopt.backends.flashinfer import candidate_of
+from accelopt.flashinfer import package
+from accelopt.flashinfer.baselines import BaselineCache
+from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+from accelopt.flashinfer.roofline import bound
+from accelopt.flashinfer.targets import target_of
+from accelopt.flashinfer.tracefiles import TraceFolder, workload_stem, write_json
+from accelopt.flb_wrapper import keep
+from accelopt.loop import optimize_all
+from accelopt.records import Status
+from accelopt.stages.iteration import Run, Settings, Watcher
+from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.store import write_atomically
+
+STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
+FULL = Plan(sets=8, least_rounds=8, most_rounds=20, seconds=2.0, steady=0.003)
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - BEGIN:6.1f} s] {text}", flush=True)
+
+
+BEGIN = time.monotonic()
+
+
+def large_workload(folder: TraceFolder, name: str):
+    return max(folder.workloads[name], key=lambda trace: sum(trace.workload.axes.values()))
+
+
+def task_of(folder: TraceFolder, name: str, solution, **fields) -> Task:
+    settings = package.settings(folder.definitions[name])
+    return Task(
+        root=folder.root,
+        definition=folder.definitions[name],
+        workload=large_workload(folder, name),
+        solution=solution,
+        tolerance=settings.tolerance,
+        **fields,
+    )
+
+
+def in_parallel(function, items, workers: int):
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))
+
+
+def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
+    """Two iterations of the loop with the offline proposer; the outcome by definition."""
+    starts, work = [], args.out / "problems"
+    for name in names:
+        definition, workload = folder.definitions[name], large_workload(folder, name)
+        paths = (
+            write_json(definition, work / "definitions" / f"{name}.json"),
+            write_json(folder.solutions_of(name)[0], work / "solutions" / f"{name}.json"),
+            write_json(workload, work / "workloads" / f"{workload_stem(workload)}.json"),
+        )
+        starts.append(candidate_of(*paths))
+    settings = Settings(
+        iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
+    )
+    options = WorkshopOptions(backend="flashinfer", workers=args.workers)
+    backend = BackendOptions(args.out / "kernels", target=args.target, traceset_root=folder.root)
+    failures: dict[str, int] = {}
+
+    def sampled(case: str, number: int, sample) -> None:
+        status = sample.status.value if sample.status else "correct"
+        failures[status] = failures.get(status, 0) + 1
+        if sample.speedup and sample.speedup > 1.3:
+            say(f"{case} iteration {number}: {sample.speedup:.2f}x  {sample.plan[:90]}")
+
+    async def go():
+        async with open_workshop(args.out / "run", backend, options) as shop:
+            proposer = Proposer(shop.offline, shop.offline, shop.offline)
+            run = Run(shop, proposer, settings, args.out / "run", Watcher(sampled=sampled))
+            return await optimize_all(starts, run)
+
+    outcomes = asyncio.run(go())
+    say(f"samples by verdict: {failures}")
+    return {outcome.start.problem: outcome for outcome in outcomes}
+
+
+def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
+    """Start, winner, start, winner again, with both timers; and the reference once."""
+    start = folder.solutions_of(name)[0]
+    winner = start
+    if outcome is not None and outcome.source:
+        winner = start.with_source(outcome.source, f"offline_{name}")
+        winner = winner.model_copy(update={"description": "; ".join(c.plan for c in outcome.changes)})
+    row: dict[str, object] = {"definition": name, "changes": winner.description}
+    found: dict[str, list[float]] = {"start": [], "winner": []}
+    for turn in range(2):
+        for label, solution in (("start", start), ("winner", winner)):
+            verdict = evaluate(task_of(folder, name, solution, plan=FULL))
+            if verdict.evaluation.status is not Status.CORRECT:
+                row[f"{label}_failure"] = f"{verdict.evaluation.status}: {verdict.evaluation.message}"
+                continue
+            found[label].append(verdict.latency.median)
+            row[f"{label}_package_ms"] = verdict.package_latency_ms
+            row[f"{label}_interval_ms"] = [verdict.latency.low, verdict.latency.high]
+            row["hardware"], row["libs"] = verdict.hardware, verdict.libs
+            row[f"{label}_notes"] = list(verdict.evaluation.notes)
+            if turn == 0:
+                keep(args.out / "traces", task_of(folder, name, solution), verdict)
+    task = task_of(folder, name, start, plan=Plan())
+    reference = BaselineCache(args.out / "traces").reference(task, str(row.get("hardware", "")))
+    for label, values in found.items():
+        if values:
+            row[f"{label}_ms"] = statistics.mean(values)
+    row["reference_ms"] = reference.latency.median if reference.latency else None
+    target = target_of(str(row.get("hardware", "")))
+    if target is not None:
+        least = bound(task.definition, task.workload.workload, target)
+        row["bound_ms"], row["bound_by"] = least.milliseconds, least.limit
+    return row
+
+
+def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
+    """Every dishonest solution on the GPU; each must be refused."""
+    import museum
+
+    def judge(exhibit):
+        definition = folder.definitions[exhibit.definition]
+        tasked = task_of(folder, definition.name, exhibit.solution(folder), timeout_seconds=40)
+        verdict = evaluate(tasked._replace(plan=Plan(package=False)))
+        return {
+            "name": exhibit.name,
+            "deceit": exhibit.deceit,
+            "status": verdict.evaluation.status.value,
+            "message": verdict.evaluation.message[:300],
+            "seconds": round(verdict.evaluation.seconds, 1),
+        }
+
+    return in_parallel(judge, museum.exhibits(), args.workers)
+
+
+def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
+    """A table for people."""
+    lines = [
+        "| definition | reference ms | start ms | best ms | over reference | over start | of bound | by the package: start, best |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    gains = []
+    for row in sorted(rows, key=lambda item: str(item["definition"])):
+        if "start_ms" not in row or "winner_ms" not in row:
+            lines.append(f"| {row['definition']} | {row} |")
+            continue
+        start, best = float(row["start_ms"]), float(row["winner_ms"])
+        reference = row.get("reference_ms")
+        gains.append(start / best)
+        over = f"{float(reference) / best:.2f}" if reference else ""
+        share = f"{float(row['bound_ms']) / best:.0%} ({row['bound_by']})" if "bound_ms" in row else ""
+        lines.append(
+            f"| {row['definition']} | {float(reference or 0):.4f} | {start:.4f} | {best:.4f} | {over} | "
+            f"{start / best:.3f} | {share} | {row.get('start_package_ms') or 0:.4f}, "
+            f"{row.get('winner_package_ms') or 0:.4f} |"
+        )
+    if gains:
+        lines.append(f"\ngeometric mean over start: {statistics.geometric_mean(gains):.3f}")
+    if refused:
+        caught = sum(item["status"] != "correct" for item in refused)
+        lines.append(f"\ndishonest solutions refused: {caught} of {len(refused)}")
+        lines += [f"- {i['name']}: {i['status']} ({i['seconds']} s) {i['message'][:110]}" for i in refused]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "experiments/flb_h200/results")
+    parser.add_argument("--traceset_root", type=Path, default=STARTER)
+    parser.add_argument("--definitions", nargs="*")
+    parser.add_argument("--iterations", type=int, default=2)
+    parser.add_argument("--beam", type=int, default=2)
+    parser.add_argument("--plans", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--target", default="h200")
+    parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    folder = TraceFolder(args.traceset_root)
+    names = args.definitions or sorted(folder.definitions)
+    outcomes = {} if "loop" in args.skip else optimise(folder, names, args)
+    say("the loop is done")
+    refused = [] if "hostile" in args.skip else hostile(folder, args)
+    say("the hostile solutions are judged")
+    rows = []
+    if "final" not in args.skip:
+        rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 4)
+    stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    versions = package.versions()
+    summary = {"date": stamp, "versions": versions, "rows": rows, "hostile": refused}
+    write_atomically(args.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+    text = report(rows, refused, args)
+    write_atomically(args.out / "summary.md", f"{stamp}, {versions}\n\n{text}")
+    print(text)
+    say("done")
+
+
+if __name__ == "__main__":
+    main()
