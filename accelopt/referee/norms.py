@@ -1,4 +1,4 @@
-"""Norms in float64 over large arrays, a block at a time so that no copy of the whole is made."""
+"""Norms over large arrays, a block at a time: no copy of the whole, and blocks that stay in cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-BLOCK = 1 << 20
+BLOCK = 1 << 16
+ROW = 128  # of arrays without rows of their own
+# Squares of float32 numbers between these neither vanish nor overflow.
+_SAFE = (1e-15, 1e15)
 
 
 def blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
@@ -15,35 +18,46 @@ def blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
 
 
 def l2(values: np.ndarray) -> float:
-    """The Euclidean norm, accumulated in float64."""
-    flat = values.reshape(-1)
-    total = 0.0
-    for part in blocks(flat.size):
-        wide = flat[part].astype(np.float64)
-        total += float(wide @ wide)
-    return float(np.sqrt(total))
+    """The Euclidean norm."""
+    return float(np.sqrt(np.sum(np.square(row_norms(values)))))
 
 
 def l2_difference(a: np.ndarray, b: np.ndarray) -> float:
     """The Euclidean norm of `a - b`; the difference is taken in the common format of the two."""
-    left, right = a.reshape(-1), b.reshape(-1)
-    total = 0.0
-    for part in blocks(left.size):
-        wide = (left[part] - right[part]).astype(np.float64)
-        total += float(wide @ wide)
-    return float(np.sqrt(total))
+    return float(np.sqrt(np.sum(np.square(row_norms(a, b)))))
 
 
 def row_norms(values: np.ndarray, other: np.ndarray | None = None) -> np.ndarray:
-    """The norm of every row (last axis) of `values`, or of `values - other`; float64, flat."""
-    width = values.shape[-1] if values.ndim > 1 else min(128, values.size) or 1
-    if values.size % width:
-        width = values.size
+    """The norm of every row (last axis) of `values`, or of `values - other`; float64, flat.
+
+    Squares are added in float32 along a row, where a relative error of 1e-6 does not matter, and in
+    float64 where they would leave its range.
+    """
+    width = row_width(values.shape)
     rows = values.reshape(-1, width)
     others = None if other is None else other.reshape(-1, width)
     norms = np.empty(len(rows))
-    for part in blocks(len(rows), max(1, BLOCK // width)):
-        chunk = rows[part] if others is None else rows[part] - others[part]
-        wide = chunk.astype(np.float64)
-        norms[part] = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    with np.errstate(all="ignore"):
+        for part in blocks(len(rows), max(1, BLOCK // width)):
+            chunk = rows[part] if others is None else rows[part] - others[part]
+            norms[part] = _norms(chunk)
     return norms
+
+
+def row_width(shape: tuple[int, ...]) -> int:
+    """How many elements make a row: the last axis, or a piece of an array with only one axis."""
+    count = int(np.prod(shape))
+    if len(shape) > 1:
+        return shape[-1] or 1
+    return ROW if count % ROW == 0 and count else count or 1
+
+
+def _norms(rows: np.ndarray) -> np.ndarray:
+    if rows.dtype == np.float32:
+        norms: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows).astype(np.float64))
+        if norms.size and _SAFE[0] < norms.min() and norms.max() < _SAFE[1]:
+            return norms
+        if not rows.any():
+            return norms
+    wide = rows.astype(np.float64)
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", wide, wide)))

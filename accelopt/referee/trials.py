@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.referee.norms import l2, l2_difference
+from accelopt.referee.norms import l2, l2_difference, row_norms
 from accelopt.referee.reference import Reference
 from accelopt.referee.stress import SEVERITIES, stressed
 from accelopt.referee.tolerance import Exact, exact_outputs
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 24 << 30
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
@@ -51,11 +51,13 @@ class TrialName(NamedTuple):
 
 class Trial(NamedTuple):
     """One set of inputs. `exact` only where the reference was also worked out in float64;
-    `updates[i]` is the input that output i is a small change of, or None."""
+    `sizes[i]` are the norms of output i's rows, `updates[i]` is the input that it is a small change
+    of, or None."""
 
     name: TrialName
     inputs: tuple[Any, ...]
     expected: tuple[np.ndarray, ...]
+    sizes: tuple[np.ndarray, ...]
     exact: tuple[Exact, ...] | None
     updates: tuple[int | None, ...]
 
@@ -130,6 +132,7 @@ def _trial(reference: Reference, name: TrialName, inputs: Sequence[Any], *, exac
         name=name,
         inputs=tuple(inputs),
         expected=expected,
+        sizes=tuple(row_norms(output) for output in expected),
         exact=exact_outputs(reference, inputs, expected) if exact else None,
         updates=tuple(_updated_input(output, inputs) for output in expected),
     )
@@ -188,6 +191,7 @@ def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, obje
             for value in trial.inputs
         ],
         "expected": [save(output) for output in trial.expected],
+        "sizes": [save(norms) for norms in trial.sizes],
         "exact": None if trial.exact is None else [[*map(save, e)] for e in trial.exact],
         "updates": trial.updates,
     }
@@ -214,6 +218,7 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
             for item in description["inputs"]
         ),
         expected=tuple(load(file) for file in description["expected"]),
+        sizes=tuple(load(file) for file in description["sizes"]),
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
         updates=tuple(description["updates"]),
     )
