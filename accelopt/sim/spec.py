@@ -91,6 +91,22 @@ class Spec:
     dma_small_descriptor_ns_per_byte: float = field(
         metadata=_known("ns/B", "fitted", "bmm (NKIBench): 256 B in 40 to 60 ns")
     )
+    dma_contiguous_ns_per_byte: float = field(
+        metadata=_known(
+            "ns/B", "fitted", "bmm (NKIBench): rows that follow each other in HBM cost less; 256 B "
+            "in 40 to 60 ns"
+        )
+    )
+    hbm_conflict_stride: int = field(
+        metadata=_known(
+            "B", "fitted", "rope (NKIBench): rows 1 MiB apart move at a little over half the rate"
+        )
+    )
+    hbm_conflict_factor: float = field(
+        metadata=_known(
+            "1", "fitted", "rope (NKIBench) at 4.333 ms, and its variants at 3.78 and 3.33 ms"
+        )
+    )
     dma_latency_ns: float = field(
         metadata=_known("ns", "documented", "nki-dma-bandwidth-guide: semaphore to first byte")
     )
@@ -235,6 +251,9 @@ TRN1 = Spec(
     dma_descriptor_ns=150.0,
     dma_small_descriptor_ns=33.0,
     dma_small_descriptor_ns_per_byte=0.11,
+    dma_contiguous_ns_per_byte=0.041,
+    hbm_conflict_stride=1 << 20,
+    hbm_conflict_factor=1.75,
     dma_latency_ns=1300.0,
     dma_transpose_fraction=0.1,
     minimum_issue_cycles=64,
@@ -276,6 +295,9 @@ TRN2 = Spec(
     dma_descriptor_ns=108.0,
     dma_small_descriptor_ns=33.0,
     dma_small_descriptor_ns_per_byte=0.11,
+    dma_contiguous_ns_per_byte=0.041,
+    hbm_conflict_stride=1 << 20,
+    hbm_conflict_factor=1.75,
     dma_latency_ns=600.0,
     dma_transpose_fraction=0.9,
     minimum_issue_cycles=64,

@@ -29,6 +29,7 @@ class Unit:
     bytes: int  # per partition
     partitions: int
     site: int  # units declared at one place rotate through the same buffers
+    in_loop: bool = False  # declared inside of a loop
 
 
 @dataclass
@@ -77,7 +78,7 @@ def stream(instances: list[Instances], scope: dict[Tensor, int]) -> Stream:
     found: dict[tuple[int, bool], list[np.ndarray]] = {}
     site_numbers: dict[tuple[object, ...], int] = {}
     for tensor, tensor_uses in uses.items():
-        _cut(tensor, tensor_uses, result, found, site_numbers)
+        _cut(tensor, tensor_uses, scope.get(tensor, 0), result, found, site_numbers)
     _order(result, found)
     return result
 
@@ -154,6 +155,7 @@ def row_elements(access: Access) -> int:
 def _cut(
     tensor: Tensor,
     uses: list[_Use],
+    depth: int,
     result: Stream,
     found: dict[tuple[int, bool], list[np.ndarray]],
     site_numbers: dict[tuple[object, ...], int],
@@ -182,7 +184,8 @@ def _cut(
     if site == len(result.sites):
         result.sites.append(tensor.source)
     first_unit, first_cell = len(result.units), len(result.cell_unit)
-    result.units += [Unit(tensor, total_bytes if on_chip else 0, rows, site)] * count
+    unit = Unit(tensor, total_bytes if on_chip else 0, rows, site, depth > 0)
+    result.units += [unit] * count
     result.cell_unit += np.repeat(np.arange(first_unit, first_unit + count), across * down).tolist()
     at = 0
     for use in uses:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from accelopt.sim.access import Access, Affine
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import (
@@ -42,14 +44,43 @@ GPSIMD_ONLY = frozenset({"power"})
 
 def lower(program: Program) -> Nest:
     """The tree of operations as written, engines chosen, nothing merged."""
-    return Nest(None, _fills(program.tensors) + tuple(_lower_nodes(program.body)))
+    body = tuple(_lower_nodes(program.body))
+    return Nest(None, _identities(Nest(None, body)) + _fills(program.tensors) + body)
+
+
+def _identities(nest: Nest) -> tuple[Operation, ...]:
+    """Transposing on the Tensor engine is multiplying by the identity, which comes from HBM: the
+    bytes that add_rmsnorm_matmul (NKIBench) reads hold it once."""
+    loads: dict[np.dtype, Operation] = {}
+    for _, operation in walk(nest):
+        if operation.opcode == "transpose" and operation.queue is Queue.TENSOR:
+            data = operation.reads[0]
+            if data.dtype not in loads:
+                loads[data.dtype] = _identity(data.dtype, operation.source, len(loads))
+    return tuple(loads.values())
+
+
+IDENTITY_ID = -1_000_000
+
+
+def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
+    shape = (128, 128)
+    constant = Tensor(
+        IDENTITY_ID - 2 * number, "identity", shape, dtype, Buffer.HBM,
+        data=np.identity(128, dtype=dtype), source=source,
+    )  # fmt: skip
+    tile = Tensor(
+        IDENTITY_ID - 2 * number - 1, "identity", shape, dtype, Buffer.SBUF, source=source
+    )
+    return Operation(
+        "dma_copy", Queue.DMA, (_whole(constant),), (_whole(tile),), source=source,
+        label="load identity", kept=True,
+    )  # fmt: skip
 
 
 def _lower_nodes(nodes: tuple[Node, ...]) -> Iterator[Nest | Operation]:
     multiplied = {
-        node.source
-        for node in nodes
-        if isinstance(node, Instruction) and node.opcode == "matmul"
+        node.source for node in nodes if isinstance(node, Instruction) and node.opcode == "matmul"
     }
     for node in nodes:
         if isinstance(node, Loop):

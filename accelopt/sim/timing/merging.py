@@ -27,6 +27,10 @@ def merge_repeated(stream: Stream, window_bytes: float, decisions: list[Decision
         for cell in cells:
             writes_of[cell] += 1
     once = (writes_of == 1).tolist()
+    for cell, unit in enumerate(stream.cell_unit):
+        info = stream.units[unit]
+        if info.in_loop and not info.tensor.temporary:
+            once[cell] = False  # the kernel says where this tile lives: in each iteration anew
     broadcast_rows = _rows_for_broadcast(stream)
     signatures = [
         None if item.operation in broadcast_rows else _signature(item.operation)
@@ -200,7 +204,7 @@ def remove_dead(stream: Stream, decisions: list[Decision]) -> None:
     needed: set[int] = set()
     removed: set[int] = set()
     counts: dict[int, int] = {}
-    is_store = [item.operation.is_store for item in stream.instances]
+    is_store = [item.operation.is_store or item.operation.kept for item in stream.instances]
     for at in range(len(stream) - 1, -1, -1):
         kind = stream.kind[at]
         writes = stream.writes[at]

@@ -57,6 +57,7 @@ class Operation:
     label: str = ""
     touches_psum: bool = False
     touches_sbuf: bool = True
+    kept: bool = False  # never dead
     belongs_to_matmul: bool = False  # the transposition inside of nl.matmul
 
     @property

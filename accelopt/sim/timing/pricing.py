@@ -79,7 +79,11 @@ def _elements(operation: Operation, n: int, spec: Spec) -> float:
     if opcode in ("tensor_tensor_scan", "select"):
         return spec.two_input_cycles_per_element * n
     if opcode == "scalar_tensor_tensor":
-        return n if _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation) else spec.two_input_cycles_per_element * n
+        return (
+            n
+            if _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation)
+            else spec.two_input_cycles_per_element * n
+        )
     if opcode == "copy_predicated":
         return n if _in_psum(operation) else spec.two_input_cycles_per_element * n
     if opcode == "bn_aggr":

@@ -223,10 +223,6 @@ def _port(queue: Queue, touches_sbuf: bool, touches_psum: bool, spec: Spec) -> t
     ports: tuple[int, ...] = ()
     if spec.vector_gpsimd_exclusive and touches_sbuf and queue in (Queue.VECTOR, Queue.GPSIMD):
         ports += (0,)
-    if (
-        spec.vector_scalar_psum_exclusive
-        and touches_psum
-        and queue in (Queue.VECTOR, Queue.SCALAR)
-    ):
+    if spec.vector_scalar_psum_exclusive and touches_psum and queue in (Queue.VECTOR, Queue.SCALAR):
         ports += (1,)
     return ports

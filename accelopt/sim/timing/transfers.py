@@ -29,13 +29,34 @@ class Transfer(NamedTuple):
     hbm_write: int
 
 
-def descriptor_ns(run_bytes: float, spec: Spec) -> float:
+class Layout(NamedTuple):
+    """How the rows of a transfer lie in HBM."""
+
+    contiguous: bool = False  # each row follows the one before
+    conflicting: bool = False  # rows fall on the same HBM channel
+
+
+def descriptor_ns(run_bytes: float, layout: Layout, spec: Spec) -> float:
     """Time of one descriptor on its engine."""
-    floor = min(
-        spec.dma_descriptor_ns,
-        spec.dma_small_descriptor_ns + spec.dma_small_descriptor_ns_per_byte * run_bytes,
+    slope = (
+        spec.dma_contiguous_ns_per_byte
+        if layout.contiguous
+        else spec.dma_small_descriptor_ns_per_byte
     )
-    return max(floor, run_bytes / spec.dma_bytes_per_ns)
+    floor = min(spec.dma_descriptor_ns, spec.dma_small_descriptor_ns + slope * run_bytes)
+    time = max(floor, run_bytes / spec.dma_bytes_per_ns)
+    return time * spec.hbm_conflict_factor if layout.conflicting else time
+
+
+def hbm_layout(access: Access, spec: Spec) -> Layout:
+    """Whether the partitions of a tile follow each other in HBM, or collide there."""
+    if access.partitions <= 1:
+        return Layout()
+    step = access.strides[0] * access.dtype.itemsize
+    return Layout(
+        contiguous=run_elements(access) == access.free_elements == access.strides[0],
+        conflicting=step != 0 and step % spec.hbm_conflict_stride == 0,
+    )
 
 
 def run_elements(access: Access) -> int:
@@ -65,13 +86,17 @@ def transfers(item: Instances, spec: Spec) -> list[Transfer]:
     transposed = bool(operation.instruction and operation.instruction.attributes.get("transpose"))
     reads_hbm = not source.tensor.buffer.on_chip
     writes_hbm = not target.tensor.buffer.on_chip
+    hbm = next((a for a in (source, target) if not a.tensor.buffer.on_chip), None)
+    layout = hbm_layout(hbm, spec) if hbm else Layout()
     made: dict[tuple[int, int, int], Transfer] = {}
     result: list[Transfer] = []
     for p, e, start in zip(partitions.tolist(), elements.tolist(), first.tolist(), strict=True):
         key = (p, e, start)
         transfer = made.get(key)
         if transfer is None:
-            transfer = _transfer(p, e, start if chip else None, min(run, e), size, transposed, spec)
+            transfer = _transfer(
+                p, e, start if chip else None, min(run, e), size, transposed, layout, spec
+            )
             transfer = transfer._replace(
                 hbm_read=transfer.bytes if reads_hbm else 0,
                 hbm_write=transfer.bytes if writes_hbm else 0,
@@ -99,6 +124,7 @@ def _transfer(
     run: int,
     size: int,
     transposed: bool,
+    layout: Layout,
     spec: Spec,
 ) -> Transfer:
     share = spec.dma_partitions_per_engine
@@ -112,7 +138,7 @@ def _transfer(
         begin = first // share
         engines = min(-(-(first % share + partitions) // share), spec.dma_engines)
         busiest = min(partitions, share) * per_partition
-    time = busiest * descriptor_ns(run * size, spec)
+    time = busiest * descriptor_ns(run * size, layout, spec)
     if transposed:
         time = max(time, total / engines / (spec.dma_bytes_per_ns * spec.dma_transpose_fraction))
     return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0)
@@ -120,7 +146,9 @@ def _transfer(
 
 def spill_transfer(bytes_per_partition: int, partitions: int, save: bool, spec: Spec) -> Transfer:
     """Moving one unit of SBUF to HBM or back."""
-    transfer = _transfer(partitions, bytes_per_partition, 0, bytes_per_partition, 1, False, spec)
+    transfer = _transfer(
+        partitions, bytes_per_partition, 0, bytes_per_partition, 1, False, Layout(), spec
+    )
     return transfer._replace(
         hbm_write=transfer.bytes if save else 0, hbm_read=0 if save else transfer.bytes
     )
