@@ -149,6 +149,9 @@ class EvaluationRequest(Row):
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL
     allow_low_precision: bool = False
+    least_ms: float = Field(
+        default=0.0, description="roofline bound of the problem: a faster result is refused"
+    )
     compile_seconds: float = Field(default=120.0, description="wall time for tracing or compiling")
     total_seconds: float = Field(default=900.0, description="wall time for everything")
     memory_bytes: int = 12 << 30

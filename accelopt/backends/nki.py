@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accelopt import nkibench
+from accelopt import nkibench, roofline
 from accelopt.backends import BackendOptions, Explanation, Rewrite, read_source
 from accelopt.backends.counters import explain_counters
+from accelopt.backends.inspection import (
+    INSPECTION,
+    INSPECTION_BYTES,
+    INSPECTION_SECONDS,
+    inspection_payload,
+)
 from accelopt.backends.nki_names import describe
 from accelopt.kernel_source import complete_imports
 from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
 from accelopt.moves.shapes import kernel_arguments
-from accelopt.moves.source import NotAKernel
-from accelopt.records import Candidate, Evaluation, EvaluationRequest
+from accelopt.moves.source import NotAKernel, parse
+from accelopt.records import Candidate, Evaluation, EvaluationRequest, Status
 from accelopt.store import content_key, write_atomically
 from accelopt.workers import WorkerPool
+
+BOUNDS = {
+    "memory": "HBM bandwidth",
+    "vec": "the vector and scalar engines",
+    "mm": "the tensor engine",
+}
+SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 
 class NKIBackend:
@@ -30,19 +43,50 @@ class NKIBackend:
 
     async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
         """The verdict on `source`, from a worker."""
-        path = self.options.folder / f"{self.evaluation_key(candidate, source)}.py"
-        write_atomically(path, source)
+        path = self._write(source, self.evaluation_key(candidate, source))
         return await self.pool.submit(self._request(candidate, path))
 
     async def explain(self, candidate: Candidate, source: str) -> Explanation:
-        """What the counters of the candidate's profile say."""
-        if candidate.profile is None:
+        """What the counters, the roofline and the simulated core say of `source`."""
+        profile = candidate.profile
+        if profile is None:
             return Explanation()
-        return Explanation(explain_counters(candidate.profile))
+        found = roofline.bound(candidate.problem, _sizes(candidate.values), profile.target)
+        share = found.fraction(profile.latency) if found else None
+        facts = list(explain_counters(profile, roofline.PEAKS[self.options.target].memory_bytes))
+        if found and share is not None:
+            facts.append(
+                f"The roofline bound of this problem is {found.latency_ms:.4g} ms, set by "
+                f"{BOUNDS[found.key]}; the kernel reaches {share:.0%} of it."
+            )
+        inspected = await self._inspect(candidate, source)
+        return Explanation((*facts, *inspected.notes), share)
 
     async def predict(self, candidate: Candidate, source: str) -> float | None:
-        """Milliseconds that `source` would take; not known yet."""
-        return None
+        """Milliseconds that the simulated core predicts; None where it cannot trace the kernel."""
+        profile = (await self._inspect(candidate, source)).profile
+        return profile.latency if profile else None
+
+    async def _inspect(self, candidate: Candidate, source: str) -> Evaluation:
+        known = kernel_arguments(source, self.reference(candidate))
+        arguments = [
+            (known[name].shape, known[name].dtype) if name in known else SCALAR
+            for name in parameters(source)
+        ]
+        if not known:
+            return Evaluation(status=Status.MISSING, message="argument shapes are not known")
+        path = self._write(source, content_key(source))
+        return await self.pool.submit_by(
+            INSPECTION,
+            inspection_payload(str(path.resolve()), arguments, self.options.target),
+            seconds=INSPECTION_SECONDS,
+            memory_bytes=INSPECTION_BYTES,
+        )
+
+    def _write(self, source: str, name: str) -> Path:
+        path = self.options.folder / f"{name}.py"
+        write_atomically(path, source)
+        return path
 
     def evaluation_key(self, candidate: Candidate, source: str) -> str:
         """A name for the source, its reference and the settings together."""
@@ -93,6 +137,10 @@ class NKIBackend:
         """Our notes on one NKI name."""
         return describe(name)
 
+    def _bound_ms(self, candidate: Candidate) -> float:
+        bound = roofline.bound(candidate.problem, candidate.values, self.options.target)
+        return bound.latency_ms if bound else 0.0
+
     def _rel_tol(self, candidate: Candidate) -> float:
         if self.options.rel_tol is not None:
             return self.options.rel_tol
@@ -105,4 +153,17 @@ class NKIBackend:
             save_fields=self.options.save_fields,
             target=self.options.target,
             rel_tol=self._rel_tol(candidate),
+            least_ms=self._bound_ms(candidate),
         )
+
+
+def parameters(source: str) -> list[str]:
+    """The kernel's parameter names; none when the text holds no kernel."""
+    try:
+        return list(parse(source).parameters)
+    except NotAKernel:
+        return []
+
+
+def _sizes(values: Mapping[str, object]) -> dict[str, int]:
+    return {name: value for name, value in values.items() if isinstance(value, int)}
