@@ -8,6 +8,7 @@ contiguous runs?) are answered without running anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ import numpy as np
 
 if TYPE_CHECKING:
     from accelopt.sim.program import Tensor
+
+
+MAX_ENUMERATION = 1 << 21
+"""Masks over more combinations of values than this are judged by their bounds alone."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,11 @@ class LoopVariable:
         """The values in the order the loop takes them."""
         return range(self.start, self.start + self.step * self.trips, self.step)
 
+    @property
+    def size(self) -> int:
+        """How many values it takes."""
+        return self.trips
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -50,6 +60,16 @@ class Axis:
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value."""
         return (0, self.extent - 1)
+
+    @property
+    def values(self) -> range:
+        """All its values."""
+        return range(self.extent)
+
+    @property
+    def size(self) -> int:
+        """How many values it takes."""
+        return self.extent
 
 
 @dataclass(frozen=True)
@@ -153,6 +173,11 @@ class Affine:
         return not self.terms
 
     @property
+    def is_linear(self) -> bool:
+        """True without quotients and remainders."""
+        return not any(isinstance(term, (Quotient, Remainder)) for term, _ in self.terms)
+
+    @property
     def loop_variables(self) -> frozenset[LoopVariable]:
         """Every loop variable the value depends on, also inside quotients and remainders."""
         found: set[LoopVariable] = set()
@@ -218,6 +243,29 @@ class Affine:
                 raise ValueError(f"{self} still depends on a tile axis")
         return total
 
+    @property
+    def variables(self) -> tuple[LoopVariable | Axis, ...]:
+        """Loop variables and axes, each once, also those inside quotients and remainders."""
+        found: dict[LoopVariable | Axis, None] = {}
+        for term, _ in self.terms:
+            if isinstance(term, (Quotient, Remainder)):
+                found.update(dict.fromkeys(term.inner.variables))
+            else:
+                found[term] = None
+        return tuple(found)
+
+    def evaluate_all(self, values: Mapping[LoopVariable | Axis, np.ndarray]) -> np.ndarray:
+        """As `evaluate_many`, with axes as variables too."""
+        total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
+        for term, coefficient in self.terms:
+            if isinstance(term, Quotient):
+                total = total + coefficient * (term.inner.evaluate_all(values) // term.divisor)
+            elif isinstance(term, Remainder):
+                total = total + coefficient * (term.inner.evaluate_all(values) % term.divisor)
+            else:
+                total = total + coefficient * values[term]
+        return total
+
     def evaluate_many(self, values: Mapping[LoopVariable, np.ndarray]) -> np.ndarray:
         """As `evaluate`, for arrays of loop values that broadcast against each other (int64)."""
         total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
@@ -262,6 +310,32 @@ class Mask:
     def simplified(self) -> Mask:
         """Without the constraints that always hold."""
         return Mask(tuple(c for c in self.constraints if c.bounds[0] < 0))
+
+    def keeps(self, expression: Affine, low: int, high: int) -> bool:
+        """True when the expression lies in low..high wherever the mask holds. Decided by bounds,
+        and by trying every value of the terms when bounds do not tell and there are few."""
+        least, most = expression.bounds
+        if least >= low and most <= high:
+            return True
+        if -self.upper_bound(expression * -1) >= low and self.upper_bound(expression) <= high:
+            return True
+        return self._keeps_exactly(expression, low, high)
+
+    def _keeps_exactly(self, expression: Affine, low: int, high: int) -> bool:
+        involved = Mask(tuple(c for c in self.constraints if c.bounds[0] < 0))
+        variables: dict[LoopVariable | Axis, None] = dict.fromkeys(expression.variables)
+        for constraint in involved.constraints:
+            variables.update(dict.fromkeys(constraint.variables))
+        sizes = [term.size for term in variables]
+        if not involved.constraints or math.prod(sizes) > MAX_ENUMERATION:
+            return False
+        grids = np.ix_(*(np.asarray(term.values, dtype=np.int64) for term in variables))
+        values = dict(zip(variables, grids, strict=True))
+        holds = np.ones((1,) * len(sizes), dtype=bool)
+        for constraint in involved.constraints:
+            holds = holds & (constraint.evaluate_all(values) >= 0)
+        reached = expression.evaluate_all(values)
+        return not bool((holds & ((reached < low) | (reached > high))).any())
 
     def upper_bound(self, expression: Affine) -> int:
         """The largest value of an expression where the mask holds, as far as one or two of its

@@ -8,19 +8,21 @@ is not the plain `for` statement that tracing understands (a comprehension, `zip
 from __future__ import annotations
 
 import ast
-import dis
 import functools
+import itertools
 import linecache
 import sys
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 
+from accelopt.sim import state
 from accelopt.sim.access import LoopVariable, variable
-from accelopt.sim.errors import KernelSyntaxError, SourceLine
+from accelopt.sim.errors import SourceLine
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
-from accelopt.sim.trace import OUR_FOLDER, LoopKey, NeedsConcrete, Tracer, current
+from accelopt.sim.rules import control_flow
+from accelopt.sim.trace import LoopKey, NeedsConcrete, Tracer, call_chain, current
 
 CONSUMERS = frozenset(
     "zip enumerate reversed list tuple sorted map filter set sum min max any all iter next".split()
@@ -40,23 +42,17 @@ class KernelRange:
     def __iter__(self) -> Iterator[Index | LoopIndex]:
         tracer = current()
         frame = sys._getframe(1)
-        key = loop_key(frame)
+        key = call_chain(frame)
         if not self.values:
             return
         statement = for_statement(frame)
         if key in tracer.unrolled:
-            yield from self._unrolled(tracer)
+            yield from _unrolled(tracer, self.values, scoped=statement is not None)
             return
         if statement is None:
             tracer.demanded.add(key)
             raise NeedsConcrete(frozenset({key}))
         yield from self._symbolic(tracer, frame, key, statement)
-
-    def _unrolled(self, tracer: Tracer) -> Iterator[LoopIndex]:
-        number = tracer.fresh_id()
-        for position, value in enumerate(self.values):
-            with tracer.iteration():
-                yield LoopIndex(value, number, position)
 
     def _symbolic(
         self, tracer: Tracer, frame: FrameType, key: LoopKey, statement: ast.For
@@ -66,7 +62,7 @@ class KernelRange:
         )
         source = SourceLine(frame.f_code.co_filename, frame.f_lineno)
         before = dict(frame.f_locals)
-        lengths = _container_lengths(before)
+        contents = state.contents(frame)
         finished = False
         with tracer.loop(index, self.kind, source, key):
             try:
@@ -75,53 +71,49 @@ class KernelRange:
             finally:
                 if not finished:  # break, return, or an exception on its way out
                     tracer.demanded.add(key)
-            after = dict(frame.f_locals)
-            carried = exposed_names(statement)
-            for name, value in after.items():
-                changed = name in before and before[name] is not value
-                if changed and name in carried:
-                    _refuse_rebound_tensor(tracer, name, before[name], value)
-                    tracer.demanded.add(key)
-            if lengths != _container_lengths({name: before[name] for name in before}):
+            if _carries(tracer, before, frame, statement) or (
+                contents.prints != state.contents(frame).prints
+            ):
                 tracer.demanded.add(key)
 
 
-def _refuse_rebound_tensor(tracer: Tracer, name: str, old: object, new: object) -> None:
-    """`acc = acc + x` in a loop makes a new tensor each time; the old one is never updated."""
-    if isinstance(old, TensorView) and isinstance(new, TensorView):
-        tracer.refuse(
-            KernelSyntaxError(
-                "err_local_variable_used_out_of_scope",
-                f"'{name}' is rebound in the loop and read again in its next iteration; a tensor "
-                "made inside a loop does not outlive the iteration.",
-                f"Declare '{name}' before the loop and update it in place: {name}[...] = value.",
-            )
-        )
+def _carries(
+    tracer: Tracer, before: dict[str, object], frame: FrameType, statement: ast.For
+) -> bool:
+    """True when the body rebinds a name that its next iteration reads first. A tensor of the loop
+    carried that way is refused: it is gone when the iteration ends."""
+    carried = False
+    after = frame.f_locals
+    for name in exposed_names(statement):
+        if name not in before or name not in after or state.same(before[name], after[name]):
+            continue
+        old, new = before[name], after[name]
+        both = isinstance(old, TensorView) and isinstance(new, TensorView)
+        if both and tracer.belongs_to_loop(new.storage):  # type: ignore[attr-defined]
+            tracer.refuse(control_flow.rebound_in_loop(name))
+        carried = True
+    return carried
 
 
-def _container_lengths(local: dict[str, object]) -> dict[str, tuple[int, ...]]:
-    """Identity of what lists, dicts and sets hold, to see whether the body changed them."""
-    return {
-        name: tuple(id(item) for item in (value.items() if isinstance(value, dict) else value))
-        if not isinstance(value, dict)
-        else tuple(id(item) for pair in value.items() for item in pair)
-        for name, value in local.items()
-        if isinstance(value, (list, dict, set))
-    }
+class StaticRange:
+    """What nl.static_range returns: every iteration traced by itself, with a Python number. Its
+    body is no scope of tensors: they live on, as in plain Python."""
+
+    def __init__(self, start: int, stop: int, step: int) -> None:
+        self.values = range(start, stop, step)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[LoopIndex]:
+        return _unrolled(current(), self.values, scoped=False)
 
 
-def loop_key(frame: FrameType | None) -> LoopKey:
-    """The chain of kernel source lines that leads to this loop."""
-    chain: list[tuple[str, int]] = []
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(OUR_FOLDER):
-            if frame.f_code.co_name == "run_kernel":
-                break
-        else:
-            chain.append((file, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(reversed(chain))
+def _unrolled(tracer: Tracer, values: range, scoped: bool) -> Iterator[LoopIndex]:
+    number = tracer.fresh_id()
+    for value in values:
+        with tracer.iteration(number, value, scoped):
+            yield LoopIndex(value, number)
 
 
 def for_statement(frame: FrameType) -> ast.For | None:
@@ -129,30 +121,47 @@ def for_statement(frame: FrameType) -> ast.For | None:
     comprehension or another iterator."""
     if frame.f_code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>"):
         return None
-    if not _is_for_iteration(frame.f_code, frame.f_lasti):
-        return None
+    span = _running_span(frame)
     for statement in _for_statements(frame.f_code.co_filename):
-        if statement.iter.lineno <= frame.f_lineno <= (statement.iter.end_lineno or 0) or (
-            statement.lineno == frame.f_lineno
-        ):
-            consumer = statement.iter
-            if isinstance(consumer, ast.Call) and isinstance(consumer.func, ast.Name):
-                return None if consumer.func.id in CONSUMERS else statement
-            return statement
+        iterable = statement.iter
+        if span is None:
+            running = statement.lineno <= frame.f_lineno <= (iterable.end_lineno or 0)
+        else:
+            running = span in (_span(statement), _span(iterable))
+        if running:
+            return None if _consumes(iterable) else statement
     return None
 
 
-@functools.lru_cache(maxsize=256)
-def _iteration_offsets(code: CodeType) -> frozenset[int]:
-    return frozenset(
-        instruction.offset
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("FOR_ITER", "GET_ITER")
+Span = tuple[int, int, int, int]
+
+
+def _running_span(frame: FrameType) -> Span | None:
+    """Lines and columns of the running instruction; None before Python 3.11, which has no such
+    table. CPython gives a loop's instruction the place of its statement, or of its iterable."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is None:
+        return None
+    found = next(itertools.islice(positions(), frame.f_lasti // 2, None), None)
+    if found is None or None in found:
+        return None
+    line, end_line, column, end_column = found
+    return (line, column, end_line, end_column)
+
+
+def _span(node: ast.stmt | ast.expr) -> Span:
+    return (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _consumes(iterable: ast.expr) -> bool:
+    """True when the `for` statement iterates over something made of the range."""
+    if isinstance(iterable, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+        return True
+    return (
+        isinstance(iterable, ast.Call)
+        and isinstance(iterable.func, ast.Name)
+        and iterable.func.id in CONSUMERS
     )
-
-
-def _is_for_iteration(code: CodeType, offset: int) -> bool:
-    return offset in _iteration_offsets(code)
 
 
 def _for_statements(file: str) -> tuple[ast.For, ...]:

@@ -10,10 +10,33 @@ from types import ModuleType
 ALIASES = {
     "neuronxcc.nki": "accelopt.sim.nki",
     "neuronxcc.nki.language": "accelopt.sim.nki.language",
+    "neuronxcc.nki.language.constants": "accelopt.sim.nki.language.constants",
     "neuronxcc.nki.isa": "accelopt.sim.nki.isa",
+    "neuronxcc.nki.isa.constants": "accelopt.sim.nki.isa.constants",
+    "neuronxcc.nki.isa.neuron_isa": "accelopt.sim.nki.isa.neuron_isa",
     "neuronxcc.nki.typing": "accelopt.sim.nki.typing",
     "neuronxcc.nki.compiler": "accelopt.sim.nki.compiler",
+    "neuronxcc.nki.compiler.sbuf": "accelopt.sim.nki.compiler.sbuf",
+    "neuronxcc.nki.compiler.psum": "accelopt.sim.nki.compiler.psum",
+    "neuronxcc.nki.compiler.backends.neuron.indexing": "accelopt.sim.nki.compiler.indexing",
+    "neuronxcc.nki.compiler.backends.neuron.tensor": "accelopt.sim.nki.compiler.tensors",
 }
+"""Modules that exist, and who answers them."""
+
+ABSENT = (
+    "neuronxcc.nki.nccl",
+    "neuronxcc.nki._private",
+    "neuronxcc.nki._private.private_api",
+    "neuronxcc.nki._private_kernels",
+    "neuronxcc.nki._private_nkl",
+    "neuronxcc.nki.kernels",
+    "neuronxcc.nki.kernels.attention",
+    "neuronxcc.nki.docs",
+    "neuronxcc.nki.docs.examples",
+    "neuronxcc.starfish",
+    "neuronxcc.starfish.support",
+)
+"""Packages whose names can be imported and are refused when they are called."""
 
 
 def sdk_installed() -> bool:
@@ -27,7 +50,11 @@ def sdk_installed() -> bool:
 
 
 class StandIn(ModuleType):
-    """The top of the simulated package."""
+    """The top of the simulated package, and the packages between it and our modules."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
 
 
 def install() -> bool:
@@ -38,12 +65,20 @@ def install() -> bool:
     if isinstance(sys.modules.get("neuronxcc"), StandIn):
         return True
     top = StandIn("neuronxcc")
-    top.__path__ = []
-    top.__version__ = "2.0.0+accelopt.sim"
+    top.__version__ = "2.0.0+accelopt.sim"  # type: ignore[attr-defined]
     sys.modules["neuronxcc"] = top
     for name, home in ALIASES.items():
-        module = importlib.import_module(home)
-        sys.modules[name] = module
-        parent, _, leaf = name.rpartition(".")
-        setattr(sys.modules[parent], leaf, module)
+        _place(name, importlib.import_module(home))
+    absent = importlib.import_module("accelopt.sim.nki.absent")
+    for name in ABSENT:
+        _place(name, absent.AbsentModule(name))
     return True
+
+
+def _place(name: str, module: ModuleType) -> None:
+    """Registers a module under a name, and what lies between it and `neuronxcc`."""
+    parent, _, leaf = name.rpartition(".")
+    if parent not in sys.modules:
+        _place(parent, StandIn(parent))
+    sys.modules[name] = module
+    setattr(sys.modules[parent], leaf, module)

@@ -7,8 +7,12 @@ to is marked, and tracing starts again with that one loop unrolled.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import functools
+import linecache
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -19,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim.access import Access, LoopVariable, Mask
-from accelopt.sim.errors import NOWHERE, KernelError, KernelSyntaxError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.program import (
@@ -34,8 +38,10 @@ from accelopt.sim.program import (
     Program,
     Tensor,
 )
+from accelopt.sim.rules import control_flow, kernels
 
 OUR_FOLDER = str(Path(__file__).parent)
+NOT_KERNEL_CODE = ("<frozen", functools.__file__, contextlib.__file__)
 MAX_NODES = 4_000_000
 """A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
 
@@ -50,12 +56,34 @@ class TensorSpec(NamedTuple):
     dtype: np.dtype
 
 
+class Block(NamedTuple):
+    """The body of an `if` whose condition depends on loop indices, and its function."""
+
+    file: str
+    first: int
+    last: int
+    function_first: int
+    function_last: int
+
+    def holds(self, line: SourceLine) -> bool:
+        """True when the line lies in the block."""
+        return line.file == self.file and self.first <= line.line <= self.last
+
+    def is_left_by(self, line: SourceLine) -> bool:
+        """True when the line lies in the same function, but outside of the block."""
+        inside = self.function_first <= line.line <= self.function_last
+        return line.file == self.file and inside and not self.holds(line)
+
+
 class NeedsConcrete(BaseException):
     """Kernel code asked for the number behind a symbolic loop index. Not an Exception, so that a
     kernel's `except Exception` cannot swallow it."""
 
-    def __init__(self, keys: frozenset[LoopKey]) -> None:
+    def __init__(
+        self, keys: frozenset[LoopKey], conditions: frozenset[Block] = frozenset()
+    ) -> None:
         self.keys = keys
+        self.conditions = conditions
         super().__init__(keys)
 
 
@@ -68,10 +96,11 @@ class Body:
     variable: LoopVariable | None = None
     kind: LoopKind | None = None
     open: bool = True
+    unrolled_loop: int | None = None
 
-    def unrolled_child(self) -> Body:
+    def unrolled_child(self, loop: int | None) -> Body:
         """A scope of its own whose nodes go to this body: one iteration of an unrolled loop."""
-        return Body(self.nodes, self.tensors)
+        return Body(self.nodes, self.tensors, unrolled_loop=loop)
 
 
 class Tracer:
@@ -83,7 +112,9 @@ class Tracer:
         target: str,
         unrolled: frozenset[LoopKey],
         report: Callable[[KernelError], None] | None = None,
+        conditions: frozenset[Block] = frozenset(),
     ) -> None:
+        self.conditions = set(conditions)
         self.target = target
         self.unrolled = unrolled
         self.bodies: list[Body] = [Body()]
@@ -92,13 +123,16 @@ class Tracer:
         self.demanded: set[LoopKey] = set()
         self.arguments: list[Tensor] = []
         self.mutable: set[Tensor] = set()
+        self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
         self.grid: tuple[object, ...] = ()  # the program's coordinates
         self.grid_shape: tuple[int, ...] = ()
         self.shared: list[Tensor] = []
         self.shared_cursor = 0
         self.depth = 0  # nesting of kernel calls
-        self.directly_allocated = False
+        self.force_auto_allocation = False
+        self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
+        self.iterations: list[tuple[int, int]] = []  # unrolled loops around here, and their values
         self._report = report
         self._next_id = 0
         self._emitted = 0
@@ -113,7 +147,7 @@ class Tracer:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith(OUR_FOLDER) and not file.startswith("<frozen"):
+            if not file.startswith(OUR_FOLDER) and not file.startswith(NOT_KERNEL_CODE):
                 return SourceLine(file, frame.f_lineno)
             frame = frame.f_back
         return NOWHERE
@@ -164,12 +198,20 @@ class Tracer:
         self.home[tensor] = home
         return tensor
 
-    def body_outside(self, variables: frozenset[LoopVariable]) -> Body:
-        """The innermost open body that lies outside of all the given loops."""
+    def body_outside(
+        self, variables: frozenset[LoopVariable], unrolled: set[int] | None = None
+    ) -> Body:
+        """The innermost open body that lies outside of all the given loops, symbolic or unrolled."""
         for position, body in enumerate(self.bodies):
-            if body.variable in variables:
+            if body.variable in variables or body.unrolled_loop in (unrolled or ()):
                 return self.bodies[position - 1]
         return self.bodies[-1]
+
+    def iterations_besides(self, loops: Sequence[object]) -> tuple[tuple[int, int], ...]:
+        """Where we are in the unrolled loops around here, but for the given ones and those inside
+        of the outermost of them that it repeats."""
+        numbers = {getattr(index, "loop", None) for index in loops}
+        return tuple(item for item in self.iterations if item[0] not in numbers)
 
     def emit(
         self,
@@ -184,7 +226,7 @@ class Tracer:
     ) -> Instruction | None:
         """Appends one instruction; None when the mask never holds."""
         if self.demanded:
-            raise NeedsConcrete(frozenset(self.demanded))
+            raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
         self._emitted += 1
         if self._emitted > MAX_NODES:
             raise KernelError(
@@ -200,6 +242,7 @@ class Tracer:
         for access in (*all_outputs.values(), *all_inputs.values()):
             self.check_scope(access.tensor)
         simple = (mask or Mask()).simplified()
+        self._check_variables((*all_outputs.values(), *all_inputs.values()), simple)
         if simple.never:
             return None
         row = OPCODES[opcode]
@@ -220,14 +263,23 @@ class Tracer:
         """A tensor made inside a loop or condition is gone when that block ends (S18)."""
         home = self.home.get(tensor)
         if home is None or not home.open:
-            self.refuse(
-                KernelSyntaxError(
-                    "err_local_variable_used_out_of_scope",
-                    f"tensor '{tensor.name}' (made at {tensor.source}) is used outside of the loop "
-                    "that it was made in.",
-                    "Declare it with nl.ndarray before the loop and assign into it: t[...] = value.",
-                )
-            )
+            self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "loop"))
+            return
+        left = [block for block in self.conditions if block.holds(tensor.source)]
+        if left and tensor.buffer.on_chip:
+            here = self.here()
+            if any(block.is_left_by(here) for block in left):
+                self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "condition"))
+
+    def note_condition(self) -> None:
+        """The running line is a condition on loop indices: its branches are scopes of tensors."""
+        here = self.here()
+        self.conditions |= _branches(here)
+
+    def in_dynamic_condition(self) -> bool:
+        """True when the running line lies in a branch that depends on loop indices."""
+        here = self.here()
+        return any(block.holds(here) for block in self.conditions)
 
     @contextmanager
     def loop(
@@ -245,11 +297,18 @@ class Tracer:
             )
 
     @contextmanager
-    def iteration(self) -> Iterator[None]:
-        """The scope of one iteration of an unrolled loop."""
-        body = self.bodies[-1].unrolled_child()
+    def iteration(self, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
+        """One iteration of an unrolled loop; a scope of tensors unless the loop is Python's own."""
+        depth = len(self.iterations)
+        self.iterations.append((loop, value))
+        if not scoped:
+            yield
+            del self.iterations[depth:]
+            return
+        body = self.bodies[-1].unrolled_child(loop)
         self.bodies.append(body)
         yield
+        del self.iterations[depth:]
         self.close(body)
 
     def close(self, body: Body) -> None:
@@ -259,16 +318,75 @@ class Tracer:
         self.bodies.pop()
         body.open = False
         if self.demanded:
-            raise NeedsConcrete(frozenset(self.demanded))
+            raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
 
     def demand(self, variables: frozenset[LoopVariable]) -> None:
         """Kernel code needs these loops' indices as numbers: start again with them unrolled."""
         self.demanded |= {self.keys[variable] for variable in variables}
-        raise NeedsConcrete(frozenset(self.demanded))
+        raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
+
+    def belongs_to_loop(self, tensor: Tensor) -> bool:
+        """True for a tensor made in the body that is being traced."""
+        return self.home.get(tensor) is self.bodies[-1]
+
+    def _check_variables(self, accesses: Iterable[Access], mask: Mask) -> None:
+        """A loop index that is used after its loop: Python's last value, so the loop is unrolled."""
+        used: set[LoopVariable] = set()
+        for access in accesses:
+            used |= access.loop_variables
+        for constraint in mask.constraints:
+            used |= constraint.loop_variables
+        if used:
+            left = used - {body.variable for body in self.bodies}
+            if left:
+                self.demand(frozenset(left))
 
     def enclosing(self) -> list[Body]:
         """The bodies of the loops around the current position that are symbolic, outermost first."""
         return [body for body in self.bodies if body.variable is not None]
+
+
+def call_chain(frame: FrameType | None) -> LoopKey:
+    """File and line of every kernel frame from the kernel's entry down to this one."""
+    chain: list[tuple[str, int]] = []
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(OUR_FOLDER):
+            if frame.f_code.co_name == "run_kernel":
+                break
+        elif not file.startswith(NOT_KERNEL_CODE):
+            chain.append((file, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(reversed(chain))
+
+
+def _branches(line: SourceLine) -> set[Block]:
+    """The branches of the `if` statement whose condition stands on the line."""
+    found: set[Block] = set()
+    for node, function in _conditionals("".join(linecache.getlines(line.file))):
+        if not node.test.lineno <= line.line <= (node.test.end_lineno or 0):
+            continue
+        for branch in (node.body, node.orelse):
+            if branch and not isinstance(branch[0], ast.If):
+                last = branch[-1].end_lineno or branch[-1].lineno
+                found.add(Block(line.file, branch[0].lineno, last, *function))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _conditionals(text: str) -> tuple[tuple[ast.If, tuple[int, int]], ...]:
+    """Every `if` statement with the first and last line of its function."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return ()
+    found: dict[ast.If, tuple[int, int]] = {}
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.If):  # inner functions come later and win
+                    found[node] = (function.lineno, function.end_lineno or function.lineno)
+    return tuple(found.items())
 
 
 _current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)
@@ -278,11 +396,7 @@ def current() -> Tracer:
     """The tracer of the kernel that is running; a host call of the NKI surface is an error."""
     tracer = _current.get()
     if tracer is None:
-        raise KernelError(
-            "err_nki_api_outside_of_nki_kernel",
-            "an NKI API was called outside of an NKI kernel.",
-            "Call it in a function decorated with @nki.jit.",
-        )
+        raise kernels.outside_of_kernel()
     return tracer
 
 
@@ -309,18 +423,21 @@ def trace(
     Raises KernelError for whatever the kernel does that NKI refuses, or hands it to `report`.
     """
     unrolled: frozenset[LoopKey] = frozenset()
+    conditions: frozenset[Block] = frozenset()
     while True:
         collected: list[KernelError] = []
-        tracer = Tracer(target, unrolled, collected.append if report else None)
+        tracer = Tracer(target, unrolled, collected.append if report else None, conditions)
         token = _current.set(tracer)
         try:
             results, sequence = record(tracer)
             if tracer.demanded:
-                raise NeedsConcrete(frozenset(tracer.demanded))
-        except NeedsConcrete as need:
-            if need.keys <= unrolled:
-                raise RuntimeError(f"loops {need.keys} asked twice to be unrolled") from None
-            unrolled |= need.keys
+                raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
+        except BaseException as error:
+            wanted = error.keys if isinstance(error, NeedsConcrete) else frozenset(tracer.demanded)
+            if wanted <= unrolled:  # the kernel's own error, seen as Python runs it
+                raise
+            unrolled |= wanted
+            conditions |= tracer.conditions
             continue
         finally:
             _current.reset(token)

@@ -1,38 +1,54 @@
-"""neuronxcc.nki as the simulated NeuronCore offers it."""
+"""neuronxcc.nki as the simulated NeuronCore offers it (the Beta 1 dialect, SDK 2.26.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from accelopt.sim.nki import compiler, isa, language, typing
+from accelopt.sim.nki.absent import AbsentCallable
 from accelopt.sim.nki.kernel import Kernel
 from accelopt.sim.nki.tensor import TensorView as tensor
 
-__all__ = ["baremetal", "benchmark", "jit", "simulate_kernel", "tensor", "trace"]
+__all__ = [
+    "FrameworkKernel", "baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",
+    "simulate_kernel", "tensor", "trace", "typing",
+]  # fmt: skip
+
+FrameworkKernel = AbsentCallable("nki.FrameworkKernel")
 
 
-def jit(function: Callable[..., Any] | None = None, mode: str = "auto", **options: Any) -> Any:
-    """Decorates a kernel, with or without arguments."""
-    if function is None:
-        return lambda inner: Kernel(inner, mode=mode, **options)
-    return Kernel(function, mode=mode, **options)
+def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+    """Decorates a kernel, with or without arguments. Modes auto, baremetal and simulation run it
+    on NumPy arrays; benchmark and profile also measure; trace makes a kernel for other kernels."""
+    if func is None:
+        return lambda inner: Kernel(inner, mode=mode, **kwargs)
+    return Kernel(func, mode=mode, **kwargs)
 
 
-def trace(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Decorates a kernel that other kernels call."""
-    return jit(function, mode="trace", **options)
+def trace(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """Decorates a kernel that other kernels call, or one that writes its outputs into arguments."""
+    return jit(func, mode="trace", **kwargs)
 
 
-def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """A kernel compiled and run on a device without a framework: here, on the simulated core.
+    Keeps a simulated NEFF and NTFF under `save_neff_name` and `save_trace_name`."""
+    return jit(kernel, mode="baremetal", **kwargs)
+
+
+def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """As baremetal; after a call `benchmark_result.nc_latency.get_latency_percentile(p)` of the
+    kernel is its latency in microseconds."""
+    return jit(kernel, mode="benchmark", **kwargs)
+
+
+def profile(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """As benchmark; leaves NEFF, NTFF and a JSON summary in `working_directory`."""
+    return jit(func, mode="profile", **kwargs)
+
+
+def simulate_kernel(kernel: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Runs a kernel (or a gridded kernel) on NumPy arrays."""
-    return (kernel if isinstance(kernel, Kernel) else Kernel(kernel))(*args, **kwargs)
-
-
-def baremetal(kernel: Any = None, **options: Any) -> Any:
-    """A kernel compiled and run on the device: here, the simulated one."""
-    if kernel is None:
-        return lambda inner: baremetal(inner, **options)
-    return kernel if isinstance(kernel, Kernel) else Kernel(kernel, **options)
-
-
-benchmark = baremetal
+    wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
+    return Kernel(wrapped, mode="simulation")(*args, **kwargs)

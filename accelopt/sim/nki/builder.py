@@ -1,30 +1,86 @@
-"""What every NKI call needs: operands checked and turned into accesses, results made, one
+"""What every NKI call needs: arguments checked, operands turned into accesses, results made, one
 instruction emitted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Affine, Mask
-from accelopt.sim.errors import (
-    KernelError,
-    KernelSyntaxError,
-    KernelTypeError,
-    KernelValueError,
-)
+from accelopt.sim.access import Access, Affine, Axis, Mask, variable
+from accelopt.sim.errors import NOWHERE, KernelError, KernelTypeError
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
+from accelopt.sim.rules import indexing, limits, operands, shapes
+from accelopt.sim.rules.limits import ANY, LIMITS, OperandLimits
 from accelopt.sim.trace import current
 
-MAX_PARTITIONS = 128
-
 Number = (int, float, bool, np.number, np.bool_)
+
+TOLERATED = frozenset(
+    "name instr_name mode oob_mode dge_mode compute_dtype experimental_flags engine "
+    "precise_schedule directives lazy_initialization buffer parallel_reduce asynchronous".split()
+)
+"""Keyword arguments that public kernels pass where the signature does not show them."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def fail(error: KernelError) -> NoReturn:
+    """Raises the error at the kernel's current line: the trace cannot go on."""
+    if error.source == NOWHERE:
+        error.source = current().here()
+        error.args = (str(error),)
+    raise error
+
+
+def refuse(error: KernelError) -> None:
+    """Raises the error, or records it and goes on when violations are collected."""
+    current().refuse(error)
+
+
+def api(function: Function) -> Function:
+    """An NKI call: refuses host calls, unknown and missing arguments, as the real tracer does."""
+    signature = inspect.signature(function)
+    known = frozenset(signature.parameters)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        current()
+        if not kwargs.keys() <= known:
+            unknown = kwargs.keys() - known - TOLERATED
+            if unknown:
+                fail(_bad_arguments(function, f"got an unexpected keyword {sorted(unknown)[0]!r}"))
+            kwargs = {name: value for name, value in kwargs.items() if name in known}
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            fail(_bad_arguments(function, str(error)))
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _bad_arguments(function: Callable[..., Any], problem: str) -> KernelTypeError:
+    shown = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+    return KernelTypeError(
+        "arguments",
+        f"{function.__name__}() {problem}.",
+        f"Its signature is {function.__name__}{inspect.Signature(shown)}.",
+    )
+
+
+# Operands.
 
 
 def mask_of(mask: Any) -> Mask:
@@ -32,33 +88,105 @@ def mask_of(mask: Any) -> Mask:
     if mask is None:
         return Mask()
     if isinstance(mask, (bool, np.bool_)):
-        return Mask() if mask else Mask((Affine(-1),))
+        return Mask() if mask else NEVER
     if isinstance(mask, MaskExpression) and not mask.negated:
+        if not all(constraint.is_linear for constraint in mask.mask.constraints):
+            fail(indexing.unsupported_mask("a mask contains '//' or '%' of an index."))
         return mask.mask
-    raise KernelSyntaxError(
-        "err_unsupported_expression_in_mask",
-        f"mask={mask!r} is not a conjunction of affine comparisons.",
-        "A mask is a conjunction (&) of comparisons of nl.arange, nl.mgrid and loop indices.",
-        current().here(),
-    )
+    fail(indexing.unsupported_mask(f"mask={mask!r} is not a conjunction of affine comparisons."))
+
+
+NEVER = Mask((Affine(-1),))
 
 
 def tile(value: Any, name: str) -> TensorView:
     """An on-chip operand."""
     if not isinstance(value, TensorView):
-        raise KernelTypeError(
-            "operand_type",
-            f"Expect operand '{name}' to be a tile, not {type(value).__name__}.",
-            "Pass a tile in SBUF or PSUM (nl.load brings one from HBM).",
-            current().here(),
+        kind = "an index" if isinstance(value, Index) else type(value).__name__
+        mend = (
+            "nisa.iota turns an index into a tile."
+            if isinstance(value, Index)
+            else "Pass a tile in SBUF or PSUM (nl.load brings one from HBM)."
         )
+        fail(operands.operand_type(name, kind, mend))
     if not value.on_chip:
-        raise KernelError(
-            "err_unsupported_memory",
-            f"operand '{name}' ({value!r}) lies in HBM, where engines cannot reach it.",
-            "nl.load it into SBUF first.",
-            current().here(),
+        fail(
+            operands.wrong_memory(name, repr(value), "SBUF or PSUM", "nl.load it into SBUF first.")
         )
+    return value
+
+
+def in_hbm(value: Any, name: str) -> TensorView:
+    """An operand in HBM."""
+    if not isinstance(value, TensorView):
+        fail(
+            operands.operand_type(
+                name, type(value).__name__, "Pass a tensor in HBM, such as a parameter."
+            )
+        )
+    if value.on_chip:
+        fail(
+            operands.wrong_memory(
+                name,
+                repr(value),
+                "HBM",
+                "Use nl.copy or plain assignment between on-chip tiles.",
+            )
+        )
+    return value
+
+
+def check(api_name: str, **given: Any) -> None:
+    """Applies the row of the table of limits to an instruction's operands; what is not a tile is
+    left to the caller."""
+    row = LIMITS.get(api_name, ANY)
+    tiles = {name: v for name, v in given.items() if isinstance(v, TensorView) and v.on_chip}
+    for name, view in tiles.items():
+        _check_operand(api_name, name, view, row.operands.get(name, limits.TILE))
+    for first, second in row.not_both_in_psum:
+        if first in tiles and second in tiles and tiles[first].in_psum and tiles[second].in_psum:
+            refuse(operands.both_in_psum(api_name, first, second))
+    if row.same_partitions:
+        check_same_partitions(**tiles)
+
+
+def _check_operand(api_name: str, name: str, view: TensorView, row: OperandLimits) -> None:
+    shape = view.tile_shape
+    elements = math.prod(shape[1:])
+    if len(shape) > row.rank:
+        refuse(shapes.too_many_dimensions(api_name, name, shape, row.rank))
+    if shape[0] > row.partitions:
+        refuse(shapes.dimension_too_large(api_name, name, shape, shape[0], row.partitions))
+    most = row.free or (limits.MAX_FREE_IN_PSUM if view.in_psum else limits.MAX_FREE_IN_SBUF)
+    if row.vector and elements != 1:
+        refuse(operands.not_a_vector(name, elements))
+    elif not row.at_least <= elements <= most:
+        refuse(shapes.dimension_too_large(api_name, name, shape, elements, most))
+    if (view.in_psum and not row.psum) or (not view.in_psum and not row.sbuf):
+        mend = "Copy it with nl.copy (or nisa.tensor_copy) first."
+        refuse(operands.wrong_memory(name, repr(view), row.memories, mend))
+    if row.formats and view.dtype not in row.formats:
+        allowed = ", ".join(dtypes.name_of(dtype) for dtype in row.formats)
+        refuse(operands.unsupported_format(api_name, name, dtypes.name_of(view.dtype), allowed))
+
+
+def check_same_partitions(**tiles: TensorView | None) -> None:
+    """All operands of an instruction span the same partitions."""
+    given = {name: t.tile_shape[0] for name, t in tiles.items() if t is not None}
+    if len(set(given.values())) > 1:
+        fail(operands.partition_mismatch(given))
+
+
+def check_partitions(shape: tuple[int, ...]) -> None:
+    """At most 128 partitions."""
+    if shape and shape[0] > limits.MAX_PARTITIONS:
+        fail(shapes.too_many_partitions(shape[0], limits.MAX_PARTITIONS))
+
+
+def column(value: Any) -> Any:
+    """A per-partition operand as a (P, 1) tile; numbers stay as they are."""
+    if isinstance(value, TensorView) and value.ndim > 2 and math.prod(value.tile_shape[1:]) == 1:
+        return value.reshape((value.tile_shape[0], 1))
     return value
 
 
@@ -69,31 +197,35 @@ def is_number(value: Any) -> bool:
 
 def number(value: Any) -> int | float | bool:
     """The scalar as a plain Python number."""
-    return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    plain: int | float | bool = (
+        value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    )
+    return plain
 
 
-def check_same_partitions(**tiles: TensorView | None) -> None:
-    """All operands of an instruction span the same partitions."""
-    given = {name: t.tile_shape[0] for name, t in tiles.items() if t is not None}
-    if len(set(given.values())) > 1:
-        sizes = ", ".join(f"{name}: {size}" for name, size in given.items())
-        raise KernelValueError(
-            "err_num_partition_mismatch",
-            f"operands have different numbers of partitions ({sizes}).",
-            "Give them the same partition size; nl.* functions and .broadcast_to broadcast it.",
-            current().here(),
-        )
+def parse_dtype(value: Any) -> np.dtype:
+    """Any spelling of an NKI number format; KernelTypeError for what is none."""
+    try:
+        return dtypes.parse(value)
+    except TypeError as error:
+        fail(KernelTypeError("dtype", f"{error}.", f"Use one of: {', '.join(dtypes.FORMATS)}."))
 
 
-def check_partitions(shape: tuple[int, ...]) -> None:
-    """At most 128 partitions."""
-    if shape and shape[0] > MAX_PARTITIONS:
-        raise KernelSyntaxError(
-            "err_num_partition_exceed_arch_limit",
-            f"{shape[0]} partitions exceed the limit of {MAX_PARTITIONS}.",
-            "Tile the partition dimension.",
-            current().here(),
-        )
+def result_dtype(op: str, promoted: np.dtype) -> np.dtype:
+    """The default format of an nl operation: comparisons and logic give bool."""
+    return dtypes.BOOL if op in COMPARISONS or op.startswith("logical_") else promoted
+
+
+def operand_dtype(value: Any) -> np.dtype:
+    """The dtype an operand promotes with: its own, or that of a Python number (S24)."""
+    if isinstance(value, TensorView):
+        return value.dtype
+    if isinstance(value, Index):
+        tile(value, "operand")
+    return dtypes.of_scalar(value)
+
+
+# Results and instructions.
 
 
 def new_tile(shape: tuple[int, ...], dtype: Any, buffer: Buffer = Buffer.SBUF) -> TensorView:
@@ -108,13 +240,13 @@ def emit(
     result: TensorView,
     inputs: Mapping[str, Any] | None = None,
     attributes: Mapping[str, AttributeValue] | None = None,
-    outputs: Mapping[str, TensorView] | None = None,
+    outputs: Mapping[str, TensorView | None] | None = None,
     mask: Mask | None = None,
     engine: Any = None,
-    dtype: Any = None,
 ) -> TensorView:
     """One instruction. Inputs that are tiles become accesses, numbers become attributes, None is
-    left out; operand masks join the instruction's, except for matmul."""
+    left out; operand masks join the instruction's, except for matmul. Returns the result, which
+    remembers the mask that it was written under."""
     mask = mask or Mask()
     accesses: dict[str, Access] = {}
     scalars: dict[str, AttributeValue] = dict(attributes or {})
@@ -131,11 +263,12 @@ def emit(
         opcode,
         result=result.access(mask),
         inputs=accesses,
-        attributes={**scalars, "dtype": dtypes.name_of(parse_dtype(dtype or result.dtype))},
-        outputs={name: view.access() for name, view in (outputs or {}).items()},
+        attributes={**scalars, "dtype": dtypes.name_of(result.dtype)},
+        outputs={name: view.access() for name, view in (outputs or {}).items() if view is not None},
         mask=mask,
         engine=engine_of(engine),
     )
+    result.written_mask = mask.simplified()
     return result
 
 
@@ -146,35 +279,22 @@ def engine_of(engine: Any) -> Engine | None:
     if isinstance(engine, Engine):
         return engine
     name = getattr(engine, "name", str(engine))
-    return None if name == "unknown" else Engine(name)
+    return None if name in ("unknown", "0") else Engine(name)
 
 
-def operand_dtype(value: Any) -> np.dtype:
-    """The dtype an operand promotes with: its own, or that of a Python number (S24)."""
-    return value.dtype if isinstance(value, TensorView) else dtypes.of_scalar(value)
+def permuted(mask: Mask, axes: tuple[int, ...]) -> Mask:
+    """The mask of a tile as a mask of the tile with its axes in another order."""
+    rank = len(axes)
+    moved = {
+        Axis(old - rank, axis.extent): variable(Axis(new - rank, axis.extent))
+        for new, old in enumerate(axes)
+        for constraint in mask.constraints
+        for axis in constraint.axes
+        if axis.position == old - rank
+    }
+    return Mask(tuple(constraint.substitute(dict(moved)) for constraint in mask.constraints))
 
 
-def refuse_index(value: Any, name: str) -> None:
-    """An index is not a tile."""
-    if isinstance(value, Index):
-        raise KernelTypeError(
-            "operand_type",
-            f"Expect operand '{name}' to be a tile, not an index.",
-            "nisa.iota turns an index into a tile.",
-            current().here(),
-        )
-
-
-def parse_dtype(value: Any) -> np.dtype:
-    """Any spelling of an NKI number format; KernelTypeError for what is none."""
-    try:
-        return dtypes.parse(value)
-    except TypeError as error:
-        raise KernelTypeError(
-            "dtype", f"{error}.", f"Use one of: {', '.join(dtypes.FORMATS)}.", current().here()
-        ) from None
-
-
-def result_dtype(op: str, promoted: np.dtype) -> np.dtype:
-    """The default format of an nl operation: comparisons and logic give bool."""
-    return dtypes.BOOL if op in COMPARISONS or op.startswith("logical_") else promoted
+def stored_dtype(element: np.dtype) -> np.dtype:
+    """The dtype of the arrays that hold a format."""
+    return dtypes.stored(element)

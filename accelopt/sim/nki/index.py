@@ -8,6 +8,7 @@ import numpy as np
 
 from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, variable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
+from accelopt.sim.rules import control_flow, indexing
 from accelopt.sim.trace import current
 
 
@@ -15,12 +16,10 @@ class LoopIndex(int):
     """The number of an unrolled iteration, which still knows its loop."""
 
     loop: int
-    position: int
 
-    def __new__(cls, value: int, loop: int, position: int) -> LoopIndex:
+    def __new__(cls, value: int, loop: int) -> LoopIndex:
         self = super().__new__(cls, value)
         self.loop = loop
-        self.position = position
         return self
 
 
@@ -32,7 +31,6 @@ class Index:
 
     __slots__ = ("affine", "shape")
     __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, affine: Affine, shape: tuple[int, ...] = ()) -> None:
         self.affine = affine
@@ -65,10 +63,9 @@ class Index:
                 shape.append(self.shape[used])
                 used += 1
             else:
-                raise KernelTypeError(
-                    "index_shape", f"an index of shape {self.shape} cannot be indexed with {item!r}.",
-                    "Use only ':' and None, as in nl.arange(128)[:, None].", current().here(),
-                )  # fmt: skip
+                problem = f"an index of shape {self.shape} cannot be indexed with {item!r}."
+                mend = "Use only ':' and None, as in nl.arange(128)[:, None]."
+                raise KernelTypeError("index_shape", problem, mend, current().here())
         if used != self.ndim:
             for axis in range(used, self.ndim):
                 position[axis] = len(shape)
@@ -77,24 +74,25 @@ class Index:
             axis: variable(Axis(position[axis.position + self.ndim] - len(shape), axis.extent))
             for axis in self.affine.axes
         }
-        return Index(self.affine.substitute(moved), tuple(shape))  # type: ignore[arg-type]
+        return Index(self.affine.substitute(dict(moved)), tuple(shape))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise _assignment_error()
 
     def expand_dims(self, axis: int) -> Index:
         """A new axis of length 1."""
         at = axis % (self.ndim + 1)
-        return self[(slice(None),) * at + (None,)]
+        return self[(slice(None),) * at + (None,) + (slice(None),) * (self.ndim - at)]
 
     # Arithmetic keeps the expression affine, or asks for the loop to be unrolled.
 
     def _combine(self, other: Any, sign: int, swap: bool = False) -> Index:
         if isinstance(other, (int, np.integer)):
-            affine, shape = Affine(int(other)), ()
-        elif isinstance(other, Index):
-            affine, shape = other.affine, other.shape
-        else:
-            return NotImplemented
+            other = Index(Affine(int(other)))
+        if not isinstance(other, Index):
+            return NotImplemented  # type: ignore[no-any-return]
         mine = self.affine * -1 if swap else self.affine
-        return Index(mine + affine * sign, broadcast_shapes(self.shape, shape))
+        return Index(mine + other.affine * sign, broadcast_shapes(self.shape, other.shape))
 
     def __add__(self, other: Any) -> Index:
         return self._combine(other, 1)
@@ -118,8 +116,11 @@ class Index:
                 return Index(self.affine * other.affine.constant, self.shape)
             if self.affine.is_constant and not self.shape:
                 return Index(other.affine * self.affine.constant, other.shape)
-            current().demand(self.affine.loop_variables or other.affine.loop_variables)
-        return NotImplemented
+            variables = self.affine.loop_variables or other.affine.loop_variables
+            if not variables:
+                raise _not_a_number()
+            current().demand(variables)
+        return NotImplemented  # type: ignore[no-any-return]
 
     __rmul__ = __mul__
 
@@ -163,7 +164,8 @@ class Index:
     def __eq__(self, other: Any) -> Any:
         if other is None or not isinstance(other, (int, np.integer, Index)):
             return False
-        return (self >= other) & (self <= other)
+        equal = (self >= other) & (self <= other)
+        return MaskExpression(equal.mask, equal.shape)
 
     def __ne__(self, other: Any) -> Any:
         if other is None or not isinstance(other, (int, np.integer, Index)):
@@ -175,17 +177,16 @@ class Index:
 
     def __index__(self) -> int:
         if self.shape:
-            raise KernelTypeError(
-                "index_is_not_a_number",
-                "nl.arange and nl.mgrid have no value in Python; they only index tensors.",
-                "Use a Python number or a loop index here.", current().here(),
-            )  # fmt: skip
+            raise _not_a_number()
         low, high = self.affine.bounds
         if low != high:
             current().demand(self.affine.loop_variables)
         return low
 
     __int__ = __index__
+
+    def __hash__(self) -> int:
+        return hash(int(self))
 
     def __float__(self) -> float:
         return float(int(self))
@@ -197,14 +198,22 @@ class Index:
 class MaskExpression:
     """A comparison of indices: a mask, or a condition when it only depends on loops."""
 
-    __slots__ = ("mask", "negated", "shape")
+    __slots__ = ("combined", "mask", "negated", "shape")
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, mask: Mask, shape: tuple[int, ...], negated: bool = False) -> None:
+    def __init__(
+        self,
+        mask: Mask,
+        shape: tuple[int, ...],
+        negated: bool = False,
+        combined: bool = False,
+    ) -> None:
         self.mask = mask
         self.shape = shape
         self.negated = negated
+        self.combined = combined
+        """True after '&': more than one comparison."""
 
     def __and__(self, other: Any) -> MaskExpression:
         if isinstance(other, (bool, np.bool_)):
@@ -213,7 +222,8 @@ class MaskExpression:
             raise _mask_error(f"a mask cannot be combined with {type(other).__name__}.")
         if self.negated or other.negated:
             raise _mask_error("a '!=' comparison cannot be part of a mask.")
-        return MaskExpression(self.mask & other.mask, broadcast_shapes(self.shape, other.shape))
+        shape = broadcast_shapes(self.shape, other.shape)
+        return MaskExpression(self.mask & other.mask, shape, combined=True)
 
     __rand__ = __and__
 
@@ -233,42 +243,33 @@ class MaskExpression:
         variables: frozenset[LoopVariable] = frozenset()
         for constraint in self.mask.constraints:
             if constraint.axes:
-                raise KernelError(
-                    "err_control_flow_condition_depending_on_arange",
-                    "a Python condition depends on nl.arange or nl.mgrid.",
-                    "Pass the comparison as mask=... instead.", current().here(),
-                )  # fmt: skip
+                raise _at_line(control_flow.condition_on_arange())
             variables |= constraint.loop_variables
+        current().note_condition()
         current().demand(variables)
-        raise AssertionError("unreachable")
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise _assignment_error()
 
 
-def _setitem(self: Index, key: Any, value: Any) -> None:
-    raise _assignment_error()
-
-
-Index.__setitem__ = _setitem  # type: ignore[attr-defined]
-
-
 def _assignment_error() -> KernelError:
-    return KernelError(
-        "err_cannot_assign_to_index",
-        "an index or mask cannot be assigned to.",
-        "Assign to a tensor, or build another index with arithmetic.",
-        current().here(),
-    )
+    return _at_line(indexing.assignment_to_index())
 
 
-def _mask_error(message: str) -> KernelSyntaxError:
-    return KernelSyntaxError(
-        "err_unsupported_expression_in_mask",
-        message,
-        "A mask is a conjunction (&) of comparisons of nl.arange, nl.mgrid and loop indices.",
-        current().here(),
-    )
+def _mask_error(message: str) -> KernelError:
+    return _at_line(indexing.unsupported_mask(message))
+
+
+def _not_a_number() -> KernelError:
+    problem = "nl.arange and nl.mgrid have no value in Python; they only index tensors."
+    mend = "Use a Python number or a loop index here."
+    return _at_line(KernelTypeError("index_is_not_a_number", problem, mend))
+
+
+def _at_line(error: KernelError) -> KernelError:
+    error.source = current().here()
+    error.args = (str(error),)
+    return error
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""nki.jit and its relatives: from a Python function to a traced Program, and to results.
+"""nki.jit and its relatives: from a Python function to a traced Program.
 
-Called on the host with NumPy arrays a kernel is traced, verified and executed. Called by another
-kernel it is inlined into that kernel's trace.
+Called on the host a kernel is traced, verified and executed. Called by another kernel it is inlined
+into that kernel's trace.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ import numpy as np
 from accelopt.sim.access import LoopVariable, variable
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
+from accelopt.sim.nki import results, rewriting
+from accelopt.sim.nki.builder import parse_dtype
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program, Tensor
+from accelopt.sim.rules import kernels
 from accelopt.sim.trace import TensorSpec, Tracer, active, current, trace
 
-LEGACY_MODES = frozenset({"trace"})
+HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
 
 
 class Kernel:
-    """A decorated kernel: callable, and subscriptable by an SPMD grid."""
+    """A decorated kernel: callable, and subscriptable by an SPMD grid. After a run in a mode that
+    measures, `benchmark_result` holds the latency."""
 
     def __init__(
         self,
@@ -36,15 +40,23 @@ class Kernel:
         *,
         mode: str = "auto",
         grid: tuple[Any, ...] = (),
-        runner: Callable[[Kernel, tuple[Any, ...], dict[str, Any]], Any] | None = None,
         **options: Any,
     ) -> None:
-        self.function = function.function if isinstance(function, Kernel) else function
+        inner = function.function if isinstance(function, Kernel) else function
+        inherited = function.options if isinstance(function, Kernel) else {}
+        legacy = isinstance(function, Kernel) and function.writes_parameters
+        self.function: Callable[..., Any] = inner
         self.mode = mode
-        self.grid = grid
-        self.runner = runner
-        self.options = options
-        functools.update_wrapper(self, self.function)
+        self.grid = grid or (function.grid if isinstance(function, Kernel) else ())
+        self.options: dict[str, Any] = {**inherited, **options}
+        self.writes_parameters = legacy or self._writes_parameters()
+        self.benchmark_result: Any = None
+        functools.update_wrapper(self, inner)
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The Python function."""
+        return self.function
 
     @property
     def target(self) -> str:
@@ -53,27 +65,30 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Kernel:
         dimensions = grid if isinstance(grid, tuple) else (grid,)
-        return Kernel(
-            self.function, mode=self.mode, grid=dimensions, runner=self.runner, **self.options
-        )
+        gridded = Kernel(self, mode=self.mode, grid=dimensions)
+        gridded.benchmark_result = self.benchmark_result
+        gridded.options["measured_by"] = self
+        return gridded
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if active() is not None:
+        tracer = active()
+        if tracer is not None:
             if self.grid:
-                raise KernelError(
-                    "err_nested_kernel_with_spmd_grid",
-                    f"kernel '{self.function.__name__}' is called with a grid inside of a kernel.",
-                    "Call it without a grid; the grid belongs to the outermost kernel.",
-                    current().here(),
-                )
-            return run_kernel(current(), self.function, args, kwargs)
+                tracer.refuse(kernels.nested_grid(self.function.__name__))
+            return run_kernel(tracer, self.function, args, kwargs)
         from accelopt.sim.nki import launch
 
-        return (self.runner or launch.run)(self, args, kwargs)
+        return launch.run(self, args, kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The Program for these arguments: arrays or TensorSpecs, and plain values."""
         return trace_kernel(self, args, kwargs)
+
+    def _writes_parameters(self) -> bool:
+        """True for kernels of the older kind, whose outputs are parameters."""
+        if self.mode == "trace" or self.options.get("kernel_return") is False:
+            return True
+        return self.mode in HOST_MODES and not results.returns_something(self.function)
 
 
 def trace_kernel(
@@ -92,6 +107,7 @@ def trace_kernel(
     dimensions = tuple(_size(n) for n in (wrapped.grid if grid is None else grid))
 
     def record(tracer: Tracer) -> tuple[tuple[Tensor | None, ...], bool]:
+        tracer.force_auto_allocation = bool(wrapped.options.get("force_auto_alloc"))
         names = _parameter_names(function, args, kwargs or {})
         values = [
             _argument(tracer, name, value)
@@ -99,9 +115,14 @@ def trace_kernel(
         ]
         positional, keyword = values[: len(args)], values[len(args) :]
         named = dict(zip(kwargs or {}, keyword, strict=True))
-        _mark_mutable(tracer, function, positional, named)
+        _check_parameters(tracer, function, positional, named)
+        if wrapped.writes_parameters:
+            tracer.mutable |= set(tracer.arguments)
         returned = _run_grid(tracer, dimensions, function, tuple(positional), named)
-        return _results(tracer, returned)
+        return results.collect(
+            tracer, returned, legacy=wrapped.writes_parameters,
+            on_chip_allowed=wrapped.mode == "simulation",
+        )  # fmt: skip
 
     code = function.__code__
     return trace(
@@ -119,7 +140,7 @@ def run_kernel(
     """Calls the kernel's Python under the tracer. Its frame ends every loop key."""
     tracer.depth += 1
     try:
-        return _with_kernel_range(function)(*args, **kwargs)
+        return _with_kernel_names(function)(*args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             raise KernelTypeError(
@@ -142,7 +163,6 @@ def _run_grid(
     source = SourceLine(code.co_filename, code.co_firstlineno)
     keys = [((f"<grid {axis}>", axis),) for axis in range(len(dimensions))]
     unrolled = [axis for axis, key in enumerate(keys) if key in tracer.unrolled]
-    returned: Any = None
 
     def run(axis: int, chosen: tuple[Any, ...]) -> Any:
         if axis == len(dimensions):
@@ -154,8 +174,8 @@ def _run_grid(
             outcome = None
             number = tracer.fresh_id()
             for value in range(size):
-                with tracer.iteration():
-                    outcome = run(axis + 1, (*chosen, LoopIndex(value, number, value)))
+                with tracer.iteration(number, value):
+                    outcome = run(axis + 1, (*chosen, LoopIndex(value, number)))
             return outcome
         index = LoopVariable(tracer.fresh_id(), 0, 1, size)
         with tracer.loop(index, LoopKind.PROGRAM, source, keys[axis]):
@@ -163,28 +183,22 @@ def _run_grid(
         return outcome
 
     tracer.grid_shape = dimensions
-    returned = run(0, ())
-    return returned
+    return run(0, ())
 
 
-def _with_kernel_range(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with Python's `range` meaning a sequential loop, as the NKI tracer rewrites."""
+def _with_kernel_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with Python's `range` meaning a sequential loop, and its source rewritten, as
+    the NKI tracer does."""
     if not isinstance(function, FunctionType):
         return function
     names = dict(function.__globals__)
     if "range" not in names:
         names["range"] = kernel_range
-    twin = FunctionType(
-        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
-    )
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+    return rewriting.rewritten(function, names)
 
 
 def kernel_range(*bounds: Any) -> Any:
     """Python's range inside of a kernel: a sequential loop."""
-    if any(isinstance(n, Index) and not n.affine.is_constant for n in bounds):
-        bounds = tuple(int(n) for n in bounds)
     values = builtins.range(*(int(n) for n in bounds))
     return KernelRange(LoopKind.SEQUENTIAL, values.start, values.stop, values.step)
 
@@ -209,24 +223,32 @@ def _argument(tracer: Tracer, name: str, value: Any) -> Any:
     """Arrays become tensors in HBM, also inside of lists and tuples; the rest stays as it is."""
     if isinstance(value, (np.ndarray, TensorSpec)):
         if isinstance(value, np.ndarray) and value.ndim == 0:
-            return value.item()
-        tensor = tracer.declare(value.shape, np.dtype(value.dtype), Buffer.HBM, name=name)
+            return value[()]
+        element = parse_dtype(value.dtype)
+        tensor = tracer.declare(value.shape, element, Buffer.HBM, name=name)
         tracer.arguments.append(tensor)
         return whole(tensor)
-    if isinstance(value, (list, tuple)) and not isinstance(value, str):
-        return type(value)(_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value))
+    if isinstance(value, (list, tuple)):
+        items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
-def _mark_mutable(
+def _check_parameters(
     tracer: Tracer, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    """Parameters annotated nt.mutable_tensor (or nt.mutable) may be written."""
+    """Parameters annotated nt.mutable_tensor (or nt.mutable) may be written; those annotated with
+    a shape must have it."""
     names = list(inspect.signature(function).parameters)
     annotations = function.__annotations__
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-        if isinstance(value, TensorView) and "mutable" in str(annotations.get(name, "")):
+        annotation = annotations.get(name)
+        if not isinstance(value, TensorView) or annotation is None:
+            continue
+        if "mutable" in str(annotation):
             tracer.mutable.add(value.storage)
+            tracer.must_return.add(value.storage)
+        rewriting.check_annotation(value, annotation, name)
 
 
 def flatten(value: Any) -> list[Any]:
@@ -236,36 +258,4 @@ def flatten(value: Any) -> list[Any]:
     return [value]
 
 
-def _results(tracer: Tracer, returned: Any) -> tuple[tuple[Tensor | None, ...], bool]:
-    leaves = flatten(returned)
-    results: list[Tensor | None] = []
-    for leaf in leaves:
-        if leaf is None:
-            results.append(None)
-        elif isinstance(leaf, TensorView) and not leaf.on_chip:
-            results.append(leaf.storage)
-        elif isinstance(leaf, TensorView):
-            raise KernelError(
-                "err_unsupported_memory",
-                f"the kernel returns {leaf!r}, which is on-chip.",
-                "nl.store it into a tensor made with buffer=nl.shared_hbm and return that.",
-                tracer.here(),
-            )
-        else:
-            raise KernelTypeError(
-                "return_type", f"the kernel returns a {type(leaf).__name__}, not a tensor.",
-                "Return tensors made with buffer=nl.shared_hbm.", tracer.here(),
-            )  # fmt: skip
-    sequence = isinstance(returned, (tuple, list))
-    if not any(result is not None for result in results):
-        results = []
-    for tensor in tracer.mutable:
-        if tensor not in results and tensor in tracer.written:
-            tracer.refuse(
-                KernelError(
-                    "err_mutable_parameter_not_returned",
-                    f"mutable parameter '{tensor.name}' is written but not returned.",
-                    "Return it from the kernel.",
-                )
-            )
-    return tuple(results), sequence
+__all__ = ["Kernel", "current", "flatten", "kernel_range", "run_kernel", "trace_kernel"]

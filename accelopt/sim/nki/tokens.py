@@ -31,6 +31,14 @@ _FROM_LANGUAGE = {"max": "maximum", "min": "minimum", "sum": "add", "prod": "mul
                   "var": "variance", "all": "logical_and", "divide": "divide"}  # fmt: skip
 
 
+ACTIVATIONS = frozenset(
+    "copy square sigmoid relu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid silu silu_dx tanh "
+    "softplus mish erf erf_dx exp log sin arctan sqrt rsqrt reciprocal sign abs".split()
+)
+"""Functions of the Scalar engine (SDK 2.26.1 `nki.api.shared.rst`, "Supported Activation
+Functions")."""
+
+
 def op_name(op: Any, kind: frozenset[str] = BINARY | UNARY | REDUCTIONS) -> str:
     """The canonical name of an op token; KernelTypeError when it is none of `kind`."""
     name = op if isinstance(op, str) else _FROM_NUMPY.get(op) if _hashable(op) else None

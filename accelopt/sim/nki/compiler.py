@@ -1,1 +1,0 @@
-"""neuronxcc.nki.compiler: hints and direct allocation."""

@@ -1,0 +1,7 @@
+"""neuronxcc.nki.compiler.backends.neuron.indexing: the class of indices, for isinstance."""
+
+from __future__ import annotations
+
+from accelopt.sim.nki.index import Index as TileIndex
+
+__all__ = ["TileIndex"]

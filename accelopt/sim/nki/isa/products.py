@@ -1,0 +1,138 @@
+"""Instructions of the Tensor engine, and transposes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from accelopt.sim import dtypes
+from accelopt.sim.errors import KernelValueError
+from accelopt.sim.nki import builder
+from accelopt.sim.nki.builder import api, check, emit, fail, mask_of, new_tile, refuse, tile
+from accelopt.sim.nki.index import Index
+from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.program import Buffer, Engine
+from accelopt.sim.rules import operands, shapes
+from accelopt.sim.trace import current
+
+DOUBLE_ROW = "double_row_gen3"
+
+
+@api
+def nc_matmul(
+    stationary: Any,
+    moving: Any,
+    *,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    perf_mode: Any = None,
+    mask: Any = None,
+) -> TensorView:
+    """stationary (K, M).T @ moving (K, N) into a PSUM tile (M, N), in fp32. With perf_mode
+    "double_row_gen3" both operands are (K, 2, ...) and both rows are summed."""
+    left, right = tile(stationary, "stationary"), tile(moving, "moving")
+    mode = getattr(perf_mode, "name", perf_mode) or None
+    rows, columns = left.tile_shape[1:], right.tile_shape[1:]
+    if mode == DOUBLE_ROW:
+        builder.check_same_partitions(stationary=left, moving=right)
+        rows, columns = _double_row(rows, columns)
+    else:
+        check("nc_matmul", stationary=left, moving=right)
+    _check_tiling(tuple(tile_position), tuple(tile_size), left)
+    element = left.dtype if is_transpose else dtypes.FLOAT32
+    attributes: dict[str, Any] = {
+        "is_stationary_onezero": bool(is_stationary_onezero),
+        "is_moving_onezero": bool(is_moving_onezero),
+        "is_transpose": bool(is_transpose),
+    }
+    if mode is not None:
+        attributes["perf_mode"] = str(mode)
+    return emit(
+        "matmul",
+        result=new_tile((math.prod(rows), *columns), element, Buffer.PSUM),
+        inputs={"stationary": left, "moving": right},
+        attributes=attributes,
+        mask=mask_of(mask),
+    )
+
+
+def _double_row(
+    rows: tuple[int, ...], columns: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if current().target != "trn2":
+        mend = "Compile with platform_target='trn2' or leave perf_mode out."
+        fail(KernelValueError("perf_mode", f"{DOUBLE_ROW} needs NeuronCore-v3.", mend))
+    if rows[:1] != (2,) or columns[:1] != (2,):
+        fail(operands.different_shapes("nc_matmul", {"stationary": rows, "moving": columns}))
+    return rows[1:], columns[1:]
+
+
+def _check_tiling(position: tuple[Any, ...], size: tuple[Any, ...], left: TensorView) -> None:
+    """Position and size of a tile of processing elements: both or none, multiples of 32."""
+    if not position and not size:
+        return
+    problem = ""
+    if not position or not size:
+        problem = "tile_position and tile_size must both be given"
+    elif any(not _multiple_of_32(value) for value in (*position, *size)):
+        problem = "tile_position and tile_size must be multiples of 32"
+    elif tuple(size) < (left.tile_shape[0], 0) or size[1] < math.prod(left.tile_shape[1:]):
+        problem = f"tile_size {size} is smaller than the stationary tile {left.tile_shape}"
+    elif tuple(size) == (32, 32) and current().target == "trn1":
+        problem = "tile_size (32, 32) is not possible on NeuronCore-v2"
+    if problem:
+        mend = "See nisa.nc_matmul for the rules of tiling the Tensor engine."
+        refuse(KernelValueError("tile_position", f"{problem}.", mend))
+
+
+def _multiple_of_32(value: Any) -> bool:
+    if isinstance(value, Index):
+        return (value.affine % 32).bounds == (0, 0)
+    return int(value) % 32 == 0
+
+
+@api
+def nc_transpose(
+    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None
+) -> TensorView:
+    """(P, F) to (F, P): the Tensor engine from SBUF to PSUM up to 128 by 128, the Vector engine
+    up to 32 by 32. Free axes are taken as one."""
+    source = tile(data, "data")
+    rows, columns = source.tile_shape[0], math.prod(source.tile_shape[1:])
+    small = rows <= 32 and columns <= 32
+    chosen = builder.engine_of(engine)
+    if chosen is None:
+        chosen = Engine.VECTOR if small else Engine.TENSOR
+    tensor = chosen is Engine.TENSOR
+    check(f"nc_transpose on {'Tensor' if tensor else 'Vector'} engine", data=source)
+    result = new_tile(
+        (columns, rows), dtype or source.dtype, Buffer.PSUM if tensor else Buffer.SBUF
+    )
+    return emit(
+        "transpose",
+        result=result,
+        inputs={"data": source.reshape((rows, columns))},
+        mask=mask_of(mask),
+        engine=chosen,
+    )
+
+
+def matmul(x: Any, y: Any, transpose_x: bool, mask: Any) -> TensorView:
+    """x (M, K) @ y (K, N), or x (K, M).T @ y with transpose_x: what nl.matmul becomes."""
+    left, right = tile(x, "x"), tile(y, "y")
+    if not transpose_x:
+        if len(left.tile_shape) > 2:
+            refuse(shapes.too_many_dimensions("matmul", "x", left.tile_shape, 2))
+        left = in_sbuf(nc_transpose(in_sbuf(left), engine=Engine.TENSOR))
+    return nc_matmul(in_sbuf(left), in_sbuf(right), mask=mask)
+
+
+def in_sbuf(view: TensorView) -> TensorView:
+    """The tile itself, or a copy of it when it lies in PSUM."""
+    if not view.in_psum:
+        return view
+    copied = emit("copy", result=new_tile(view.tile_shape, view.dtype), inputs={"data": view})
+    return copied

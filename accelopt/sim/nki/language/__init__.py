@@ -1,0 +1,141 @@
+"""neuronxcc.nki.language: tensors, loops, data movement and mathematics on tiles."""
+
+from __future__ import annotations
+
+from accelopt.sim.nki.absent import absent_names
+from accelopt.sim.nki.language import constants as constants
+from accelopt.sim.nki.language.control import *
+from accelopt.sim.nki.language.creation import (
+    empty_like,
+    full,
+    hbm,
+    ndarray,
+    ones,
+    par_dim,
+    private_hbm,
+    psum,
+    rand,
+    random_seed,
+    sbuf,
+    shared_constant,
+    shared_hbm,
+    shared_identity_matrix,
+    zeros,
+    zeros_like,
+)
+from accelopt.sim.nki.language.elementwise import (
+    abs,
+    add,
+    arctan,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    ceil,
+    cos,
+    divide,
+    equal,
+    erf,
+    erf_dx,
+    exp,
+    floor,
+    fmod,
+    gelu,
+    gelu_apprx_sigmoid,
+    gelu_apprx_tanh,
+    gelu_dx,
+    give_operators,
+    greater,
+    greater_equal,
+    invert,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mish,
+    mod,
+    multiply,
+    negative,
+    not_equal,
+    power,
+    reciprocal,
+    relu,
+    right_shift,
+    rsqrt,
+    sigmoid,
+    sign,
+    silu,
+    silu_dx,
+    sin,
+    softplus,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
+from accelopt.sim.nki.language.formats import (
+    bfloat16,
+    bfp16,
+    bool_,
+    finfo,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    fp32,
+    int8,
+    int16,
+    int32,
+    tfloat32,
+    tile_size,
+    uint8,
+    uint16,
+    uint32,
+)
+from accelopt.sim.nki.language.movement import (
+    atomic_rmw,
+    broadcast_to,
+    copy,
+    device_print,
+    expand_dims,
+    gather_flattened,
+    load,
+    load_transpose2d,
+    static_cast,
+    store,
+    transpose,
+)
+from accelopt.sim.nki.language.reductions import (
+    all,
+    dropout,
+    loop_reduce,
+    matmul,
+    max,
+    mean,
+    min,
+    prod,
+    rms_norm,
+    softmax,
+    sum,
+    var,
+)
+from accelopt.sim.nki.tensor import TensorView
+
+give_operators(TensorView)
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in (
+    "TensorView", "absent_names", "annotations", "give_operators")]  # fmt: skip
+
+__getattr__ = absent_names(
+    "nl",
+    "all_reduce gemm_grid gemm_stationary_grid nki_dtype simulate fori_loop while_loop "
+    "dynamic_range core_barrier",
+)

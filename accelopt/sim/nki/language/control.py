@@ -1,0 +1,105 @@
+"""Loops, indices and the coordinates of SPMD programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.loops import KernelRange, StaticRange
+from accelopt.sim.nki.builder import fail
+from accelopt.sim.nki.index import MeshGridMaker, arange
+from accelopt.sim.nki.tensor import DynamicSlice
+from accelopt.sim.program import LoopKind
+from accelopt.sim.trace import current
+
+__all__ = [
+    "affine_range", "arange", "ds", "mgrid", "nc", "num_programs", "program_id", "program_ndim",
+    "sequential_range", "spmd_dim", "static_range",
+]  # fmt: skip
+
+mgrid = MeshGridMaker()
+
+
+def ds(start: Any, size: int) -> DynamicSlice:
+    """A slice of constant size whose start may be a loop index."""
+    return DynamicSlice(start, size)
+
+
+def _bounds(values: tuple[Any, ...]) -> tuple[int, int, int]:
+    if not 1 <= len(values) <= 3:
+        fail(KernelTypeError("arguments", f"a range takes one to three bounds, not {len(values)}."))
+    numbers = [int(n) for n in values]
+    if len(numbers) == 1:
+        return 0, numbers[0], 1
+    return numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 1
+
+
+def affine_range(*bounds: Any, **_: Any) -> KernelRange:
+    """A loop whose iterations are independent."""
+    return KernelRange(LoopKind.AFFINE, *_bounds(bounds))
+
+
+def sequential_range(*bounds: Any, **_: Any) -> KernelRange:
+    """A loop whose iterations run in order."""
+    return KernelRange(LoopKind.SEQUENTIAL, *_bounds(bounds))
+
+
+def static_range(*bounds: Any, **_: Any) -> StaticRange:
+    """A loop that is unrolled: its index is a Python number."""
+    return StaticRange(*_bounds(bounds))
+
+
+def program_id(axis: int) -> Any:
+    """This program's coordinate in the launch grid."""
+    grid = current().grid
+    if not -len(grid) <= int(axis) < len(grid):
+        mend = "Launch the kernel as kernel[grid](...)."
+        problem = f"the launch grid has {len(grid)} dimensions, not {int(axis) + 1}."
+        fail(KernelValueError("program_id", problem, mend))
+    return grid[axis]
+
+
+def num_programs(axes: Any = None) -> Any:
+    """Sizes of the launch grid; without axes their product."""
+    shape = current().grid_shape
+    if axes is None:
+        return math.prod(shape)
+    if isinstance(axes, (tuple, list)):
+        return tuple(shape[n] for n in axes)
+    if not -len(shape) <= int(axes) < len(shape):
+        return 1
+    return shape[axes]
+
+
+def program_ndim() -> int:
+    """Number of grid dimensions; 0 without a grid."""
+    return len(current().grid_shape)
+
+
+class GridDimension:
+    """A dimension of the launch grid with a hint on how physical cores share it; the simulated
+    core runs the programs one after the other."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __mul__(self, factor: Any) -> GridDimension:
+        return GridDimension(self.size * int(getattr(factor, "size", factor)))
+
+    __rmul__ = __mul__
+
+    def __int__(self) -> int:
+        return self.size
+
+    __index__ = __int__
+
+
+def nc(cores: int) -> GridDimension:
+    """A grid dimension spread over physical cores."""
+    return GridDimension(int(cores))
+
+
+def spmd_dim(*dimensions: Any) -> GridDimension:
+    """A grid dimension made of parts, one of which may be nl.nc(n)."""
+    return GridDimension(math.prod(int(getattr(d, "size", d)) for d in dimensions))

@@ -1,0 +1,158 @@
+"""Reductions, products and what is composed of them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from accelopt.sim import dtypes
+from accelopt.sim.access import LoopVariable
+from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.nki import builder
+from accelopt.sim.nki.builder import api, emit, fail, mask_of, tile
+from accelopt.sim.nki.index import Index, LoopIndex
+from accelopt.sim.nki.isa import reductions as instructions
+from accelopt.sim.nki.isa.products import matmul as product
+from accelopt.sim.nki.language import elementwise
+from accelopt.sim.nki.tensor import TensorView, whole
+from accelopt.sim.nki.tokens import op_name
+from accelopt.sim.operators import REDUCTIONS
+from accelopt.sim.program import Buffer
+from accelopt.sim.trace import call_chain, current
+
+
+def _reduce_function(name: str, op: str) -> Callable[..., TensorView]:
+    def function(
+        x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
+    ) -> TensorView:
+        return instructions.reduce(op, tile(x, "x"), axis, dtype, mask, keepdims)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{op}` over free axes; a 2-D tile gives (P, 1)."
+    return api(function)
+
+
+sum = _reduce_function("sum", "add")
+max = _reduce_function("max", "maximum")
+min = _reduce_function("min", "minimum")
+prod = _reduce_function("prod", "multiply")
+
+
+@api
+def mean(
+    x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False
+) -> TensorView:
+    """The average over free axes; float32 for integers."""
+    source = tile(x, "x")
+    default = dtypes.FLOAT32 if dtypes.is_integer(source.dtype) else source.dtype
+    return instructions.reduce("mean", source, axis, dtype or default, mask, keepdims)
+
+
+@api
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
+    """The variance over free axes; without keepdims, as the real function."""
+    return instructions.reduce("variance", tile(x, "x"), axis, dtype, mask, False)
+
+
+@api
+def all(x: Any, axis: Any, *, dtype: Any = bool, mask: Any = None) -> TensorView:
+    """True where every element over the axes is not zero."""
+    return instructions.reduce("logical_and", tile(x, "x"), axis, dtype, mask, False)
+
+
+@api
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> TensorView:
+    """x (M, K) times y (K, N), K on the partitions of y; with transpose_x, x is (K, M)."""
+    return product(x, y, bool(transpose_x), mask)
+
+
+@api
+def loop_reduce(
+    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None
+) -> TensorView:
+    """The running reduction of x over the named loops; the first iteration assigns (S14)."""
+    source = tile(x, "x")
+    name = op_name(op, REDUCTIONS)
+    indices = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
+    variables: set[LoopVariable] = set()
+    unrolled: list[LoopIndex] = []
+    for index in indices:
+        if isinstance(index, Index):
+            variables |= index.affine.loop_variables
+        elif isinstance(index, LoopIndex):
+            unrolled.append(index)
+        elif not isinstance(index, int):
+            mend = "Name the loops by their indices."
+            fail(KernelTypeError("loop_indices", f"a {type(index).__name__} is no loop.", mend))
+    tracer = current()
+    key = (call_chain(sys._getframe(1)), tracer.iterations_besides(unrolled))
+    storage = tracer.accumulators.get(key) if unrolled else None
+    first = storage is None
+    if storage is None:
+        body = tracer.body_outside(frozenset(variables), {index.loop for index in unrolled})
+        element = builder.parse_dtype(dtype or source.dtype)
+        storage = tracer.declare(source.tile_shape, element, Buffer.SBUF, temporary=True, body=body)
+        tracer.accumulators[key] = storage
+    result = whole(storage)
+    if not first:
+        return emit("tensor_tensor", result=result, inputs={"data1": result, "data2": source},
+                    attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
+    return emit(
+        "loop_reduce",
+        result=result,
+        inputs={"data": source},
+        attributes={"op": name, "loops": tuple(sorted(v.id for v in variables))},
+        mask=mask_of(mask),
+    )
+
+
+# Compositions.
+
+
+@api
+def softmax(
+    x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None
+) -> TensorView:
+    """exp(x - max) / sum(exp(x - max)) over free axes."""
+    source = tile(x, "x")
+    element = builder.parse_dtype(dtype or compute_dtype or source.dtype)
+    largest = instructions.reduce("maximum", source, axis, dtypes.FLOAT32, mask, True)
+    shifted = elementwise.subtract(source, largest, dtype=dtypes.FLOAT32, mask=mask)
+    grown = elementwise.exp(shifted, mask=mask)
+    total = instructions.reduce("add", grown, axis, dtypes.FLOAT32, mask, True)
+    inverse = elementwise.reciprocal(total)
+    return elementwise.multiply(grown, inverse, dtype=element, mask=mask)
+
+
+@api
+def rms_norm(
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: Any,
+    epsilon: float = 1e-6,
+    *,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    mask: Any = None,
+) -> TensorView:
+    """x / sqrt(sum(x * x) / n + epsilon) * w."""
+    source = tile(x, "x")
+    element = builder.parse_dtype(dtype or compute_dtype or source.dtype)
+    squares = elementwise.square(source, dtype=dtypes.FLOAT32, mask=mask)
+    total = instructions.reduce("add", squares, axis, dtypes.FLOAT32, mask, True)
+    scaled = elementwise.multiply(total, 1.0 / float(n), dtype=dtypes.FLOAT32)
+    inverse = elementwise.rsqrt(elementwise.add(scaled, float(epsilon), dtype=dtypes.FLOAT32))
+    normal = elementwise.multiply(source, inverse, dtype=dtypes.FLOAT32, mask=mask)
+    return elementwise.multiply(normal, tile(w, "w"), dtype=element, mask=mask)
+
+
+@api
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
+    """x with elements zeroed at random with probability `rate`."""
+    source = tile(x, "x")
+    if isinstance(rate, TensorView) and math.prod(rate.tile_shape) == 1:
+        rate = rate.broadcast_to((source.tile_shape[0], 1))
+    return instructions.dropout(source, rate, dtype=dtype, mask=mask)

@@ -1,0 +1,87 @@
+"""What a kernel gives back: returned tensors, or the parameters that an older kernel writes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.nki.builder import emit, fail
+from accelopt.sim.nki.tensor import TensorView, whole
+from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.rules import kernels, operands
+from accelopt.sim.trace import Tracer
+
+
+def returns_something(function: Callable[..., Any]) -> bool:
+    """True unless the source shows that the function returns nothing."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return True
+    definition = tree.body[0]
+    inner = [node for node in ast.walk(definition) if isinstance(node, ast.FunctionDef)][1:]
+    hidden = {node for function in inner for node in ast.walk(function)}
+    return any(
+        isinstance(node, ast.Return) and node.value is not None and node not in hidden
+        for node in ast.walk(definition)
+    )
+
+
+def collect(
+    tracer: Tracer, returned: Any, *, legacy: bool, on_chip_allowed: bool
+) -> tuple[tuple[Tensor | None, ...], bool]:
+    """The Program's results, and whether they came as a sequence."""
+    if tracer.demanded:  # the trace starts again
+        return (), False
+    leaves = _leaves(returned)
+    found = [_result(tracer, leaf, on_chip_allowed) for leaf in leaves]
+    if nothing_in(found):
+        found = []
+        if legacy:
+            found = [tensor for tensor in tracer.arguments if tensor in tracer.written]
+        if not found:
+            tracer.refuse(kernels.no_output())
+    for tensor in tracer.arguments:
+        if tensor in tracer.must_return and tensor not in found:
+            tracer.refuse(kernels.mutable_not_returned(tensor.name))
+    for result in found:
+        unwritten = result is not None and result not in tracer.written
+        if unwritten and result not in tracer.must_return:
+            tracer.refuse(kernels.output_not_written(result.name if result else ""))
+    return tuple(found), isinstance(returned, (tuple, list))
+
+
+def nothing_in(found: list[Tensor | None]) -> bool:
+    """True when no tensor is among them."""
+    return not any(tensor is not None for tensor in found)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return list(itertools.chain.from_iterable(_leaves(item) for item in value))
+    return [value]
+
+
+def _result(tracer: Tracer, leaf: Any, on_chip_allowed: bool) -> Tensor | None:
+    if leaf is None:
+        return None
+    if not isinstance(leaf, TensorView):
+        mend = "Return tensors made with buffer=nl.shared_hbm."
+        problem = f"the kernel returns a {type(leaf).__name__}, not a tensor."
+        fail(KernelTypeError("return_type", problem, mend))
+    if not leaf.on_chip:
+        return leaf.storage
+    if not on_chip_allowed:
+        mend = "nl.store it into a tensor made with buffer=nl.shared_hbm and return that."
+        fail(operands.wrong_memory("return value", repr(leaf), "HBM", mend))
+    # The simulation mode hands out on-chip tiles as they are.
+    out = whole(
+        tracer.declare(leaf.shape, leaf.dtype, Buffer.HBM, name=leaf.name, body=tracer.bodies[0])
+    )
+    emit("dma_copy", result=out, inputs={"source": leaf}, attributes={"oob_mode": "error"})
+    return out.storage

@@ -1,0 +1,143 @@
+"""What the NKI tracer changes in a kernel's source before it runs: annotations and conjunctions.
+
+Python ignores `x: nt.tensor[128, 512] = ...`, but NKI checks the shape; and `a and b` of two masks
+would call bool() on the first, but NKI means both. Everything else stays as it is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from types import CodeType, FunctionType
+from typing import Any
+
+from accelopt.sim.nki.index import MaskExpression
+from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.rules import operands
+from accelopt.sim.trace import current
+
+CHECK = "__accelopt_annotated"
+IS_MASK = "__accelopt_is_mask"
+LEFT = "__accelopt_left"
+
+
+def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
+    """The function with its source rewritten where needed, over the global names given."""
+    code = _code(function) or function.__code__
+    names[CHECK] = check_annotation
+    names[IS_MASK] = _is_mask
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if any(name not in cells for name in code.co_freevars):
+        code = function.__code__
+    closure = tuple(cells[name] for name in code.co_freevars)
+    twin = FunctionType(code, names, function.__name__, function.__defaults__, closure)
+    twin.__kwdefaults__ = function.__kwdefaults__
+    twin.__annotations__ = function.__annotations__
+    return twin
+
+
+def check_annotation(value: Any, annotation: Any, name: str) -> Any:
+    """The value itself, when it is a tensor of the annotated shape."""
+    shape = getattr(annotation, "shape", None)
+    if isinstance(value, TensorView) and shape is not None and tuple(shape) != value.shape:
+        current().refuse(operands.annotated_shape(name, value.shape, tuple(shape)))
+    return value
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, MaskExpression)
+
+
+@functools.lru_cache(maxsize=256)
+def _rewritten_code(
+    source: str, file: str, line: int, name: str, free: tuple[str, ...]
+) -> CodeType | None:
+    tree = ast.parse(textwrap.dedent(source))
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        return None
+    definition.decorator_list = []
+    rewriter = _Rewriter()
+    rewriter.visit(definition)
+    if not rewriter.changed:
+        return None
+    if free:  # an outer function gives the free variables their cells
+        outer = ast.parse(f"def outer({', '.join(free)}):\n    pass").body[0]
+        assert isinstance(outer, ast.FunctionDef)
+        outer.body = [definition]
+        tree.body = [outer]
+    ast.fix_missing_locations(tree)
+    ast.increment_lineno(tree, line - 1)
+    module = compile(tree, file, "exec")
+    return _find(module, name)
+
+
+def _find(code: CodeType, name: str) -> CodeType | None:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_name == name:
+                return constant
+            inner = _find(constant, name)
+            if inner is not None:
+                return inner
+    return None
+
+
+def _code(function: FunctionType) -> CodeType | None:
+    """The rewritten code; None when there is nothing to rewrite or no source to read."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        code = function.__code__
+        return _rewritten_code(
+            "".join(lines), code.co_filename, first, function.__name__, code.co_freevars
+        )
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+
+
+class _Rewriter(ast.NodeTransformer):
+    """`x: tensor[s] = v` becomes `x = check(v, tensor[s], 'x')`; `a and b` of comparisons becomes
+    `a & b` when a is a mask."""
+
+    def __init__(self) -> None:
+        self.changed = False
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        annotation = node.annotation
+        if node.value is None or not isinstance(annotation, ast.Subscript):
+            return node
+        base = annotation.value
+        leaf = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+        if leaf not in ("tensor", "mutable_tensor") or not isinstance(node.target, ast.Name):
+            return node
+        self.changed = True
+        call = ast.Call(
+            ast.Name(CHECK, ast.Load()),
+            [node.value, annotation, ast.Constant(node.target.id)],
+            [],
+        )
+        ast.copy_location(call, node.value)
+        return ast.copy_location(ast.Assign([node.target], call), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        comparisons = all(isinstance(value, ast.Compare) for value in node.values)
+        if not isinstance(node.op, ast.And) or not comparisons:
+            return node
+        self.changed = True
+        result: ast.expr = node.values[-1]
+        for depth, value in enumerate(reversed(node.values[:-1])):
+            result = _conjunction(value, result, f"{LEFT}{depth}")
+        return ast.copy_location(result, node)
+
+
+def _conjunction(first: ast.expr, rest: ast.expr, name: str) -> ast.expr:
+    """`(t & rest) if is_mask(t := first) else (t and rest)`."""
+    bound = ast.NamedExpr(ast.Name(name, ast.Store()), first)
+    test = ast.Call(ast.Name(IS_MASK, ast.Load()), [bound], [])
+    both = ast.BinOp(ast.Name(name, ast.Load()), ast.BitAnd(), rest)
+    plain = ast.BoolOp(ast.And(), [ast.Name(name, ast.Load()), rest])
+    return ast.copy_location(ast.IfExp(test, both, plain), first)

@@ -1,0 +1,89 @@
+"""Rules of indices and masks. Each function makes the error of one documented rule."""
+
+from __future__ import annotations
+
+from accelopt.sim.errors import (
+    KernelError,
+    KernelIndexError,
+    KernelSyntaxError,
+)
+
+MASK_MEND = "A mask is a conjunction (&) of comparisons of nl.arange, nl.mgrid and loop indices."
+
+
+def one_dimensional_arange() -> KernelError:
+    """A tensor is indexed with an nl.arange that has only one dimension."""
+    return KernelError(
+        "err_1d_arange_not_supported",
+        "a one-dimensional nl.arange indexes a tensor.",
+        "Give it a place: nl.arange(n)[:, None] or nl.arange(n)[None, :].",
+    )
+
+
+def assignment_to_index() -> KernelError:
+    """An index or mask stands on the left of an item assignment."""
+    return KernelError(
+        "err_cannot_assign_to_index",
+        "an index or mask cannot be assigned to.",
+        "Build another index with arithmetic, or make a tile of it with nisa.iota.",
+    )
+
+
+def copy_between_runtime_indices() -> KernelError:
+    """Plain assignment reads a tile through a run-time index."""
+    return KernelError(
+        "err_copy_dynamic_indirect_indices_not_natively_supported",
+        "a tile that is indexed at run time is assigned directly.",
+        "Use nisa.tensor_copy_dynamic_src (or _dst) for on-chip tiles.",
+    )
+
+
+def runtime_index_not_supported(api: str) -> KernelError:
+    """An API that cannot take a run-time index is given one."""
+    return KernelError(
+        "err_indirect_indices_are_not_supported_with_nki_api",
+        f"{api} does not take a tensor that is indexed at run time.",
+        "Use nl.load or nisa.dma_copy for the indexed access, and transpose afterwards.",
+    )
+
+
+def runtime_index_on_free_dimension(reason: str) -> KernelError:
+    """A run-time index stands on a free dimension, or is combined with nl.mgrid."""
+    return KernelError(
+        "err_indirect_indices_free_dim",
+        f"a run-time index {reason}.",
+        "Index the partition or block dimension with idx[nl.arange(n)[:, None], 0], and the other "
+        "dimensions with nl.arange.",
+    )
+
+
+def out_of_bounds(tensor: str, dimension: int, low: int, high: int, size: int) -> KernelError:
+    """An index known while tracing leaves its tensor, and no mask excludes it."""
+    return KernelError(
+        "err_tensor_access_out_of_bound",
+        f"dimension {dimension} of {tensor} is indexed from {low} to {high}, but has {size} "
+        "elements.",
+        "Shrink the tile, or give the instruction a mask that excludes the rest.",
+    )
+
+
+def runtime_index_out_of_bounds(index: int, size: int) -> KernelIndexError:
+    """A run-time index leaves its tensor; numbers are flattened element positions."""
+    return KernelIndexError(
+        "err_tensor_access_out_of_bound",
+        f"index {index} is out of bounds for axis 0 with size {size}",
+    )
+
+
+def unsupported_mask(message: str) -> KernelSyntaxError:
+    """A mask that is not a conjunction of affine comparisons."""
+    return KernelSyntaxError("err_unsupported_expression_in_mask", message, MASK_MEND)
+
+
+def mixed_indexing(message: str) -> KernelSyntaxError:
+    """One subscript holds both slices and nl.arange or nl.mgrid."""
+    return KernelSyntaxError(
+        "err_unsupported_mixing_basic_advanced_tensor_indexing",
+        message,
+        "Use nl.arange (or nl.mgrid) for every dimension, or slices for every dimension.",
+    )
