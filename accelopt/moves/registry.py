@@ -18,6 +18,7 @@ MOVES = {
     "change_engine": "accelopt.moves.engines:ChangeEngine",
     "merge_loads": "accelopt.moves.rows:MergeLoads",
     "pack_stores": "accelopt.moves.rows:PackStores",
+    "fuse_loops": "accelopt.moves.fusion:FuseLoops",
     "widen": "accelopt.moves.tiles:Widen",
     "interchange": "accelopt.moves.reuse:Interchange",
 }
