@@ -17,6 +17,7 @@ from accelopt.sim.compute import blas, elementwise, indexed, matrix, movement, r
 from accelopt.sim.compute.addressing import register_slots
 from accelopt.sim.compute.constants import Constants
 from accelopt.sim.compute.coverage import uses_by_tensor
+from accelopt.sim.compute.forwarding import forward_copies
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.operands import Site, Step
 from accelopt.sim.compute.parallel import loops_to_split
@@ -119,6 +120,7 @@ class Executable:
         shuffle: shuffling.Random | None = None,
         threads: int | None = None,
     ) -> None:
+        program = forward_copies(program)
         self.arguments, self.results = program.arguments, program.results
         self._shuffle = shuffle
         self._threads = 1 if shuffle else threads or available_threads()
