@@ -29,7 +29,11 @@ from accelopt.store import default_cache
 __all__ = ["KernelProperties", "NKIKernel", "evaluate"]
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
-_FULL_ORDER = (PUBLIC[0], STRESS, HIDDEN, *PUBLIC[1:])
+_TRIALS = {
+    Scrutiny.PUBLISHED: PUBLIC,
+    Scrutiny.QUICK: (PUBLIC[0], STRESS),
+    Scrutiny.FULL: (PUBLIC[0], STRESS, HIDDEN, *PUBLIC[1:]),
+}
 
 
 def trial_store(cache: Path | str | None = None) -> TrialStore:
@@ -115,7 +119,7 @@ class _Run:
         return trial
 
     def _all_trials(self) -> Iterator[Trial]:
-        for name in _FULL_ORDER if self.request.scrutiny is Scrutiny.FULL else PUBLIC:
+        for name in _TRIALS[self.request.scrutiny]:
             trial = self.trials.get(self.reference, name)
             if trial is None:
                 self.notes.append(f"the reference is undefined on most of {name}: not judged")
@@ -148,7 +152,7 @@ class _Run:
             return
         if source_rules.published_precision_rule(text):
             raise KernelFailure(Status.REFUSED, source_rules.PUBLISHED_PRECISION_MESSAGE)
-        if narrow and self.request.scrutiny is Scrutiny.FULL:
+        if narrow and self.request.scrutiny is not Scrutiny.PUBLISHED:
             raise KernelFailure(
                 Status.REFUSED,
                 "low precision is used in the program: " + "; ".join(map(str, narrow)),
@@ -160,7 +164,7 @@ class _Run:
         if not found or _narrow_problem(trial):
             return
         words = "low precision in the data path: " + "; ".join(found)
-        if self.request.allow_low_precision or self.request.scrutiny is not Scrutiny.FULL:
+        if self.request.allow_low_precision or self.request.scrutiny is Scrutiny.PUBLISHED:
             self.notes.append(words)
         else:
             raise KernelFailure(Status.REFUSED, words)

@@ -134,6 +134,7 @@ class Scrutiny(str, Enum):
     """How much the referee asks of a kernel."""
 
     PUBLISHED = "published"  # the compatible gate alone: five seeds, relative L2, `float16`
+    QUICK = "quick"  # every kind of check, on one seed and the stress inputs: for screening
     FULL = "full"  # the gate, and every check that makes it sound
 
 

@@ -14,6 +14,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,7 @@ def measure(case: Case, trials: TrialStore) -> Cost:
     ]
     executable = SimulatedDevice().compile(case.kernel, arguments)
     own = sum(
-        timed(lambda: executable.run(reference.kernel_inputs(trial.inputs))) for trial in found
+        timed(partial(executable.run, reference.kernel_inputs(trial.inputs))) for trial in found
     )
     once = timed(lambda: reference.forward(found[0].inputs))
     return Cost(first, timed(judge), own, once * len(found))
