@@ -8,6 +8,27 @@ compiler a named pass that `Compiler` can switch off.
 
 from __future__ import annotations
 
-from accelopt.sim.timing.profile import Compiler, KernelProfile, profile
+from accelopt.sim.timing.explanation import Bound, LineCost
+from accelopt.sim.timing.profile import (
+    UNRESOLVED,
+    Compiler,
+    Interval,
+    KernelProfile,
+    Scenario,
+    interval,
+    profile,
+)
+from accelopt.sim.timing.residency import Spills
 
-__all__ = ["Compiler", "KernelProfile", "profile"]
+__all__ = [
+    "UNRESOLVED",
+    "Bound",
+    "Compiler",
+    "Interval",
+    "KernelProfile",
+    "LineCost",
+    "Scenario",
+    "Spills",
+    "interval",
+    "profile",
+]

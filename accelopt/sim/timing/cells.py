@@ -251,7 +251,8 @@ def _range(start: np.ndarray, length: int, step: int, count: int) -> np.ndarray:
     first = start // step
     last = np.minimum((start + max(length, 1) - 1) // step, count - 1)
     most = int((last - first).max()) + 1
-    return np.minimum(first[:, None] + np.arange(most)[None, :], last[:, None])
+    cells: np.ndarray = np.minimum(first[:, None] + np.arange(most)[None, :], last[:, None])
+    return cells
 
 
 def _order(result: Stream, found: dict[tuple[int, bool], list[np.ndarray]]) -> None:

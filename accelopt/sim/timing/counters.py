@@ -24,6 +24,7 @@ class TrueCounts:
     """Physical totals, beside the profiler's way of counting."""
 
     flops: int  # multiplications and additions of the kernel's matmuls, without transposes
+    fp32_share: float  # of the profiler's hardware FLOPs
     hbm_read_bytes: int
     hbm_write_bytes: int
     dma_descriptors: int
@@ -34,7 +35,7 @@ def active_ns(timeline: Timeline, queue: Queue) -> float:
     """Time in which at least one instruction of an engine is executing."""
     chosen = np.asarray(timeline.queue) == queue
     start = np.asarray(timeline.start)[chosen]
-    end = np.asarray(timeline.done if queue is not Queue.DMA else timeline.done)[chosen]
+    end = np.asarray(timeline.done)[chosen]
     return union_length(start, end)
 
 
@@ -105,12 +106,23 @@ def summary(
     fields["matmul_instruction_count"] = instructions["tensor"]
     true = TrueCounts(
         int(sum(int(n) * o.true_flops for n, o in zip(kinds, operations, strict=True))),
+        _fp32_share(stream, kinds),
         moved["hbm_read"],
         moved["hbm_write"],
         moved["descriptors"],
         instructions,
     )
     return fields, true
+
+
+def _fp32_share(stream: Stream, kinds: np.ndarray) -> float:
+    total = slow = 0
+    for n, item in zip(kinds, stream.instances, strict=True):
+        flops = int(n) * item.operation.traffic.flops
+        total += flops
+        if flops and item.operation.reads[-1].dtype.itemsize == 4:
+            slow += flops
+    return slow / total if total else 0.0
 
 
 def _transfer_totals(

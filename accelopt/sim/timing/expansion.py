@@ -53,7 +53,7 @@ def scopes(nest: Nest) -> dict[Tensor, int]:
 
     def visit(node: Nest, depth: int) -> None:
         if node.loop:
-            found.update({tensor: depth for tensor in node.loop.tensors})
+            found.update(dict.fromkeys(node.loop.tensors, depth))
         for child in node.body:
             if isinstance(child, Nest):
                 visit(child, depth + 1)
@@ -143,9 +143,9 @@ def _share(slack: np.ndarray, axes: dict[int, int], shape: tuple[int, ...]) -> n
     """The part of the axes' points with `slack + sum(c * axis) >= 0`, per iteration."""
     if not axes:
         return (slack >= 0).astype(float)
-    points = np.zeros((), dtype=np.int64)
+    points: np.ndarray = np.zeros(1, dtype=np.int64)
     for axis, coefficient in axes.items():
         steps = coefficient * np.arange(shape[axis], dtype=np.int64)
-        points = (points[..., None] + steps).reshape(-1)
+        points = (points[:, None] + steps).reshape(-1)
     ordered = np.sort(points)
     return 1.0 - np.searchsorted(ordered, -slack, side="left") / ordered.size

@@ -19,9 +19,12 @@ from accelopt.sim.timing.operation import Decision, Operation, Queue
 NEVER_MERGED = frozenset({"random", "dropout", "all_reduce", "loop_reduce", "print"})
 
 
-def merge_repeated(stream: Stream, window_bytes: float, decisions: list[Decision]) -> bool:
+def merge_repeated(
+    stream: Stream, window_bytes: float, over_sequential: bool, decisions: list[Decision]
+) -> bool:
     """Removes repeated work from the stream, in place. `window_bytes` bounds what may be defined in
-    SBUF, per partition, between two occurrences. True when anything was removed."""
+    SBUF, per partition, between two occurrences; it is not applied inside of sequential loops when
+    `over_sequential`. True when anything was removed."""
     writes_of = np.zeros(len(stream.cell_unit), np.int64)
     for cells in stream.writes:
         for cell in cells:
@@ -40,7 +43,7 @@ def merge_repeated(stream: Stream, window_bytes: float, decisions: list[Decision
         return False
     keys = [_load_keys(item) if s is not None else None
             for item, s in zip(stream.instances, signatures, strict=True)]  # fmt: skip
-    patient = [_in_sequential_loop(item) for item in stream.instances]
+    patient = [over_sequential and _in_sequential_loop(item) for item in stream.instances]
     defined = _defined_bytes(stream)
     value = list(range(len(once)))
     alias: dict[int, int] = {}

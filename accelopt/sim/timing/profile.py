@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program
 from accelopt.sim.spec import SPECS, Spec
-from accelopt.sim.timing import counters, lowering, merging, pricing, residency
+from accelopt.sim.timing import counters, explanation, lowering, merging, pricing, residency
 from accelopt.sim.timing.cells import Stream, stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.expansion import expand, scopes
+from accelopt.sim.timing.explanation import Bound, LineCost
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.residency import Spills
 from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
 from accelopt.sim.timing.transfers import Transfer
+
+UNRESOLVED = 0.05
+"""Predictions closer than this do not tell which kernel is faster: near-equivalent sources measure
+up to 15% apart."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Compiler:
     place_in_psum: bool = True
     merge_repeated: bool = True
     merge_window_bytes: float = 600 * 1024
+    merge_over_sequential_loops: bool = True
     remove_dead: bool = True
     fit_sbuf: bool = True
     rotation: Rotation = field(default_factory=Rotation)
@@ -33,8 +39,23 @@ class Compiler:
 
 
 @dataclass(frozen=True)
+class Run:
+    """One simulated execution, with everything that explains it."""
+
+    program: Program
+    spec: Spec
+    stream: Stream
+    costs: list[Transfer | None]
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
 class KernelProfile:
-    """What the simulated NeuronCore says about one kernel."""
+    """What the simulated NeuronCore says about one kernel.
+
+    `summary` has the profiler's field names (bytes, FLOPs, seconds; percent fields are fractions;
+    `latency` in ms); `true_counts` what physically happens, beside the profiler's way of counting.
+    """
 
     latency_ms: float
     summary: dict[str, float]
@@ -43,16 +64,40 @@ class KernelProfile:
     true_counts: TrueCounts
     target: str
     calibration: str
-    stream: Stream
-    costs: list[Transfer | None]
-    timeline: Timeline
+    run: Run
+
+    @cached_property
+    def bounds(self) -> list[Bound]:
+        """Times below which one aspect of the kernel cannot go."""
+        return explanation.bounds(
+            self.summary,
+            self.true_counts,
+            explanation.minimum_traffic(self.run.program),
+            self.run.spec,
+        )
+
+    @cached_property
+    def lines(self) -> list[LineCost]:
+        """Source lines, those that take most of the critical path first."""
+        return explanation.line_costs(self.run.stream, self.run.costs, self.run.timeline)
+
+    @property
+    def occupancy(self) -> dict[str, float]:
+        """The fraction of the time that each engine is busy."""
+        return {
+            "tensor": self.summary["tensor_engine_active_time_percent"],
+            "vector": self.summary["vector_engine_active_time_percent"],
+            "scalar": self.summary["scalar_engine_active_time_percent"],
+            "gpsimd": self.summary["gpsimd_engine_active_time_percent"],
+            "dma": self.summary["dma_active_time_percent"],
+        }
 
 
 def profile(
     program: Program, spec: Spec | None = None, compiler: Compiler | None = None
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
-    the Program was traced for)."""
+    the Program was traced for). Raises KernelError for nothing: legality is for `sim.rules`."""
     spec = spec or SPECS[program.target]
     compiler = compiler or Compiler()
     decisions: list[Decision] = []
@@ -64,16 +109,17 @@ def profile(
     nest = lowering.rewrite(nest, lambda operation: (pricing.priced(operation, spec),))
     flow = stream(expand(nest), scopes(nest))
     if compiler.merge_repeated:
-        merging.merge_repeated(flow, compiler.merge_window_bytes, decisions)
+        merging.merge_repeated(
+            flow, compiler.merge_window_bytes, compiler.merge_over_sequential_loops, decisions
+        )
     if compiler.remove_dead:
         merging.remove_dead(flow, decisions)
     costs = residency.price_transfers(flow, spec)
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
         costs, spills = residency.fit_sbuf(flow, costs, spec, decisions)
+    timeline = schedule(flow, depend(flow, spec, compiler.rotation), costs, spec, compiler.windows)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
-    graph = depend(flow, spec, compiler.rotation)
-    timeline = schedule(flow, graph, costs, spec, compiler.windows)
     fields, true = counters.summary(flow, costs, timeline, interface, spec)
     return KernelProfile(
         timeline.latency_ns * 1e-6,
@@ -83,9 +129,7 @@ def profile(
         true,
         spec.name,
         spec.calibration,
-        flow,
-        costs,
-        timeline,
+        Run(program, spec, flow, costs, timeline),
     )
 
 
@@ -96,4 +140,53 @@ def _named(flow: Stream, spills: dict[int, Spills]) -> dict[str, Spills]:
     return {f"{names[site]} ({flow.sites[site]})": moved for site, moved in spills.items()}
 
 
-__all__ = ["Compiler", "KernelProfile", "SourceLine", "profile", "replace"]
+@dataclass(frozen=True)
+class Scenario:
+    """The latency had the compiler decided otherwise."""
+
+    question: str
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The range that ambiguous decisions of the compiler leave for a latency."""
+
+    low_ms: float
+    high_ms: float
+    scenarios: tuple[Scenario, ...]
+
+
+def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval:
+    """Simulates both outcomes of every decision that is not inferable for this kernel."""
+    base = compiler or Compiler()
+    scenarios = tuple(
+        Scenario(question, profile(found.run.program, spec, variant).latency_ms)
+        for question, variant, spec in _ambiguities(found, base)
+    )
+    every = [found.latency_ms, *(scenario.latency_ms for scenario in scenarios)]
+    return Interval(min(every), max(every), scenarios)
+
+
+def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compiler, Spec]]:
+    spec = found.run.spec
+    passes = {decision.pass_name for decision in found.decisions}
+    variants: list[tuple[str, Compiler, Spec]] = []
+    if base.merge_repeated:
+        wider = replace(base, merge_window_bytes=base.merge_window_bytes * 4)
+        variants.append(("repeated work merged over four times the distance", wider, spec))
+    if "merge_repeated" in passes:
+        nearer = replace(
+            base, merge_window_bytes=base.merge_window_bytes / 4, merge_over_sequential_loops=False
+        )
+        variants.append(("repeated work merged over a quarter of the distance", nearer, spec))
+    if "place_in_psum" in passes:
+        variants.append(("no result placed in PSUM", replace(base, place_in_psum=False), spec))
+    if "fit_sbuf" in passes:
+        roomier = replace(spec, sbuf_reserved_bytes=0)
+        variants.append(("all of SBUF usable", base, roomier))
+    if any(cost and cost.conflicting for cost in found.run.costs):
+        variants.append(
+            ("rows far apart in HBM do not collide", base, replace(spec, hbm_conflict_factor=1.0))
+        )
+    return variants

@@ -138,12 +138,10 @@ class _Keeper:
             for unit in here:
                 at = uses.at[unit]
                 pointer[unit] += 1
-                if pointer[unit] == len(at):
-                    resident[unit] = False
-                    used -= bytes_of[unit]
-                elif units[unit].site in self.repeated and self._new_group(
-                    unit, at[pointer[unit] - 1], at[pointer[unit]]
-                ):
+                over = pointer[unit] == len(at)
+                if not over and units[unit].site in self.repeated:
+                    over = self._new_group(unit, at[pointer[unit] - 1], at[pointer[unit]])
+                if over:
                     resident[unit] = False
                     used -= bytes_of[unit]
                 else:

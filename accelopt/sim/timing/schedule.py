@@ -27,12 +27,14 @@ DMA = int(Queue.DMA)
 
 @dataclass
 class Timeline:
-    """Start, end of occupancy and end of latency of every instance, in ns after launch."""
+    """Start, end of occupancy and end of latency of every instance, in ns after launch, and the
+    instance that it last waited for (-1: none), by result or by engine."""
 
     start: list[float]
     free: list[float]
     done: list[float]
     queue: list[int]
+    cause: list[int]
     latency_ns: float
 
 
@@ -46,6 +48,7 @@ class _DmaEngines:
 
     def __init__(self, spec: Spec) -> None:
         self.free = [0.0] * spec.dma_engines
+        self.last = [-1] * spec.dma_engines
         self.latency = spec.dma_latency_ns
         self.queues: dict[int, deque[int]] = {}
         self.turns: deque[int] = deque()
@@ -78,19 +81,23 @@ class _DmaEngines:
             return min(self.free[first : first + count])
         return min(self.free)
 
-    def run(self, cost: Transfer, now: float) -> float:
-        """Puts a transfer on its engines; returns when its last byte is there."""
-        free, each = self.free, cost.engine_ns
+    def run(self, instance: int, cost: Transfer, now: float) -> tuple[float, int]:
+        """Puts a transfer on its engines. Returns when its last byte is there, and the transfer
+        that kept its slowest engine busy (-1: none did)."""
+        free, each, last = self.free, cost.engine_ns, self.last
         begin = finish = now + self.latency
         size = len(free)
+        held_by = -1
         for number in range(cost.first_engine, cost.first_engine + cost.engines):
             engine = number % size
             before = free[engine]
             after = (before if before > begin else begin) + each
-            free[engine] = after
             if after > finish:
                 finish = after
-        return finish
+                held_by = last[engine] if before >= begin else -1
+            free[engine] = after
+            last[engine] = instance
+        return finish, held_by
 
 
 def schedule(
@@ -118,6 +125,8 @@ def schedule(
         line.append(at)
     waits = list(graph.waits)
     ready_at = [0.0] * n
+    cause = [-1] * n
+    latest = [-1] * 5
     start, free, done = [0.0] * n, [0.0] * n, [0.0] * n
     head = [0] * 5
     issued = [bytearray(len(line)) for line in members]
@@ -162,7 +171,9 @@ def schedule(
                 continue
             dma.take()
             begin = until = now
-            complete = dma.run(cost, now)
+            complete, held_by = dma.run(at, cost, now)
+            if held_by >= 0:
+                cause[at] = held_by
         else:
             if not waiting or waiting[0] >= limit:
                 if coming:
@@ -171,6 +182,7 @@ def schedule(
             at = line[heappop(waiting)]
             k = kind[at]
             begin = now
+            start_allowed = engine_free[q]
             port = ports[k]
             for number in port:
                 if port_free[number] > begin:
@@ -180,6 +192,9 @@ def schedule(
             for number in port:
                 port_free[number] = until
             engine_free[q] = until
+            if ready_at[at] < start_allowed and latest[q] >= 0:
+                cause[at] = latest[q]
+            latest[q] = at
         place = ordinal[at]
         flags = issued[q]
         flags[place] = 1
@@ -198,6 +213,7 @@ def schedule(
             waits[other] -= 1
             if ready_at[other] < moment:
                 ready_at[other] = moment
+                cause[other] = at
             if waits[other] == 0:
                 other_queue = queue[other]
                 at_time = ready_at[other]
@@ -209,12 +225,13 @@ def schedule(
             waits[other] -= 1
             if ready_at[other] < begin:
                 ready_at[other] = begin
+                cause[other] = at
             if waits[other] == 0:
                 heappush(future[queue[other]], (ready_at[other], ordinal[other]))
                 heappush(events, (max(ready_at[other], engine_free[queue[other]]), queue[other]))
     if remaining:
         raise RuntimeError(f"{remaining} of {n} instances never started: dependences form a cycle")
-    return Timeline(start, free, done, queue, end + spec.launch_ns)
+    return Timeline(start, free, done, queue, cause, end + spec.launch_ns)
 
 
 def _port(queue: Queue, touches_sbuf: bool, touches_psum: bool, spec: Spec) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ class Transfer(NamedTuple):
     descriptors: int
     hbm_read: int
     hbm_write: int
+    conflicting: bool = False  # its rows collide in HBM
 
 
 class Layout(NamedTuple):
@@ -141,7 +142,9 @@ def _transfer(
     time = busiest * descriptor_ns(run * size, layout, spec)
     if transposed:
         time = max(time, total / engines / (spec.dma_bytes_per_ns * spec.dma_transpose_fraction))
-    return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0)
+    return Transfer(
+        begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, layout.conflicting
+    )
 
 
 def spill_transfer(bytes_per_partition: int, partitions: int, save: bool, spec: Spec) -> Transfer:

@@ -1,0 +1,128 @@
+"""The text of `accelopt profile`: what a kernel costs and why, as its author would want to read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
+from accelopt.sim.timing.operation import Decision
+
+LINES_SHOWN = 12
+
+
+def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
+    """Headline, bounds, engines, costly lines, spills, what the compiler did, and every counter."""
+    parts = [
+        _headline(found, interval),
+        _bounds(found),
+        _engines(found),
+        _lines(found),
+        _spills(found),
+        _decisions(found.decisions),
+        _summary(found),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headline(found: KernelProfile, interval: Interval | None) -> str:
+    text = (
+        f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
+        f"Differences below {UNRESOLVED:.0%} are unresolved."
+    )
+    if interval is None or not interval.scenarios:
+        return text
+    text += f"\nBetween {interval.low_ms:.4g} and {interval.high_ms:.4g} ms had the compiler decided otherwise:"
+    for scenario in interval.scenarios:
+        change = scenario.latency_ms / found.latency_ms - 1
+        text += f"\n  {scenario.question:55s} {scenario.latency_ms:9.4g} ms {change:+7.1%}"
+    return text
+
+
+def _bounds(found: KernelProfile) -> str:
+    rows = ["bound                                 ms   share  meaning"]
+    for bound in found.bounds:
+        rows.append(
+            f"  {bound.aspect:9s} {bound.name:22s} {bound.ms:8.4g} {bound.ms / found.latency_ms:6.1%}"
+            f"  {bound.meaning}"
+        )
+    return "\n".join(rows)
+
+
+def _engines(found: KernelProfile) -> str:
+    busy = ", ".join(f"{name} {share:.1%}" for name, share in found.occupancy.items())
+    return f"engines active: {busy}"
+
+
+def _lines(found: KernelProfile) -> str:
+    if not found.lines:
+        return ""
+    sources = _Sources()
+    rows = [
+        "source lines by their part of the critical path",
+        f"  {'line':>6s} {'critical':>9s} {'busiest engine':>22s} {'times':>8s} {'bytes':>15s}",
+    ]
+    for line in found.lines[:LINES_SHOWN]:
+        rows.append(_line(line, found.latency_ms, sources))
+    return "\n".join(rows)
+
+
+def _line(line: LineCost, latency_ms: float, sources: _Sources) -> str:
+    engine = max(line.busy_ms, key=line.busy_ms.__getitem__)
+    busy = f"{engine} {line.busy_ms[engine]:.4g} ms"
+    size = f"{line.bytes:,}" if line.bytes else ""
+    return (
+        f"  {line.source.line:6d} {line.critical_ms / latency_ms:9.1%} {busy:>22s} {line.count:8,d} "
+        f"{size:>15s}  {line.operations}\n         {sources.text(line)}"
+    )
+
+
+class _Sources:
+    """Lines of the kernel's file, for as long as it can be read."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, list[str]] = {}
+
+    def text(self, line: LineCost) -> str:
+        """The source of a line, shortened."""
+        file, number = line.source
+        if file not in self._files:
+            path = Path(file)
+            self._files[file] = path.read_text().splitlines() if path.is_file() else []
+        found = self._files[file]
+        text = found[number - 1].strip() if 0 < number <= len(found) else ""
+        return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _spills(found: KernelProfile) -> str:
+    if not found.spills:
+        return "SBUF holds everything: no spills, nothing loaded again."
+    rows = ["tensors that SBUF could not hold            saved       reloaded   loaded again"]
+    for name, moved in found.spills.items():
+        label = name if len(name) <= 36 else "..." + name[-33:]
+        rows.append(
+            f"  {label:36s} {moved.saved:14,d} {moved.reloaded:14,d} {moved.loaded_again:14,d}"
+        )
+    return "\n".join(rows)
+
+
+def _decisions(decisions: tuple[Decision, ...]) -> str:
+    if not decisions:
+        return "The compiler emulation changed nothing."
+    rows = ["what the compiler emulation did"]
+    for decision in decisions:
+        times = f", {decision.count:,} times" if decision.count > 1 else ""
+        size = f", {decision.bytes:,} B" if decision.bytes else ""
+        rows.append(
+            f"  {decision.pass_name:20s} line {decision.source.line}: {decision.action}{times}{size}"
+        )
+    return "\n".join(rows)
+
+
+def _summary(found: KernelProfile) -> str:
+    rows = ["profiler summary"]
+    rows += [f"  {name:42s} {value:.8g}" for name, value in found.summary.items()]
+    true = found.true_counts
+    rows.append("physical counts")
+    rows.append(f"  {'matmul flops, counted once':42s} {true.flops:,}")
+    rows.append(f"  {'DMA descriptors':42s} {true.dma_descriptors:,}")
+    return "\n".join(rows)

@@ -1,0 +1,148 @@
+"""Why a kernel takes the time it takes, as data: bounds, the lines that cost, the critical path."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from accelopt.sim.errors import SourceLine
+from accelopt.sim.program import Program
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.counters import TrueCounts
+from accelopt.sim.timing.operation import QUEUE_NAMES
+from accelopt.sim.timing.schedule import Timeline
+from accelopt.sim.timing.transfers import Transfer
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A time, in ms, below which one aspect of the kernel cannot go, and what it assumes."""
+
+    aspect: str  # memory, compute, pipeline, overhead
+    name: str
+    ms: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class LineCost:
+    """What one source line costs."""
+
+    source: SourceLine
+    operations: str
+    count: int
+    busy_ms: dict[str, float]  # by engine; for DMA, the time of its busiest engine
+    critical_ms: float  # of the path that decides the latency
+    bytes: int
+
+
+def critical_path(timeline: Timeline) -> list[tuple[int, float]]:
+    """The chain of instances that decides the latency, last first, with the ns each adds to it."""
+    if not timeline.done:
+        return []
+    done, free, start = timeline.done, timeline.free, timeline.start
+    at = max(range(len(done)), key=done.__getitem__)
+    end = done[at]
+    path: list[tuple[int, float]] = []
+    while at >= 0:
+        before = timeline.cause[at]
+        if before < 0:
+            since = start[at]
+        elif free[before] <= start[at] < done[before] and free[before] != start[before]:
+            since = start[at]  # waited for the engine, not for the result
+        else:
+            since = min(done[before], done[at])
+        path.append((at, max(end - since, 0.0)))
+        end = min(since, end)
+        at = before
+    return path
+
+
+def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline) -> list[LineCost]:
+    """Source lines, those that take most of the critical path first."""
+    critical: dict[SourceLine, float] = defaultdict(float)
+    for at, ns in critical_path(timeline):
+        critical[stream.instances[stream.kind[at]].operation.source] += ns
+    busy: dict[SourceLine, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    count: dict[SourceLine, int] = defaultdict(int)
+    moved: dict[SourceLine, int] = defaultdict(int)
+    names: dict[SourceLine, dict[str, None]] = defaultdict(dict)
+    for at, kind in enumerate(stream.kind):
+        operation = stream.instances[kind].operation
+        source = operation.source
+        cost = costs[at]
+        time = cost.engine_ns if cost else timeline.free[at] - timeline.start[at]
+        busy[source][QUEUE_NAMES[operation.queue]] += time * 1e-6
+        count[source] += 1
+        moved[source] += cost.bytes if cost else 0
+        names[source][operation.label] = None
+    lines = [
+        LineCost(
+            source,
+            ", ".join(names[source]),
+            count[source],
+            dict(busy[source]),
+            critical.get(source, 0.0) * 1e-6,
+            moved[source],
+        )
+        for source in count
+    ]
+    return sorted(lines, key=lambda line: (-line.critical_ms, -max(line.busy_ms.values())))
+
+
+def bounds(
+    fields: dict[str, float],
+    true: TrueCounts,
+    minimum: tuple[int, int],
+    spec: Spec,
+) -> list[Bound]:
+    """The table a performance engineer would draw up. `minimum` is the bytes that the kernel must
+    read and write at least, each input and output once."""
+    peak = spec.dma_peak_bytes_per_ns
+    moved = true.hbm_read_bytes + true.hbm_write_bytes
+    flops = fields["hardware_flops"]
+    useful = flops - fields["transpose_flops"]
+    rate = spec.peak_bf16_flops_per_ns
+    slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
+    engines = {
+        name: fields[f"{name}_engine_active_time"] * 1e3 for name in QUEUE_NAMES if name != "dma"
+    }
+    slowest = max(engines, key=engines.__getitem__)
+    return [
+        Bound("memory", "actual", fields["dma_active_time"] * 1e3, "some DMA engine is busy"),
+        Bound("memory", "at peak bandwidth", moved / peak * 1e-6,
+              f"{moved:,} B at {peak:.0f} GB/s"),
+        Bound("memory", "without reloads", sum(minimum) / peak * 1e-6,
+              f"inputs and outputs once, {sum(minimum):,} B"),
+        Bound("compute", "active", engines["tensor"], "TensorE is busy"),
+        Bound("compute", "at peak FLOPs", flops * slow / rate * 1e-6,
+              f"{flops:.3g} hardware FLOPs at the rate of their dtype"),
+        Bound("compute", "without transposes", useful * slow / rate * 1e-6, f"{useful:.3g} FLOPs"),
+        Bound("pipeline", f"slowest engine ({slowest})", engines[slowest],
+              "every other engine hidden behind it"),
+        Bound("overhead", "launch", spec.launch_ns * 1e-6, "before the first and after the last"),
+        Bound("overhead", "idle", max(
+            fields["latency"] - spec.launch_ns * 1e-6
+            - max(engines[slowest], fields["dma_active_time"] * 1e3), 0.0),
+            "neither the slowest engine nor DMA is busy"),
+    ]  # fmt: skip
+
+
+def minimum_traffic(program: Program) -> tuple[int, int]:
+    """Bytes of all arguments that are read, and of all results."""
+
+    def size(shape: tuple[int, ...], itemsize: int) -> int:
+        total = itemsize
+        for length in shape:
+            total *= length
+        return total
+
+    read = {
+        access.tensor for _, instruction in program.walk() for access in instruction.inputs.values()
+    }
+    results = {tensor for tensor in program.results if tensor is not None}
+    return (
+        sum(size(t.shape, t.dtype.itemsize) for t in program.arguments if t in read),
+        sum(size(t.shape, t.dtype.itemsize) for t in results),
+    )
