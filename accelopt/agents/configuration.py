@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,6 +15,7 @@ OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
 
 Role = Literal["planner", "executor", "fixer", "summarizer"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class ModelConfig(BaseModel):

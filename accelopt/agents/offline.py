@@ -1,13 +1,15 @@
 """The offline proposer: plans, kernels and lessons from the rewriting rules, without a model.
 
-A plan is the sentence of one rewrite; carrying it out finds the rewrite with that sentence again.
+A plan is a chain of rewrites, as their sentences joined by THEN. Carrying it out finds the rewrite
+of each sentence again, so a plan that travelled as text is carried out exactly.
 """
 
 from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from accelopt.agents.prompts import quote
 from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
@@ -15,11 +17,23 @@ from accelopt.backends import Rewrite
 from accelopt.kernel_source import fingerprint
 from accelopt.records import NO_OPTIMIZATION_TITLE, Candidate
 
-LONGEST_SNIPPET = 24  # lines of a lesson's before and after
+T = TypeVar("T")
 
+LONGEST_SNIPPET = 24  # lines of a lesson's before and after
+LONGEST_CHAIN = 3  # rewrites in one plan
+MOST_PREDICTED = 10  # rewrites of one kernel whose time is predicted, the most promising ones
+GAIN = 0.01  # predicted share of the time that a further rewrite of a chain must save
+THEN = " Then: "
 
 Rewrites = Callable[[Candidate, str], Sequence[Rewrite]]
 Predict = Callable[[KernelView, str], Awaitable[float | None]]
+
+
+class Option(NamedTuple):
+    """A rewrite, and the milliseconds predicted for it where that is known."""
+
+    rewrite: Rewrite
+    predicted: float | None
 
 
 async def _unknown(view: KernelView, source: str) -> float | None:
@@ -29,38 +43,44 @@ async def _unknown(view: KernelView, source: str) -> float | None:
 class OfflineProposer:
     """Planner, executor and summarizer in one, deterministic.
 
-    `rewrites` lists what can be done to a source. `predict` gives the milliseconds a source would
-    take where that is known before it runs; rewrites are then tried in the order of prediction,
-    else in the order of promise.
+    `rewrites` lists what can be done to a source, most promising first. `predict` gives the
+    milliseconds a source would take where that is known before it runs; it then decides the order
+    of the rewrites, and how far a chain goes.
     """
 
     def __init__(self, rewrites: Rewrites, predict: Predict = _unknown) -> None:
         self.rewrites = rewrites
         self.predict = predict
-        self._ranked: dict[str, asyncio.Task[list[Rewrite]]] = {}
+        self._found: dict[str, asyncio.Task[list[Rewrite]]] = {}
+        self._ranked: dict[str, asyncio.Task[list[Option]]] = {}
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
-        """The rewrite of rank `draw` among those not yet tried on this kernel."""
-        tried = {item.plan for item in view.tried}
-        ranked = await self._rewrites_of(view, view.kernel)
-        open_ones = [rewrite for rewrite in ranked if rewrite.sentence not in tried]
-        if draw >= len(open_ones):
-            return PlanDraft(None, reason="no further rewrite applies to this kernel")
-        return PlanDraft(open_ones[draw].sentence, reasoning=" ".join(view.facts))
+        """The chain that begins with the rewrite of rank `draw`, among those not yet tried."""
+        seen = {item.plan for item in view.tried}
+        fresh = 0
+        for option in await self._rank(view, view.kernel):
+            chain = await self._chain(view, option)
+            if chain in seen:
+                continue
+            if fresh == draw:
+                return PlanDraft(chain, reasoning=" ".join(view.facts))
+            seen.add(chain)
+            fresh += 1
+        return PlanDraft(None, reason="no further rewrite applies to this kernel")
 
     async def implement(self, view: KernelView, plan: str, draw: int, sample: int) -> Draft:
-        """The planned rewrite; sample k adds the k most promising ones that then still apply."""
-        rewrite = _meant(plan, await self._rewrites_of(view, view.kernel))
-        if rewrite is None:
-            return Draft(None, "no rewrite applies to this kernel")
-        done = [rewrite.sentence]
-        for _ in range(sample):
-            further = await self._rewrites_of(view, rewrite.source)
-            if not further:
+        """The planned chain; sample k leaves out its last k rewrites, but not the first."""
+        steps = plan.split(THEN)
+        source, done = view.kernel, list[str]()
+        for step in steps[: max(1, len(steps) - sample)]:
+            rewrite = _meant(step, await self._find(view, source))
+            if rewrite is None:
                 break
-            rewrite = further[0]
+            source = rewrite.source
             done.append(rewrite.sentence)
-        return Draft(rewrite.source, plan=" Then: ".join(done))
+        if not done:
+            return Draft(None, "no rewrite applies to this kernel")
+        return Draft(source, plan=THEN.join(done))
 
     async def repair(
         self, view: KernelView, plan: str, draw: int, sample: int, failure: Failure
@@ -84,26 +104,53 @@ class OfflineProposer:
         )
         return Lesson(title, summary, summary)
 
-    async def _rewrites_of(self, view: KernelView, source: str) -> list[Rewrite]:
-        """The rewrites of `source`, best first, found once."""
-        key = fingerprint(source)
-        if key not in self._ranked:
-            self._ranked[key] = asyncio.create_task(self._rank(view, source))
-        return await asyncio.shield(self._ranked[key])
+    async def _chain(self, view: KernelView, first: Option) -> str:
+        """The sentences of `first` and of the rewrites that are predicted to help after it."""
+        sentences, now = [first.rewrite.sentence], first
+        while len(sentences) < LONGEST_CHAIN and now.predicted is not None:
+            further = await self._rank(view, now.rewrite.source)
+            if not further or further[0].predicted is None:
+                break
+            if further[0].predicted > now.predicted * (1 - GAIN):
+                break
+            now = further[0]
+            sentences.append(now.rewrite.sentence)
+        return THEN.join(sentences)
 
-    async def _rank(self, view: KernelView, source: str) -> list[Rewrite]:
+    async def _rank(self, view: KernelView, source: str) -> list[Option]:
+        """The rewrites of `source`: by prediction, those without one behind, in their order."""
+        return await _once(self._ranked, fingerprint(source), lambda: self._predict(view, source))
+
+    async def _find(self, view: KernelView, source: str) -> list[Rewrite]:
+        """The rewrites of `source`, most promising first, one for each different result."""
+        return await _once(self._found, fingerprint(source), lambda: self._rewrite(view, source))
+
+    async def _predict(self, view: KernelView, source: str) -> list[Option]:
+        found = await self._find(view, source)
+        head = found[:MOST_PREDICTED]
+        times = await asyncio.gather(*(self.predict(view, rewrite.source) for rewrite in head))
+        options = [Option(*pair) for pair in zip(head, times, strict=True)]
+        known = [option for option in options if option.predicted is not None]
+        known.sort(key=lambda option: option.predicted or 0.0)
+        unknown = [option for option in options if option.predicted is None]
+        return known + unknown + [Option(rewrite, None) for rewrite in found[MOST_PREDICTED:]]
+
+    async def _rewrite(self, view: KernelView, source: str) -> list[Rewrite]:
         found = await asyncio.to_thread(self.rewrites, view.candidate, source)
         distinct: dict[str, Rewrite] = {}
         for rewrite in sorted(found, key=lambda item: -item.promise):
             if fingerprint(rewrite.source) != fingerprint(source):
                 distinct.setdefault(fingerprint(rewrite.source), rewrite)
-        ranked = list(distinct.values())
-        predicted = await asyncio.gather(*(self.predict(view, item.source) for item in ranked))
-        order = sorted(
-            zip(predicted, range(len(ranked)), strict=True),
-            key=lambda item: (float("inf") if item[0] is None else item[0], item[1]),
-        )
-        return [ranked[at] for _, at in order]
+        return list(distinct.values())
+
+
+async def _once(
+    tasks: dict[str, asyncio.Task[T]], key: str, work: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    """The result of `work`, begun once for each key."""
+    if key not in tasks:
+        tasks[key] = asyncio.create_task(work())
+    return await asyncio.shield(tasks[key])
 
 
 def _meant(plan: str, rewrites: Sequence[Rewrite]) -> Rewrite | None:

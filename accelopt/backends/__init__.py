@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.records import Candidate, Evaluation, Profile
+from accelopt.records import Candidate, Evaluation
 from accelopt.workers import WorkerPool
 
 

@@ -297,7 +297,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in variables.items()
-        if any(name == allowed or name.startswith(allowed) and allowed.endswith("_")
+        if any(name == allowed or (name.startswith(allowed) and allowed.endswith("_"))
                for allowed in PASSED_ON)
     }  # fmt: skip
     root = str(Path(__file__).resolve().parents[2])

@@ -15,7 +15,7 @@ from accelopt.backends import Backend, BackendOptions, open_backend
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls
-from accelopt.store import Journal
+from accelopt.store import Journal, JsonObject, RunFolder
 from accelopt.workers import WorkerPool
 
 
@@ -47,11 +47,20 @@ class Workshop(NamedTuple):
 
 @asynccontextmanager
 async def open_workshop(
-    folder: Path, backend_options: BackendOptions, options: WorkshopOptions
+    folder: Path,
+    backend_options: BackendOptions,
+    options: WorkshopOptions,
+    saved: JsonObject | None = None,
 ) -> AsyncIterator[Workshop]:
-    """A workshop that keeps its journal, transcripts and evaluated sources in `folder`."""
+    """A workshop that keeps its journal, transcripts and evaluated sources in `folder`.
+
+    `saved` is the configuration that a folder is made with; ConfigError when it was another.
+    """
     recording = read_recording(options.replay) if options.replay else None
-    with Journal(folder / "journal.jsonl") as journal:
+    with RunFolder(folder) as run_folder:
+        if saved is not None:
+            run_folder.save_config(saved)
+        journal = run_folder.journal
         async with WorkerPool(options.workers or os.cpu_count() or 1, options.cores) as pool:
             backend = open_backend(options.backend, pool, backend_options)
             evaluations = Evaluations(backend, journal)

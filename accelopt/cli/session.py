@@ -1,0 +1,189 @@
+"""One run from the command line: from options to outcomes, with live progress and a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import accelopt
+from accelopt.agents.budget import Budget
+from accelopt.agents.configuration import OFFLINE, ROLES, ModelConfig, Role, load_model_config
+from accelopt.agents.prompts import read_names
+from accelopt.agents.proposer import Proposer
+from accelopt.backends import BackendOptions
+from accelopt.cli.watching import board_for, watcher_of
+from accelopt.errors import ConfigError
+from accelopt.loop import optimize_all
+from accelopt.records import Candidate
+from accelopt.report.progress import LiveBoard
+from accelopt.report.tables import ResultRow
+from accelopt.stages.iteration import Outcome, Run, Settings
+from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.tables import read_experiences
+from accelopt.stages.toolbox import toolbox_for
+from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+
+STOPPED = 130
+
+
+class SessionOptions(NamedTuple):
+    """Everything that a run depends on, resolved once and saved in the run folder.
+
+    `model_config` None is the offline proposer. `tools` is how many tool calls an executor may
+    make for one answer.
+    """
+
+    out: Path
+    settings: Settings
+    model_config: Path | None = None
+    backend: str = "nki"
+    target: str = "trn1"
+    rel_tol: float | None = None
+    workers: int = 0
+    cores: tuple[int, ...] = ()
+    budget: Budget = Budget()
+    experiences: Path | None = None
+    replay: Path | None = None
+    tools: int = 0
+    prompts: Path | None = None
+    seed: int = 0
+
+
+def checkout() -> Path:
+    """The folder with prompts and NKIBench: `ACCELOPT_BASE_DIR`, else where this package lies."""
+    named = os.environ.get("ACCELOPT_BASE_DIR")
+    return Path(named) if named else Path(accelopt.__file__).resolve().parent.parent
+
+
+def neuron_cores() -> tuple[int, ...]:
+    """The cores in `NEURON_RT_VISIBLE_CORES` (`0,2` or `0-3`) of a machine that has them."""
+    from accelopt.devices.trainium import available
+
+    if not available():
+        return ()
+    cores: list[int] = []
+    for part in os.environ.get("NEURON_RT_VISIBLE_CORES", "0").split(","):
+        first, _, last = part.partition("-")
+        cores += range(int(first), int(last or first) + 1)
+    return tuple(cores)
+
+
+def hold_session(starts: Sequence[Candidate], options: SessionOptions) -> list[Outcome]:
+    """Run the loop on `starts`. Ctrl-C stops it cleanly and exits with status 130."""
+    try:
+        return asyncio.run(_session(starts, options))
+    except KeyboardInterrupt:
+        print("\nStopped; the same command continues where this one stopped.", file=sys.stderr)
+        raise SystemExit(STOPPED) from None
+
+
+async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list[Outcome]:
+    prompts = PromptFolder(_prompt_folder(options))
+    experiences = read_experiences(options.experiences) if options.experiences else []
+    configs = {role: _config(options, role) for role in ROLES}
+    workshop_options = WorkshopOptions(
+        options.backend,
+        options.workers,
+        options.cores,
+        options.budget,
+        options.replay,
+        options.seed,
+    )
+    backend_options = BackendOptions(
+        folder=options.out / "kernels",
+        save_fields=tuple(read_names(checkout() / "prompts" / "profile_list.json")),
+        target=options.target,
+        rel_tol=options.rel_tol,
+    )
+    saved = _saved(starts, options, configs)
+    async with open_workshop(options.out, backend_options, workshop_options, saved) as workshop:
+        _keep_prompts(prompts.path, options.out)
+        proposer = _proposer(configs, workshop, prompts, options)
+        with LiveBoard(board_for(starts, options.settings, workshop.ledger)) as board:
+            watcher = watcher_of(board, options.settings)
+            run = Run(workshop, proposer, options.settings, options.out, watcher)
+            return await optimize_all(starts, run, experiences)
+
+
+def _proposer(
+    configs: dict[Role, ModelConfig],
+    workshop: Workshop,
+    prompts: PromptFolder,
+    options: SessionOptions,
+) -> Proposer:
+    calls, offline = workshop.calls, workshop.offline
+    toolbox = toolbox_for(workshop.evaluations, options.tools)
+    executor, fixer = configs["executor"], configs["fixer"]
+    return Proposer(
+        planner_for(configs["planner"], calls, prompts.planner(), offline),
+        executor_for(executor, fixer, calls, prompts.executor(), offline, toolbox),
+        summarizer_for(configs["summarizer"], calls, prompts.pair("summarizer"), offline),
+    )
+
+
+def _config(options: SessionOptions, role: Role) -> ModelConfig:
+    if options.model_config is None:
+        return ModelConfig(url=OFFLINE, model=OFFLINE)
+    return load_model_config(options.model_config, role, os.environ)
+
+
+def _prompt_folder(options: SessionOptions) -> Path:
+    folder = options.prompts or checkout() / "prompts"
+    if not folder.is_dir():
+        raise ConfigError(f"no prompts in {folder}; set ACCELOPT_BASE_DIR to the checkout")
+    return folder
+
+
+def _keep_prompts(prompts: Path, out: Path) -> None:
+    """The prompts as they were used, beside what came of them."""
+    if not (out / "prompts").exists():
+        shutil.copytree(
+            prompts, out / "prompts", ignore=shutil.ignore_patterns("*.py", "__pycache__")
+        )
+
+
+def _saved(
+    starts: Sequence[Candidate], options: SessionOptions, configs: dict[Role, ModelConfig]
+) -> dict[str, object]:
+    """The configuration that a continued run must share: without secrets, money or machine."""
+    return {
+        "problems": [start.service_name for start in starts],
+        "backend": options.backend,
+        "target": options.target,
+        "rel_tol": options.rel_tol,
+        "settings": options.settings._asdict() | {"memory": options.settings.memory._asdict()},
+        "models": {role: config.model for role, config in configs.items()},
+        "tools": options.tools,
+        "seed": options.seed,
+    }
+
+
+def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
+    """The outcomes as rows of the final table."""
+    return [
+        ResultRow(
+            problem=outcome.start.case_name,
+            baseline_ms=outcome.start.profile.latency if outcome.start.profile else None,
+            best_ms=outcome.best.profile.latency if outcome.best and outcome.best.profile else None,
+            before=outcome.before.percent_of_peak,
+            after=outcome.after.percent_of_peak,
+            changes=[change.plan for change in outcome.changes],
+            place=str(out / outcome.start.case_name / "best.py") if outcome.best else "",
+            failure=outcome.failure,
+        )
+        for outcome in outcomes
+    ]
+
+
+def device_of(outcomes: Sequence[Outcome]) -> str:
+    """On what the latencies were taken, in words."""
+    profiles = [outcome.start.profile for outcome in outcomes if outcome.start.profile]
+    if not profiles:
+        return "no device"
+    target = profiles[0].target
+    return f"the simulated {target} NeuronCore" if profiles[0].simulated else f"a real {target}"

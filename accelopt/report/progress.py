@@ -1,0 +1,108 @@
+"""Live progress of a run: one line a problem, and what the models cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from accelopt.records import Candidate, Profile
+
+
+class Spent(Protocol):
+    """What of a ledger is shown."""
+
+    calls: int
+    money: float
+
+
+class Line:
+    """The state of one problem."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.iteration = 0
+        self.planned = 0
+        self.expected = 0
+        self.done = 0
+        self.correct = 0
+        self.baseline: float | None = None
+        self.best: float | None = None
+        self.note = "measuring the baseline"
+
+    def measured(self, profile: Profile | None) -> None:
+        """The baseline's own profile."""
+        self.baseline = self.best = profile.latency if profile else None
+        self.note = "planning" if profile else "the baseline fails"
+
+    def row(self) -> list[str]:
+        """The cells of its table row."""
+        best = f"{self.best:.4g} ms" if self.best else ""
+        gain = f"{self.baseline / self.best:.2f}x" if self.baseline and self.best else ""
+        flight = max(0, self.expected - self.done)
+        samples = f"{self.done} done, {self.correct} correct, {flight} in flight"
+        return [
+            self.name,
+            str(self.iteration or ""),
+            samples if self.expected else "",
+            best,
+            gain,
+            self.note,
+        ]
+
+
+class Board:
+    """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
+
+    def __init__(self, starts: Sequence[Candidate], iterations: int, console: Console) -> None:
+        self.lines = {start.case_name: Line(start.problem) for start in starts}
+        self.iterations = iterations
+        self.console = console
+        self.started = time.monotonic()
+        self.spent: Spent | None = None
+
+    def say(self, line: Line, sentence: str) -> None:
+        """A note on one problem; printed only where nothing is redrawn."""
+        line.note = sentence
+        if not self.console.is_terminal:
+            self.console.print(f"{line.name}: {sentence}", soft_wrap=True, highlight=False)
+
+    def __rich__(self) -> RenderableType:
+        table = Table(
+            "problem", "iteration", "samples", "best so far", "speedup", "now", expand=True
+        )
+        for line in self.lines.values():
+            table.add_row(*line.row())
+        seconds = time.monotonic() - self.started
+        text = f"{seconds:.0f} s"
+        if self.spent is not None and self.spent.calls:
+            text += f", {self.spent.calls} model calls, ${self.spent.money:.2f}"
+        return Group(table, Text(text, style="dim"))
+
+
+class LiveBoard:
+    """A board on a terminal for the time of a `with` block."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._live = Live(board, console=board.console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Board:
+        if self.board.console.is_terminal:
+            self._live.start()
+        return self.board
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.board.console.is_terminal:
+            self._live.stop()
