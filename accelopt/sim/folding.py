@@ -94,7 +94,9 @@ def _merge(
     target = assignment.result
     if not made.result.same_elements(value) or value.shape != target.shape:
         return None
-    if assignment.mask.constraints or not _may_write(made, target, accumulates):
+    if not set(assignment.mask.constraints) <= set(made.mask.constraints):
+        return None
+    if not _may_write(made, target, accumulates):
         return None
     if any(_touches(node, target.tensor) for node in out[position + 1 :]):
         return None
