@@ -1,7 +1,6 @@
-"""Residual addition and RMS normalisation of 128 rows, transposed once, times the weight."""
+"""Residual addition and RMS normalisation of 128 rows at a time, then the product by tiles."""
 
 import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
 
@@ -13,7 +12,6 @@ def kernel(x, w, eps, z, g):
     tile_m = nl.tile_size.pmax
     tile_k = nl.tile_size.pmax
     tile_n = min(nl.tile_size.gemm_moving_fmax, n_size)
-    k_tiles = k_size // tile_k
     assert m_size % tile_m == 0 and k_size % tile_k == 0 and n_size % tile_n == 0
 
     result = nl.ndarray((m_size, n_size), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -29,18 +27,12 @@ def kernel(x, w, eps, z, g):
         inverse_rms = nl.rsqrt(nl.add(mean, eps))
         normalized = nl.multiply(nl.multiply(y_tile, inverse_rms), gain_rows)
 
-        # The tensor engine contracts over partitions: bring K there, 128 columns at a time.
-        transposed = nl.ndarray((k_tiles, nl.par_dim(tile_k), tile_m), dtype=x.dtype)
-        for k in nl.affine_range(k_tiles):
-            transposed[k, :, :] = nl.copy(
-                nisa.nc_transpose(normalized[:, nl.ds(k * tile_k, tile_k)])
-            )
-
         for n in nl.affine_range(n_size // tile_n):
             accumulator = nl.zeros((tile_m, tile_n), dtype=nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(k_tiles):
+            for k in nl.affine_range(k_size // tile_k):
                 w_tile = nl.load(w[nl.ds(k * tile_k, tile_k), nl.ds(n * tile_n, tile_n)])
-                accumulator[:, :] += nisa.nc_matmul(transposed[k, :, :], w_tile)
+                normalized_tile = normalized[:, nl.ds(k * tile_k, tile_k)]
+                accumulator[:, :] += nl.matmul(normalized_tile, w_tile)
             result_tile = nl.copy(accumulator)
             nl.store(
                 result[nl.ds(m * tile_m, tile_m), nl.ds(n * tile_n, tile_n)], value=result_tile

@@ -98,7 +98,7 @@ SMALL: dict[str, dict[str, int]] = {
     "bmm_softmax": {"B": 2, "M": 256, "N": 1024, "K": 64},
     "gqa_full": {"B": 1, "N": 1024, "QH": 4, "KH": 2, "D": 128},
     "swiglu": {"M": 1024, "N": 1024, "K": 1024},
-    "silu": {"M": 256, "N": 1024},
+    "silu": {"M": 256, "N": 2048},
     "rope_single_freq_apply": {"B": 1, "H": 2, "N": 512, "D": 128},
     "mamba": {"M": 512, "C": 256, "S": 3},
 }
