@@ -1,0 +1,198 @@
+"""Pairs of kernels that differ in one mechanism: which is faster, and by how much, roughly.
+
+Each test names its evidence: the vendor's documentation at SDK v2.26.1 ("perf guide" is
+nki_perf_guide.rst, "arch guide" nki/arch/trainium_inferentia2_arch.rst, "isa" the stubs of nki.isa)
+or a published measurement.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from timing_kernels import (
+    BF16,
+    accumulate_in_psum,
+    accumulate_in_sbuf,
+    busy_ns,
+    copy_in_pieces,
+    dependent_activations,
+    exp_and_sum,
+    fresh_buffers,
+    fused_scale_bias_exp,
+    independent_activations,
+    keep_everything,
+    load_rows,
+    matmul_transposed_input,
+    matmul_with_transpose,
+    multiply_tiles,
+    net_ns,
+    one_buffer,
+    reload_in_loop,
+    rows_at_once,
+    scan_by_elements,
+    scan_by_instruction,
+    separate_scale_bias_exp,
+    slope_ns,
+    store_after_transpose,
+    store_transposed,
+    through_hbm,
+    through_sbuf,
+    tiled_vector,
+    timed,
+    two_engines,
+)
+
+from accelopt.sim.nki import isa as nisa
+from accelopt.sim.timing import Compiler
+
+
+def ratio(slow, fast) -> float:
+    return net_ns(slow) / net_ns(fast)
+
+
+class TestInstructions:
+    def test_dependent_single_element_activations_are_189_ns_apart(self):
+        # perf guide opt 5a, figure 16: 159 ns each, one every 189 ns.
+        assert slope_ns(dependent_activations, 10, 60, (128, 1)) == pytest.approx(189, rel=0.08)
+
+    def test_independent_small_instructions_issue_faster_than_they_complete(self):
+        # isa: MIN_II of 64 cycles; arch guide: 60 more to open an access, partly hidden.
+        apart = slope_ns(independent_activations, 10, 110, (128, 128))
+        assert 64 / 1.4 <= apart < 0.6 * 189
+
+    def test_wide_tiles_amortise_instruction_overhead(self):
+        # perf guide opt 5a; arch guide: 100 cycles static overhead when N << 128.
+        narrow, wide = timed(tiled_vector, (128, 4096), 8), timed(tiled_vector, (128, 4096), 512)
+        assert ratio(narrow, wide) > 2.0
+
+    def test_half_the_partitions_take_twice_as_long(self):
+        # perf guide opt 5b: an instruction on 64 partitions takes the time of one on 128.
+        half, full = timed(rows_at_once, (1024, 512), 64), timed(rows_at_once, (1024, 512), 128)
+        assert ratio(half, full) == pytest.approx(2.0, rel=0.15)
+
+    def test_scale_bias_and_exp_fuse_to_one_third(self):
+        # perf guide opt 6: "impl 2 is 3x faster in terms of latency".
+        shapes = (128, 16384), (128, 1), (128, 1)
+        separate, fused = (
+            timed(separate_scale_bias_exp, *shapes),
+            timed(fused_scale_bias_exp, *shapes),
+        )
+        gain = busy_ns(separate, "scalar") / busy_ns(fused, "scalar")
+        assert gain == pytest.approx(3.0, rel=0.05)
+
+    def test_reduction_in_the_activation_is_nearly_free(self):
+        # arch guide: the reduction costs one ActReadAccumulator of about 64 cycles.
+        two, one = timed(exp_and_sum, (128, 2048), False), timed(exp_and_sum, (128, 2048), True)
+        assert 1.5 < ratio(two, one) < 3.5
+
+    def test_two_engines_share_independent_work(self):
+        # perf guide opt 3; moves.md 34.
+        alone = timed(two_engines, (128, 2048), nisa.vector_engine, nisa.vector_engine)
+        shared = timed(two_engines, (128, 2048), nisa.vector_engine, nisa.scalar_engine)
+        assert 1.4 < ratio(alone, shared) < 2.1
+
+    def test_vector_and_gpsimd_take_turns_at_sbuf(self):
+        # arch guide: they cannot access SBUF in parallel on NeuronCore-v2; lifted on v3.
+        vector = nisa.vector_engine
+        turns = timed(two_engines, (128, 2048), vector, nisa.gpsimd_engine)
+        alone = timed(two_engines, (128, 2048), vector, vector)
+        parallel = timed(two_engines, (128, 2048), vector, nisa.gpsimd_engine, target="trn2")
+        one = timed(two_engines, (128, 2048), vector, vector, target="trn2")
+        assert ratio(alone, turns) < 1.25
+        assert ratio(one, parallel) > 1.4
+
+    def test_one_scan_instruction_replaces_an_instruction_an_element(self):
+        # mamba tutorial: tiny dependent instructions of about 189 ns each; isa: scan 2N.
+        elements, scan = timed(scan_by_elements, (128, 512)), timed(scan_by_instruction, (128, 512))
+        assert ratio(elements, scan) > 5
+
+
+class TestTransfers:
+    @pytest.mark.parametrize(("small", "large", "gain"), [(128, 1024, 3.5), (512, 1024, 1.2)])
+    def test_descriptors_below_2_kib_waste_bandwidth(self, small, large, gain):
+        # nki-dma-intro-1.jpg: 512 B at .21, 2 KiB at .81, 4 KiB at .97 of the 32 KiB rate.
+        slow, fast = (timed(copy_in_pieces, (128, 16384), n) for n in (small, large))
+        assert ratio(slow, fast) == pytest.approx(gain, rel=0.25)
+
+    def test_few_partitions_use_few_engines(self):
+        # nki-dma-overview: 8 partitions an engine, so 32 partitions keep 4 of 16 engines busy.
+        few, all_of_them = timed(load_rows, (4096, 2048), 32), timed(load_rows, (4096, 2048), 128)
+        assert 2.5 < ratio(few, all_of_them) <= 4.3
+
+    def test_elementwise_transposing_store_is_the_slow_way(self):
+        # perf guide opt 10: transpose on the Tensor engine rather than in the DMA.
+        slow, fast = timed(store_transposed, (128, 2048)), timed(store_after_transpose, (128, 2048))
+        assert ratio(slow, fast) > 3
+
+    def test_a_single_buffer_cannot_overlap_load_and_compute(self):
+        # perf guide opt 4; nki-autotune: single-buffered operands run at a fraction.
+        single, fresh = timed(one_buffer, (128, 32768)), timed(fresh_buffers, (128, 32768))
+        assert 1.3 < ratio(single, fresh) < 4
+
+    def test_fusing_two_passes_saves_the_way_through_hbm(self):
+        # perf guide opt 2; moves.md 15: 2.879 -> 1.569 ms.
+        apart, fused = timed(through_hbm, (128, 32768)), timed(through_sbuf, (128, 32768))
+        assert apart.summary["hbm_read_bytes"] == 2 * fused.summary["hbm_read_bytes"]
+        assert 1.4 < ratio(apart, fused) < 2.4
+
+    def test_the_compiler_hoists_an_invariant_load(self):
+        # add_rmsnorm_matmul (NKIBench) reads its weights once, not 32 times.
+        shapes = (128, 16384), (128, 512)
+        merged = timed(reload_in_loop, *shapes)
+        literal = timed(reload_in_loop, *shapes, compiler=Compiler(merge_repeated=False))
+        assert merged.summary["hbm_read_bytes"] == (16384 + 512) * 128 * 4
+        assert literal.summary["hbm_read_bytes"] == 2 * 16384 * 128 * 4
+        assert ratio(literal, merged) > 1.2
+        decision = next(d for d in merged.decisions if d.pass_name == "merge_repeated")
+        assert decision.count == 31
+        lines = Path(decision.source.file).read_text().splitlines()
+        assert "nl.load(y" in lines[decision.source.line - 1]
+
+    def test_what_sbuf_cannot_hold_is_spilled(self):
+        # arch guide: 192 KiB a partition; perf guide opt 2.
+        fits, spills = (
+            timed(keep_everything, (16, 128, 2048)),
+            timed(keep_everything, (48, 128, 2048)),
+        )
+        assert fits.summary["spill_save_bytes"] == 0
+        saved = spills.summary["spill_save_bytes"]
+        assert (48 - 23) * 128 * 8192 <= saved <= (48 - 19) * 128 * 8192
+        assert spills.summary["spill_reload_bytes"] == saved
+        assert ratio(spills, fits) > 1.2 * 48 / 16
+
+
+class TestTensorEngine:
+    def test_bf16_is_nearly_four_times_faster(self):
+        # isa: fp32 costs four times max(min(64, N_stationary), N_moving).
+        fp32 = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), 128, 512)
+        bf16 = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), 128, 512, dtype=BF16)
+        assert 3.5 < fp32 / bf16 < 4.3
+
+    def test_fp32_tile_takes_839_ns(self):
+        # transpose_matmul (NKIBench): PE-bound at 839 ns a 128x128x512 product.
+        apart = slope_ns(multiply_tiles, 8, 40, (128, 128), (128, 512), 128, 512)
+        assert apart == pytest.approx(839, rel=0.03)
+
+    def test_the_short_operand_should_move(self):
+        # perf guide opt 7: about 64 cycles against about 128.
+        moving = slope_ns(multiply_tiles, 8, 72, (128, 128), (128, 4), 128, 4, dtype=BF16)
+        stationary = slope_ns(multiply_tiles, 8, 72, (128, 4), (128, 128), 4, 128, dtype=BF16)
+        assert 1.1 < stationary / moving < 2.2
+
+    def test_psum_accumulates_for_free(self):
+        # moves.md 22: .538 -> .435 ms; arch guide: near-memory accumulation.
+        psum, sbuf = (timed(k, (64, 128, 128), (64, 128, 512))
+                      for k in (accumulate_in_psum, accumulate_in_sbuf))  # fmt: skip
+        assert psum.summary["vector_engine_active_time"] == 0
+        assert sbuf.summary["vector_engine_active_time"] > 64 * 512 / 1.12e9
+        assert ratio(sbuf, psum) >= 1.0
+
+    def test_transposes_cost_tensor_engine_time(self):
+        # perf guide opt 8: layout chosen so that nothing is transposed.
+        turned = timed(matmul_with_transpose, (128, 4096), (4096, 512))
+        straight = timed(matmul_transposed_input, (4096, 128), (4096, 512))
+        assert turned.summary["transpose_flops"] == 32 * 2 * 2 * 128**3
+        assert straight.summary["transpose_flops"] == 0
+        gap = busy_ns(turned, "tensor") - busy_ns(straight, "tensor")
+        assert gap == pytest.approx(32 * 290, rel=0.02)  # 290 ns each: gqa, lora (NKIBench)

@@ -1,0 +1,341 @@
+"""Micro-kernels that differ in one mechanism, and the means to time them."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from accelopt.sim.nki import isa as nisa
+from accelopt.sim.nki import language as nl
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.spec import SPECS
+from accelopt.sim.timing import Compiler, KernelProfile, profile
+from accelopt.sim.trace import TensorSpec
+
+F32 = np.dtype(np.float32)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def timed(kernel, *arguments, dtype=F32, target="trn1", compiler=None) -> KernelProfile:
+    """The profile of a kernel for shapes (tuples) and plain values."""
+    specs = [TensorSpec(a, dtype) if isinstance(a, tuple) else a for a in arguments]
+    program = trace_kernel(kernel, specs, target=target)
+    return profile(program, SPECS[target], compiler or Compiler())
+
+
+def net_ns(found: KernelProfile) -> float:
+    """Latency without launching."""
+    return found.latency_ms * 1e6 - found.run.spec.launch_ns
+
+
+def busy_ns(found: KernelProfile, engine: str) -> float:
+    """How long instructions keep an engine from starting others, summed."""
+    return sum(line.busy_ms.get(engine, 0.0) for line in found.lines) * 1e6
+
+
+def slope_ns(kernel, few: int, many: int, *arguments, **options) -> float:
+    """Time that each further repetition costs; the kernel takes the count last."""
+    low = timed(kernel, *arguments, few, **options).latency_ms
+    high = timed(kernel, *arguments, many, **options).latency_ms
+    return (high - low) * 1e6 / (many - few)
+
+
+# Vector and Scalar engine.
+
+
+def dependent_activations(x, count):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for _ in nl.static_range(count):
+        tile = nisa.activation(nl.copy, tile, scale=2.0)
+    nl.store(out, tile)
+    return out
+
+
+def independent_activations(x, count):
+    """`count` activations of one tile, each into its own place, width that of x."""
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    kept = nl.ndarray((rows, count), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.static_range(count):
+        kept[0:rows, i : i + 1] = nisa.activation(nl.exp, tile[0:rows, 0:1], scale=float(i))
+    nl.store(out[0:rows, 0:count], kept)
+    return out
+
+
+def tiled_vector(x, width):
+    """x + x over tiles `width` wide, all of x in SBUF."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    data = nl.load(x)
+    result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(total // width):
+        span = nl.ds(i * width, width)
+        result[0:rows, span] = nisa.tensor_tensor(data[0:rows, span], data[0:rows, span], nl.add)
+    nl.store(out, result)
+    return out
+
+
+def rows_at_once(x, partitions):
+    """Works through (256, n) numbers, `partitions` at a time, several times over."""
+    total, width = x.shape
+    out = nl.ndarray((total, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(total // partitions):
+        tile = nl.load(x[nl.ds(i * partitions, partitions), 0:width])
+        for _ in nl.static_range(8):
+            tile = nisa.reciprocal(tile)
+        nl.store(out[nl.ds(i * partitions, partitions), 0:width], tile)
+    return out
+
+
+def separate_scale_bias_exp(x, scale, bias):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
+    for i in nl.affine_range(x.shape[1] // 512):
+        part = tile[0:128, nl.ds(i * 512, 512)]
+        scaled = nisa.tensor_scalar(part, nl.multiply, s, engine=nisa.scalar_engine)
+        shifted = nisa.tensor_scalar(scaled, nl.add, b, engine=nisa.scalar_engine)
+        nl.store(out[0:128, nl.ds(i * 512, 512)], nisa.activation(nl.exp, shifted))
+    return out
+
+
+def fused_scale_bias_exp(x, scale, bias):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
+    for i in nl.affine_range(x.shape[1] // 512):
+        part = tile[0:128, nl.ds(i * 512, 512)]
+        nl.store(out[0:128, nl.ds(i * 512, 512)], nisa.activation(nl.exp, part, bias=b, scale=s))
+    return out
+
+
+def exp_and_sum(x, fused):
+    """Row sums of exp(x), many times over, by one instruction or by two on one engine's data."""
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    total = nl.zeros((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.static_range(64):
+        if fused:
+            nisa.activation_reduce(
+                nl.exp, tile, scale=float(i), reduce_op=nl.add, reduce_res=total[0:128, i : i + 1]
+            )
+        else:
+            e = nisa.activation(nl.exp, tile, scale=float(i))
+            copied = nisa.tensor_scalar(e, nl.multiply, 2.0, engine=nisa.vector_engine)
+            total[0:128, i : i + 1] = nisa.tensor_reduce(nl.add, copied, axis=1)
+    nl.store(out, nl.sum(total, axis=1))
+    return out
+
+
+def two_engines(x, first, second):
+    """Independent work, alternately on two engines, one of several places."""
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    kept = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.static_range(32):
+        for engine, place in ((first, 2 * i), (second, 2 * i + 1)):
+            made = nisa.tensor_scalar(tile, nl.multiply, float(place + 1), engine=engine)
+            kept[0:128, place : place + 1] = nisa.tensor_copy(
+                made[0:128, 0:1], engine=nisa.vector_engine
+            )
+    nl.store(out, kept)
+    return out
+
+
+def scan_by_elements(x):
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
+    result[0:rows, 0:1] = nl.copy(tile[0:rows, 0:1])
+    for i in nl.static_range(1, total):
+        result[0:rows, i : i + 1] = nisa.tensor_tensor(
+            result[0:rows, i - 1 : i], tile[0:rows, i : i + 1], nl.add
+        )
+    nl.store(out, result)
+    return out
+
+
+def scan_by_instruction(x):
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    ones = nl.full((rows, total), 1.0, dtype=x.dtype, buffer=nl.sbuf)
+    result = nisa.tensor_tensor_scan(ones, tile, initial=0.0, op0=nl.multiply, op1=nl.add)
+    nl.store(out, result)
+    return out
+
+
+# DMA.
+
+
+def copy_in_pieces(x, width):
+    """HBM to HBM over SBUF, `width` numbers a partition at a time."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(total // width):
+        span = nl.ds(i * width, width)
+        nl.store(out[0:rows, span], nl.load(x[0:rows, span]))
+    return out
+
+
+def load_rows(x, partitions):
+    """Loads everything, `partitions` rows at a time."""
+    total, width = x.shape
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    last = nl.zeros((partitions, 1), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(total // partitions):
+        tile = nl.load(x[nl.ds(i * partitions, partitions), 0:width])
+        last[...] = nl.copy(tile[0:partitions, 0:1])
+    nl.store(out[0:partitions, 0:1], last)
+    return out
+
+
+def store_transposed(x):
+    """Each number lands a row further: descriptors of one number."""
+    rows, width = x.shape
+    out = nl.ndarray((width, rows), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(rows)[:, None], nl.arange(width)[None, :]
+    tile = nl.load(x[p, f])
+    nl.store(out[f, p], tile)
+    return out
+
+
+def store_after_transpose(x):
+    rows, width = x.shape
+    out = nl.ndarray((width, rows), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.affine_range(width // 128):
+        turned = nisa.nc_transpose(tile[0:rows, nl.ds(i * 128, 128)])
+        nl.store(out[nl.ds(i * 128, 128), 0:rows], nl.copy(turned))
+    return out
+
+
+def one_buffer(x):
+    """Every iteration loads into the same tile."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((rows, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(total // 1024):
+        span = nl.ds(i * 1024, 1024)
+        tile[...] = nl.load(x[0:rows, span])
+        nl.store(out[0:rows, span], nisa.reciprocal(tile))
+    return out
+
+
+def fresh_buffers(x):
+    """Every iteration loads into a tile of its own."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(total // 1024):
+        span = nl.ds(i * 1024, 1024)
+        tile = nl.load(x[0:rows, span])
+        nl.store(out[0:rows, span], nisa.reciprocal(tile))
+    return out
+
+
+def through_hbm(x):
+    """Two passes with an intermediate in HBM."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    middle = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.hbm)
+    for i in nl.affine_range(total // 1024):
+        span = nl.ds(i * 1024, 1024)
+        nl.store(middle[0:rows, span], nl.exp(nl.load(x[0:rows, span])))
+    for i in nl.affine_range(total // 1024):
+        span = nl.ds(i * 1024, 1024)
+        nl.store(out[0:rows, span], nl.exp(nl.load(middle[0:rows, span])))
+    return out
+
+
+def through_sbuf(x):
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(total // 1024):
+        span = nl.ds(i * 1024, 1024)
+        nl.store(out[0:rows, span], nl.exp(nl.exp(nl.load(x[0:rows, span]))))
+    return out
+
+
+def reload_in_loop(x, y):
+    """y is loaded in every iteration."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(total // 512):
+        span = nl.ds(i * 512, 512)
+        added = nl.load(y[0:rows, 0:512])
+        nl.store(out[0:rows, span], nl.add(nl.load(x[0:rows, span]), added))
+    return out
+
+
+def keep_everything(x):
+    """All tiles live at once: more than SBUF holds."""
+    count, rows, width = x.shape
+    out = nl.ndarray((count, rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    made = nl.ndarray((count, nl.par_dim(rows), width), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(count):
+        made[i, 0:rows, 0:width] = nl.exp(nl.load(x[i, 0:rows, 0:width]))
+    for i in nl.affine_range(count):
+        nl.store(out[i, 0:rows, 0:width], nl.exp(made[i, 0:rows, 0:width]))
+    return out
+
+
+# Tensor engine.
+
+
+def multiply_tiles(a, b, columns, rows, count):
+    """`count` products of (128, columns) and (128, rows) tiles, nothing else in the way."""
+    out = nl.ndarray((columns, rows), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a[0:128, 0:columns]), nl.load(b[0:128, 0:rows])
+    sums = nl.zeros((columns, rows), dtype=nl.float32, buffer=nl.psum)
+    for _ in nl.affine_range(count):
+        sums += nisa.nc_matmul(left, right)
+    nl.store(out, nl.copy(sums))
+    return out
+
+
+def accumulate_in_psum(a, b):
+    count = a.shape[0]
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.affine_range(count):
+        sums += nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]))
+    nl.store(out, nl.copy(sums))
+    return out
+
+
+def accumulate_in_sbuf(a, b):
+    count = a.shape[0]
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.sequential_range(count):
+        product = nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]))
+        sums[...] = nl.add(sums, product)
+    nl.store(out, sums)
+    return out
+
+
+def matmul_with_transpose(x, w):
+    """x (128, K) @ w (K, 512): every slice of x is transposed."""
+    k = x.shape[1]
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.load(x)
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.affine_range(k // 128):
+        right = nl.load(w[nl.ds(i * 128, 128), 0:512])
+        sums += nl.matmul(left[0:128, nl.ds(i * 128, 128)], right)
+    nl.store(out, nl.copy(sums))
+    return out
+
+
+def matmul_transposed_input(xt, w):
+    """xt (K, 128): no transposition needed."""
+    k = xt.shape[0]
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.affine_range(k // 128):
+        left = nl.load(xt[nl.ds(i * 128, 128), 0:128])
+        right = nl.load(w[nl.ds(i * 128, 128), 0:512])
+        sums += nisa.nc_matmul(left, right)
+    nl.store(out, nl.copy(sums))
+    return out
