@@ -93,8 +93,9 @@ class Spec:
     )
     dma_contiguous_ns_per_byte: float = field(
         metadata=_known(
-            "ns/B", "fitted", "bmm (NKIBench): rows that follow each other in HBM cost less; 256 B "
-            "in 40 to 60 ns"
+            "ns/B",
+            "fitted",
+            "bmm (NKIBench): rows that follow each other in HBM cost less; 256 B in 40 to 60 ns",
         )
     )
     hbm_conflict_stride: int = field(
@@ -102,10 +103,16 @@ class Spec:
             "B", "fitted", "rope (NKIBench): rows 1 MiB apart move at a little over half the rate"
         )
     )
-    hbm_conflict_factor: float = field(
+    hbm_conflict_ns: float = field(
         metadata=_known(
-            "1", "fitted", "rope (NKIBench) at 4.333 ms, and its variants at 3.78 and 3.33 ms"
+            "ns",
+            "fitted",
+            "rope (NKIBench): 4.333 ms, its variants 3.78 and 3.33 ms; together "
+            "with hbm_conflict_bytes_per_ns",
         )
+    )
+    hbm_conflict_bytes_per_ns: float = field(
+        metadata=_known("B/ns", "fitted", "rope (NKIBench), as hbm_conflict_ns")
     )
     dma_latency_ns: float = field(
         metadata=_known("ns", "documented", "nki-dma-bandwidth-guide: semaphore to first byte")
@@ -253,7 +260,8 @@ TRN1 = Spec(
     dma_small_descriptor_ns_per_byte=0.11,
     dma_contiguous_ns_per_byte=0.041,
     hbm_conflict_stride=1 << 20,
-    hbm_conflict_factor=1.75,
+    hbm_conflict_ns=75.0,
+    hbm_conflict_bytes_per_ns=10.8,
     dma_latency_ns=1300.0,
     dma_transpose_fraction=0.1,
     minimum_issue_cycles=64,
@@ -297,7 +305,8 @@ TRN2 = Spec(
     dma_small_descriptor_ns_per_byte=0.11,
     dma_contiguous_ns_per_byte=0.041,
     hbm_conflict_stride=1 << 20,
-    hbm_conflict_factor=1.75,
+    hbm_conflict_ns=75.0,
+    hbm_conflict_bytes_per_ns=10.8,
     dma_latency_ns=600.0,
     dma_transpose_fraction=0.9,
     minimum_issue_cycles=64,

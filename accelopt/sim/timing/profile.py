@@ -205,7 +205,6 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
         roomier = replace(spec, sbuf_reserved_bytes=0)
         variants.append(("all of SBUF usable", base, roomier))
     if any(cost and cost.conflicting for cost in found.run.costs):
-        variants.append(
-            ("rows far apart in HBM do not collide", base, replace(spec, hbm_conflict_factor=1.0))
-        )
+        smooth = replace(spec, hbm_conflict_ns=0.0, hbm_conflict_bytes_per_ns=spec.dma_bytes_per_ns)
+        variants.append(("rows far apart in HBM do not collide", base, smooth))
     return variants

@@ -46,7 +46,9 @@ def descriptor_ns(run_bytes: float, layout: Layout, spec: Spec) -> float:
     )
     floor = min(spec.dma_descriptor_ns, spec.dma_small_descriptor_ns + slope * run_bytes)
     time = max(floor, run_bytes / spec.dma_bytes_per_ns)
-    return time * spec.hbm_conflict_factor if layout.conflicting else time
+    if layout.conflicting:
+        time = max(time, spec.hbm_conflict_ns + run_bytes / spec.hbm_conflict_bytes_per_ns)
+    return time
 
 
 def hbm_layout(access: Access, spec: Spec) -> Layout:
