@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -125,6 +125,7 @@ class Tracer:
         self.mutable: set[Tensor] = set()
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
+        self.unplaced: set[Tensor] = set()  # results in PSUM that the compiler may copy to SBUF
         self.grid: tuple[object, ...] = ()  # the program's coordinates
         self.grid_shape: tuple[int, ...] = ()
         self.shared: list[Tensor] = []
@@ -320,7 +321,7 @@ class Tracer:
         if self.demanded:
             raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
 
-    def demand(self, variables: frozenset[LoopVariable]) -> None:
+    def demand(self, variables: frozenset[LoopVariable]) -> NoReturn:
         """Kernel code needs these loops' indices as numbers: start again with them unrolled."""
         self.demanded |= {self.keys[variable] for variable in variables}
         raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
@@ -432,8 +433,8 @@ def trace(
             results, sequence = record(tracer)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
-        except BaseException as error:
-            wanted = error.keys if isinstance(error, NeedsConcrete) else frozenset(tracer.demanded)
+        except BaseException:
+            wanted = frozenset(tracer.demanded)
             if wanted <= unrolled:  # the kernel's own error, seen as Python runs it
                 raise
             unrolled |= wanted

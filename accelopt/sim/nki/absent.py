@@ -10,7 +10,7 @@ from accelopt.sim.errors import Unsupported
 from accelopt.sim.trace import active
 
 
-class UnsupportedName(Unsupported, AttributeError):
+class UnsupportedName(Unsupported, AttributeError):  # type: ignore[misc]
     """An attribute access that names something unsupported; `hasattr` is False for it."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Affine, Axis, Mask, variable
+from accelopt.sim.access import Access, Affine, Axis, Mask, Term, variable
 from accelopt.sim.errors import NOWHERE, KernelError, KernelTypeError
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.tensor import TensorView, whole
@@ -285,14 +285,14 @@ def engine_of(engine: Any) -> Engine | None:
 def permuted(mask: Mask, axes: tuple[int, ...]) -> Mask:
     """The mask of a tile as a mask of the tile with its axes in another order."""
     rank = len(axes)
-    moved = {
+    moved: dict[Term, Affine] = {
         Axis(old - rank, axis.extent): variable(Axis(new - rank, axis.extent))
         for new, old in enumerate(axes)
         for constraint in mask.constraints
         for axis in constraint.axes
         if axis.position == old - rank
     }
-    return Mask(tuple(constraint.substitute(dict(moved)) for constraint in mask.constraints))
+    return Mask(tuple(constraint.substitute(moved) for constraint in mask.constraints))
 
 
 def stored_dtype(element: np.dtype) -> np.dtype:

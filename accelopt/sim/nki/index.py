@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, variable
+from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, Term, variable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
 from accelopt.sim.rules import control_flow, indexing
 from accelopt.sim.trace import current
@@ -70,11 +70,11 @@ class Index:
             for axis in range(used, self.ndim):
                 position[axis] = len(shape)
                 shape.append(self.shape[axis])
-        moved = {
+        moved: dict[Term, Affine] = {
             axis: variable(Axis(position[axis.position + self.ndim] - len(shape), axis.extent))
             for axis in self.affine.axes
         }
-        return Index(self.affine.substitute(dict(moved)), tuple(shape))
+        return Index(self.affine.substitute(moved), tuple(shape))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise _assignment_error()

@@ -42,16 +42,19 @@ class Kernel:
         grid: tuple[Any, ...] = (),
         **options: Any,
     ) -> None:
-        inner = function.function if isinstance(function, Kernel) else function
-        inherited = function.options if isinstance(function, Kernel) else {}
-        legacy = isinstance(function, Kernel) and function.writes_parameters
-        self.function: Callable[..., Any] = inner
+        self.function: Callable[..., Any] = function
         self.mode = mode
-        self.grid = grid or (function.grid if isinstance(function, Kernel) else ())
-        self.options: dict[str, Any] = {**inherited, **options}
-        self.writes_parameters = legacy or self._writes_parameters()
+        self.grid: tuple[Any, ...] = grid
+        self.options: dict[str, Any] = options
+        self.writes_parameters: bool = False
+        if isinstance(function, Kernel):
+            self.function = function.function
+            self.grid = grid or function.grid
+            self.options = {**function.options, **options}
+            self.writes_parameters = function.writes_parameters
+        self.writes_parameters |= self._writes_parameters()
         self.benchmark_result: Any = None
-        functools.update_wrapper(self, inner)
+        functools.update_wrapper(self, self.function)
 
     @property
     def func(self) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim import compute, rules
+from accelopt.sim import compute, dtypes, rules
 from accelopt.sim.nki import measurement
 from accelopt.sim.nki.kernel import HOST_MODES, Kernel, flatten, trace_kernel
 from accelopt.sim.program import Program
@@ -25,12 +25,21 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kernel.mode in MEASURED_MODES:
         measured = kernel.options.get("measured_by") or kernel
         kernel.benchmark_result = measured.benchmark_result = measurement.benchmark(program)
+        return shape_results(program, _undefined(program))
     arrays = argument_arrays(args, kwargs)
     outputs = compute.execute(program, arrays, wide_floats=kernel.mode == "simulation")
     if kernel.writes_parameters and _only_arguments(program):
         _write_back(program, _tensors(args, kwargs), outputs)
         return None
     return shape_results(program, outputs)
+
+
+def _undefined(program: Program) -> tuple[np.ndarray | None, ...]:
+    """What a measuring run returns: arrays of the right shapes, whose contents mean nothing."""
+    return tuple(
+        None if result is None else np.zeros(result.shape, dtypes.stored(result.dtype))
+        for result in program.results
+    )
 
 
 def _only_arguments(program: Program) -> bool:

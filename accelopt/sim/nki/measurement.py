@@ -77,10 +77,11 @@ def _keep_profile(program: Program, folder: Path, options: dict[str, Any]) -> No
     trace = Path(options.get("save_trace_name", "profile.ntff"))
     content = _trace(program)
     nth = int(options.get("profile_nth", 1))
-    count = int(options.get("num_execs", nth))
-    for execution in range(nth, max(count, nth) + 1):
-        _write(folder / f"{trace.stem}_exec_{execution}{trace.suffix}", content)
-    _write(folder / "json_reports" / f"{trace.stem}.json", content)
+    last = max(int(options.get("num_execs", nth)), nth)
+    for execution in range(nth, last + 1, nth):
+        stem = trace.stem if execution == 1 else f"{trace.stem}_exec_{execution}"
+        _write(folder / f"{stem}{trace.suffix}", content)
+        _write(folder / "json_reports" / f"{stem}.json", content)
 
 
 def _executable(program: Program) -> dict[str, Any]:

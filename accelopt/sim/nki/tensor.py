@@ -154,17 +154,17 @@ class TensorView:
             return self.replaced(mask=self.mask & key.mask)
         return subscript.subscript(self, key)
 
-    def reshape(self, *shape: Any) -> TensorView:
+    def reshape(self, *sizes: Any, shape: Any = None) -> TensorView:
         """Another shape over the same elements (HBM), or over the free dimensions (on-chip)."""
         from accelopt.sim.nki import shaping
 
-        return shaping.reshape(self, shaping.wanted_shape(shape))
+        return shaping.reshape(self, shaping.wanted_shape(sizes or (shape,)))
 
-    def broadcast_to(self, *shape: Any) -> TensorView:
+    def broadcast_to(self, *sizes: Any, shape: Any = None) -> TensorView:
         """Axes of length 1 repeated, without copying."""
         from accelopt.sim.nki import shaping
 
-        return shaping.broadcast(self, shaping.wanted_shape(shape))
+        return shaping.broadcast(self, shaping.wanted_shape(sizes or (shape,)))
 
     def expand_dims(self, axis: Any) -> TensorView:
         """New axes of length 1."""

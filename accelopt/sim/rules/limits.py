@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from accelopt.sim.dtypes import (
     BFLOAT16,
     BOOL,
@@ -24,7 +26,6 @@ from accelopt.sim.dtypes import (
     UINT8,
     UINT16,
     UINT32,
-    np,
 )
 
 MAX_PARTITIONS = 128

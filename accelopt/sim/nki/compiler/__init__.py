@@ -21,7 +21,9 @@ def _decorator(name: str) -> Any:
         if func is None:
             return lambda inner: decorate(inner, **options)
         if isinstance(func, Kernel):
-            return Kernel(func, mode=func.mode, **{name: True})
+            marked = Kernel(func, mode=func.mode)
+            marked.options[name] = True
+            return marked
         return func
 
     decorate.__name__ = decorate.__qualname__ = name

@@ -55,7 +55,7 @@ class DirectBuffer(BufferName):
 def _sbuf_place(placed: Any, partitions: int, size: int) -> tuple[int, int]:
     start, address = (int(value) for value in placed)
     _check_start(start, partitions)
-    if not (0 <= address and address + size <= USABLE_SBUF_BYTES):
+    if not (address >= 0 and address + size <= USABLE_SBUF_BYTES):
         problem = f"bytes {address} to {address + size} of a partition lie outside of SBUF."
         mend = f"Keep addresses within 0 to {USABLE_SBUF_BYTES}."
         fail(allocation.bad_placement(problem, mend))

@@ -34,6 +34,7 @@ def nc_matmul(
     """stationary (K, M).T @ moving (K, N) into a PSUM tile (M, N), in fp32. With perf_mode
     "double_row_gen3" both operands are (K, 2, ...) and both rows are summed."""
     left, right = tile(stationary, "stationary"), tile(moving, "moving")
+    left, right = _movable(left), _movable(right)
     mode = getattr(perf_mode, "name", perf_mode) or None
     rows, columns = left.tile_shape[1:], right.tile_shape[1:]
     if mode == DOUBLE_ROW:
@@ -111,6 +112,8 @@ def nc_transpose(
     result = new_tile(
         (columns, rows), dtype or source.dtype, Buffer.PSUM if tensor else Buffer.SBUF
     )
+    if tensor:
+        current().unplaced.add(result.storage)
     return emit(
         "transpose",
         result=result,
@@ -118,6 +121,11 @@ def nc_transpose(
         mask=mask_of(mask),
         engine=chosen,
     )
+
+
+def _movable(view: TensorView) -> TensorView:
+    """The result of a transpose is in SBUF for whoever reads it there: the compiler copies it."""
+    return in_sbuf(view) if view.storage in current().unplaced else view
 
 
 def matmul(x: Any, y: Any, transpose_x: bool, mask: Any) -> TensorView:

@@ -72,7 +72,7 @@ def _new(
     lazy: bool = False,
 ) -> TensorView:
     tracer = current()
-    where = sbuf if buffer is None else NAMES.get(buffer) if isinstance(buffer, str) else buffer
+    where: Any = NAMES.get(buffer) if isinstance(buffer, str) else buffer or sbuf
     automatic = getattr(where, "auto_alloc", where)  # buffer=ncc.sbuf, the module
     if not hasattr(automatic, "buffer") and callable(automatic):
         where = automatic()
