@@ -71,11 +71,7 @@ def _rewritten(reading: Reading, place: Place, engine: str) -> str | None:
         return None
     kernel = reading.kernel
     suffix = f"engine={kernel.spelled(f'nisa.{engine}_engine')}"
-    reads_psum = any(
-        isinstance(v, TensorValue) and v.access.tensor.buffer == "psum"
-        for v in call.values.values()
-    )
-    if engine == "gpsimd" and reads_psum:
+    if engine == "gpsimd" and any(_in_psum(value) for value in call.values.values()):
         return None
     kept = [
         f"{keyword}={code_of(call.arguments[keyword])}"

@@ -69,7 +69,10 @@ def _outer_part(dim: Polynomial, symbol: Symbol) -> Polynomial:
 
 def injective(reading: Reading, dim: Polynomial, symbol: Symbol) -> bool:
     """True when two iterations never meet: the step is at least as wide as what one spans."""
-    step = dim.factor_of(symbol)
+    factor = next((f.step for f in reading.loops if f.symbol == symbol), 1)
+    if factor is None:
+        return False
+    step = dim.factor_of(symbol) * Polynomial.number(factor)
     rest = dim.without(symbol)
     if any(symbol in s.mentions for s in dim.symbols):
         return False

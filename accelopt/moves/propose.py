@@ -63,13 +63,14 @@ def rewrites(source: str, facts: Facts) -> list[Change]:
     for name in MOVES:
         for site in move(name).find(kernel, facts):
             try:
-                text = move(name).apply(kernel, site).render()
+                changed = move(name).apply(kernel, site)
             except IllegalMove:
                 continue
+            text = changed.render()
             if text in seen:
                 continue
             seen.add(text)
-            benefit = _benefit(before, work(parse(text, facts.arguments)), facts.metrics)
+            benefit = _benefit(before, work(changed), facts.metrics)
             sentence = _distinct(site, {change.site.text for change in changes})
             changes.append(Change(replace(site, text=sentence, benefit=benefit), text))
     return _varied(changes)

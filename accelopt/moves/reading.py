@@ -33,7 +33,8 @@ from accelopt.moves.values import (
 class LoopFacts:
     """A loop as read. `trips` is None when the range is not start, stop, step of integers.
 
-    `carried`: names that bring a value from one iteration into the next.
+    `plain`: the range is just a number of iterations. `step`: what one iteration adds to the
+    variable, None when not known. `carried`: names that bring a value from one iteration to the next.
     """
 
     path: Path
@@ -41,7 +42,8 @@ class LoopFacts:
     symbol: Symbol
     kind: str
     trips: Polynomial | None
-    plain: bool  # the range is just `stop`
+    plain: bool
+    step: int | None = 1
     carried: frozenset[str] = frozenset()
 
 
@@ -179,7 +181,8 @@ class _Reader:
         symbol = Symbol(f"{node.variable}@{'.'.join(map(str, path))}", "loop")
         kind = LOOPS[self.kernel.canonical(node.node.iter.func) or ""]
         trips = _trips(arguments)
-        facts = LoopFacts(path, node, symbol, kind, trips, len(arguments) == 1, carried)
+        plain, step = len(arguments) == 1, _step(arguments)
+        facts = LoopFacts(path, node, symbol, kind, trips, plain, step, carried)
         self.reading.loops.append(facts)
         self.scope.loop_names[symbol] = node.variable
         assert isinstance(node.node.target, cst.Name)
@@ -357,6 +360,12 @@ def _trips(arguments: list[Value]) -> Polynomial | None:
     if not step or length is None or length % step:
         return None
     return Polynomial.number(length // step)
+
+
+def _step(arguments: list[Value]) -> int | None:
+    if len(arguments) < 3:
+        return 1
+    return arguments[2].polynomial.constant if isinstance(arguments[2], Number) else None
 
 
 def _carried(loop: Loop) -> set[str]:
