@@ -13,6 +13,9 @@ $(STAMP): pyproject.toml setup.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+run: install
+	$(BIN)/accelopt run
+
 test: install
 	$(BIN)/python -m pytest -m 'not slow and not gpu'
 

@@ -7,7 +7,6 @@ checks: the profile is the prediction, the notes are sentences.
 from __future__ import annotations
 
 import linecache
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +14,9 @@ from accelopt.devices import Argument, KernelFailure, TensorArgument
 from accelopt.devices.simulated import SimulatedDevice
 from accelopt.records import Evaluation, Profile, Status
 from accelopt.sim import timing
-from accelopt.sim.errors import KernelError
+from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.spec import SPECS
-from accelopt.sim.timing.operation import QUEUE_NAMES
+from accelopt.sim.timing.residency import Spills
 
 INSPECTION = "accelopt.backends.inspection:inspect_job"
 INSPECTION_SECONDS = 120.0
@@ -60,22 +59,15 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:
-    """The source lines that keep each engine busy longest, and the spills by tensor."""
-    busy: dict[tuple[str, str, int], float] = defaultdict(float)
-    totals: dict[str, float] = defaultdict(float)
-    for at, kind in enumerate(found.stream.kind):
-        operation = found.stream.instances[kind].operation
-        queue = QUEUE_NAMES[operation.queue]
-        occupied = found.timeline.free[at] - found.timeline.start[at]
-        busy[queue, operation.source.file, operation.source.line] += occupied
-        totals[queue] += occupied
-    slowest = sorted(busy.items(), key=lambda item: -item[1])[:MOST_LINES]
-    lines = [
-        f"Line {line} ({_text(file, line)}) takes {occupied / totals[queue]:.0%} of the time that "
-        f"{_spoken(queue)} busy."
-        for (queue, file, line), occupied in slowest
-        if totals[queue]
-    ]
+    """Bounds by aspect, the source lines that decide the latency, spills by tensor."""
+    lines = [f"Bound by {b.aspect}, {b.name}: {b.ms:.4g} ms ({b.meaning})." for b in found.bounds]
+    for cost in found.lines[:MOST_LINES]:
+        engines = ", ".join(f"{engine} {ms:.3g} ms" for engine, ms in cost.busy_ms.items())
+        lines.append(
+            f"Line {cost.source.line} ({_text(cost.source)}) holds "
+            f"{cost.critical_ms / found.latency_ms:.0%} of the critical path: {cost.count} "
+            f"instructions ({cost.operations}), busy {engines}, {cost.bytes / MEBIBYTE:.1f} MiB moved."
+        )
     spilled = sorted(found.spills.items(), key=lambda item: -_bytes(item[1]))[:MOST_LINES]
     lines += [
         f"{name} does not stay in SBUF: {_bytes(moved) / MEBIBYTE:.1f} MiB are moved again for it."
@@ -85,14 +77,11 @@ def sentences(found: timing.KernelProfile) -> list[str]:
     return lines
 
 
-def _bytes(spills: Any) -> float:
-    return float(spills.saved + spills.reloaded + spills.loaded_again)
+def _bytes(spills: Spills) -> int:
+    return spills.saved + spills.reloaded + spills.loaded_again
 
 
-def _spoken(queue: str) -> str:
-    return "DMA is" if queue == "dma" else f"the {queue} engine is"
-
-
-def _text(file: str, line: int) -> str:
-    text = linecache.getline(file, line).strip()
-    return f"`{text[:80]}`" if text else "source not found"
+def _text(source: SourceLine) -> str:
+    text = linecache.getline(source.file, source.line).strip()
+    quoted = text[:80].replace("`", "'")
+    return f"`{quoted}`" if text else "source not found"
