@@ -9,7 +9,8 @@ doubt.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -267,6 +268,14 @@ def _restrict(
     return found._replace(rows=rows, columns=columns, conditions=frozenset(kept))
 
 
+def row_length(tensor: Tensor) -> int:
+    """Elements of one row: of a partition on-chip, of the last dimension in HBM."""
+    shape = tensor.tile_shape
+    if tensor.buffer.on_chip:
+        return max(math.prod(shape[1:]), 1)
+    return max(shape[-1], 1) if shape else 1
+
+
 def everything(tensor: Tensor, row: int) -> Region:
     """The region of a whole tensor without block dimensions, as the host reads a result."""
     elements = math.prod(tensor.tile_shape)
@@ -275,14 +284,23 @@ def everything(tensor: Tensor, row: int) -> Region:
     return Region(blocks, Affine(), rows, columns, tensor.dtype, frozenset())
 
 
-def covered(read: Region, writes: list[Region]) -> bool:
+_Rectangle = tuple[Interval, Interval]
+
+
+def covered(read: Region, writes: Iterable[Region]) -> bool:
     """True when the writes together reach every element the read does."""
     left = [(read.rows, read.columns)]
     for write in writes:
-        if not _comparable(read, write):
-            continue
-        left = [piece for rectangle in left for piece in _subtract(rectangle, write)]
+        left = _uncovered(left, read, write)
+        if not left:
+            return True
     return not left
+
+
+def _uncovered(left: list[_Rectangle], read: Region, write: Region) -> list[_Rectangle]:
+    if not _comparable(read, write):
+        return left
+    return [piece for rectangle in left for piece in _subtract(rectangle, write)]
 
 
 def _comparable(read: Region, write: Region) -> bool:
@@ -301,9 +319,6 @@ def _comparable(read: Region, write: Region) -> bool:
         elif mine.first < theirs.first or mine.last > theirs.last:
             return False
     return True
-
-
-_Rectangle = tuple[Interval, Interval]
 
 
 def _subtract(rectangle: _Rectangle, write: Region) -> list[_Rectangle]:
@@ -331,26 +346,50 @@ def common_loops(first: Use, second: Use) -> tuple[Loop, ...]:
     return tuple(shared)
 
 
-def sees_only_writes(read: Use, uses: list[Use], within: tuple[Loop, ...], row: int) -> bool:
-    """True when every element that `read` reads was written earlier in the same iteration of
-    the loops `within` (the outermost loops around the read)."""
-    earlier = [
-        use
-        for use in uses
-        if use.covers
-        and (use.order < read.order)
-        and common_loops(use, read)[: len(within)] == within
-        and not carried_loops(use.instruction) & {loop.variable.id for loop in within}
-    ]
-    by_scope: dict[frozenset[LoopVariable], list[Use]] = {}
-    for use in earlier:
-        scope = frozenset(loop.variable for loop in common_loops(use, read))
-        by_scope.setdefault(scope, []).append(use)
-    for scope, writers in by_scope.items():
-        wanted = region(read, scope, row)
-        if wanted is None:
-            continue
-        reached = [r for r in (region(w, scope, row) for w in writers) if r is not None]
-        if covered(wanted, reached):
-            return True
-    return False
+class History:
+    """Everything that happens to one tensor, in program order."""
+
+    def __init__(self, tensor: Tensor, uses: list[Use]) -> None:
+        self.tensor, self.uses = tensor, uses
+        self.row = row_length(tensor)
+        self._regions: dict[tuple[Use, frozenset[LoopVariable]], Region | None] = {}
+        self._writers = [use for use in uses if use.covers]
+
+    def region(self, use: Use, fixed: frozenset[LoopVariable] = frozenset()) -> Region | None:
+        """What a use reaches while some loops stand still."""
+        key = (use, fixed)
+        if key not in self._regions:
+            self._regions[key] = region(use, fixed, self.row)
+        return self._regions[key]
+
+    def sees_only_writes(self, read: Use, within: tuple[Loop, ...]) -> bool:
+        """True when every element that `read` reads was written earlier in the same iteration of
+        the loops `within` (the outermost loops around the read)."""
+        ids = {loop.variable.id for loop in within}
+        left: dict[frozenset[LoopVariable], list[_Rectangle]] = {}
+        earlier = bisect_left(self._writers, read.order, key=lambda use: use.order)
+        for write in reversed(self._writers[max(earlier - MOST_WRITERS, 0) : earlier]):
+            shared = common_loops(write, read)
+            if shared[: len(within)] != within or carried_loops(write.instruction) & ids:
+                continue
+            scope = frozenset(loop.variable for loop in shared)
+            wanted = self.region(read, scope)
+            if wanted is None:
+                continue
+            reached = self.region(write, scope)
+            pieces = left.get(scope) or [(wanted.rows, wanted.columns)]
+            if reached is not None:
+                pieces = _uncovered(pieces, wanted, reached)
+            if not pieces:
+                return True
+            left[scope] = pieces
+        return False
+
+    def written_throughout(self) -> bool:
+        """True when the program writes every element of the tensor."""
+        writes = (self.region(use) for use in reversed(self._writers))
+        return covered(everything(self.tensor, self.row), (w for w in writes if w is not None))
+
+
+MOST_WRITERS = 256
+"""How many writes before a read are looked at; a read that needs more counts as uncovered."""

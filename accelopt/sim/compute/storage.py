@@ -15,15 +15,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Affine, LoopVariable
-from accelopt.sim.compute.coverage import (
-    Use,
-    carried_loops,
-    covered,
-    everything,
-    normal,
-    region,
-    sees_only_writes,
-)
+from accelopt.sim.compute.coverage import History, Use, carried_loops, normal
 from accelopt.sim.program import Loop, Node, Program, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
@@ -46,14 +38,6 @@ class Layout:
     fill: float | int | None
     first: int
     last: int
-
-
-def row_length(tensor: Tensor) -> int:
-    """Elements of one row: of a partition on-chip, of the last dimension in HBM."""
-    shape = tensor.tile_shape
-    if tensor.buffer.on_chip:
-        return max(math.prod(shape[1:]), 1)
-    return max(shape[-1], 1) if shape else 1
 
 
 def plan(program: Program, uses: dict[Tensor, list[Use]]) -> dict[Tensor, Layout]:
@@ -103,10 +87,10 @@ def _layout(
     first: int,
     last: int,
 ) -> Layout:
-    row = row_length(tensor)
+    history = History(tensor, uses)
     private, contracted = scope, frozenset[int]()
     if tensor.buffer.on_chip and uses and not result:
-        private, contracted = _private(uses, scope, row)
+        private, contracted = _private(history, scope)
     item = dtypes.stored(tensor.dtype).itemsize
     size = math.prod(tensor.tile_shape) * item
     strides: list[int] = []
@@ -114,7 +98,7 @@ def _layout(
         kept = dimension not in contracted
         strides.insert(0, size if kept else 0)
         size *= tensor.block_shape[dimension] if kept else 1
-    fill = _fill(tensor, uses, private, result, row)
+    fill = _fill(history, private, result)
     return Layout(tensor, tuple(strides), size, private, fill, first, last)
 
 
@@ -130,11 +114,10 @@ def _common(uses: list[Use]) -> tuple[Loop, ...]:
     return tuple(shared)
 
 
-def _private(
-    uses: list[Use], scope: tuple[Loop, ...], row: int
-) -> tuple[tuple[Loop, ...], frozenset[int]]:
+def _private(history: History, scope: tuple[Loop, ...]) -> tuple[tuple[Loop, ...], frozenset[int]]:
     """The loops whose iterations share no values of the tensor, and the block dimensions that one
     block serves because only those loops index them."""
+    uses = history.uses
     if any(use.access.indirect for use in uses):
         return scope, frozenset()
     common = _common(uses)
@@ -143,7 +126,7 @@ def _private(
     private = len(scope)
     for depth in range(len(scope), len(common)):
         loop = common[depth]
-        if loop.variable not in identified and not _separate(uses, common[: depth + 1], row):
+        if loop.variable not in identified and not _separate(history, common[: depth + 1]):
             break
         private = depth + 1
     variables = {loop.variable for loop in common[:private]}
@@ -180,36 +163,27 @@ def _one_to_one(index: Affine) -> bool:
     return True
 
 
-def _separate(uses: list[Use], within: tuple[Loop, ...], row: int) -> bool:
+def _separate(history: History, within: tuple[Loop, ...]) -> bool:
     """True when every read sees only what its own iteration of the loops wrote."""
     ids = {loop.variable.id for loop in within}
-    if any(carried_loops(use.instruction) & ids for use in uses if use.writes):
+    if any(carried_loops(use.instruction) & ids for use in history.uses if use.writes):
         return False
-    return all(sees_only_writes(use, uses, within, row) for use in uses if use.reads)
+    return all(history.sees_only_writes(use, within) for use in history.uses if use.reads)
 
 
-def _fill(
-    tensor: Tensor,
-    uses: list[Use],
-    private: tuple[Loop, ...],
-    result: bool,
-    row: int,
-) -> float | int | None:
+def _fill(history: History, private: tuple[Loop, ...], result: bool) -> float | int | None:
     """What fresh contents must be, None when no read can tell."""
-    if result and not tensor.buffer.on_chip:
-        wanted = everything(tensor, row)
-        writes = [region(use, frozenset(), row) for use in uses if use.covers]
-        if not covered(wanted, [w for w in writes if w is not None]):
-            return dtypes.fresh_value(tensor.dtype)
-    elif result:
-        return dtypes.fresh_value(tensor.dtype) if tensor.fill is None else tensor.fill
-    if all(sees_only_writes(use, uses, private, row) for use in uses if use.reads):
+    tensor, uses = history.tensor, history.uses
+    poison = dtypes.fresh_value(tensor.dtype)
+    if result and (tensor.buffer.on_chip or not history.written_throughout()):
+        return poison if tensor.fill is None else tensor.fill
+    if all(history.sees_only_writes(use, private) for use in uses if use.reads):
         return None
     if tensor.fill is not None:
         return tensor.fill
     if any(use.instruction.opcode == "matmul" and use.writes and use.reads for use in uses):
         return 0  # the first write of an accumulation group overwrites
-    return dtypes.fresh_value(tensor.dtype)
+    return poison
 
 
 @dataclass(eq=False)
