@@ -12,8 +12,8 @@ from accelopt.moves.loops import Growth, grow, inlining
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.polynomial import Polynomial
 from accelopt.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.moves.rewriting import IllegalMove, reindexed, substitute, tidy, with_shape
-from accelopt.moves.source import Kernel, Line, Loop, Node, Path, code_of, line
+from accelopt.moves.rewriting import reindexed, substitute, tidy, with_shape
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, Path, code_of, line
 from accelopt.moves.values import Tensor
 
 

@@ -10,8 +10,8 @@ import libcst as cst
 from accelopt.moves.legality import dependence, private_axis, uses_of
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.moves.rewriting import IllegalMove, reindexed, substitute, tidy
-from accelopt.moves.source import Kernel, Line, Loop, Node, code_of, line
+from accelopt.moves.rewriting import reindexed, substitute, tidy
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of, line
 from accelopt.moves.values import Tensor
 
 

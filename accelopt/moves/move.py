@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from accelopt.moves.rewriting import IllegalMove
-from accelopt.moves.source import Argument, Kernel
+from accelopt.moves.source import Argument, IllegalMove, Kernel
 
 __all__ = ["Facts", "IllegalMove", "Move", "Parameter", "Site"]
 

@@ -15,7 +15,7 @@ import libcst as cst
 from accelopt.moves import expressions
 from accelopt.moves.polynomial import Polynomial, Symbol
 from accelopt.moves.signatures import DECLARATIONS, LOOPS, WRITES
-from accelopt.moves.source import Kernel, Line, Loop, Path
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Path
 from accelopt.moves.values import (
     Access,
     Call,
@@ -94,18 +94,18 @@ class Reading:
         return next(s for s in self.statements if s.path == path)
 
     def loop(self, variable: str) -> LoopFacts:
-        """The loop over a variable. Raises KeyError when there is none."""
+        """The loop over a variable. Raises IllegalMove when there is none."""
         for facts in self.loops:
             if facts.node.variable == variable:
                 return facts
-        raise KeyError(variable)
+        raise IllegalMove(f"there is no loop over {variable}")
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor a name stands for (the last one of that name)."""
+        """The tensor a name stands for (the last one of that name). Raises IllegalMove."""
         for tensor in reversed(self.tensors):
             if tensor.name == name:
                 return tensor
-        raise KeyError(name)
+        raise IllegalMove(f"there is no tensor {name}")
 
     def readers(self, tensor: Tensor) -> list[Statement]:
         """Statements that read a tensor, in program order."""

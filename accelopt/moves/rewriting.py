@@ -7,13 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from accelopt.errors import AcceloptError
 from accelopt.moves.reading import Reading, Statement, read
-from accelopt.moves.source import Kernel, Line, Loop, Node, Path, code_of
-
-
-class IllegalMove(AcceloptError):
-    """A move does not apply here; the message says which condition fails."""
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, Path, code_of
 
 
 def substitute(node: Node, texts: Mapping[str, str]) -> Node:

@@ -22,6 +22,10 @@ class NotAKernel(AcceloptError):
     """The text is not Python, or holds no function that could be the kernel."""
 
 
+class IllegalMove(AcceloptError):
+    """A move does not apply here; the message says which condition fails."""
+
+
 @dataclass(frozen=True)
 class Argument:
     """What is known of a kernel parameter: a tensor's shape and dtype."""

@@ -9,14 +9,13 @@ from accelopt.moves.loops import inlining, split
 from accelopt.moves.polynomial import ONE, Polynomial, Symbol, ramp
 from accelopt.moves.reading import LoopFacts, Reading, Statement, read
 from accelopt.moves.rewriting import (
-    IllegalMove,
     substitute,
     tidy,
     with_expression,
     with_shape,
 )
 from accelopt.moves.signatures import BINARY, DECLARATIONS, UNARY
-from accelopt.moves.source import Kernel, Line, Loop, Node
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node
 from accelopt.moves.values import Access, Tensor, TensorValue
 
 # Instructions that do the same to every element, so that a wider tile is the same work at once.

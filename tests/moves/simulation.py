@@ -35,7 +35,10 @@ SMALL = {
         PROBLEMS / "matmul_add_rmsnorm_K2048_M4096_N2048_0.py",
         [(256, 256), (256, 1024), EPSILON, (256, 1024), (1024,)],
     ),
-    "bmm_softmax": (PROBLEMS / "bmm_softmax_B16_K64_M4096_N4096_0.py", [(1, 256, 64), (1, 64, 1024)]),
+    "bmm_softmax": (
+        PROBLEMS / "bmm_softmax_B16_K64_M4096_N4096_0.py",
+        [(1, 256, 64), (1, 64, 1024)],
+    ),
     "mamba": (
         PROBLEMS / "mamba_C256_M7168_S16_0.py",
         [(256, 512), (256, 512), (256, 4), (4, 512), (4, 512)],

@@ -1,0 +1,19 @@
+# Use tile (loaded in line 12) in place of again: line 14 loads the same part of HBM again.
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((512, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:128, 0:512]
+    for i in nl.affine_range(4):
+        for j in nl.affine_range(4):
+            tile = nl.load(x[i * 128 + i_p, j * 512 + i_f])
+            same = nl.copy(tile)
+            power = nl.exp(nl.multiply(same, -1.0))
+            gate = nl.divide(1.0, nl.add(power, 1.0))
+            result = nl.multiply(tile, gate)
+            nl.store(out[i * 128 + i_p, j * 512 + i_f], value=result)
+    return out
