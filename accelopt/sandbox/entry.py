@@ -37,7 +37,8 @@ def main(result: int) -> int:
     from accelopt.sandbox import confinement, kernel
 
     job = _job(line)
-    entered = confinement.enter_namespaces(job.policy.network) if job.policy.confined else []
+    namespaces = job.policy.confined and not job.inside
+    entered = confinement.enter_namespaces(job.policy.network) if namespaces else []
     if kernel.LINUX:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     wake, woken = os.pipe()
@@ -73,6 +74,7 @@ def _job(line: bytes) -> Job:
     policy = fields.pop("policy")
     readable, writable = tuple(policy.pop("readable")), tuple(policy.pop("writable"))
     limits = Limits(**fields.pop("limits"))
+    fields["inside"] = tuple(fields["inside"])
     return Job(policy=Policy(readable, writable, **policy), limits=limits, **fields)
 
 
@@ -118,24 +120,29 @@ def _exit_code(status: int) -> int:
 
 def _kill_descendants() -> None:
     """Kill children until none is left: orphans of any depth come to this process to be reaped."""
-    while True:
-        children = _children()
+    while children := _children():
         for child in children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0 if children else os.WNOHANG)
+            os.waitpid(-1, 0)
         except ChildProcessError:
-            return
-        if not children and not sys.platform.startswith("linux"):
             return
 
 
 def _children() -> list[int]:
+    """This process's children, by Linux's /proc."""
     me = os.getpid()
     with contextlib.suppress(OSError):
         return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-    return []
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The fields after the command's name, which may hold anything but ends with ")".
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == me:
+                found.append(int(folder.name))
+    return found
 
 
 def _be_first_process(job: Job, entered: list[str], result: int) -> None:
@@ -163,7 +170,9 @@ def _work(job: Job, entered: list[str], result: int) -> None:
         confinement.set_limits(job.limits)
         held = confinement.confine(job.policy) if job.policy.confined else []
         with os.fdopen(result, "wb") as channel:
-            words = [f"namespaces ({', '.join(entered)})"] if entered else []
+            words = list(job.inside)
+            if entered:
+                words.append(f"namespaces ({', '.join(entered)})")
             channel.write(json.dumps([*words, *held, "limits"]).encode() + b"\n")
             channel.flush()
             module, _, function = job.entry.partition(":")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
+from accelopt.sandbox import bubblewrap
 from accelopt.sandbox.policy import Job, Limits, Policy, runtime_paths
 
 _ENTRY = Path(__file__).with_name("entry.py")
@@ -81,9 +82,13 @@ def run(
             readable=(*runtime_paths(), *policy.readable),
             writable=(*policy.writable, str(scratch), "/dev/null"),
         )
-        job = Job(entry, dict(payload), allowed, limits)
+        wrapper: list[str] = []
+        if policy.confined and (program := bubblewrap.installed()):
+            wrapper = bubblewrap.prefix(program, allowed, scratch)
+        inside = ("bubblewrap",) if wrapper else ()
+        job = Job(entry, dict(payload), allowed, limits, inside=inside)
         variables = {**_environment(scratch, threads), **(environment or {})}
-        return _Watch(job, variables, scratch, cancelled).run()
+        return _Watch(job, wrapper, variables, scratch, cancelled).run()
 
 
 def _environment(scratch: Path, threads: int) -> dict[str, str]:
@@ -109,6 +114,7 @@ class _Watch:
     """One child from start to end."""
 
     job: Job
+    wrapper: list[str]
     variables: dict[str, str]
     scratch: Path
     cancelled: Callable[[], bool]
@@ -121,7 +127,7 @@ class _Watch:
         result, result_writer = os.pipe()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(_ENTRY), str(result_writer)],
+                [*self.wrapper, sys.executable, "-I", "-B", str(_ENTRY), str(result_writer)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -49,6 +49,7 @@ class Job:
     policy: Policy
     limits: Limits
     root: str = str(PACKAGE.parent)
+    inside: tuple[str, ...] = ()  # what already holds the child when it starts
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for the child's first input line."""

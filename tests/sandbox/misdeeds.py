@@ -74,6 +74,20 @@ def start_daemon(payload: Payload, channel: BinaryIO) -> None:
     channel.write(b"started")
 
 
+def nested(payload: Payload, channel: BinaryIO) -> None:
+    """A sandbox inside of a sandbox, which may not make namespaces any more."""
+    from accelopt.sandbox import Limits, Policy, run
+
+    outcome = run(
+        "tests.sandbox.misdeeds:report",
+        {"name": payload["name"], "path": payload["path"]},
+        policy=Policy(readable=(str(Path(__file__).parents[1]),)),
+        limits=Limits(seconds=20),
+    )
+    said = [outcome.isolation, outcome.result.decode(), outcome.exit_code, outcome.output]
+    channel.write(json.dumps(said).encode())
+
+
 def _fork(_: str) -> str:
     child = os.fork()
     if child == 0:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, bubblewrap, run
 
 TESTS = Path(__file__).resolve().parents[1]
 QUICK = Limits(seconds=30, memory_bytes=1 << 30)
-GIGABYTE = 1 << 30
 
 
 def call(name: str, payload=None, *, limits=QUICK, policy=None, **options) -> Outcome:
@@ -155,3 +154,36 @@ class TestFiles:
 @pytest.mark.parametrize("misdeed", ["fork", "run", "connect", "unshare", "kill"])
 def test_refused_calls(misdeed):
     assert attempt(misdeed).startswith("refused")
+
+
+@pytest.mark.skipif(not held("seccomp"), reason="the host has no seccomp")
+def test_without_namespaces_the_other_steps_hold(tmp_path):
+    """Inside of a sandbox no namespace can be made: the level is lower, and said to be."""
+    (tmp_path / "secret").write_text("secret")
+    policy = Policy(readable=(str(TESTS.parent), "/proc"), processes=True)
+    for name, path in [("fork", ""), ("connect", ""), ("read", str(tmp_path / "secret"))]:
+        outcome = call("nested", {"name": name, "path": path}, policy=policy)
+        isolation, result, code, output = json.loads(outcome.result)
+        assert code == 0, output
+        assert not any("namespaces" in step or "bubblewrap" in step for step in isolation)
+        assert "seccomp" in isolation and "limits" in isolation
+        assert result.startswith("refused")
+
+
+@pytest.mark.skipif(bubblewrap.installed() is None, reason="bubblewrap is not installed")
+def test_bubblewrap_is_used_where_it_is_installed():
+    assert "bubblewrap" in call("echo").isolation
+
+
+def test_the_bubblewrap_command_names_only_what_the_policy_allows(tmp_path):
+    policy = Policy(readable=("/usr", "/dev/zero"), writable=("/dev/neuron0", str(tmp_path)))
+    words = bubblewrap.prefix("bwrap", policy, tmp_path)
+    assert "--unshare-net" in words and words[-1] == "--"
+    binds = [(words[i], words[i + 1]) for i, word in enumerate(words) if word.endswith("-try")]
+    assert binds == [
+        ("--ro-bind-try", "/usr"),
+        ("--dev-bind-try", "/dev/neuron0"),
+        ("--bind-try", str(tmp_path)),
+    ]
+    online = bubblewrap.prefix("bwrap", Policy(network=True), tmp_path)
+    assert "--unshare-net" not in online
