@@ -98,10 +98,14 @@ def _use(
 ) -> _Use:
     n = item.positions.size
     depth = scope.get(access.tensor, 0)
-    columns = [item.iterations[:, :depth]]
-    for index in access.block:
-        column = np.broadcast_to(index.evaluate_many(item.values), (n,))
-        columns.append(column[:, None])
+    blocks = [np.broadcast_to(index.evaluate_many(item.values), (n,)) for index in access.block]
+    placement = access.tensor.placement
+    if placement is None:
+        columns = [item.iterations[:, :depth], *(column[:, None] for column in blocks)]
+    else:
+        # The kernel placed the blocks itself: one unit an address, whoever is in it.
+        address = np.asarray(placement.addresses, dtype=np.int64)[tuple(blocks)]
+        columns = [np.broadcast_to(address, (n,))[:, None]]
     offset = np.broadcast_to(access.offset.evaluate_many(item.values), (n,))
     size = access.dtype.itemsize
     row = row_elements(access)

@@ -1,0 +1,89 @@
+"""How fast timing is: the NKIBench kernels of this repository, and a kernel of many instructions.
+
+    python benchmarks/timing_speed.py [--instructions 1000000]
+
+Prints seconds of wall clock and of processor for tracing and for everything after it, and the peak
+memory of the process. Timing needs no data, so none is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from timing_accuracy import NKIBENCH_ARGUMENTS, load, nkibench_problem, specs
+
+from accelopt.sim import standin
+from accelopt.sim.nki import isa as nisa
+from accelopt.sim.nki import language as nl
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.timing import profile
+
+KERNELS = Path(__file__).parents[1] / "NKIBench" / "kernels"
+
+
+def long_kernel(x: Any, rounds: int) -> Any:
+    """Ten instructions a round: a load, eight on three engines, a store."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rounds):
+        span = nl.ds(i * 128, 128)
+        tile = nl.load(x[0:128, span])
+        raised = nisa.activation(nl.exp, tile, scale=1.5)
+        turned = nl.copy(nisa.nc_transpose(raised))
+        added = nisa.tensor_tensor(turned, tile, nl.add)
+        halved = nisa.tensor_scalar(added, nl.multiply, 0.5)
+        inverse = nisa.reciprocal(halved)
+        mixed = nisa.tensor_tensor(inverse, raised, nl.multiply)
+        nl.store(out[0:128, span], nl.exp(mixed))
+    return out
+
+
+def measure(name: str, trace: Callable[[], Any]) -> tuple[float, float]:
+    """Times one kernel and prints a line; returns wall and processor seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    program = trace()
+    traced = time.process_time() - cpu
+    found = profile(program)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    n = len(found.run.stream)
+    print(
+        f"{name:44s} {n:9,d} instructions  {wall:6.2f} s wall  {cpu:6.2f} s cpu "
+        f"({traced:5.2f} tracing)  {cpu / n * 1e6:6.1f} us each"
+    )
+    return wall, cpu
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--instructions", type=int, default=1_000_000)
+    options = parser.parse_args()
+    standin.install()
+    total_wall = total_cpu = 0.0
+    for path in sorted(KERNELS.glob("*.py")):
+        arguments = specs(NKIBENCH_ARGUMENTS[nkibench_problem(path.stem)])
+        wall, cpu = measure(
+            path.stem.removesuffix("_0"),
+            lambda p=path, a=arguments: trace_kernel(load(p).kernel, a),
+        )
+        total_wall += wall
+        total_cpu += cpu
+    print(
+        f"{'together':44s} {'':9s}               {total_wall:6.2f} s wall  {total_cpu:6.2f} s cpu"
+    )
+    for size in (options.instructions // 10, options.instructions):
+        shapes = [*specs([(128, size // 10 * 128)]), size // 10]
+        measure(f"{size:,} instructions", lambda s=shapes: trace_kernel(long_kernel, s))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory {peak:,.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
