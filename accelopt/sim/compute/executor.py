@@ -120,10 +120,11 @@ class Executable:
         shuffle: shuffling.Random | None = None,
         threads: int | None = None,
     ) -> None:
-        program = forward_copies(program)
-        self.arguments, self.results = program.arguments, program.results
         self._shuffle = shuffle
         self._threads = 1 if shuffle else threads or available_threads()
+        self._pool: ThreadPoolExecutor | None = None
+        program = forward_copies(program)
+        self.arguments, self.results = program.arguments, program.results
         uses = uses_by_tensor(program)
         self._layouts = plan(program, uses)
         self._fresh = _fresh_in_loops(self._layouts)
@@ -132,7 +133,6 @@ class Executable:
         storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
         self._lane = Lane(register_slots(program), Constants(uses), storages)
         self._lanes = [self._lane]
-        self._pool: ThreadPoolExecutor | None = None
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
 
     # Compiling.

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Mask
+from accelopt.sim.access import Access, Affine, Mask
 from accelopt.sim.compute.addressing import (
     Address,
     byte_address,
-    compile_affine,
     distinct_values,
     executions,
 )
@@ -67,6 +66,8 @@ class Site:
         keys = {-n: -n for n in range(1, len(self.mask_shape) + 1)}
         several = self.window.add(instruction.mask, keys)
         self.pattern = Pattern(several, self.mask_shape, self.compile) if several else None
+        self._starts: dict[int, Affine] = {}  # by identity of accesses, which `_held` keeps alive
+        self._held: list[Access] = []
         self.prelude: Step | None = None  # runs first, also when the mask leaves nothing
 
     def constrain(self, mask: Mask, keys: dict[int, Hashable]) -> None:
@@ -202,14 +203,21 @@ class Site:
 
     def address(self, access: Access) -> Address:
         """The tile's first byte in its storage."""
-        expression = byte_address(access, self.storage(access).layout.block_strides)
-        return compile_affine(expression, self.lane.slots, self.lane.registers)
+        return self.compile(self._start(access))
+
+    def _start(self, access: Access) -> Affine:
+        found = self._starts.get(id(access))
+        if found is None:
+            found = byte_address(access, self.storage(access).layout.block_strides)
+            self._starts[id(access)] = found
+            self._held.append(access)
+        return found
 
     def inside(self, access: Access) -> bool:
         """True when every element lies in the storage, masked or not, in every iteration."""
         item = access.dtype.itemsize
         steps = [s * item * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
-        low, high = byte_address(access, self.storage(access).layout.block_strides).bounds
+        low, high = self._start(access).bounds
         low += sum(s for s in steps if s < 0)
         high += sum(s for s in steps if s > 0) + item
         if low >= 0 and high <= self.storage(access).layout.size:
@@ -239,8 +247,7 @@ class Site:
                     source=source,
                 ) from None
 
-        expression = byte_address(access, storage.layout.block_strides)
-        recurs = distinct_values(expression) < executions(self.loops)
+        recurs = distinct_values(self._start(access)) < executions(self.loops)
         constrained = {key for key in keys if key in self.window.keys}
         if constrained:
             return self._windowed(address, make, keys, shape, storage)
