@@ -10,7 +10,15 @@ from functools import cached_property
 
 from accelopt.sim.program import Program
 from accelopt.sim.spec import SPECS, Spec
-from accelopt.sim.timing import counters, explanation, lowering, merging, pricing, residency
+from accelopt.sim.timing import (
+    counters,
+    explanation,
+    lowering,
+    merging,
+    pricing,
+    residency,
+    widening,
+)
 from accelopt.sim.timing.cells import Stream, stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import Rotation, depend
@@ -30,6 +38,7 @@ up to 15% apart."""
 class Compiler:
     """Which decisions of the Neuron compiler are emulated, and with what bounds."""
 
+    widen_tiny_loops: bool = True
     broadcast_partitions: bool = True
     place_in_psum: bool = True
     merge_repeated: bool = True
@@ -121,6 +130,8 @@ def _collector_paused() -> Iterator[None]:
 def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     decisions: list[Decision] = []
     nest = lowering.lower(program)
+    if compiler.widen_tiny_loops:
+        nest = widening.widen_tiny_loops(nest, decisions)
     if compiler.broadcast_partitions:
         nest = lowering.broadcast_partitions(nest, decisions)
     if compiler.place_in_psum:
@@ -199,6 +210,8 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
             base, merge_window_bytes=base.merge_window_bytes / 4, merge_over_sequential_loops=False
         )
         variants.append(("repeated work merged over a quarter of the distance", nearer, spec))
+    if "widen_tiny_loops" in passes:
+        variants.append(("tiny loops left as written", replace(base, widen_tiny_loops=False), spec))
     if "place_in_psum" in passes:
         variants.append(("no result placed in PSUM", replace(base, place_in_psum=False), spec))
     if "fit_sbuf" in passes:

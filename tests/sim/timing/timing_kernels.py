@@ -142,6 +142,19 @@ def two_engines(x, first, second):
     return out
 
 
+def column_by_column(x):
+    """An affine loop of instructions on one element a partition."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(total):
+        doubled = nisa.tensor_tensor(tile[0:rows, nl.ds(i, 1)], tile[0:rows, nl.ds(i, 1)], nl.add)
+        result[0:rows, nl.ds(i, 1)] = nisa.reciprocal(doubled)
+    nl.store(out, result)
+    return out
+
+
 def scan_by_elements(x):
     rows, total = x.shape
     out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
