@@ -14,11 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from accelopt import devices
-from accelopt.devices import Argument, Device, Executable, KernelFailure, TensorArgument
+from accelopt.devices import Argument, Device, Executable, KernelFailure, TensorArgument, Timings
 from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
-from accelopt.measurement import Timing, time_until_stable
-from accelopt.records import Check, Evaluation, EvaluationRequest, Profile, Scrutiny, Status
+from accelopt.measurement import Timing, confirm_winner, time_until_stable
+from accelopt.records import (
+    Check,
+    Confirmation,
+    Evaluation,
+    EvaluationRequest,
+    Profile,
+    Scrutiny,
+    Status,
+)
 from accelopt.referee import source as source_rules
 from accelopt.referee.comparison import Judge
 from accelopt.referee.reference import Reference
@@ -26,7 +34,7 @@ from accelopt.referee.trials import HIDDEN, PUBLIC, STRESS, Trial, TrialName, Tr
 from accelopt.roofline import memory_bound_ms
 from accelopt.store import default_cache
 
-__all__ = ["KernelProperties", "NKIKernel", "evaluate"]
+__all__ = ["KernelProperties", "NKIKernel", "confirm", "evaluate"]
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _TRIALS = {
@@ -63,6 +71,31 @@ def evaluate(
     return evaluation.model_copy(update={"seconds": time.monotonic() - started})
 
 
+def confirm(
+    winner: EvaluationRequest,
+    parent: EvaluationRequest,
+    device: Device | None = None,
+    trials: TrialStore | None = None,
+) -> Confirmation:
+    """Measure two correct kernels of one problem again, alternating, before one is declared faster.
+
+    A kernel that no longer compiles or runs is in the message, not an exception.
+    """
+    device = device or devices.choose(winner.target, winner.core)
+    try:
+        with contextlib.ExitStack() as stack:
+            first, second = (
+                _Run(request, device, trials or trial_store()).executable(stack)
+                for request in (winner, parent)
+            )
+            timings = Timings(warmup=1, counted=3)
+            return confirm_winner(
+                lambda: first.measure(timings).runs_ms, lambda: second.measure(timings).runs_ms
+            )
+    except KernelFailure as failure:
+        return Confirmation(confirmed=False, message=f"{failure.status.value}: {failure.message}")
+
+
 class _Run:
     """One evaluation, step by step; a step that finds a fault raises KernelFailure."""
 
@@ -78,17 +111,22 @@ class _Run:
     def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
         first = self._trial(PUBLIC[0])
         self._read_source(first)
-        executable = self.device.compile(
-            self.request.kernel, self._arguments(first), seconds=self.request.compile_seconds
-        )
-        stack.callback(executable.close)
-        self.isolation = executable.isolation
+        executable = self.executable(stack)
         self._check_precision(executable, first)
         for trial in self._all_trials():
             self._check_numbers(executable, trial)
         timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
         self._check_physics(timing, first)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
+
+    def executable(self, stack: contextlib.ExitStack) -> Executable:
+        """The compiled kernel, closed with `stack`."""
+        arguments = self._arguments(self._trial(PUBLIC[0]))
+        seconds = self.request.compile_seconds
+        executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
+        stack.callback(executable.close)
+        self.isolation = executable.isolation
+        return executable
 
     def failed(self, failure: KernelFailure) -> Evaluation:
         return self._evaluation(
@@ -302,3 +340,11 @@ def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
     """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
     request = EvaluationRequest.model_validate(payload["request"])
     return evaluate(request, trials=trial_store(str(payload["cache"])))
+
+
+def confirm_job(payload: Mapping[str, object]) -> Confirmation:
+    """`confirm` for a worker's child process."""
+    winner, parent = (
+        EvaluationRequest.model_validate(payload[key]) for key in ("winner", "parent")
+    )
+    return confirm(winner, parent, trials=trial_store(str(payload["cache"])))

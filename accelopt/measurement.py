@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from accelopt.devices import Executable, Measurement, Timings
-from accelopt.records import Profile
+from accelopt.records import Confirmation, Profile
 
 MARGIN = 0.02
 CONFIDENCE = 0.95
@@ -102,22 +102,13 @@ def _interval(profile: Profile) -> Interval:
     return Interval(profile.min_ms, profile.max_ms)
 
 
-class Duel(NamedTuple):
-    """Two kernels measured in turns."""
-
-    winner_ms: tuple[float, ...]
-    parent_ms: tuple[float, ...]
-    speedup: float
-    confirmed: bool
-
-
 def confirm_winner(
     measure_winner: Callable[[], Sequence[float]],
     measure_parent: Callable[[], Sequence[float]],
     *,
     rounds: int = 5,
     margin: float = MARGIN,
-) -> Duel:
+) -> Confirmation:
     """Measure a winner and its parent again, alternating, so that drift hits both alike.
 
     Each call returns the runs of one round. Confirmed when the ratio of medians is beyond `margin`
@@ -131,4 +122,9 @@ def confirm_winner(
             runs.extend(measure())
     speedup = statistics.median(parent) / statistics.median(winner)
     apart = median_interval(winner).high < median_interval(parent).low
-    return Duel(tuple(winner), tuple(parent), speedup, apart and speedup > 1 + margin)
+    return Confirmation(
+        confirmed=apart and speedup > 1 + margin,
+        speedup=speedup,
+        winner_ms=tuple(winner),
+        parent_ms=tuple(parent),
+    )

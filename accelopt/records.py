@@ -199,6 +199,16 @@ _ERROR_KEYS = {
 }
 
 
+class Confirmation(Row):
+    """A winner and its parent measured again, in turns."""
+
+    confirmed: bool
+    speedup: float = Field(default=0.0, description="parent's median over the winner's")
+    winner_ms: tuple[float, ...] = ()
+    parent_ms: tuple[float, ...] = ()
+    message: str = Field(default="", description="why there is no measurement")
+
+
 class Candidate(Row):
     """A correct kernel that the next iteration may start from: a row of profile_results.csv.
 

@@ -14,11 +14,12 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from accelopt.records import Evaluation, EvaluationRequest, Status
+from accelopt.records import Confirmation, Evaluation, EvaluationRequest, Row, Status
 from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
 from accelopt.store import default_cache
 
 NKI_EVALUATION = "accelopt.kernel_wrapper:evaluate_job"
+NKI_CONFIRMATION = "accelopt.kernel_wrapper:confirm_job"
 
 
 def evaluate(
@@ -58,53 +59,83 @@ def evaluate_by(
     The child runs our code with the caller's rights but not its environment; what it evaluates must
     be confined further by the device. Any way in which the child ends is an Evaluation.
     """
-    outcome = run(
+    limits = _limits(seconds, memory_bytes)
+    outcome = _run(function, payload, limits, environment, threads, cancelled)
+    if outcome.completed:
+        return Evaluation.model_validate_json(outcome.result)
+    status, message = _reason(outcome, limits)
+    return Evaluation(
+        status=status, message=message, traceback=outcome.output, seconds=outcome.seconds
+    )
+
+
+def confirm(
+    winner: EvaluationRequest, parent: EvaluationRequest, *, cache: str | None = None
+) -> Confirmation:
+    """Measure two correct kernels of one problem again, alternating, in a child process."""
+    payload = {
+        "winner": winner.model_dump(mode="json"),
+        "parent": parent.model_dump(mode="json"),
+        "cache": cache or str(default_cache()),
+    }
+    limits = _limits(winner.total_seconds, winner.memory_bytes)
+    outcome = _run(NKI_CONFIRMATION, payload, limits)
+    if outcome.completed:
+        return Confirmation.model_validate_json(outcome.result)
+    return Confirmation(confirmed=False, message=_reason(outcome, limits)[1])
+
+
+def _limits(seconds: float, memory_bytes: int) -> Limits:
+    return Limits(
+        seconds=seconds,
+        memory_bytes=memory_bytes,
+        address_space=False,
+        disk_bytes=1 << 50,  # the trials and a device's files have bounds of their own
+        result_bytes=64 << 20,
+    )
+
+
+def _run(
+    function: str,
+    payload: Mapping[str, object],
+    limits: Limits,
+    environment: Mapping[str, str] | None = None,
+    threads: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    return run(
         "accelopt.workers:child",
         {"function": function, "payload": dict(payload)},
         policy=Policy(confined=False),
-        limits=Limits(
-            seconds=seconds,
-            memory_bytes=memory_bytes,
-            address_space=False,
-            disk_bytes=1 << 50,
-            result_bytes=64 << 20,
-        ),
+        limits=limits,
         environment=environment,
         threads=threads or os.cpu_count() or 1,
         cancelled=cancelled,
     )
-    return _evaluation(outcome, seconds, memory_bytes)
 
 
 def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
-    """The child's side: call the function, send its Evaluation as JSON."""
+    """The child's side: call the function, send the row it returns as JSON."""
     module, _, name = str(payload["function"]).partition(":")
-    evaluation: Evaluation = getattr(import_module(module), name)(payload["payload"])
-    channel.write(evaluation.model_dump_json().encode())
+    row: Row = getattr(import_module(module), name)(payload["payload"])
+    channel.write(row.model_dump_json().encode())
 
 
-def _evaluation(outcome: Outcome, seconds: float, memory_bytes: int) -> Evaluation:
-    if outcome.completed:
-        return Evaluation.model_validate_json(outcome.result)
+def _reason(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
+    """Why a child left no result."""
+    gibibytes = limits.memory_bytes / 2**30
     reasons = {
-        Ending.TIMEOUT: (Status.TIMEOUT, f"the evaluation took longer than {seconds:g} s"),
-        Ending.MEMORY: (
-            Status.CRASH,
-            f"the evaluation needed more than {memory_bytes / 2**30:.3g} GiB of memory",
-        ),
-        Ending.FLOOD: (Status.CRASH, "the evaluation flooded its output"),
-        Ending.DISK: (Status.CRASH, "the evaluation filled the disk"),
-        Ending.CANCELLED: (Status.CRASH, "the evaluation was cancelled"),
+        Ending.TIMEOUT: (Status.TIMEOUT, f"took longer than {limits.seconds:g} s"),
+        Ending.MEMORY: (Status.CRASH, f"needed more than {gibibytes:.3g} GiB of memory"),
+        Ending.FLOOD: (Status.CRASH, "flooded its output"),
+        Ending.DISK: (Status.CRASH, "filled the disk"),
+        Ending.CANCELLED: (Status.CRASH, "was cancelled"),
     }
     how = f"exit code {outcome.exit_code}"
     if outcome.exit_code > 128:
         how = f"signal {outcome.exit_code - 128}"
-    status, message = reasons.get(
-        outcome.ending, (Status.CRASH, f"the evaluation's process ended by {how}")
-    )
-    return Evaluation(
-        status=status, message=message, traceback=outcome.output, seconds=outcome.seconds
-    )
+    status, words = reasons.get(outcome.ending, (Status.CRASH, f"ended by {how}"))
+    return status, f"the evaluation's process {words}"
 
 
 class WorkerPool:

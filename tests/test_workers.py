@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accelopt.records import Evaluation, EvaluationRequest, Status
-from accelopt.workers import WorkerPool, evaluate, evaluate_by
+from accelopt.workers import WorkerPool, confirm, evaluate, evaluate_by
 
 HOSTILE = Path(__file__).parent / "hostile"
 
@@ -123,3 +123,13 @@ def test_closing_a_pool_ends_what_runs(cache):
         return await task
 
     assert asyncio.run(run()).status is Status.CRASH
+
+
+def test_a_winner_is_measured_again_beside_its_parent(cache):
+    assert not confirm(request(), request(), cache=cache).confirmed
+    found = confirm(request("recurses", compile_seconds=3), request(), cache=cache)
+    assert not found.confirmed and found.message.startswith("timeout")
+    less_work = request("maximum_of_the_first_columns")
+    found = confirm(less_work, request(), cache=cache)
+    assert found.confirmed is (found.speedup > 1.02)
+    assert len(found.winner_ms) == len(found.parent_ms) == 5
