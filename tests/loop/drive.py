@@ -27,9 +27,9 @@ async def run_toy(
     *,
     starts=(),
     settings=SETTINGS,
-    budget=Budget(),  # noqa: B008
+    budget=Budget(),
     replay=None,
-    watcher=Watcher(),  # noqa: B008
+    watcher=Watcher(),
     workers=2,
     toolbox=None,
     **model,

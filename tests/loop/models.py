@@ -30,7 +30,9 @@ def respond(request):
     user = request["messages"][-1]["content"]
     role, draw = role_of(request), number(request)
     if role == "planner":
-        return Scripted(f"Make COST smaller by {draw % 50 + 1} percent (idea {draw}).", reasoning="It is large.")
+        return Scripted(
+            f"Make COST smaller by {draw % 50 + 1} percent (idea {draw}).", reasoning="It is large."
+        )
     if role == "summarizer":
         return f"**Smaller costs {draw % 7}**\n\nA smaller COST is faster."
     cost = float(re.findall(r"COST = ([\d.]+)", user)[0])

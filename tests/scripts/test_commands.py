@@ -1,0 +1,132 @@
+"""The published commands, one after the other, on a small problem with the offline proposer."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+PROMPTS = Path("prompts")
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_five_scripts_hand_on_the_published_tables(script, pipeline):
+    out = pipeline
+    [row] = rows(out / "candidates.csv")
+    assert list(row) == "problem values case_id task kernel case_name service_name".split()
+    assert row["case_name"] == "silu_M256_N1024"
+    assert row["service_name"] == "silu_M256_N1024_ID0"
+    assert json.loads(row["values"]) == {"N": 1024, "M": 256}
+    [profiled] = rows(out / "profile_results.csv")
+    assert list(profiled) == [*row, "profile"]
+    metadata = json.loads(profiled["profile"])
+    assert {"latency", "min_ms", "max_ms", "rel_diffs", "hbm_read_bytes"} <= metadata.keys()
+
+    [planned] = json.loads((out / "plans.json").read_text())
+    assert list(planned) == ["service_name", "reasonings", "plans"]
+    assert len(planned["plans"]) == len(planned["reasonings"]) == 2
+    assert (out / "fresh" / "planner_start_end_time.txt").read_text().count(",") == 1
+
+    assert "other services are left aside" in (out / "executor.log").read_text()
+    output = json.loads((out / "results" / "executor_results.json").read_text())
+    assert output["read_token"] == "unused" and output["exp_date"] == "11-21-09-00"
+    [record] = output["executor_results"]
+    assert record.pop("service_name") == "silu_M256_N1024_ID0"
+    assert record.pop("case_name") == "silu_M256_N1024"
+    assert set(record) == {"plan_0_0", "plan_0_1", "plan_1_0", "plan_1_1"}
+    best = max(record.values(), key=lambda sample: sample.get("speedup", 0))
+    published = "body spec_code baseline baseline_latency problem values kernel_metadata"
+    assert {*published.split(), "baseline_metadata", "latency", "speedup"} <= best.keys()
+    assert best["speedup"] == pytest.approx(best["baseline_latency"] / best["latency"])
+    assert best["speedup"] > 1
+    assert json.loads(best["kernel_metadata"])["latency"] == best["latency"]
+
+    results = out / "results"
+    script(
+        "select_candidates",
+        *("--executor_results_path", results / "executor_results.json"),
+        *("--output_base_path", results),
+    )
+    [selected] = rows(results / "candidates.csv")
+    columns = "service_name task kernel problem values plan_id case_name"
+    assert list(selected) == columns.split()
+    assert Path(selected["kernel"]).read_text() == best["body"]
+    assert Path(selected["kernel"]).name.endswith(f"_ID0_{selected['plan_id']}_body.py")
+    script(
+        "sequential_profile",
+        *("--candidates_path", results / "candidates.csv"),
+        *("--save_fields_path", PROMPTS / "profile_list.json"),
+        *("--output_path", results / "profile_results.csv"),
+        *("--nc_id", 0, "--rel_tol", 2e-5),
+    )
+    [again] = rows(results / "profile_results.csv")
+    assert list(again) == [*columns.split(), "profile"]
+    assert json.loads(again["profile"])["latency"] == best["latency"]
+
+
+def test_the_memory_scripts(script, pipeline, tmp_path):
+    out = pipeline
+    lists = tmp_path / "rewrites"
+    script(
+        "rewrites_selection",
+        *("--executor_results_path", out / "results" / "executor_results.json"),
+        *("--base_prompt_path", PROMPTS / "summarizer_prompts" / "base_prompt.txt"),
+        *("--user_template_path", PROMPTS / "summarizer_prompts" / "user_prompt_template.txt"),
+        *("--output_list_path", lists / "list.json"),
+        *("--max_threshold", 1.0001, "--min_threshold", 1.0001, "--topk", 8),
+        *("--output_plan_ids_path", lists / "ids.json"),
+        *("--output_speedups_path", lists / "speedups.json"),
+        *("--model_config_path", "templates/complete_local/model_config.json"),
+    )
+    learned = json.loads((lists / "list.json").read_text())
+    assert learned
+    keys = "service_name case_name id speedup_original speedup slow_kernel fast_kernel raw_response"
+    assert {*keys.split(), "title", "summary"} <= learned[0].keys()
+    ids = json.loads((lists / "ids.json").read_text())
+    assert learned[0]["id"] in ids["silu_M256_N1024_ID0"]
+    speedups = json.loads((lists / "speedups.json").read_text())
+    assert learned[0]["speedup_original"] in speedups["silu_M256_N1024_ID0"]
+    script(
+        "construct_experience",
+        *("--is_first", "--experience_list_path", PROMPTS / "empty_rewrites.json"),
+        *("--output_path", lists / "first.json", "--n", 16),
+    )
+    assert json.loads((lists / "first.json").read_text()) == []
+    script(
+        "construct_experience",
+        *("--original_rewrite_list_path", lists / "list.json"),
+        *("--experience_list_path", lists / "first.json"),
+        *("--output_path", lists / "next.json", "--n", 16),
+    )
+    script(
+        "prompts/planner_prompts/construct_base_prompt.py",
+        *("--original_base_prompt_path", PROMPTS / "planner_prompts" / "base_prompt.txt"),
+        *("--summarizer_output_list_path", lists / "next.json"),
+        *("--new_base_prompt_path", lists / "deep" / "base_prompt.txt"),
+    )
+    prompt = (lists / "deep" / "base_prompt.txt").read_text()
+    assert f"{learned[0]['speedup']:.2f} times as fast" in prompt
+    assert learned[0]["title"] in prompt
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [(None, "cannot read"), ("", "no column"), ("service_name\nx\n", "no column")],
+)
+def test_a_broken_table_is_one_sentence(script, tmp_path, content, sentence):
+    table = tmp_path / "candidates.csv"
+    if content is not None:
+        table.write_text(content)
+    (tmp_path / "plans.json").write_text("[]")
+    said = script(
+        "sequential_profile",
+        *("--candidates_path", table, "--save_fields_path", PROMPTS / "profile_list.json"),
+        *("--output_path", tmp_path / "out.csv", "--nc_id", 0, "--rel_tol", 2e-5),
+        ok=content == "",
+    )
+    if content != "":
+        assert sentence in said and said.startswith("error: ")
