@@ -135,6 +135,7 @@ class Tracer:
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.iterations: list[tuple[int, int]] = []  # unrolled loops around here, and their values
         self._report = report
+        self.failure: KernelError | None = None  # the last error of a rule
         self._next_id = 0
         self._emitted = 0
 
@@ -156,12 +157,20 @@ class Tracer:
     def refuse(self, error: KernelError) -> None:
         """Raises the error with the kernel's line, or reports it and goes on when the caller of
         the trace collects violations."""
+        if self._report is None:
+            raise self.blamed(error)
+        self._report(self.blamed(error))
+
+    def blamed(self, error: KernelError) -> KernelError:
+        """The error with the kernel's current line. A trace that already has to start again does
+        so instead: what it has seen since may be wrong."""
+        if self.demanded:
+            raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
         if error.source == NOWHERE:
             error.source = self.here()
             error.args = (str(error),)
-        if self._report is None:
-            raise error
-        self._report(error)
+        self.failure = error
+        return error
 
     def declare(
         self,
@@ -433,9 +442,11 @@ def trace(
             results, sequence = record(tracer)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
-        except BaseException:
+        except BaseException as error:
             wanted = frozenset(tracer.demanded)
-            if wanted <= unrolled:  # the kernel's own error, seen as Python runs it
+            # An error ends the loops around it as `break` does, which asks to unroll them. A rule's
+            # error stands; another is only believed when Python has run as it is written.
+            if wanted <= unrolled or error is tracer.failure:
                 raise
             unrolled |= wanted
             conditions |= tracer.conditions

@@ -13,7 +13,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Affine, Axis, Mask, Term, variable
-from accelopt.sim.errors import NOWHERE, KernelError, KernelTypeError
+from accelopt.sim.errors import KernelError, KernelTypeError
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.operators import COMPARISONS
@@ -35,10 +35,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def fail(error: KernelError) -> NoReturn:
     """Raises the error at the kernel's current line: the trace cannot go on."""
-    if error.source == NOWHERE:
-        error.source = current().here()
-        error.args = (str(error),)
-    raise error
+    raise current().blamed(error)
 
 
 def refuse(error: KernelError) -> None:

@@ -65,7 +65,7 @@ class Index:
             else:
                 problem = f"an index of shape {self.shape} cannot be indexed with {item!r}."
                 mend = "Use only ':' and None, as in nl.arange(128)[:, None]."
-                raise KernelTypeError("index_shape", problem, mend, current().here())
+                raise _at_line(KernelTypeError("index_shape", problem, mend))
         if used != self.ndim:
             for axis in range(used, self.ndim):
                 position[axis] = len(shape)
@@ -267,9 +267,7 @@ def _not_a_number() -> KernelError:
 
 
 def _at_line(error: KernelError) -> KernelError:
-    error.source = current().here()
-    error.args = (str(error),)
-    return error
+    return current().blamed(error)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -282,8 +280,8 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
-        raise KernelSyntaxError(
-            "index_shapes", f"indices of shapes {shapes} do not broadcast.", "", current().here()
+        raise _at_line(
+            KernelSyntaxError("index_shapes", f"indices of shapes {shapes} do not broadcast.")
         ) from None
 
 
@@ -297,7 +295,7 @@ def arange(*bounds: int) -> Index:
     start, stop = (0, bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
     extent = int(stop - start)
     if extent <= 0:
-        raise KernelError("empty_arange", f"nl.arange of length {extent}.", "", current().here())
+        raise _at_line(KernelError("empty_arange", f"nl.arange of length {extent}."))
     base = start.affine if isinstance(start, Index) else Affine(int(start))
     return Index(base + tile_axis(-1, extent), (extent,))
 

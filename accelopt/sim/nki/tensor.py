@@ -291,6 +291,4 @@ def _no_data(what: str, mend: str) -> NoReturn:
 
 
 def _fail(error: KernelError) -> NoReturn:
-    error.source = current().here()
-    error.args = (str(error),)
-    raise error
+    raise current().blamed(error)

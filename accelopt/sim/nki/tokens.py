@@ -46,11 +46,12 @@ def op_name(op: Any, kind: frozenset[str] = BINARY | UNARY | REDUCTIONS) -> str:
         name = getattr(op, "__name__", type(op).__name__)
     name = _FROM_LANGUAGE.get(name, name)
     if name not in kind:
-        raise KernelTypeError(
-            "unsupported_op",
-            f"operation '{name}' is not supported here.",
-            f"Use one of: {', '.join(sorted(kind))}.",
-            current().here(),
+        raise current().blamed(
+            KernelTypeError(
+                "unsupported_op",
+                f"operation '{name}' is not supported here.",
+                f"Use one of: {', '.join(sorted(kind))}.",
+            )
         )
     return name
 

@@ -36,6 +36,8 @@ PSUM_BANK_BYTES = 2048
 PSUM_BANKS = 8
 USABLE_SBUF_BYTES = 180_224
 """Per partition on NeuronCore-v2: 192 KiB less 16 KiB for the compiler (direct allocation guide)."""
+SBUF_BYTES = 196_608
+"""Per partition on NeuronCore-v2 and v3: 24 MiB over 128 partitions (architecture guide)."""
 MAX_FREE_IN_SBUF = 65_536
 MAX_FREE_IN_PSUM = 4_096
 MAX_RANK = 5

@@ -1,0 +1,89 @@
+"""Rules that need the whole Program: addresses, sizes of buffers, direct allocation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from accelopt.sim.access import Access, Affine, Axis, Mask, variable
+from accelopt.sim.errors import KernelError
+from accelopt.sim.program import Buffer, Engine, Instruction, Program
+from accelopt.sim.rules import allocation, indexing
+from accelopt.sim.rules.limits import PSUM_BANK_BYTES, PSUM_BANKS, SBUF_BYTES
+
+
+def addresses(program: Program) -> Iterator[KernelError]:
+    """Accesses that leave their tensors. The tracer proves this dimension by dimension; here it is
+    proven again for Programs that came from elsewhere."""
+    for _, instruction in program.walk():
+        mask = instruction.mask if instruction.opcode != "matmul" else Mask()
+        for access in (*instruction.outputs.values(), *instruction.inputs.values()):
+            if _leaves(access, mask & access.mask):
+                shape, size = access.tensor.shape, math.prod(access.tensor.tile_shape)
+                low, high = _flat(access).bounds
+                name = f"'{access.tensor.name}' {shape} (flattened)"
+                error = indexing.out_of_bounds(name, 0, low, high, size)
+                yield _at(error, instruction)
+
+
+def _flat(access: Access) -> Affine:
+    rank = len(access.shape)
+    address = access.offset
+    for at, (extent, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
+        if extent > 1 and stride:
+            address = address + variable(Axis(at - rank, extent)) * stride
+    return address
+
+
+def _leaves(access: Access, mask: Mask) -> bool:
+    tensor = access.tensor
+    for index, size in zip(access.block, tensor.block_shape, strict=True):
+        low, high = index.bounds
+        if (low < 0 or high >= size) and not mask.keeps(index, 0, size - 1):
+            return True
+    size = math.prod(tensor.tile_shape) * tensor.dtype.itemsize // access.dtype.itemsize
+    low, high = _flat(access).bounds
+    if low >= 0 and high < size:
+        return False
+    return not mask.constraints  # under a mask the tracer and the executor decide
+
+
+def buffer_sizes(program: Program) -> Iterator[KernelError]:
+    """GCA046: one block of a tensor is larger than its memory (S31)."""
+    for tensor in program.all_tensors():
+        if not tensor.buffer.on_chip:
+            continue
+        in_psum = tensor.buffer is Buffer.PSUM
+        available = PSUM_BANKS * PSUM_BANK_BYTES if in_psum else SBUF_BYTES
+        needed = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
+        if needed > available:
+            memory = tensor.buffer.value.upper()
+            error = allocation.buffer_too_large(tensor.name, needed, available, memory)
+            error.source = tensor.source
+            error.args = (str(error),)
+            yield error
+
+
+def direct_allocation(program: Program) -> Iterator[KernelError]:
+    """What a kernel with directly allocated tensors may not do."""
+    tensors = list(program.all_tensors())
+    if not any(tensor.placement is not None for tensor in tensors):
+        return
+    kept = {tensor for tensor in (*program.arguments, *program.results) if tensor is not None}
+    scratch = [t for t in tensors if not t.buffer.on_chip and t not in kept and t.data is None]
+    if scratch:
+        error = allocation.scratch_in_hbm(", ".join(f"'{tensor.name}'" for tensor in scratch))
+        error.source = scratch[0].source
+        error.args = (str(error),)
+        yield error
+    for _, instruction in program.walk():
+        if instruction.opcode == "activation" and "bias" not in instruction.inputs:
+            yield _at(allocation.bias_required(), instruction)
+        if instruction.opcode == "transpose" and instruction.engine is Engine.TENSOR:
+            yield _at(allocation.implicit_transpose(), instruction)
+
+
+def _at(error: KernelError, instruction: Instruction) -> KernelError:
+    error.source = instruction.source
+    error.args = (str(error),)
+    return error

@@ -1,0 +1,63 @@
+"""Kernels in tests are text: the tracer reads their source, as the real one does."""
+
+import itertools
+import textwrap
+
+import numpy as np
+import pytest
+
+from accelopt.sim import compute, rules
+from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.nki.kernel import trace_kernel
+
+HEAD = """\
+import math
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+import neuronxcc.nki.compiler as ncc
+from neuronxcc.nki.language import par_dim
+
+"""
+_files = itertools.count()
+
+
+class KernelText:
+    """A kernel file made of an NKI header and the given text; its function is `kernel`."""
+
+    def __init__(self, text):
+        self.file = f"kernel_{next(_files)}.py"
+        self.module = load(HEAD + textwrap.dedent(text), self.file)
+        self.kernel = self.module.kernel
+
+    def line_of(self, text):
+        """The number of the first line that holds the text."""
+        import linecache
+
+        lines = linecache.getlines(self.file)
+        return next(n for n, line in enumerate(lines, 1) if text in line)
+
+    def trace(self, *arguments, **options):
+        """The verified Program."""
+        program = trace_kernel(self.kernel, specs_of(arguments), **options)
+        rules.check(program)
+        return program
+
+    def run(self, *arguments, order="program"):
+        """The results as arrays."""
+        program = self.trace(*arguments)
+        arrays = [a for a in arguments if isinstance(a, np.ndarray) and a.ndim]
+        results = compute.execute(program, arrays, order=order)
+        return results if program.returns_sequence else results[0]
+
+
+@pytest.fixture
+def kernel_text():
+    return KernelText
+
+
+@pytest.fixture
+def random():
+    return np.random.default_rng(0)
