@@ -304,35 +304,19 @@ class NKIKernel:
         return self.res
 
 
-_BEFORE_RUNNING = {
-    Status.COMPILE_ERROR,
-    Status.TIMEOUT,
-    Status.CRASH,
-    Status.MISSING,
-    Status.BASELINE_FAILED,
-}
+# How far a kernel with this verdict came; with all others it was not even compiled.
+_COMPILED = {Status.RUN_ERROR, Status.WRONG_SHAPE, Status.WRONG_DTYPE, Status.WRONG_NUMBERS}
+_CORRECT = {Status.CORRECT, Status.BENCHMARK_ERROR}
 
 
 def kernel_properties(evaluation: Evaluation) -> KernelProperties:
     """An evaluation under the published names and metadata keys."""
     status = evaluation.status
-    if evaluation.profile is not None:
-        return KernelProperties(
-            compiled=True, runnable=True, correct=True, metadata=evaluation.profile.to_metadata()
-        )
-    if status in _BEFORE_RUNNING:
-        return KernelProperties(
-            metadata={
-                "compilation_error": evaluation.message,
-                "compilation_traceback": evaluation.traceback,
-            }
-        )
-    if status is Status.BENCHMARK_ERROR:
-        metadata = {"benchmarking_error": evaluation.traceback or evaluation.message}
-        return KernelProperties(compiled=True, runnable=True, correct=True, metadata=metadata)
-    ran = status is not Status.RUN_ERROR
     return KernelProperties(
-        compiled=True, runnable=ran, metadata={"correctness_error": evaluation.message}
+        compiled=status in _COMPILED | _CORRECT,
+        runnable=status in _COMPILED | _CORRECT and status is not Status.RUN_ERROR,
+        correct=status in _CORRECT,
+        metadata=evaluation.to_metadata(),
     )
 
 

@@ -155,6 +155,50 @@ def bound(problem: str, values: Mapping[str, int], target: str = "trn1") -> Boun
     return Bound(seconds[key] * 1e3, key)
 
 
+class Standing(NamedTuple):
+    """Where a case stands against its bound; fields as in the published headroom tables."""
+
+    problem: str
+    case_name: str
+    headroom: float
+    baseline_percentage: float
+    achieved_percentage: float
+    best_speedup: float
+    baseline_latency: float
+    theoretical_peak_latency: float
+    bound_key: str
+
+    @property
+    def possible(self) -> bool:
+        """False for a result faster than physics: something measured it wrong."""
+        return max(self.baseline_percentage, self.achieved_percentage) <= 1
+
+
+def standing(
+    problem: str,
+    case_name: str,
+    values: Mapping[str, int],
+    baseline_ms: float,
+    best_ms: float,
+    target: str = "trn1",
+) -> Standing | None:
+    """The standing of one case; None where its bound is not known. Percentages are fractions."""
+    limit = bound(problem, values, target)
+    if limit is None:
+        return None
+    return Standing(
+        problem=problem,
+        case_name=case_name,
+        headroom=baseline_ms / limit.latency_ms,
+        baseline_percentage=limit.fraction(baseline_ms),
+        achieved_percentage=limit.fraction(best_ms),
+        best_speedup=baseline_ms / best_ms,
+        baseline_latency=baseline_ms,
+        theoretical_peak_latency=limit.latency_ms,
+        bound_key=limit.key,
+    )
+
+
 def memory_bound_ms(moved_bytes: int, target: str) -> float:
     """The least time in which `moved_bytes` pass the device memory; 0 for an unknown target."""
     peaks = PEAKS.get(target)

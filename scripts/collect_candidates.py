@@ -8,6 +8,7 @@ from accelopt.errors import ConfigError
 from accelopt.nkibench import read_benchmark
 from accelopt.stages import command_line
 from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
+from accelopt.stages.peak import peak_words
 from accelopt.stages.profile import Profiled, profile_candidates
 from accelopt.stages.tables import candidate, read_table, write_table
 
@@ -30,7 +31,9 @@ async def profile(args: Namespace) -> None:
 
     def told(done: Profiled) -> None:
         profile = done.evaluation.profile
-        verdict = f"{profile.latency:.4f} ms" if profile else done.evaluation.message
+        verdict = done.evaluation.message
+        if profile:
+            verdict = f"{profile.latency:.4f} ms  {peak_words(done.candidate)}"
         command_line.say(f"{done.candidate.service_name}: {verdict}")
 
     folder = args.output_profile_path.parent / ".accelopt" / "collect"

@@ -12,6 +12,7 @@ from accelopt.errors import AcceloptError
 COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
+    "peak": "accelopt.cli.peak:peak",
 }
 
 app = typer.Typer(

@@ -1,0 +1,58 @@
+"""`accelopt peak`: percent of the roofline bound, per problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from accelopt.errors import AcceloptError, ConfigError
+from accelopt.report.console import output
+from accelopt.roofline import Standing, geometric_mean
+from accelopt.stages.peak import standings, write_standings
+
+
+def peak(
+    profiles: Annotated[Path, typer.Argument(help="a profile_results.csv")],
+    best: Annotated[
+        Path | None, typer.Option(help="what was reached: a table of case_name and best_speedup")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="also write the headroom table here")] = None,
+) -> None:
+    """Show how much of a NeuronCore's peak each problem reaches, before and now."""
+    rows = standings(profiles, best)
+    if not rows:
+        raise ConfigError(f"{profiles} holds no profile of a problem with a known bound")
+    output().print(peak_table(rows))
+    if out is not None:
+        write_standings(out, rows)
+    impossible = [row.case_name for row in rows if not row.possible]
+    if impossible:
+        raise AcceloptError(f"faster than physics, do not believe it: {', '.join(impossible)}")
+
+
+def peak_table(rows: list[Standing]) -> Table:
+    """The standings with their geometric means."""
+    table = Table(title="Percent of peak")
+    for name in ("problem", "bound", "bound ms", "baseline ms", "at baseline", "now", "speedup"):
+        table.add_column(name, justify="left" if name in ("problem", "bound") else "right")
+    for row in rows:
+        table.add_row(
+            row.case_name,
+            row.bound_key,
+            f"{row.theoretical_peak_latency:.3f}",
+            f"{row.baseline_latency:.3f}",
+            f"{row.baseline_percentage:.1%}",
+            f"{row.achieved_percentage:.1%}",
+            f"{row.best_speedup:.2f}x",
+        )
+    table.add_section()
+    means = [
+        geometric_mean([getattr(row, name) for row in rows])
+        for name in ("baseline_percentage", "achieved_percentage", "best_speedup")
+    ]
+    before, now, speedup = means
+    table.add_row("geometric mean", "", "", "", f"{before:.1%}", f"{now:.1%}", f"{speedup:.2f}x")
+    return table
