@@ -209,7 +209,10 @@ def parse_dtype(value: Any) -> np.dtype:
 
 
 def result_dtype(op: str, promoted: np.dtype) -> np.dtype:
-    """The default format of an nl operation: comparisons and logic give bool."""
+    """The default format of an nl operation: comparisons and logic give bool, and a quotient of
+    integers is float32 (the public resize kernel floors `position / width` afterwards)."""
+    if op == "divide" and dtypes.is_integer(promoted):
+        return dtypes.FLOAT32
     return dtypes.BOOL if op in COMPARISONS or op.startswith("logical_") else promoted
 
 
