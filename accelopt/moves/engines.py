@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.places import Place, find_place, path_text, places
 from accelopt.moves.polynomial import ONE
 from accelopt.moves.reading import Reading, read
@@ -43,7 +43,7 @@ class ChangeEngine:
                     f"Run {code_of(place.node).partition('(')[0]} in line "
                     f"{place.statement.line.number} on the {engine} engine."
                 )
-                parameters = {
+                parameters: dict[str, Parameter] = {
                     "at": path_text(place.statement.path),
                     "part": place.part,
                     "engine": engine,

@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from accelopt.moves.arithmetic import constant_of, float_of, floats, integers, placed
 from accelopt.moves.indexing import Slice, is_index, view_through
-from accelopt.moves.polynomial import (
-    ONE,
-    ZERO,
-    Polynomial,
-    Symbol,
-    opaque,
-    quotient,
-    ramp,
-    remainder,
+from accelopt.moves.polynomial import ONE, ZERO, Polynomial, Symbol, opaque, ramp
+from accelopt.moves.results import (
+    Partition,
+    broadcast,
+    dtype_named,
+    dtype_of,
+    promoted,
+    result_of,
 )
-from accelopt.moves.signatures import (
-    BUFFERS,
-    CONSTANTS,
-    DTYPE_BYTES,
-    IN_PSUM,
-    REDUCTIONS,
-    SHAPED_LIKE,
-    SIGNATURES,
-    WRITES,
-)
+from accelopt.moves.signatures import CONSTANTS, SIGNATURES, WRITES
 from accelopt.moves.source import Kernel, code_of
 from accelopt.moves.values import (
     Access,
@@ -49,7 +40,7 @@ from accelopt.moves.values import (
 if TYPE_CHECKING:
     from accelopt.moves.reading import Statement
 
-__all__ = ["Scope", "ShapeOf", "declared", "is_index", "whole"]
+__all__ = ["Scope", "ShapeOf", "is_index", "whole"]
 
 BUILTINS = frozenset({"min", "max", "len", "range", "int", "float", "slice", "tuple", "list"})
 OPERATORS = {
@@ -84,38 +75,6 @@ def whole(tensor: Tensor, node: cst.BaseExpression) -> Access:
         rank = len(tensor.shape)
         dims = tuple(ramp(size, axis - rank) for axis, size in enumerate(tensor.shape))
     return Access(tensor, dims, tensor.shape, node)
-
-
-def declared(call: Call, name: str, statement: Statement) -> Tensor:
-    """The tensor that nl.ndarray, nl.zeros, nl.ones or nl.full declares."""
-    shape, block_rank = None, 0
-    value = call.values.get("shape")
-    if isinstance(value, Sequence):
-        sizes = [item for item in value.items if isinstance(item, (Number, _Partition))]
-        if len(sizes) == len(value.items):
-            shape = tuple(item.polynomial for item in sizes)
-            marked = [i for i, item in enumerate(value.items) if isinstance(item, _Partition)]
-            block_rank = marked[0] if marked else 0
-    buffer = call.values.get("buffer")
-    fill = {"nl.ndarray": None, "nl.zeros": "0", "nl.ones": "1"}.get(call.name, "value")
-    return Tensor(
-        name,
-        shape,
-        _dtype(call.values.get("dtype")),
-        BUFFERS.get(buffer.canonical, "sbuf") if isinstance(buffer, Name) else "sbuf",
-        statement.path,
-        tuple(facts.symbol for facts in statement.loops),
-        declared=True,
-        fill=fill,
-        block_rank=block_rank,
-    )
-
-
-@dataclass(frozen=True)
-class _Partition(Unknown):
-    """nl.par_dim(n)."""
-
-    polynomial: Polynomial = ZERO
 
 
 @dataclass(eq=False)
@@ -273,8 +232,8 @@ class Scope:
                 self.statement.mentions |= dim.loops
             return TensorValue(access)
         if isinstance(base, Ramp):
-            return _placed(base, node)
-        position = _constant(elements[0]) if len(elements) == 1 else None
+            return placed(base, node)
+        position = constant_of(elements[0]) if len(elements) == 1 else None
         if isinstance(base, ShapeOf) and position is not None and position >= 0:
             tensor: Tensor = base.tensor  # type: ignore[attr-defined]
             return Number(Polynomial.symbol(Symbol(f"{tensor.name}.shape[{position}]")))
@@ -317,23 +276,23 @@ class Scope:
                 return Constant(-value.value)
             if shape_of(value):
                 self.use(value)
-                return Result(shape_of(value), _dtype_of(value), "sbuf")
+                return Result(shape_of(value), dtype_of(value), "sbuf")
         return Unknown((value,))
 
     def _binary(self, node: cst.BinaryOperation) -> Value:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
         if isinstance(left, Number) and isinstance(right, Number):
-            return _arithmetic(node.operator, left, right)
+            return integers(node.operator, left, right)
         if isinstance(left, Mask) and isinstance(right, Mask):
             return Mask((*left.conditions, *right.conditions))
         tensors = [v for v in (left, right) if isinstance(v, (TensorValue, Result))]
         if tensors and type(node.operator) in OPERATORS:
             self.use(left)
             self.use(right)
-            return Result(_broadcast(left, right), _promoted(left, right), "sbuf")
-        numbers = [_float(left), _float(right)]
+            return Result(broadcast(left, right), promoted(left, right), "sbuf")
+        numbers = [float_of(left), float_of(right)]
         if None not in numbers:
-            return Constant(_float_arithmetic(node.operator, numbers[0], numbers[1]))  # type: ignore[arg-type]
+            return Constant(floats(node.operator, numbers[0], numbers[1]))  # type: ignore[arg-type]
         if not tensors and all(isinstance(v, (Number, Constant)) for v in (left, right)):
             return Constant(None)
         return Unknown((left, right))
@@ -387,7 +346,7 @@ class Scope:
                 if key == "dst":
                     continue
             self.use(value)
-        return _result(call)
+        return result_of(call)
 
     def _unknown_call(self, values: list[Value]) -> Unknown:
         """A helper or an instruction not known here: it may write whatever it is given."""
@@ -409,7 +368,7 @@ class Scope:
         owner = self.evaluate(base)
         values = [self.evaluate(argument.value) for argument in node.args]
         if isinstance(owner, Unknown) and code_of(node.func).endswith(".type") and values:
-            return Constant(_float(values[0]))
+            return Constant(float_of(values[0]))
         if not isinstance(owner, TensorValue):
             return None
         member = node.func.attr.value
@@ -424,7 +383,7 @@ class Scope:
             return Result(shape, owner.access.tensor.dtype, "sbuf")
         if member == "astype":
             self.use(owner)
-            return Result(owner.access.shape, _dtype(values[0]) if values else None, "sbuf")
+            return Result(owner.access.shape, dtype_named(values[0]) if values else None, "sbuf")
         return self._unknown_call([owner, *values])
 
     def _simple_call(self, name: str | None, values: list[Value]) -> Value | None:
@@ -434,10 +393,10 @@ class Scope:
             start = numbers[0] if len(numbers) > 1 else ZERO
             return Ramp(start, numbers[-1] - start)
         if name == "nl.ds" and exact and len(numbers) == 2:
-            start = Number(numbers[0])
-            return Slice((start, Number(numbers[0] + numbers[1]), Constant(None)))
+            bounds = Number(numbers[0]), Number(numbers[0] + numbers[1])
+            return Slice((*bounds, Constant(None)))
         if name == "nl.par_dim" and exact:
-            return _Partition((), numbers[0])
+            return Partition((), numbers[0])
         if name in {"min", "max"} and exact:
             constants = [number.constant for number in numbers]
             if None not in constants:
@@ -448,7 +407,7 @@ class Scope:
         if name == "int" and exact:
             return Number(numbers[0])
         if name in {"np.float32", "nl.float32", "np.int32", "np.uint16", "float"} and values:
-            return Constant(_float(values[0]))
+            return Constant(float_of(values[0]))
         if name and name.split(".")[0] in {"np", "math"}:
             return Unknown(tuple(values))
         if name == "nl.program_id":
@@ -458,168 +417,9 @@ class Scope:
 
 def code_of_all(values: list[Value]) -> str:
     """Text for the arguments of a call that only needs a name."""
-    return ", ".join(str(_constant(value)) for value in values)
+    return ", ".join(str(constant_of(value)) for value in values)
 
 
 def replace_node(access: Access, node: cst.BaseExpression) -> Access:
     """The same part, used at another place of the source."""
     return Access(access.tensor, access.dims, access.shape, node, access.style, access.view)
-
-
-def _result(call: Call) -> Value:
-    dtype = _dtype(call.values.get("dtype"))
-    shape = _result_shape(call)
-    if dtype is None and "dtype" not in call.values:
-        dtype = _result_dtype(call)
-    return Result(shape, dtype, "psum" if _lands_in_psum(call) else "sbuf")
-
-
-def _lands_in_psum(call: Call) -> bool:
-    if call.name == "nisa.nc_transpose":
-        engine = call.values.get("engine")
-        return not (isinstance(engine, Name) and engine.canonical.endswith("vector_engine"))
-    return call.name in IN_PSUM
-
-
-def _result_shape(call: Call) -> tuple[Polynomial, ...] | None:
-    name, values = call.name, call.values
-    if name in SHAPED_LIKE:
-        return shape_of(values[SHAPED_LIKE[name]]) if SHAPED_LIKE[name] in values else None
-    if name in {"nisa.memset", "nl.broadcast_to", "nl.ndarray", "nl.zeros", "nl.full", "nl.ones"}:
-        sizes = values.get("shape")
-        if isinstance(sizes, Sequence) and all(isinstance(i, Number) for i in sizes.items):
-            return tuple(i.polynomial for i in sizes.items if isinstance(i, Number))
-        return None
-    if name == "nisa.tensor_tensor":
-        return _broadcast(values.get("data1"), values.get("data2"))
-    if name == "nl.where":
-        return _broadcast(values.get("x"), values.get("y"))
-    if name in {"nisa.nc_transpose", "nl.transpose", "nl.load_transpose2d"}:
-        shape = shape_of(next(iter(values.values()), Unknown()))
-        return (shape[1], shape[0]) if shape and len(shape) == 2 else None
-    if name in {"nisa.nc_matmul", "nl.matmul"}:
-        return _matmul_shape(call)
-    if name == "nisa.tensor_reduce" or name.removeprefix("nl.") in REDUCTIONS:
-        shape = shape_of(values.get("data" if name == "nisa.tensor_reduce" else "x", Unknown()))
-        return (shape[0], ONE) if shape and len(shape) == 2 else None
-    return _broadcast(values.get("x"), values.get("y"))
-
-
-def _matmul_shape(call: Call) -> tuple[Polynomial, ...] | None:
-    first, second = list(call.values.values())[:2]
-    left, right = shape_of(first), shape_of(second)
-    if not left or not right or len(left) != 2 or len(right) != 2:
-        return None
-    flag = call.values.get("transpose_x")
-    stationary = call.name == "nisa.nc_matmul" or (
-        isinstance(flag, Constant) and flag.value is True
-    )
-    return (left[1] if stationary else left[0], right[1])
-
-
-def _result_dtype(call: Call) -> str | None:
-    if call.name in IN_PSUM:
-        return "float32"
-    values = [v for k, v in call.values.items() if k not in {"shape", "axis", "mask", "op"}]
-    if call.name.startswith("nisa.") and call.name != "nisa.tensor_tensor":
-        return _dtype_of(values[0]) if values else None
-    if call.name in {"nl.load", "nl.copy"}:
-        return _dtype_of(call.values.get("src", Unknown()))
-    operands = [v for k, v in call.values.items() if k in {"x", "y", "data1", "data2", "data"}]
-    return _promoted(*operands) if operands else None
-
-
-def _broadcast(*values: Value | None) -> tuple[Polynomial, ...] | None:
-    """NumPy's broadcast shape of the tensors among the operands."""
-    result: tuple[Polynomial, ...] | None = None
-    for value in values:
-        if not isinstance(value, (TensorValue, Result)):
-            continue
-        shape = shape_of(value)
-        if shape is None or (result is not None and len(shape) != len(result)):
-            return None
-        if result is None:
-            result = shape
-        else:
-            result = tuple(b if a == ONE else a for a, b in zip(result, shape, strict=True))
-    return result
-
-
-def _dtype(value: Value | None) -> str | None:
-    if isinstance(value, Name):
-        short = value.canonical.rpartition(".")[2]
-        return short if short in DTYPE_BYTES else None
-    if isinstance(value, Constant) and value.value in DTYPE_BYTES:
-        return str(value.value)
-    return None
-
-
-def _dtype_of(value: Value) -> str | None:
-    if isinstance(value, TensorValue):
-        return value.access.tensor.dtype
-    if isinstance(value, Result):
-        return value.dtype
-    return None
-
-
-def _promoted(*values: Value) -> str | None:
-    """The common dtype; Python floats count as float32. None when it takes a table to know."""
-    dtypes = {_dtype_of(v) if isinstance(v, (TensorValue, Result)) else "float32" for v in values}
-    return dtypes.pop() if len(dtypes) == 1 else None
-
-
-def _placed(value: Ramp, node: cst.Subscript) -> Value:
-    """`nl.arange(n)[:, None]`: the ramp along the axis where the full slice stands."""
-    axes = [
-        position
-        for position, element in enumerate(node.slice)
-        if isinstance(element.slice, cst.Slice) and element.slice.lower is None
-    ]
-    if len(axes) != 1:
-        return Unknown()
-    rank = len(node.slice)
-    return Number(value.start + ramp(value.size, axes[0] - rank), rank)
-
-
-def _arithmetic(operator: cst.BaseBinaryOp, left: Number, right: Number) -> Value:
-    rank = max(left.rank, right.rank)
-    a, b = left.polynomial, right.polynomial
-    if isinstance(operator, cst.Add):
-        return Number(a + b, rank)
-    if isinstance(operator, cst.Subtract):
-        return Number(a - b, rank)
-    if isinstance(operator, cst.Multiply):
-        return Number(a * b, rank)
-    if isinstance(operator, (cst.FloorDivide, cst.Modulo)) and b.constant != 0:
-        exact = quotient if isinstance(operator, cst.FloorDivide) else remainder
-        return Number(exact(a, b), rank)
-    if isinstance(operator, cst.Power) and a.constant is not None and b.constant is not None:
-        return Number(Polynomial.number(a.constant**b.constant), rank)
-    if isinstance(operator, cst.Divide) and a.constant is not None and b.constant:
-        return Constant(a.constant / b.constant)
-    return Constant(None) if rank == 0 else Unknown((left, right))
-
-
-def _float_arithmetic(operator: cst.BaseBinaryOp, left: float, right: float) -> float | None:
-    if isinstance(operator, cst.Add):
-        return left + right
-    if isinstance(operator, cst.Subtract):
-        return left - right
-    if isinstance(operator, cst.Multiply):
-        return left * right
-    if isinstance(operator, cst.Divide) and right:
-        return left / right
-    if isinstance(operator, cst.Power):
-        return float(left**right)
-    return None
-
-
-def _constant(value: Value) -> int | None:
-    return value.polynomial.constant if isinstance(value, Number) else None
-
-
-def _float(value: Value) -> float | None:
-    if isinstance(value, Constant) and isinstance(value.value, (int, float)):
-        return float(value.value)
-    number = _constant(value)
-    return None if number is None else float(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
 from accelopt.moves.places import Place, find_place, path_text, places
@@ -46,7 +46,7 @@ class Fuse:
                     f"Compute {_target(place.statement)} ({_lines(lines)}) by one {rewritten.call}: "
                     f"{rewritten.story}."
                 )
-                parameters = {
+                parameters: dict[str, Parameter] = {
                     "at": path_text(place.statement.path),
                     "part": place.part,
                     "pattern": pattern,
@@ -90,7 +90,10 @@ class ReduceOnTheWay:
                 f"Sum up the rows in line {_number(place)} within the activation that makes them: "
                 "one pass of the Scalar engine in place of a second one over the data."
             )
-            parameters = {"at": path_text(place.statement.path), "part": place.part}
+            parameters: dict[str, Parameter] = {
+                "at": path_text(place.statement.path),
+                "part": place.part,
+            }
             sites.append(Site(self.name, parameters, text))
         return sites
 

@@ -10,7 +10,7 @@ import libcst as cst
 from accelopt.moves.legality import dependence, private_axis, uses_of
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.moves.rewriting import reindexed, substitute, tidy
+from accelopt.moves.rewriting import reindexed, substitute, substituted, tidy
 from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of, line
 from accelopt.moves.values import Tensor
 
@@ -224,12 +224,7 @@ def inlining(reading: Reading, facts: LoopFacts) -> dict[str, str]:
             continue
         if statement.bound in reading.shared or statement.value is None:
             continue
-        dummy = line(f"_ = {code_of(statement.value)}")
-        expanded = substitute(dummy, texts)
-        assert isinstance(expanded, Line)
-        part = expanded.node.body[0]
-        assert isinstance(part, cst.Assign)
-        texts[statement.bound] = code_of(part.value)
+        texts[statement.bound] = substituted(statement.value, texts)
     return texts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from accelopt.moves.hoisting import hoist, plan_hoist
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.places import Place, find_place, path_text, places
 from accelopt.moves.reading import Reading, read
@@ -43,7 +43,10 @@ class TransposeOnce:
                 f"explicitly{gain}, and multiply with nc_matmul: nl.matmul transposes it anew for "
                 "every product."
             )
-            parameters = {"at": path_text(place.statement.path), "part": place.part}
+            parameters: dict[str, Parameter] = {
+                "at": path_text(place.statement.path),
+                "part": place.part,
+            }
             sites.append(Site(self.name, parameters, text))
         return sites
 

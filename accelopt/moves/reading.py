@@ -14,6 +14,7 @@ import libcst as cst
 
 from accelopt.moves import expressions
 from accelopt.moves.polynomial import Polynomial, Symbol
+from accelopt.moves.results import declared
 from accelopt.moves.signatures import DECLARATIONS, LOOPS, WRITES
 from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Path
 from accelopt.moves.values import (
@@ -146,6 +147,9 @@ class _Reader:
     def run(self) -> Reading:
         for parameter in self.kernel.parameters:
             argument = self.kernel.arguments.get(parameter)
+            if argument is None and self.kernel.arguments:
+                self.bind(parameter, Unknown())  # the others are tensors: this one is a number
+                continue
             shape = tuple(Polynomial.number(n) for n in argument.shape) if argument else None
             tensor = Tensor(
                 parameter, shape, argument.dtype if argument else None, "hbm", (), parameter=True
@@ -269,7 +273,7 @@ class _Reader:
         call = statement.call
         if call and call.name in DECLARATIONS:
             statement.kind = "declare"
-            tensor = expressions.declared(call, target.value, statement)
+            tensor = declared(call, target.value, statement)
         elif isinstance(result, Result):
             statement.kind = "compute"
             loops = tuple(facts.symbol for facts in statement.loops)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accelopt.moves.hoisting import Plan, hoist, plan_hoist
 from accelopt.moves.loops import distribute, interchange, split
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.reading import LoopFacts, Reading, read
 from accelopt.moves.source import Kernel, Loop
 from accelopt.moves.work import resident_bytes
@@ -29,6 +29,7 @@ class Hoist:
     name = "hoist"
 
     def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+        """Every value that can leave a loop and fits."""
         reading = read(kernel)
         sites = []
         for loop, plan in _hoistable(reading, facts):
@@ -46,6 +47,7 @@ class Hoist:
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
+        """See the class."""
         return hoist(kernel, str(site.parameters["loop"]), str(site.parameters["value"]))
 
 
@@ -67,6 +69,7 @@ class Block:
     name = "block"
 
     def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+        """Every loop that ends in a loop, by every block factor that shares something."""
         reading = read(kernel)
         sites = []
         for outer in reading.loops:
@@ -77,7 +80,7 @@ class Block:
             for factor in BLOCK_FACTORS:
                 if trips % factor or factor >= trips:
                     continue
-                parameters = {"loop": outer.node.variable, "factor": factor}
+                parameters: dict[str, Parameter] = {"loop": outer.node.variable, "factor": factor}
                 for keep in (False, True):
                     blocked = self._try(kernel, outer.node.variable, factor, keep, facts)
                     if blocked is None:
@@ -100,6 +103,7 @@ class Block:
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
+        """See the class."""
         variable, factor = str(site.parameters["loop"]), int(site.parameters["factor"])
         blocked, _, _ = _block(kernel, variable, factor, bool(site.parameters["keep"]), Facts())
         return blocked
@@ -126,6 +130,7 @@ class Interchange:
     name = "interchange"
 
     def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+        """Every pair of loops with nothing between them."""
         reading = read(kernel)
         sites = []
         for outer in reading.loops:
@@ -143,6 +148,7 @@ class Interchange:
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
+        """See the class."""
         variable = str(site.parameters["loop"])
         return _hoist_all(interchange(kernel, variable), variable, Facts())[0]
 

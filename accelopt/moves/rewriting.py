@@ -24,6 +24,13 @@ def substitute(node: Node, texts: Mapping[str, str]) -> Node:
     return Loop(header, tuple(substitute(child, texts) for child in node.body), node.number)
 
 
+def substituted(expression: cst.BaseExpression, texts: Mapping[str, str]) -> str:
+    """The text of an expression with names replaced by expressions."""
+    changed = expression.visit(_Substitution(texts))
+    assert isinstance(changed, cst.BaseExpression)
+    return code_of(changed)
+
+
 def with_variable(loop: Loop, variable: str) -> Loop:
     """The same loop over a variable of another name, body included."""
     inner = [substitute(child, {loop.variable: variable}) for child in loop.body]

@@ -7,7 +7,7 @@ import libcst as cst
 from accelopt.moves.hoisting import hoist
 from accelopt.moves.legality import uses_of
 from accelopt.moves.loops import split
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.places import find_statement, path_text
 from accelopt.moves.polynomial import ONE, Polynomial, ramp
@@ -38,7 +38,7 @@ class MergeLoads:
         """Every load, out of every loop that moves it along its row."""
         sites = []
         for statement, loop, factor in _moving(read(kernel), "nl.load"):
-            parameters = {
+            parameters: dict[str, Parameter] = {
                 "value": str(statement.bound),
                 "loop": loop.node.variable,
                 "factor": factor,
@@ -89,7 +89,7 @@ class PackStores:
         for statement, loop, factor in _moving(reading, "nl.store"):
             if statement.loops[-1] is not loop or _producer(reading, statement) is None:
                 continue
-            parameters = {
+            parameters: dict[str, Parameter] = {
                 "at": path_text(statement.path),
                 "loop": loop.node.variable,
                 "factor": factor,
@@ -180,11 +180,13 @@ def _row_load(
     wide = [*access.dims[:-1], _widened(access.dims[-1], loop, trips)]
     changes: dict[tuple[int, ...], Line] = {}
     target = _target(load)
-    changes[load.path] = with_expression(
-        load.line, {access.node: indexed(reading, access, wide), target: cst.Name(row)}
-    )
+    edits: dict[cst.CSTNode, cst.CSTNode] = {
+        access.node: indexed(reading, access, wide),
+        target: cst.Name(row),
+    }
+    changes[load.path] = with_expression(load.line, edits)
     for statement in reading.readers(tile):
-        nodes = {
+        nodes: dict[cst.CSTNode, cst.CSTNode] = {
             a.node: _part(reading, a, row, width, loop) for a in statement.reads if a.tensor is tile
         }
         changes[statement.path] = with_expression(statement.line, nodes)

@@ -134,7 +134,9 @@ class Kernel:
         body = definition.body
         assert isinstance(body, cst.IndentedBlock)
         block = body.with_changes(body=_lower(self.body))
-        return self.module.deep_replace(definition, definition.with_changes(body=block)).code
+        module = self.module.deep_replace(definition, definition.with_changes(body=block))
+        assert isinstance(module, cst.Module)
+        return module.code
 
 
 def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:

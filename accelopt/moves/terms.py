@@ -187,8 +187,9 @@ class Terms:
 
         if call.name in {"nl.copy", "nisa.tensor_copy"}:
             source = part("src")
-            kept = source is not None and source.access is not None
-            return source if kept and source.access.tensor.dtype == value.dtype else None
+            if source is None or source.access is None:
+                return None
+            return source if source.access.tensor.dtype == value.dtype else None
         if call.name == "nisa.reciprocal" or call.name == "nl.reciprocal":
             inner = part("data" if "data" in call.arguments else "x")
             return _operation("divide", [_number(1.0), inner], value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.moves.reading import read
 from accelopt.moves.source import Kernel
 from accelopt.moves.widening import widen
@@ -41,7 +41,7 @@ class Widen:
                     f"(line {loop.node.number}) at once, on tiles {factor} times as wide: fewer, "
                     "longer transfers and instructions."
                 )
-                parameters = {"loop": loop.node.variable, "factor": factor}
+                parameters: dict[str, Parameter] = {"loop": loop.node.variable, "factor": factor}
                 sites.append(Site(self.name, parameters, text))
         return sites
 

@@ -93,10 +93,10 @@ def _statement(reading: Reading, statement: Statement) -> dict[str, float]:
     if not statement.opaque and isinstance(statement.line.node, cst.SimpleStatementLine):
         statement.line.node.visit(Calls())
         part = statement.line.node.body[0]
-        if isinstance(part, cst.AugAssign) and statement.target is not None:
-            if statement.target.tensor.buffer != "psum" and statement.call is not None:
-                shape = statement.target.shape
-                add(_binary("add", shape, [None, None]) if shape else {})
+        target = statement.target
+        # The tensor engine adds up in PSUM by itself.
+        if isinstance(part, cst.AugAssign) and target and target.tensor.buffer != "psum":
+            add(_binary("add", target.shape, [None, None]))
     return costs
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from simulation import SMALL, arguments, arrays, run
 
 from accelopt.moves.move import Facts, IllegalMove
 from accelopt.moves.propose import prepare
 from accelopt.moves.registry import MOVES, move
-from simulation import SMALL, arguments, arrays, run
 
 SITES_OF_ONE_MOVE = 6
 

@@ -92,4 +92,4 @@ def test_golden(name, golden):
     ]
     assert sites, f"{name} finds no place"
     changed = move(name).apply(kernel, sites[0]).render()
-    golden(f"{name}.py", f"# {sites[0].text}\n{changed}")
+    golden(f"{name}.txt", f"# {sites[0].text}\n{changed}")

@@ -174,7 +174,7 @@ for j in nl.affine_range(2):
     s = nl.sum(a, axis=1)
     nl.store(out[0, :, j * 512:(j + 1) * 512], value=nl.multiply(a, s))
 """)
-    with pytest.raises(IllegalMove, match="nl.sum"):
+    with pytest.raises(IllegalMove, match=r"nl\.sum"):
         widen(subject, "j", 2)
 
 

@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from simulation import OWN, PROBLEMS, ROOT, SMALL, arguments, latency_ms
 
 from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.propose import apply, propose, rewrites
 from accelopt.moves.shapes import kernel_arguments
-from simulation import OWN, PROBLEMS, ROOT, SMALL, arguments, latency_ms
 
 FULL = {
     "silu_M4096_N7168": [(128, 32, 7168)],
@@ -90,7 +90,9 @@ def test_sentences_tell_changes_apart_and_do_not_depend_on_the_profile():
 def test_the_same_seed_proposes_the_same():
     source = (OWN / "products_ds.py").read_text()
     facts = Facts(arguments=arguments(source, SMALL["products_ds"][1]))
-    assert propose(source, facts, 9, random.Random(3)) == propose(source, facts, 9, random.Random(3))
+    assert propose(source, facts, 9, random.Random(3)) == propose(
+        source, facts, 9, random.Random(3)
+    )
 
 
 def test_an_unknown_move_is_named():

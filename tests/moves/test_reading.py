@@ -1,11 +1,11 @@
 """Kernels in different styles read alike."""
 
 import pytest
+from simulation import SMALL
 
 from accelopt.moves.names import apart
 from accelopt.moves.reading import read
 from accelopt.moves.source import Argument, NotAKernel, parse
-from simulation import SMALL
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
@@ -70,13 +70,16 @@ def test_styles_read_alike(style):
 
 
 def test_sizes_may_stay_symbols():
-    source = HEADER.replace("x.dtype", "nl.float32") + """
+    source = (
+        HEADER.replace("x.dtype", "nl.float32")
+        + """
     rows, columns = x.shape
     half = columns // 2
     for j in nl.affine_range(2):
         t = nl.load(x[0:128, j * half:(j + 1) * half])
     return out
 """
+    )
     reading = read(parse(source))
     load = next(s for s in reading.statements if s.call and s.call.name == "nl.load")
     last = load.reads[0].dims[-1]
@@ -92,7 +95,9 @@ def test_a_kernel_that_nothing_touches_is_given_back_as_it_was(name):
 
 
 def test_names_come_apart_only_where_they_mean_different_things():
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     for i in nl.affine_range(4):
         t = nl.load(x[0:128, 0:512])
         t = nl.exp(t)
@@ -103,19 +108,23 @@ def test_names_come_apart_only_where_they_mean_different_things():
         nl.store(out[0:128, 0:512], value=t)
     return out
 """
+    )
     text = apart(parse(source)).render()
     assert "t_1 = nl.exp(t)" in text and "value=t_1" in text
     assert "for i_1 in" in text and "t_2[:, :] = nl.exp(t_2)" in text
 
 
 def test_a_condition_keeps_names_together():
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     t = nl.load(x[0:128, 0:512])
     if out.shape[0] > 4:
         t = nl.exp(t)
     nl.store(out[0:128, 0:512], value=t)
     return out
 """
+    )
     assert apart(parse(source)).render() == source
 
 
