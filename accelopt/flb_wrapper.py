@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
 from accelopt.flashinfer import package, runner_client
-from accelopt.flashinfer.baselines import BaselineCache
+from accelopt.flashinfer.baselines import Baseline, BaselineCache
 from accelopt.flashinfer.calling import passes_destination
 from accelopt.flashinfer.evaluation import Plan, Task, evaluate
 from accelopt.flashinfer.tracefiles import (
@@ -50,6 +50,10 @@ _ERROR_KEYS = {
     Status.CRASH: "run_error",
     Status.BASELINE_FAILED: "baseline_error",
 }
+
+
+# Many candidates share one GPU: enough samples to rank by, and the package's timer for winners only.
+SEARCH_PLAN = Plan(sets=6, least_rounds=6, most_rounds=10, seconds=0.5, package=False)
 
 
 class FlashInferKernel:
@@ -100,17 +104,20 @@ class FlashInferKernel:
             destination_passing_style=destination_passing_style,
         )
         verdict = evaluate(task)
-        reference_ms = 0.0
+        reference_ms, reference_launch_free_ms = 0.0, None
         properties = properties_of(verdict)
         if profile_baseline and verdict.evaluation.status is Status.CORRECT:
             baseline = BaselineCache(self.root).reference(task, verdict.hardware)
             reference_ms = baseline.package_latency_ms or 0.0
             if baseline.latency is not None:
+                reference_launch_free_ms = baseline.latency.median
                 properties.metadata["reference_latency"] = baseline.latency.median
                 properties.metadata["speedup_over_reference"] = (
                     baseline.latency.median / properties.metadata["latency"]
                 )
-        trace = to_trace(task.workload, task.solution.name, verdict, reference_ms)
+        trace = to_trace(
+            task.workload, task.solution.name, verdict, reference_ms, reference_launch_free_ms
+        )
         if use_isolated_runner and verdict.evaluation.status is Status.CORRECT:
             trace = runner_client.measure(task, trace, reference_ms)
             if not trace.passed:
@@ -208,7 +215,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
         device=payload.get("device", "cuda:0"),
         timeout_seconds=float(payload.get("timeout_seconds", 120)),
         tolerance=settings.tolerance,
-        plan=Plan(**payload.get("plan", {"package": False})),
+        plan=Plan(**payload["plan"]) if "plan" in payload else SEARCH_PLAN,
     )
     verdict = evaluate(task)
     if verdict.evaluation.status is Status.CORRECT and "keep_in" in payload:
@@ -216,7 +223,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
     return verdict.evaluation
 
 
-def keep(root: Path, task: Task, verdict: Verdict, reference_ms: float = 0.0) -> Path:
+def keep(root: Path, task: Task, verdict: Verdict, reference: Baseline | None = None) -> Path:
     """Write a judged solution and its trace below `root`; returns the trace's path.
 
     Folders as published: `solutions/<op>/<definition>/<name>.json` and
@@ -227,7 +234,14 @@ def keep(root: Path, task: Task, verdict: Verdict, reference_ms: float = 0.0) ->
     style = passes_destination(task.solution, task.definition, task.destination_passing_style)
     spec = task.solution.spec.model_copy(update={"destination_passing_style": style})
     write_json(task.solution.model_copy(update={"spec": spec}), folder / f"{name}.json")
-    trace = to_trace(task.workload, name, verdict, reference_ms)
+    measured = reference.latency if reference is not None else None
+    trace = to_trace(
+        task.workload,
+        name,
+        verdict,
+        (reference.package_latency_ms if reference is not None else None) or 0.0,
+        measured.median if measured is not None else None,
+    )
     return write_json(trace, root / "traces" / op_type / f"{trace_stem(trace, name)}.json")
 
 

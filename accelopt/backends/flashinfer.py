@@ -135,6 +135,8 @@ def profile_of(trace: Trace) -> Profile | None:
     if not trace.passed or trace.evaluation is None or trace.evaluation.performance is None:
         return None
     latency = trace.evaluation.performance.latency_ms
+    if not latency:
+        return None
     return Profile(
         latency=latency,
         min_ms=latency,

@@ -115,11 +115,17 @@ def _scratch() -> str | None:
 
 @contextlib.contextmanager
 def gpu_lock(device: str, *, alone: bool) -> Iterator[None]:
-    """Share the device with other evaluations, or have it alone while timing."""
-    name = device.replace(":", "")
-    path = Path(tempfile.gettempdir()) / f"accelopt-{name}.lock"
-    with path.open("a") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    """Share the device with other evaluations, or have it alone while timing.
+
+    Everybody passes one gate in turn, so whoever waits to be alone is not overtaken for ever.
+    """
+    # A place that every process of the host sees, whatever its TMPDIR is.
+    folder = Path(_scratch() or "/tmp")
+    stem = f"accelopt-{device.replace(':', '')}"
+    with (folder / f"{stem}.gate").open("a") as gate, (folder / f"{stem}.lock").open("a") as lock:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
         yield
 
 
@@ -166,8 +172,8 @@ class _Trial:
 
     def run(self) -> Verdict:
         """Every trial in order; raises _Ended at the first one that fails."""
+        self._start()
         with gpu_lock(self.task.device, alone=False):
-            self._start()
             first = Draw(secrets.randbits(40))
             self.expected = self._referee("expectation", draw=first._asdict())["outputs"]
             self._trial("first", first, observe=True)
@@ -175,6 +181,7 @@ class _Trial:
         with gpu_lock(self.task.device, alone=True):
             revealed = self._time()
         with gpu_lock(self.task.device, alone=False):
+            self._watch_kernels()
             for name, draw in revealed:
                 self._judge(name, draw, f"timed call ({name})")
             self._trial("after", Draw(secrets.randbits(40)), observe=True)
@@ -390,6 +397,12 @@ class _Trial:
                 Status.REFUSED,
                 f"works on for {lag_ms:.3f} ms on another stream after its own stream is done",
             )
+        self._outside_clock(median)
+
+    def _watch_kernels(self) -> None:
+        """What the profiler saw: kernels on other streams, and whose kernels did the work."""
+        if self.task.device == "cpu":
+            return
         seen = self._candidate("watch")
         if seen["other_streams"]:
             raise _Ended(
@@ -404,7 +417,6 @@ class _Trial:
                     Status.REFUSED,
                     f"a library does the work: Triton has {100 * share:.0f}% of the GPU time",
                 )
-        self._outside_clock(median)
 
     def _outside_clock(self, median: float) -> None:
         calls = int(max(8, min(400, 30.0 / max(median, 1e-3))))

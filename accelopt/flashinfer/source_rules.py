@@ -199,6 +199,10 @@ class _Scan(ast.NodeVisitor):
         else:
             self.generic_visit(node)
 
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in FORBIDDEN_ATTRIBUTES:
+            self._report(node, node.id, "reaches out of the kernel's own arguments")
+
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id not in self.imported:
             name = node.func.id

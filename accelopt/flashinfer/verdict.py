@@ -90,32 +90,45 @@ def status_of_trace(status: str, log: str) -> Status:
     )  # fmt: skip
 
 
-def to_trace(workload: Trace, solution: str, verdict: Verdict, reference_ms: float) -> Trace:
+LAUNCH_FREE_KEY = "launch_free_latency_ms"
+REFERENCE_LAUNCH_FREE_KEY = "reference_launch_free_latency_ms"
+
+
+def to_trace(
+    workload: Trace,
+    solution: str,
+    verdict: Verdict,
+    reference_ms: float = 0.0,
+    reference_launch_free_ms: float | None = None,
+) -> Trace:
     """The verdict as a trace that other readers of the format understand.
 
-    `latency_ms` is the package's; where it was not taken, ours. A refusal, a crash and a run error
+    `latency_ms` is by the package's timer, as others expect; where that was not run it is 0 and
+    only the launch-free latency stands in `correctness.extra`. A refusal, a crash and a run error
     are all RUNTIME_ERROR there, with the reason in the log.
     """
     evaluation = verdict.evaluation
     status = _TRACE_STATUS.get(evaluation.status, "RUNTIME_ERROR")
     log = "\n".join(part for part in (evaluation.message, evaluation.traceback) if part)
-    correctness = None
+    correctness, performance = None, None
     if status in ("PASSED", "INCORRECT_NUMERICAL"):
+        extra = {"relative_l2": max((f.relative_l2 for f in verdict.figures), default=0.0)}
+        if verdict.latency is not None:
+            extra[LAUNCH_FREE_KEY] = verdict.latency.median
+        if reference_launch_free_ms is not None:
+            extra[REFERENCE_LAUNCH_FREE_KEY] = reference_launch_free_ms
         correctness = Correctness(
             max_relative_error=max((f.max_relative_error for f in verdict.figures), default=0.0),
             max_absolute_error=max((f.max_absolute_error for f in verdict.figures), default=0.0),
-            extra={"relative_l2": max((f.relative_l2 for f in verdict.figures), default=0.0)},
+            extra=extra,
         )
-    keys: dict[str, object] = {}
-    if status == "PASSED" and verdict.latency is not None:
-        latency = verdict.package_latency_ms or verdict.latency.median
-        keys["performance"] = Performance(
+    if status == "PASSED":
+        latency = verdict.package_latency_ms or 0.0
+        performance = Performance(
             latency_ms=latency,
             reference_latency_ms=reference_ms,
             speedup_factor=reference_ms / latency if latency else 0.0,
         )
-    if correctness is not None:
-        keys["correctness"] = correctness
     return Trace(
         definition=workload.definition,
         workload=workload.workload,
@@ -125,6 +138,7 @@ def to_trace(workload: Trace, solution: str, verdict: Verdict, reference_ms: flo
             environment=Environment(hardware=verdict.hardware or "unknown", libs=verdict.libs),
             timestamp=datetime.datetime.now(datetime.timezone.utc).isoformat(),
             log=log,
-            **keys,
+            correctness=correctness,
+            performance=performance,
         ),
     )

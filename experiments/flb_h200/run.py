@@ -37,7 +37,7 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
-FULL = Plan(sets=8, least_rounds=8, most_rounds=20, seconds=2.0, steady=0.003)
+FULL = Plan(least_rounds=6, most_rounds=12, seconds=0.8, steady=0.003)
 
 
 def say(text: str) -> None:
@@ -111,22 +111,23 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
         winner = start.with_source(outcome.source, f"offline_{name}")
         winner = winner.model_copy(update={"description": "; ".join(c.plan for c in outcome.changes)})
     row: dict[str, object] = {"definition": name, "changes": winner.description}
+    task = task_of(folder, name, start, plan=Plan())
+    reference = BaselineCache(args.out / "traces").reference(task)
     found: dict[str, list[float]] = {"start": [], "winner": []}
     for turn in range(2):
         for label, solution in (("start", start), ("winner", winner)):
-            verdict = evaluate(task_of(folder, name, solution, plan=FULL))
+            verdict = evaluate(task_of(folder, name, solution, plan=FULL._replace(package=turn == 0)))
             if verdict.evaluation.status is not Status.CORRECT:
                 row[f"{label}_failure"] = f"{verdict.evaluation.status}: {verdict.evaluation.message}"
                 continue
             found[label].append(verdict.latency.median)
-            row[f"{label}_package_ms"] = verdict.package_latency_ms
+            if verdict.package_latency_ms is not None:
+                row[f"{label}_package_ms"] = verdict.package_latency_ms
             row[f"{label}_interval_ms"] = [verdict.latency.low, verdict.latency.high]
             row["hardware"], row["libs"] = verdict.hardware, verdict.libs
             row[f"{label}_notes"] = list(verdict.evaluation.notes)
             if turn == 0:
-                keep(args.out / "traces", task_of(folder, name, solution), verdict)
-    task = task_of(folder, name, start, plan=Plan())
-    reference = BaselineCache(args.out / "traces").reference(task, str(row.get("hardware", "")))
+                keep(args.out / "traces", task_of(folder, name, solution), verdict, reference)
     for label, values in found.items():
         if values:
             row[f"{label}_ms"] = statistics.mean(values)
@@ -194,7 +195,7 @@ def main() -> None:
     parser.add_argument("--definitions", nargs="*")
     parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--beam", type=int, default=2)
-    parser.add_argument("--plans", type=int, default=12)
+    parser.add_argument("--plans", type=int, default=10)
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--target", default="h200")
     parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final")

@@ -1,0 +1,43 @@
+"""Choose a workload and the best Triton solution for every definition of a trace folder.
+
+    python experiments/flb_optimize/select_traces.py [--trace_folder DIR] [--hardware NAME]
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from paths import SELECTED, add_folder_option
+
+from accelopt.flashinfer import blobs
+from accelopt.flashinfer.selection import BOUND_MS, choose
+from accelopt.flashinfer.tracefiles import Trace, TraceFolder, workload_stem
+from accelopt.store import write_atomically
+
+
+def main(args: Namespace) -> None:
+    folder = TraceFolder(args.trace_folder)
+    lines = []
+    for choice in choose(folder, hardware=args.hardware, bound_ms=args.bound_ms):
+        definition = folder.definitions[choice.workload.definition]
+        blobs.materialise(folder.root, definition, choice.workload.workload)
+        chosen = choice.trace or Trace(
+            definition=definition.name,
+            workload=choice.workload.workload,
+            solution=choice.solution.name,
+        )
+        lines.append(chosen.model_dump_json(exclude_unset=True) + "\n")
+        measured = choice.trace.evaluation.performance.latency_ms if choice.trace else None
+        shown = "not measured yet" if measured is None else f"{measured:.4f} ms"
+        print(f"{workload_stem(choice.workload)}: {choice.solution.name}, {shown}")
+    write_atomically(args.output, "".join(lines))
+    for problem in folder.problems:
+        print(f"left out: {problem}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    add_folder_option(parser)
+    parser.add_argument("--hardware", help="default: the one with the most traces")
+    parser.add_argument("--bound_ms", type=float, default=BOUND_MS)
+    parser.add_argument("--output", type=Path, default=SELECTED)
+    main(parser.parse_args())

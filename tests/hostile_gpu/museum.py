@@ -1,0 +1,52 @@
+"""Solutions that try to win dishonestly or do harm, each a few lines; none may be judged correct.
+
+Each file in `solutions/` begins with three comment lines: what it tries, the definition it claims
+to solve, and the verdicts that are right for it. `# gpu` there marks those that need a real GPU to
+do their mischief; the others are judged through the Triton interpreter as well.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.flashinfer.tracefiles import Solution, TraceFolder
+
+FOLDER = Path(__file__).parent / "solutions"
+
+
+class Exhibit(NamedTuple):
+    """One dishonest solution and the verdicts that are right for it."""
+
+    name: str
+    deceit: str
+    definition: str
+    verdicts: tuple[str, ...]
+    needs_gpu: bool
+    source: str
+
+    def solution(self, folder: TraceFolder) -> Solution:
+        """The source in the place of the definition's plain solution."""
+        plain = folder.solutions_of(self.definition)[0]
+        return plain.with_source(self.source, f"hostile_{self.name}")
+
+
+def exhibits() -> list[Exhibit]:
+    """All of them, by name."""
+    return [_read(path) for path in sorted(FOLDER.glob("*.py"))]
+
+
+def _read(path: Path) -> Exhibit:
+    text = path.read_text()
+    header = dict(
+        line.removeprefix("# ").split(": ", 1) for line in text.splitlines()[:3] if ": " in line
+    )
+    verdicts = header["verdict"].replace("(gpu)", "").split(" or ")
+    return Exhibit(
+        name=path.stem,
+        deceit=header["tries"],
+        definition=header["claims"],
+        verdicts=tuple(verdict.strip() for verdict in verdicts),
+        needs_gpu="(gpu)" in header["verdict"],
+        source=text,
+    )
