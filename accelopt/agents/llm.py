@@ -23,12 +23,15 @@ from accelopt.agents.calls import (
     exchange_key,
 )
 from accelopt.agents.completion import Unusable, read_completion, token_counts
-from accelopt.agents.configuration import NO_KEY, ModelConfig
+from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
+from accelopt.agents.slots import Slots
 from accelopt.errors import ConfigError
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more
 LONGEST_RETRY_AFTER = 900.0
+# A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
+PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
 CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000
 
 
@@ -52,7 +55,7 @@ class Endpoint:
         self.exchanges = exchanges
         self.ledger = ledger
         self.random = random.Random(seed)
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._slots = Slots(config.concurrency)
         self._client = None if replay else _client(config)
 
     async def ask(self, question: Question, tools: tuple[Tool, ...] = (), limit: int = 0) -> Answer:
@@ -94,7 +97,9 @@ class Endpoint:
             exchange = self.exchanges.find(key)
             if exchange is None:
                 attempts += 1
-                outcome = await self._attempt(request, self.config.timeout * min(2**slow, 4))
+                outcome = await self._attempt(
+                    question, request, self.config.timeout * min(2**slow, 4)
+                )
                 if isinstance(outcome, _Failure):
                     failed += 1
                     slow += outcome.slow
@@ -109,14 +114,16 @@ class Endpoint:
             if unusable + failed >= self.config.attempts:
                 raise CallFailed(f"{unusable} unusable answers, the last: {exchange.problem}")
 
-    async def _attempt(self, request: dict[str, Any], limit: float) -> _Reply | _Failure:
+    async def _attempt(
+        self, question: Question, request: dict[str, Any], limit: float
+    ) -> _Reply | _Failure:
         """One request, answered within `limit` seconds or given up."""
         import openai
 
         if self._client is None:
             raise CallFailed("this exchange is not in the recording")
         self.ledger.check()
-        async with self._slots:
+        async with self._slots.slot(PRIORITY[question.role]):
             self.ledger.check()
             started = time.monotonic()
             try:
@@ -282,7 +289,9 @@ def _settings(config: ModelConfig, question: Question) -> Any:
     claude = "claude" in config.model.lower()
     if claude or config.thinking_budget:
         budget = config.thinking_budget or CLAUDE_THINKING
-        settings.max_tokens = config.max_tokens or max(CLAUDE_MAX_TOKENS, 2 * budget)
+        settings.max_tokens = config.max_tokens or max(# A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
+PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
+CLAUDE_MAX_TOKENS, 2 * budget)
         budget = min(budget, max(settings.max_tokens - 1, 1))
         settings.extra_body = {"thinking": {"type": "enabled", "budget_tokens": budget}}
         if claude:
