@@ -1,5 +1,5 @@
 # reference: pair
-# verdict: refused|wrong_dtype
+# verdict: refused
 # The comparison widens it again.
 
 import neuronxcc.nki as nki

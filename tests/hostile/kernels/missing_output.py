@@ -1,5 +1,5 @@
 # reference: pair
-# verdict: wrong_shape|wrong_numbers
+# verdict: wrong_shape
 # zip() stops at the shorter one.
 
 import neuronxcc.nki as nki

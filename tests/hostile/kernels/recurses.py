@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error|crash|timeout
+# verdict: timeout|compile_error|crash
 # Deeper than any stack.
 
 import sys

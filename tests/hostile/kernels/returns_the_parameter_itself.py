@@ -1,5 +1,5 @@
 # reference: adamw
-# verdict: wrong_numbers|compile_error|run_error
+# verdict: compile_error
 # Not even a copy.
 
 import neuronxcc.nki as nki

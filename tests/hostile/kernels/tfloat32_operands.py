@@ -1,5 +1,5 @@
 # reference: matmul
-# verdict: refused|compile_error
+# verdict: refused
 # fp32 in name.
 
 import neuronxcc.nki as nki

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: crash|compile_error
+# verdict: crash
 # Finds the pipe and speaks first.
 
 import json
