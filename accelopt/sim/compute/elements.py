@@ -33,6 +33,53 @@ class Elements:
             axis = np.arange(size, dtype=np.int64) * stride
             grid = grid + axis.reshape((-1,) + (1,) * (len(access.shape) - position - 1))
         self._grid = grid
+        self._by_row = (
+            len(access.indirect) == 1
+            and access.strides[0] == 0
+            and access.indirect[0].index.elements == access.indirect[0].index.shape[0]
+            and access.indirect[0].index.shape[0] == access.shape[0]
+        )
+
+    def load(self, pattern: np.ndarray | None) -> np.ndarray:
+        """The elements of the current iteration, a new array; anything where the pattern is False.
+        Raises IndexError for what lies outside of the tensor."""
+        rows = self._rows()
+        if rows is not None:
+            found: np.ndarray = rows[0][rows[1]]
+            return found
+        return self.read(self.numbers(pattern))
+
+    def save(self, values: np.ndarray, pattern: np.ndarray | None) -> None:
+        """Stores the elements of the current iteration where the pattern is True."""
+        rows = self._rows() if pattern is None else None
+        if rows is not None:
+            rows[0][rows[1]] = values
+        else:
+            self.write(self.numbers(pattern), values, pattern)
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """When one index chooses whole rows: a view of all rows, and the numbers of those wanted.
+        None when that does not describe the tile, or an index is out of range."""
+        if not self._by_row:
+            return None
+        values, stride, size = self._indices[0]
+        index = values().reshape(-1)
+        if index.min(initial=0) < 0 or index.max(initial=0) >= size:
+            return None
+        window = self.site.window.slices(self.keys, self.access.shape)[1:]
+        first_row = (slice(0, 1), *window)
+        free = self._grid[first_row][0]
+        start = self._address() // self.access.dtype.itemsize + int(free.flat[0])
+        if (
+            start < 0
+            or start + (size - 1) * stride + int(free.max() - free.flat[0]) >= self._total()
+        ):
+            return None
+        flat = self._flat()
+        strides = (stride, *self.access.strides[1:])
+        shape = (size, *free.shape)
+        steps = tuple(s * flat.itemsize for s in strides)
+        return np.ndarray(shape, flat.dtype, flat, start * flat.itemsize, steps), index
 
     def shape(self) -> tuple[int, ...]:
         """The tile's shape in the current iteration's window."""

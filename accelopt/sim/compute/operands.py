@@ -109,7 +109,7 @@ class Site:
         keys = _positions(access) if keys is None else keys
         if access.indirect or not self.inside(access):
             gather = Elements(self, access, keys)
-            return lambda: gather.read(gather.numbers(self.pattern_now()))
+            return lambda: gather.load(self.pattern_now())
         return self._view(access, keys)
 
     def whole(self, access: Access) -> Read:
@@ -190,8 +190,7 @@ class Site:
 
         def commit(values: np.ndarray) -> None:
             stored = values if rounding is None else rounding(values)
-            pattern = self.pattern_now()
-            elements.write(elements.numbers(pattern), dtypes.convert(stored, held), pattern)
+            elements.save(dtypes.convert(stored, held), self.pattern_now())
 
         return Destination(target, commit)
 
