@@ -289,9 +289,7 @@ def _settings(config: ModelConfig, question: Question) -> Any:
     claude = "claude" in config.model.lower()
     if claude or config.thinking_budget:
         budget = config.thinking_budget or CLAUDE_THINKING
-        settings.max_tokens = config.max_tokens or max(# A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
-PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
-CLAUDE_MAX_TOKENS, 2 * budget)
+        settings.max_tokens = config.max_tokens or max(CLAUDE_MAX_TOKENS, 2 * budget)
         budget = min(budget, max(settings.max_tokens - 1, 1))
         settings.extra_body = {"thinking": {"type": "enabled", "budget_tokens": budget}}
         if claude:
