@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from accelopt.sim.access import LoopVariable, Mask
 from accelopt.sim.program import Loop, Tensor
-from accelopt.sim.timing.operation import Nest, Operation
+from accelopt.sim.timing.operation import Nest, Operation, Queue
 
 Values = dict[LoopVariable, np.ndarray]
 
@@ -28,8 +29,7 @@ class Body:
     iterations: np.ndarray  # (n, depth) trip numbers
 
 
-@dataclass(frozen=True, eq=False)
-class Instances:
+class Instances(NamedTuple):
     """The iterations of one operation that its mask leaves."""
 
     operation: Operation
@@ -83,7 +83,7 @@ def _expand_body(nest: Nest, outer: Body) -> Iterator[Instances]:
             inner = Body(body.loops, body.starts + offset, body.values, body.iterations)
             yield from _expand_body(child, inner)
         else:
-            yield _instances(child, body, offset)
+            yield from _instances(child, body, offset)
         offset += size
 
 
@@ -100,23 +100,35 @@ def _iterate(loop: Loop, outer: Body, size: int) -> Body:
     return Body((*outer.loops, loop), starts, values, iterations)
 
 
-def _instances(operation: Operation, body: Body, offset: int) -> Instances:
+def _instances(operation: Operation, body: Body, offset: int) -> Iterator[Instances]:
+    """The operation's iterations; several groups of them when its mask leaves different widths."""
     positions = body.starts + offset
     mask = operation.instruction.mask if operation.instruction else Mask()
     if not mask.constraints:
-        return Instances(operation, body.loops, positions, body.values, body.iterations)
+        yield Instances(operation, body.loops, positions, body.values, body.iterations)
+        return
     access = operation.writes[0] if operation.writes else operation.reads[0]
     partitions, elements = masked_extent(mask, access.shape, body.values, positions.size)
     alive = (partitions > 0) & (elements > 0)
-    return Instances(
-        operation,
-        body.loops,
-        positions[alive],
-        {variable: array[alive] for variable, array in body.values.items()},
-        body.iterations[alive],
-        partitions[alive] if operation.is_dma else None,
-        elements[alive] if operation.is_dma else None,
-    )
+
+    def chosen(some: np.ndarray, what: Operation, extents: bool) -> Instances:
+        return Instances(
+            what,
+            body.loops,
+            positions[some],
+            {variable: array[some] for variable, array in body.values.items()},
+            body.iterations[some],
+            partitions[some] if extents else None,
+            elements[some] if extents else None,
+        )
+
+    if operation.queue in (Queue.DMA, Queue.TENSOR):
+        # A masked matmul streams its full width (transpose_matmul, NKIBench).
+        yield chosen(alive, operation, operation.is_dma)
+        return
+    for width in np.unique(elements[alive]).tolist():
+        narrowed = operation if width == access.free_elements else operation.resized(width)
+        yield chosen(alive & (elements == width), narrowed, False)
 
 
 def masked_extent(

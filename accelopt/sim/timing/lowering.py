@@ -301,6 +301,44 @@ def _flat_part(row: Access, start: int, count: int) -> Access:
     return row
 
 
+def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
+    """A Vector instruction that reads what a plain copy has just brought from PSUM reads PSUM
+    itself: bmm_softmax (NKIBench) reads its scores from PSUM twice, for the copy and the maximum."""
+    body: list[Nest | Operation] = []
+    copied: dict[Tensor, Operation] = {}
+    for node in nest.body:
+        if isinstance(node, Nest):
+            copied.clear()
+            body.append(read_psum_directly(node, decisions))
+            continue
+        if node.queue is Queue.VECTOR and node.opcode == "tensor_reduce":
+            maker = copied.get(node.reads[0].tensor)
+            if maker and maker.writes[0].same_elements(node.reads[0]):
+                node = replace(node, reads=(maker.reads[0], *node.reads[1:]))
+                decisions.append(
+                    Decision("read_psum_directly", "the operand is read from PSUM", node.source)
+                )
+        for access in node.writes:
+            copied = {
+                t: m for t, m in copied.items()
+                if t is not access.tensor and m.reads[0].tensor is not access.tensor
+            }  # fmt: skip
+        if _is_eviction(node):
+            copied[node.writes[0].tensor] = node
+        body.append(node)
+    return Nest(nest.loop, tuple(body))
+
+
+def _is_eviction(operation: Operation) -> bool:
+    return (
+        operation.opcode == "copy"
+        and operation.reads[0].tensor.buffer is Buffer.PSUM
+        and operation.writes[0].tensor.buffer is Buffer.SBUF
+        and operation.reads[0].shape == operation.writes[0].shape
+        and operation.reads[0].dtype == operation.writes[0].dtype
+    )
+
+
 def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
     """A Scalar engine result that only one two-tensor Vector instruction reads goes to PSUM, where
     reading it costs N cycles in place of 2N.

@@ -20,11 +20,15 @@ NEVER_MERGED = frozenset({"random", "dropout", "all_reduce", "loop_reduce", "pri
 
 
 def merge_repeated(
-    stream: Stream, window_bytes: float, over_sequential: bool, decisions: list[Decision]
+    stream: Stream,
+    work_window: float,
+    load_window: float,
+    over_sequential: bool,
+    decisions: list[Decision],
 ) -> bool:
-    """Removes repeated work from the stream, in place. `window_bytes` bounds what may be defined in
-    SBUF, per partition, between two occurrences; it is not applied inside of sequential loops when
-    `over_sequential`. True when anything was removed."""
+    """Removes repeated work from the stream, in place. The windows bound what may be defined in
+    SBUF, bytes per partition, between two occurrences of an instruction or of a load; they do not
+    apply inside of sequential loops when `over_sequential`. True when anything was removed."""
     writes_of = np.zeros(len(stream.cell_unit), np.int64)
     for cells in stream.writes:
         for cell in cells:
@@ -64,15 +68,19 @@ def merge_repeated(
             earlier = seen.get(key)
             if earlier is None:
                 seen[key] = [at, at]
-            elif patient[kind] or defined[at] - defined[earlier[1]] <= window_bytes:
-                earlier[1] = at
-                for mine, theirs in zip(writes, stream.writes[earlier[0]], strict=True):
-                    alias[mine] = alias.get(theirs, theirs)
-                removed.add(at)
-                counts[kind] = counts.get(kind, 0) + 1
-                continue
             else:
+                window = load_window if key_list is not None else work_window
+                if patient[kind] or defined[at] - defined[earlier[1]] <= window:
+                    earlier[1] = at
+                    for mine, theirs in zip(writes, stream.writes[earlier[0]], strict=True):
+                        alias[mine] = alias.get(theirs, theirs)
+                    removed.add(at)
+                    counts[kind] = counts.get(kind, 0) + 1
+                    continue
+                for mine, theirs in zip(writes, stream.writes[earlier[0]], strict=True):
+                    value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
                 earlier[0] = earlier[1] = at
+                continue
         for cell in writes:
             value[cell] = fresh
             fresh += 1

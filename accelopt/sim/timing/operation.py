@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from accelopt.sim.access import Access
@@ -57,6 +57,7 @@ class Operation:
     label: str = ""
     touches_psum: bool = False
     touches_sbuf: bool = True
+    width: int | None = None  # elements a partition, where not those of its accesses
     kept: bool = False  # never dead
     belongs_to_matmul: bool = False  # the transposition inside of nl.matmul
 
@@ -64,6 +65,10 @@ class Operation:
     def is_dma(self) -> bool:
         """True for transfers."""
         return self.queue is Queue.DMA
+
+    def resized(self, width: int) -> Operation:
+        """The same on another number of elements a partition; to be priced again."""
+        return replace(self, width=width)
 
     @property
     def is_store(self) -> bool:

@@ -14,6 +14,9 @@ from accelopt.sim.spec import Spec
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue, Traffic
 
 SIXTEEN_BIT = 2
+TWO_TENSOR = frozenset(
+    {"tensor_tensor", "loop_reduce", "tensor_tensor_scan", "scalar_tensor_tensor"}
+)
 FAST_OPS = frozenset({"add", "subtract", "multiply"})
 
 
@@ -43,6 +46,8 @@ def priced(operation: Operation, spec: Spec) -> Operation:
 
 def _wide(operation: Operation) -> int:
     """N: the elements a partition of the longest operand."""
+    if operation.width is not None:
+        return operation.width
     accesses = (*operation.reads, *operation.writes)
     return max((access.free_elements for access in accesses), default=1)
 
@@ -232,34 +237,24 @@ def _traffic(operation: Operation, spec: Spec) -> Traffic:
             psum_write=4 * n * passes,
             sbuf_read=(columns + n) * size * passes,
         )
-    read = write = psum_read = psum_write = 0
-    two_tensor = operation.queue is Queue.VECTOR and operation.opcode in (
-        "tensor_tensor",
-        "loop_reduce",
-        "tensor_tensor_scan",
-        "scalar_tensor_tensor",
-    )
-    if operation.reads and not two_tensor:
-        first = operation.reads[0]
-        size = first.free_elements * first.dtype.itemsize
-        if first.tensor.buffer is Buffer.PSUM:
-            psum_read = size
-        else:
-            read = size
-    if operation.writes and not two_tensor:
-        first = operation.writes[0]
-        size = first.free_elements * first.dtype.itemsize
-        if first.tensor.buffer is Buffer.PSUM:
-            psum_write = size
-        else:
-            write = size
-    if two_tensor:
-        psum_read = sum(
-            a.free_elements * a.dtype.itemsize
-            for a in operation.reads
-            if a.tensor.buffer is Buffer.PSUM
-        )
-    return Traffic(psum_read=psum_read, psum_write=psum_write, sbuf_read=read, sbuf_write=write)
+    two_tensor = operation.queue is Queue.VECTOR and operation.opcode in TWO_TENSOR
+    counted = operation.reads if two_tensor else (*operation.reads[:1], *operation.writes[:1])
+    totals = {"psum_read": 0, "psum_write": 0, "sbuf_read": 0, "sbuf_write": 0}
+    for access in counted:
+        in_psum = access.tensor.buffer is Buffer.PSUM
+        if two_tensor and not in_psum:
+            continue
+        direction = "write" if any(access is other for other in operation.writes) else "read"
+        totals[f"{'psum' if in_psum else 'sbuf'}_{direction}"] += _bytes(operation, access)
+    return Traffic(**totals)
+
+
+def _bytes(operation: Operation, access: Access) -> int:
+    """Bytes of one partition."""
+    elements = access.free_elements
+    if operation.width is not None and elements > 1:
+        elements = operation.width
+    return elements * access.dtype.itemsize
 
 
 def opcode_label(instruction: Instruction) -> str:

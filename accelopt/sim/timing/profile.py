@@ -12,6 +12,7 @@ from accelopt.sim.program import Program
 from accelopt.sim.spec import SPECS, Spec
 from accelopt.sim.timing import (
     counters,
+    eviction,
     explanation,
     lowering,
     merging,
@@ -40,11 +41,14 @@ class Compiler:
 
     widen_tiny_loops: bool = True
     broadcast_partitions: bool = True
+    read_psum_directly: bool = True
     place_in_psum: bool = True
     merge_repeated: bool = True
-    merge_window_bytes: float = 600 * 1024
+    merge_window_bytes: float = 1200 * 1024
+    load_window_bytes: float = 256 * 1024
     merge_over_sequential_loops: bool = True
     remove_dead: bool = True
+    merge_evictions: bool = True
     fit_sbuf: bool = True
     rotation: Rotation = field(default_factory=Rotation)
     windows: tuple[int, ...] = WINDOWS
@@ -134,16 +138,26 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         nest = widening.widen_tiny_loops(nest, decisions)
     if compiler.broadcast_partitions:
         nest = lowering.broadcast_partitions(nest, decisions)
+    if compiler.read_psum_directly:
+        nest = lowering.read_psum_directly(nest, decisions)
     if compiler.place_in_psum:
         nest = lowering.place_in_psum(nest, decisions)
-    nest = lowering.rewrite(nest, lambda operation: (pricing.priced(operation, spec),))
-    flow = stream(expand(nest), scopes(nest))
+    instances = [
+        item._replace(operation=pricing.priced(item.operation, spec)) for item in expand(nest)
+    ]
+    flow = stream(instances, scopes(nest))
     if compiler.merge_repeated:
         merging.merge_repeated(
-            flow, compiler.merge_window_bytes, compiler.merge_over_sequential_loops, decisions
+            flow,
+            compiler.merge_window_bytes,
+            compiler.load_window_bytes,
+            compiler.merge_over_sequential_loops,
+            decisions,
         )
     if compiler.remove_dead:
         merging.remove_dead(flow, decisions)
+    if compiler.merge_evictions:
+        eviction.merge_evictions(flow, spec, decisions)
     costs = residency.price_transfers(flow, spec)
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:

@@ -174,6 +174,8 @@ class _Keeper:
     def _new_group(self, unit: int, now: int, following: int) -> bool:
         """True when the next use belongs to another iteration of the loop just inside of the one
         that loads the unit."""
+        if now in self.loads[unit]:
+            return False  # it has just come
         depth = self.repeated[self.stream.units[unit].site]
         return _prefix(self.stream, now, depth) != _prefix(self.stream, following, depth)
 

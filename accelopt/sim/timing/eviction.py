@@ -1,0 +1,144 @@
+"""Several transposed tiles leave PSUM in one copy.
+
+Transposes of 128 columns fill a quarter of a PSUM bank each. Four of them are copied to SBUF by one
+instruction 512 wide: matmul's Scalar engine (NKIBench) is active for 3,840 such copies, not for the
+15,360 that its source has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.operation import Decision, Operation, Queue
+from accelopt.sim.timing.pricing import is_transpose, priced
+
+
+class _Eviction(NamedTuple):
+    """A copy that one instruction can do for `group` iterations of its loop."""
+
+    kind: int
+    group: int
+
+
+class _Entry(NamedTuple):
+    """One instance of a stream."""
+
+    kind: int
+    row: int
+    reads: list[int]
+    writes: list[int]
+
+
+def merge_evictions(stream: Stream, spec: Spec, decisions: list[Decision]) -> None:
+    """Rewrites the stream, in place: in a group of iterations the copies become one, after all
+    transposes and before all that read them. Affine loops only, whose order is free."""
+    found = _evictions(stream, spec)
+    if not found:
+        return
+    entries: list[_Entry] = []
+    wide: dict[tuple[int, int], int] = {}
+    merged: dict[int, int] = {}
+    for eviction, members in _groups(stream, found):
+        copies = [entry for entry in members if eviction and entry.kind == eviction.kind]
+        if eviction is None or len(copies) < 2:
+            entries += members
+            continue
+        written = {cell for entry in copies for cell in entry.writes}
+        readers = [e for e in members if any(cell in written for cell in e.reads)]
+        later = {id(entry) for entry in (*copies, *readers)}
+        entries += [entry for entry in members if id(entry) not in later]
+        entries.append(_merged(stream, copies, wide, spec))
+        entries += readers
+        merged[eviction.kind] = merged.get(eviction.kind, 0) + len(copies) - 1
+    stream.kind = [entry.kind for entry in entries]
+    stream.row = [entry.row for entry in entries]
+    stream.reads = [entry.reads for entry in entries]
+    stream.writes = [entry.writes for entry in entries]
+    for kind, count in merged.items():
+        source = stream.instances[kind].operation.source
+        decisions.append(
+            Decision("merge_evictions", "transposed tiles leave PSUM together", source, count)
+        )
+
+
+def _evictions(stream: Stream, spec: Spec) -> dict[Loop, _Eviction]:
+    """The innermost affine loops that evict transposes, and how many iterations fit a bank."""
+    makers: dict[Tensor, list[Operation]] = {}
+    for item in stream.instances:
+        for access in item.operation.writes:
+            makers.setdefault(access.tensor, []).append(item.operation)
+    found: dict[Loop, _Eviction] = {}
+    for kind, item in enumerate(stream.instances):
+        operation = item.operation
+        if operation.opcode != "copy" or operation.queue is not Queue.SCALAR or not item.loops:
+            continue
+        source = operation.reads[0]
+        loop = item.loops[-1]
+        if source.tensor.buffer is not Buffer.PSUM or loop.kind is not LoopKind.AFFINE:
+            continue
+        if loop in found or not all(map(is_transpose, makers.get(source.tensor, [operation]))):
+            continue
+        group = spec.psum_bank_bytes // max(source.free_elements * source.dtype.itemsize, 1)
+        if group > 1:
+            found[loop] = _Eviction(kind, group)
+    return found
+
+
+def _groups(
+    stream: Stream, found: dict[Loop, _Eviction]
+) -> Iterator[tuple[_Eviction | None, list[_Entry]]]:
+    """The stream cut into groups of iterations of those loops, and what lies between."""
+    evictions = [found.get(item.loops[-1]) if item.loops else None for item in stream.instances]
+    keys = [
+        _group_keys(item, eviction.group).tolist() if eviction else None
+        for item, eviction in zip(stream.instances, evictions, strict=True)
+    ]
+
+    def key(at: int) -> tuple[int, int]:
+        kind = stream.kind[at]
+        numbers = keys[kind]
+        return (-1, 0) if numbers is None else (evictions[kind].kind, numbers[stream.row[at]])  # type: ignore[union-attr]
+
+    for (kind, _), positions in groupby(range(len(stream)), key):
+        entries = [
+            _Entry(stream.kind[at], stream.row[at], stream.reads[at], stream.writes[at])
+            for at in positions
+        ]
+        yield (evictions[kind] if kind >= 0 else None), entries
+
+
+def _group_keys(item: Instances, group: int) -> np.ndarray:
+    """A number for each group of consecutive iterations of the innermost loop."""
+    total = np.zeros(item.positions.size, np.int64)
+    for loop, column in zip(item.loops[:-1], item.iterations.T[:-1], strict=True):
+        total = total * loop.variable.trips + column
+    trips = item.loops[-1].variable.trips
+    numbers: np.ndarray = total * -(-trips // group) + item.iterations[:, -1] // group
+    return numbers
+
+
+def _merged(
+    stream: Stream, copies: list[_Entry], wide: dict[tuple[int, int], int], spec: Spec
+) -> _Entry:
+    kind, count = copies[0].kind, len(copies)
+    number = wide.get((kind, count))
+    if number is None:
+        item = stream.instances[kind]
+        operation = item.operation
+        width = operation.writes[0].free_elements * count
+        number = wide[kind, count] = len(stream.instances)
+        stream.instances.append(item._replace(operation=priced(operation.resized(width), spec)))
+    return _Entry(
+        number,
+        copies[-1].row,
+        [cell for entry in copies for cell in entry.reads],
+        [cell for entry in copies for cell in entry.writes],
+    )
