@@ -47,7 +47,7 @@ class KernelRange:
             return
         statement = for_statement(frame)
         if key in tracer.unrolled:
-            yield from _unrolled(tracer, self.values, scoped=statement is not None)
+            yield from _unrolled(tracer, key, self.values, scoped=statement is not None)
             return
         if statement is None:
             tracer.demanded.add(key)
@@ -106,13 +106,14 @@ class StaticRange:
         return len(self.values)
 
     def __iter__(self) -> Iterator[LoopIndex]:
-        return _unrolled(current(), self.values, scoped=False)
+        key = call_chain(sys._getframe(1))
+        yield from _unrolled(current(), key, self.values, scoped=False)
 
 
-def _unrolled(tracer: Tracer, values: range, scoped: bool) -> Iterator[LoopIndex]:
+def _unrolled(tracer: Tracer, key: LoopKey, values: range, scoped: bool) -> Iterator[LoopIndex]:
     number = tracer.fresh_id()
     for value in values:
-        with tracer.iteration(number, value, scoped):
+        with tracer.iteration(key, number, value, scoped):
             yield LoopIndex(value, number)
 
 

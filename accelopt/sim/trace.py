@@ -12,7 +12,7 @@ import contextlib
 import functools
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -75,6 +75,15 @@ class Block(NamedTuple):
         return line.file == self.file and inside and not self.holds(line)
 
 
+class Iteration(NamedTuple):
+    """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
+    loop in the source."""
+
+    key: LoopKey
+    loop: int
+    value: int
+
+
 class NeedsConcrete(BaseException):
     """Kernel code asked for the number behind a symbolic loop index. Not an Exception, so that a
     kernel's `except Exception` cannot swallow it."""
@@ -133,7 +142,7 @@ class Tracer:
         self.depth = 0  # nesting of kernel calls
         self.force_auto_allocation = False
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
-        self.iterations: list[tuple[int, int]] = []  # unrolled loops around here, and their values
+        self.iterations: list[Iteration] = []  # of the unrolled loops around here
         self._report = report
         self.failure: KernelError | None = None  # the last error of a rule
         self._next_id = 0
@@ -203,7 +212,7 @@ class Tracer:
             temporary,
             self.here(),
         )
-        home = body or (self.bodies[-1] if buffer.on_chip else self.bodies[0])
+        home = body or self.bodies[-1]
         home.tensors.append(tensor)
         self.home[tensor] = home
         return tensor
@@ -217,11 +226,9 @@ class Tracer:
                 return self.bodies[position - 1]
         return self.bodies[-1]
 
-    def iterations_besides(self, loops: Sequence[object]) -> tuple[tuple[int, int], ...]:
-        """Where we are in the unrolled loops around here, but for the given ones and those inside
-        of the outermost of them that it repeats."""
-        numbers = {getattr(index, "loop", None) for index in loops}
-        return tuple(item for item in self.iterations if item[0] not in numbers)
+    def iterations_besides(self, loops: Collection[int]) -> tuple[tuple[LoopKey, int], ...]:
+        """Where we are in the unrolled loops around here, but for those of the given numbers."""
+        return tuple((item.key, item.value) for item in self.iterations if item.loop not in loops)
 
     def emit(
         self,
@@ -307,10 +314,10 @@ class Tracer:
             )
 
     @contextmanager
-    def iteration(self, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
+    def iteration(self, key: LoopKey, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
         """One iteration of an unrolled loop; a scope of tensors unless the loop is Python's own."""
         depth = len(self.iterations)
-        self.iterations.append((loop, value))
+        self.iterations.append(Iteration(key, loop, value))
         if not scoped:
             yield
             del self.iterations[depth:]

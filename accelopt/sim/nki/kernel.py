@@ -177,7 +177,7 @@ def _run_grid(
             outcome = None
             number = tracer.fresh_id()
             for value in range(size):
-                with tracer.iteration(number, value):
+                with tracer.iteration(keys[axis], number, value):
                     outcome = run(axis + 1, (*chosen, LoopIndex(value, number)))
             return outcome
         index = LoopVariable(tracer.fresh_id(), 0, 1, size)

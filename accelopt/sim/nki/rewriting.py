@@ -25,7 +25,7 @@ LEFT = "__accelopt_left"
 
 def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
     """The function with its source rewritten where needed, over the global names given."""
-    code = _code(function) or function.__code__
+    code = _code(function.__code__) or function.__code__
     names[CHECK] = check_annotation
     names[IS_MASK] = _is_mask
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -50,7 +50,6 @@ def _is_mask(value: Any) -> bool:
     return isinstance(value, MaskExpression)
 
 
-@functools.lru_cache(maxsize=256)
 def _rewritten_code(
     source: str, file: str, line: int, name: str, free: tuple[str, ...]
 ) -> CodeType | None:
@@ -85,14 +84,13 @@ def _find(code: CodeType, name: str) -> CodeType | None:
     return None
 
 
-def _code(function: FunctionType) -> CodeType | None:
+@functools.lru_cache(maxsize=256)
+def _code(code: CodeType) -> CodeType | None:
     """The rewritten code; None when there is nothing to rewrite or no source to read."""
     try:
-        lines, first = inspect.getsourcelines(function)
-        code = function.__code__
-        return _rewritten_code(
-            "".join(lines), code.co_filename, first, function.__name__, code.co_freevars
-        )
+        lines, first = inspect.getsourcelines(code)
+        source = "".join(lines)
+        return _rewritten_code(source, code.co_filename, first, code.co_name, code.co_freevars)
     except (OSError, TypeError, SyntaxError, IndexError):
         return None
 

@@ -7,6 +7,7 @@ numbers S5, S6, S9 to S12 are those of the reference `nki-api.md`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -219,11 +220,13 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
         zip(items, view.tile_shape, view.strides, strict=True)
     ):
         if isinstance(item, TensorView):
-            indirect.append(_runtime_index(view, item, at, size, stride))
+            leading = _only_numbers(items[:at])
+            indirect.append(_runtime_index(view, item, at, size, stride, leading))
             continue
         runtime = isinstance(item, RuntimeIndex)
         if runtime:
-            indirect.append(_runtime_index(view, item.tile, at, size, stride))
+            leading = _only_numbers(items[:at])
+            indirect.append(_runtime_index(view, item.tile, at, size, stride, leading))
             item = item.index
         affine = item.affine if isinstance(item, Index) else _from_end(Affine(int(item)), size)
         low, high = affine.bounds
@@ -247,6 +250,14 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
     )
 
 
+def _only_numbers(items: tuple[Any, ...]) -> bool:
+    """True when these dimensions are gone: a run-time index after them stands on the first."""
+    return all(
+        scalar_of(item) is not None or (isinstance(item, Index) and math.prod(item.shape) == 1)
+        for item in items
+    )
+
+
 def _check_partition_axis(
     view: TensorView, at: int, position: int, coefficient: int, shape: tuple[int, ...]
 ) -> None:
@@ -261,7 +272,7 @@ def _check_partition_axis(
 
 
 def _runtime_index(
-    view: TensorView, index: TensorView, at: int, size: int, stride: int
+    view: TensorView, index: TensorView, at: int, size: int, stride: int, leading: bool
 ) -> Indirect:
     """An index that is read from SBUF while the kernel runs (S12)."""
     if index.dtype.kind not in "iu":
@@ -273,7 +284,6 @@ def _runtime_index(
     vector = all(n == 1 for n in index.tile_shape[1:])
     if not vector:
         fail(indexing.runtime_index_on_free_dimension(f"has shape {index.tile_shape}"))
-    leading = all(n == 1 for n in view.tile_shape[:at])
     if not view.on_chip and not leading:
         fail(indexing.runtime_index_on_free_dimension(f"stands on dimension {at}"))
     return Indirect(index.access(), stride, size)

@@ -35,16 +35,34 @@ def missing_indices(
 def output_dependencies(program: Program) -> Iterator[KernelError]:
     """err_unexpected_output_dependencies, once a line and tensor."""
     seen: set[tuple[SourceLine, Tensor]] = set()
+    told_apart = _used_variables(program)
     for loops, instruction in program.walk():
         for access in instruction.outputs.values():
-            loop = _unindexed(loops, instruction, access)
+            loop = _unindexed(loops, instruction, access, told_apart)
             if loop is not None and (instruction.source, access.tensor) not in seen:
                 seen.add((instruction.source, access.tensor))
                 tensor = access.tensor
                 yield missing_indices(tensor.name, tensor.source, loop, instruction.source)
 
 
-def _unindexed(loops: tuple[Loop, ...], instruction: Instruction, access: Access) -> Loop | None:
+def _used_variables(program: Program) -> frozenset[LoopVariable]:
+    """Loop variables that some address or mask depends on. Programs of a launch that do not ask
+    for their number all do the same, which public kernels make use of."""
+    used: set[LoopVariable] = set()
+    for _, instruction in program.walk():
+        for access in (*instruction.inputs.values(), *instruction.outputs.values()):
+            used |= access.loop_variables
+        for constraint in instruction.mask.constraints:
+            used |= constraint.loop_variables
+    return frozenset(used)
+
+
+def _unindexed(
+    loops: tuple[Loop, ...],
+    instruction: Instruction,
+    access: Access,
+    told_apart: frozenset[LoopVariable],
+) -> Loop | None:
     """The outermost parallel loop whose index the destination lacks, if that is an error."""
     variables = access.loop_variables
     for at, loop in enumerate(loops):
@@ -52,7 +70,7 @@ def _unindexed(loops: tuple[Loop, ...], instruction: Instruction, access: Access
             return None  # made inside of this loop: every iteration has its own
         if loop.kind not in PARALLEL or loop.variable.trips < 2 or loop.variable in variables:
             continue
-        if access.indirect and loop.variable in variables:
+        if loop.kind is LoopKind.PROGRAM and loop.variable not in told_apart:
             continue
         if _accumulates(instruction, access, loop) or _once(instruction.mask, loop.variable):
             continue
@@ -71,9 +89,7 @@ def _accumulates(instruction: Instruction, access: Access, loop: Loop) -> bool:
     if instruction.opcode in ("tensor_tensor", "tensor_scalar", "scalar_tensor_tensor"):
         ops = {attributes.get(name) for name in ("op", "op0", "op1")} & ASSOCIATIVE
         return bool(ops) and any(access.same_elements(data) for data in instruction.inputs.values())
-    if access is not instruction.result and attributes.get("reduce_cmd") == "reduce":
-        return True
-    return False
+    return access is not instruction.result and attributes.get("reduce_cmd") == "reduce"
 
 
 def _once(mask: Mask, variable: LoopVariable) -> bool:

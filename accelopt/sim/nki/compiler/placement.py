@@ -6,6 +6,7 @@ Rules and the modulo formula: SDK 2.26.1 `nki/nki_direct_allocation_guide.rst` a
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable
@@ -21,12 +22,13 @@ from accelopt.sim.rules.limits import (
     MAX_PARTITIONS,
     PSUM_BANK_BYTES,
     PSUM_BANKS,
+    SBUF_BYTES,
     USABLE_SBUF_BYTES,
 )
 
 MAX_BLOCKS = 1 << 20
 
-Place = Callable[[tuple[int, ...], int, int], Any]
+Place = Callable[..., Any]
 
 
 class DirectBuffer(BufferName):
@@ -46,18 +48,31 @@ class DirectBuffer(BufferName):
         addresses = np.zeros(blocks, dtype=np.int64)
         in_psum = self.buffer is Buffer.PSUM
         for index in itertools.product(*(range(n) for n in blocks)):
-            placed = self.place(index, partitions, size)
+            placed = _called(self.place, index, partitions, size)
             check = _psum_place if in_psum else _sbuf_place
             starts[index], addresses[index] = check(placed, partitions, size)
         return Placement(starts, addresses)
 
 
+def _called(place: Place, index: tuple[int, ...], partitions: int, size: int) -> Any:
+    """The function's answer; its parameters are passed by their documented names when it has them,
+    so that functools.partial may bind others."""
+    names = ("idx", "pdim_size", "fdim_size")
+    try:
+        parameters = inspect.signature(place).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    if all(name in parameters for name in names):
+        return place(**dict(zip(names, (index, partitions, size), strict=True)))
+    return place(index, partitions, size)
+
+
 def _sbuf_place(placed: Any, partitions: int, size: int) -> tuple[int, int]:
     start, address = (int(value) for value in placed)
     _check_start(start, partitions)
-    if not (address >= 0 and address + size <= USABLE_SBUF_BYTES):
+    if not 0 <= address < USABLE_SBUF_BYTES or address + size > SBUF_BYTES:
         problem = f"bytes {address} to {address + size} of a partition lie outside of SBUF."
-        mend = f"Keep addresses within 0 to {USABLE_SBUF_BYTES}."
+        mend = f"Start below {USABLE_SBUF_BYTES}, end by {SBUF_BYTES}."
         fail(allocation.bad_placement(problem, mend))
     return start, address
 

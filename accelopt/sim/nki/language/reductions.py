@@ -87,7 +87,10 @@ def loop_reduce(
             mend = "Name the loops by their indices."
             fail(KernelTypeError("loop_indices", f"a {type(index).__name__} is no loop.", mend))
     tracer = current()
-    key = (call_chain(sys._getframe(1)), tracer.iterations_besides(unrolled))
+    key = (
+        call_chain(sys._getframe(1)),
+        tracer.iterations_besides({index.loop for index in unrolled}),
+    )
     storage = tracer.accumulators.get(key) if unrolled else None
     first = storage is None
     if storage is None:
