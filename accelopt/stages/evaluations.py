@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from accelopt.backends import Backend
-from accelopt.records import Candidate, Evaluation
+from accelopt.records import Candidate, Evaluation, Status
 from accelopt.store import Journal
 
 KIND = "evaluation"
@@ -34,7 +34,8 @@ class Evaluations:
         try:
             evaluation = await self.backend.evaluate(candidate, source)
             self.made += 1
-            self.journal.append(KIND, key, evaluation.model_dump(mode="json"))
+            if evaluation.status is not Status.BASELINE_FAILED:  # somebody will mend the reference
+                self.journal.append(KIND, key, evaluation.model_dump(mode="json"))
             return evaluation
         finally:
             del self._running[key]
