@@ -2,7 +2,22 @@
 
 import numpy as np
 import pytest
-from problems import SHAPES, SMALL, assert_agrees, files, reference, run, tolerance
+from nkibench_problems import (
+    SHAPES,
+    SMALL,
+    SUMMARY,
+    assert_agrees,
+    files,
+    load,
+    reference,
+    run,
+    tolerance,
+)
+
+from accelopt import roofline
+from accelopt.sim import timing
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.trace import TensorSpec
 
 PROBLEMS = sorted(SHAPES)
 
@@ -36,3 +51,18 @@ def test_full_size(problem: str) -> None:
     output, expected = run(reference(problem), files(problem)[1], seed=42)
     assert expected.shape == SHAPES[problem].output
     assert_agrees(output, expected, tolerance(problem))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_latency_at_full_size_leaves_room_but_not_much(problem: str) -> None:
+    """A newcomer's kernel is slower than the roofline, and not by an order of magnitude."""
+    arguments = [
+        TensorSpec(size, np.dtype(np.float32)) if isinstance(size, tuple) else size
+        for size in SHAPES[problem].kernel_inputs
+    ]
+    program = trace_kernel(load(files(problem)[1]).kernel, arguments)
+    (case,) = SUMMARY[problem]["cases"].values()
+    limit = roofline.bound(problem, case["values"])
+    assert limit is not None
+    assert 0.1 < limit.fraction(timing.profile(program).latency_ms) < 0.95

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from problems import FOLDER, SHAPES, SMALL, SUMMARY, files, load, reference, tolerance
+from nkibench_problems import FOLDER, SHAPES, SMALL, SUMMARY, files, load, reference, tolerance
 
 from accelopt.records import case_name
 
@@ -85,7 +85,8 @@ def test_the_seed_says_what_the_reference_computes(problem: str) -> None:
     for ours, short in zip(inputs, namespace["get_inputs"](), strict=True):
         np.testing.assert_array_equal(ours, short)
     expected = task.forward(*inputs)
-    short = namespace["forward"](*inputs)
+    with np.errstate(over="ignore"):
+        short = namespace["forward"](*inputs)
     assert expected.dtype == short.dtype == np.float32
     assert np.linalg.norm(expected - short) <= 1e-6 * np.linalg.norm(short)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from problems import assert_agrees, reference, run, tolerance
+from nkibench_problems import assert_agrees, reference, run, tolerance
 
 VARIANTS: dict[str, dict[str, int]] = {
     "silu_mgrid_masked": {"M": 256, "N": 1000},
