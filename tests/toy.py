@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelopt.backends import Explanation, Rewrite
 from accelopt.kernel_source import functions
-from accelopt.records import Candidate, Evaluation, Profile, Status
+from accelopt.records import Candidate, Confirmation, Evaluation, Profile, Status
 from accelopt.store import content_key
 
 REFERENCE = "def forward():\n    return 0\n"
@@ -57,6 +57,10 @@ class ToyBackend:
 
     async def predict(self, candidate, source):
         return None
+
+    async def confirm(self, candidate, winner, parent):
+        speedup = cost_of(parent) / cost_of(winner)
+        return Confirmation(confirmed=speedup > 1.02, speedup=speedup)
 
     def evaluation_key(self, candidate, source):
         return content_key(candidate.problem, source)

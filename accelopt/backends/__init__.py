@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.records import Candidate, Evaluation
+from accelopt.records import Candidate, Confirmation, Evaluation
 from accelopt.workers import WorkerPool
 
 
@@ -57,6 +57,9 @@ class Backend(Protocol):
 
     async def predict(self, candidate: Candidate, source: str) -> float | None:
         """Milliseconds that `source` would take, without running it; None where unknown."""
+
+    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+        """Whether the source `winner` is faster than `parent` beyond noise, measured again."""
 
     def evaluation_key(self, candidate: Candidate, source: str) -> str:
         """Equal for evaluations that must have the same result: content, never paths."""

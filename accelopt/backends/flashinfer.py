@@ -30,8 +30,9 @@ from accelopt.flashinfer.tracefiles import (
     read_workload,
     workload_stem,
 )
+from accelopt.measurement import faster_beyond_noise
 from accelopt.moves.triton.propose import proposals
-from accelopt.records import Candidate, Evaluation, Profile
+from accelopt.records import Candidate, Confirmation, Evaluation, Profile
 from accelopt.store import content_key
 from accelopt.workers import WorkerPool
 
@@ -227,6 +228,16 @@ class FlashInferBackend:
         if compiled.failure and not compiled.unknown:
             return FAILS
         return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0)
+
+    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+        """By the intervals of two fresh evaluations, one after the other."""
+        profiles = [(await self.evaluate(candidate, source)).profile for source in (winner, parent)]
+        fast, slow = profiles
+        if fast is None or slow is None:
+            return Confirmation(confirmed=False, message="a kernel failed when it was run again")
+        return Confirmation(
+            confirmed=faster_beyond_noise(fast, slow), speedup=slow.latency / fast.latency
+        )
 
     def evaluation_key(self, candidate: Candidate, source: str) -> str:
         """A name for the source, its definition and its workload together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,9 @@ from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
 from accelopt.moves.shapes import kernel_arguments
 from accelopt.moves.source import NotAKernel, parse
-from accelopt.records import Candidate, Evaluation, EvaluationRequest, Status
+from accelopt.records import Candidate, Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.store import content_key, write_atomically
-from accelopt.workers import WorkerPool
+from accelopt.workers import WorkerPool, confirm
 
 BOUNDS = {
     "memory": "HBM bandwidth",
@@ -67,6 +68,12 @@ class NKIBackend:
         """Milliseconds that the simulated core predicts; None where it cannot trace the kernel."""
         profile = (await self._inspect(candidate, source)).profile
         return profile.latency if profile else None
+
+    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+        """Both measured again, in turns, in a worker of their own."""
+        sources = [self._write(source, content_key(source)) for source in (winner, parent)]
+        requests = [self._request(candidate, path) for path in sources]
+        return await asyncio.to_thread(confirm, *requests)
 
     async def _inspect(self, candidate: Candidate, source: str) -> Evaluation:
         known = kernel_arguments(source, self.reference(candidate))

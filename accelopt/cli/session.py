@@ -175,6 +175,7 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
             changes=[change.plan for change in outcome.changes],
             place=str(out / outcome.start.case_name / "best.py") if outcome.best else "",
             failure=outcome.failure,
+            confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         )
         for outcome in outcomes
     ]

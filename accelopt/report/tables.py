@@ -21,6 +21,7 @@ class ResultRow(NamedTuple):
     changes: Sequence[str]
     place: str
     failure: str = ""
+    confirmed: bool = True
 
     @property
     def speedup(self) -> float | None:
@@ -42,7 +43,7 @@ def result_table(rows: Sequence[ResultRow], device: str) -> Table:
             row.problem,
             _milliseconds(row.baseline_ms),
             _milliseconds(row.best_ms),
-            f"{row.speedup:.2f}x" if row.speedup else "",
+            _speedup(row),
             _peak(row),
             "\n".join(f"{n}. {plain(text)}" for n, text in enumerate(row.changes, 1))
             or row.failure
@@ -60,6 +61,12 @@ def plain(text: str, limit: int = 240) -> str:
 
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.4g} ms"
+
+
+def _speedup(row: ResultRow) -> str:
+    if row.speedup is None:
+        return ""
+    return f"{row.speedup:.2f}x" + ("" if row.confirmed else " (within noise)")
 
 
 def _peak(row: ResultRow) -> str:

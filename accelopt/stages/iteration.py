@@ -11,6 +11,7 @@ from accelopt.backends import Explanation
 from accelopt.errors import AcceloptError
 from accelopt.records import (
     Candidate,
+    Confirmation,
     Experience,
     SampleResult,
     ServiceResult,
@@ -89,6 +90,7 @@ class Change(NamedTuple):
 class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
+    `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
     `samples` counts those that were made, `correct` those that passed the referee.
     """
 
@@ -96,6 +98,7 @@ class Outcome(NamedTuple):
     best: Candidate | None = None
     source: str = ""
     changes: tuple[Change, ...] = ()
+    confirmation: Confirmation | None = None
     before: Explanation = Explanation()
     after: Explanation = Explanation()
     samples: int = 0
@@ -253,6 +256,7 @@ async def settle(
         best=candidate,
         source=best.body,
         changes=lineage(best.body, start, history, run),
+        confirmation=await _confirm(start, best, run),
         before=await backend.explain(start, backend.source(start)),
         after=await backend.explain(candidate, best.body),
         samples=len(samples),
@@ -260,6 +264,22 @@ async def settle(
     )
     run.watcher.settled(outcome)
     return outcome
+
+
+async def _confirm(start: Candidate, best: Selected, run: Run) -> Confirmation | None:
+    """The best kernel against the start once more, kept in the journal like an evaluation."""
+    workshop = run.workshop
+    parent = workshop.backend.complete(workshop.backend.source(start))
+    if best.body == parent:
+        return None
+    keys = [workshop.backend.evaluation_key(start, source) for source in (best.body, parent)]
+    kept = workshop.journal.find("confirmation", content_key(*keys))
+    if kept is not None:
+        return Confirmation.model_validate(kept)
+    confirmation = await workshop.backend.confirm(start, best.body, parent)
+    value = confirmation.model_dump(mode="json")
+    workshop.journal.append("confirmation", content_key(*keys), value)
+    return confirmation
 
 
 def lineage(

@@ -17,7 +17,7 @@ from accelopt.store import write_atomically, write_json
 
 RESULT_COLUMNS = (
     "case_name baseline_latency best_latency speedup baseline_percent_of_peak percent_of_peak "
-    "target simulated samples correct changes kernel failure"
+    "confirmed target simulated samples correct changes kernel failure"
 ).split()
 
 
@@ -98,6 +98,7 @@ def _row(outcome: Outcome, run: Run) -> dict[str, str]:
         "speedup": _number(outcome.speedup),
         "baseline_percent_of_peak": _number(outcome.before.percent_of_peak),
         "percent_of_peak": _number(outcome.after.percent_of_peak),
+        "confirmed": str(outcome.confirmation.confirmed) if outcome.confirmation else "",
         "target": before.target if before else "",
         "simulated": str(before.simulated) if before else "",
         "samples": str(outcome.samples),
