@@ -39,7 +39,8 @@ class Endpoint:
     """A `Model` behind a URL: at most `config.concurrency` requests at a time.
 
     `exchanges` keeps each answered request; one found there is not made again. With `replay` no
-    request is made at all, and one that is not in `exchanges` raises CallFailed.
+    request is made at all, and one that is not in `exchanges` raises CallFailed. With `traced`
+    each agent run is a span of whatever tracing `agents.tracing` has set up.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Endpoint:
         ledger: Ledger,
         *,
         replay: bool = False,
+        traced: bool = False,
         seed: int = 0,
     ) -> None:
+        self.traced = traced
         self.config = config
         self.exchanges = exchanges
         self.ledger = ledger
@@ -78,7 +81,7 @@ class Endpoint:
                 agent,
                 question.user,
                 max_turns=limit + 3,  # the capped calls, one refused call, the final answer
-                run_config=agents.RunConfig(tracing_disabled=True),
+                run_config=agents.RunConfig(tracing_disabled=not self.traced),
             )
         except agents.exceptions.AgentsException as error:
             raise CallFailed(f"the {question.role} gave no final answer: {error}") from error

@@ -17,12 +17,13 @@ from accelopt.backends.inspection import (
     inspection_payload,
 )
 from accelopt.backends.nki_names import describe
-from accelopt.kernel_source import complete_imports
+from accelopt.kernel_source import complete_imports, fingerprint
 from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
 from accelopt.moves.shapes import kernel_arguments
 from accelopt.moves.source import NotAKernel, parse
 from accelopt.records import Candidate, Confirmation, Evaluation, EvaluationRequest, Status
+from accelopt.referee import source as source_rules
 from accelopt.store import content_key, write_atomically
 from accelopt.workers import WorkerPool, confirm
 
@@ -97,9 +98,15 @@ class NKIBackend:
         return path
 
     def evaluation_key(self, candidate: Candidate, source: str) -> str:
-        """A name for the source, its reference and the settings together."""
+        """A name for the program, its reference and the settings together.
+
+        Sources that differ in layout or in names of local variables are one program, but for what
+        the referee reads in their text.
+        """
         return content_key(
-            source,
+            fingerprint(source),
+            repr(source_rules.words_to_a_model(source)),
+            repr(source_rules.published_precision_rule(source)),
             self.reference(candidate),
             toolchain(),
             self.options.target,

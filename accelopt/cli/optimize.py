@@ -51,6 +51,7 @@ def optimize(
         Path | None, typer.Option(help="start from the memory of another run")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None,
+    logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls")] = False,
 ) -> None:
     """Make KERNEL faster while it computes what REFERENCE says."""
     if offline and model_config:
@@ -71,6 +72,7 @@ def optimize(
         experiences=experience_list_path,
         replay=replay,
         tools=tools,
+        traced=logfire,
     )
     outcomes = hold_session([own_kernel(kernel, reference)], options)
     show(outcomes, folder)

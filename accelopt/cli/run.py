@@ -53,6 +53,7 @@ def run(
         Path | None, typer.Option(help="start from the memory of another run")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None,
+    logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls")] = False,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
     options = SessionOptions(
@@ -66,6 +67,7 @@ def run(
         experiences=experience_list_path,
         replay=replay,
         tools=tools,
+        traced=logfire,
     )
     outcomes = hold_session(chosen(problems, benchmark or checkout()), options)
     screen = output()

@@ -52,6 +52,7 @@ class SessionOptions(NamedTuple):
     tools: int = 0
     prompts: Path | None = None
     seed: int = 0
+    traced: bool = False
 
 
 def checkout() -> Path:
@@ -93,6 +94,7 @@ async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list
         options.budget,
         options.replay,
         options.seed,
+        options.traced,
     )
     backend_options = BackendOptions(
         folder=options.out / "kernels",

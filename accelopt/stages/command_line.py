@@ -41,6 +41,7 @@ def add_backend_options(parser: ArgumentParser) -> None:
 def add_model_options(parser: ArgumentParser) -> None:
     """Options of every script that may call a model."""
     parser.add_argument("--model_config_path", type=Path, required=True)
+    parser.add_argument("--logfire", action="store_true", help="trace model calls with logfire")
     parser.add_argument("--replay", type=Path, help="answer from this folder's journal, no model")
 
 
@@ -64,6 +65,7 @@ def workshop(args: Namespace, folder: Path) -> AbstractAsyncContextManager[Works
         workers=args.workers,
         cores=() if nc_id is None else (nc_id,),
         replay=getattr(args, "replay", None),
+        traced=getattr(args, "logfire", False),
     )
     return open_workshop(folder, backend_options(args, folder), options)
 

@@ -23,11 +23,18 @@ class Calls:
     """The endpoints of one run: one for each configuration, all with the same journal and ledger."""
 
     def __init__(
-        self, exchanges: Exchanges, ledger: Ledger, *, replay: bool = False, seed: int = 0
+        self,
+        exchanges: Exchanges,
+        ledger: Ledger,
+        *,
+        replay: bool = False,
+        traced: bool = False,
+        seed: int = 0,
     ) -> None:
         self.exchanges = exchanges
         self.ledger = ledger
         self.replay = replay
+        self.traced = traced
         self.seed = seed
         self._endpoints: dict[str, Endpoint] = {}
 
@@ -36,7 +43,12 @@ class Calls:
         name = config.model_dump_json()
         if name not in self._endpoints:
             self._endpoints[name] = Endpoint(
-                config, self.exchanges, self.ledger, replay=self.replay, seed=self.seed
+                config,
+                self.exchanges,
+                self.ledger,
+                replay=self.replay,
+                traced=self.traced,
+                seed=self.seed,
             )
         return self._endpoints[name]
 

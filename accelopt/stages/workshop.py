@@ -11,6 +11,7 @@ from typing import NamedTuple
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView
+from accelopt.agents.tracing import start_tracing
 from accelopt.backends import Backend, BackendOptions, open_backend
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
@@ -22,7 +23,7 @@ from accelopt.workers import WorkerPool
 class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
-    `workers` 0 is one for each CPU. `cores` are the NeuronCores that may be used. With `replay`,
+    `workers` 0 is one for each CPU. `traced` sends spans of model calls to logfire. `cores` are the NeuronCores that may be used. With `replay`,
     the folder of an earlier run, no model is called.
     """
 
@@ -32,6 +33,7 @@ class WorkshopOptions(NamedTuple):
     budget: Budget = Budget()
     replay: Path | None = None
     seed: int = 0
+    traced: bool = False
 
 
 class Workshop(NamedTuple):
@@ -57,6 +59,8 @@ async def open_workshop(
     `saved` is the configuration that a folder is made with; ConfigError when it was another.
     """
     recording = read_recording(options.replay) if options.replay else None
+    if options.traced:
+        start_tracing()
     with RunFolder(folder) as run_folder:
         if saved is not None:
             run_folder.save_config(saved)
@@ -66,7 +70,13 @@ async def open_workshop(
             evaluations = Evaluations(backend, journal)
             ledger = Ledger(options.budget)
             exchanges = JournalledExchanges(journal, folder / "transcripts", recording)
-            calls = Calls(exchanges, ledger, replay=recording is not None, seed=options.seed)
+            calls = Calls(
+                exchanges,
+                ledger,
+                replay=recording is not None,
+                traced=options.traced,
+                seed=options.seed,
+            )
             offline = offline_proposer(backend)
             try:
                 yield Workshop(journal, backend, evaluations, ledger, calls, offline)
