@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from accelopt.sim.nki import compiler as ncc
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
@@ -351,4 +352,92 @@ def matmul_transposed_input(xt, w):
         right = nl.load(w[nl.ds(i * 128, 128), 0:512])
         sums += nisa.nc_matmul(left, right)
     nl.store(out, nl.copy(sums))
+    return out
+
+
+# For single passes of the chain.
+
+
+def nested(x):
+    """Loops in loops, with work before, between and after."""
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.affine_range(3):
+        first = nl.exp(tile)
+        for j in nl.affine_range(2):
+            second = nl.exp(first)
+            for _ in nl.affine_range(4):
+                tile[0:128, nl.ds(16 * i + 8 * j, 8)] = nl.copy(second[0:128, 0:8])
+        nl.store(out, first)
+    nl.store(out, tile)
+    return out
+
+
+def masked_copy(x):
+    """Rows that are no multiple of 128."""
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
+    for i in nl.affine_range(-(-rows // 128)):
+        mask = i * 128 + p < rows
+        tile = nl.load(x[i * 128 + p, f], mask=mask)
+        nl.store(out[i * 128 + p, f], nl.exp(tile, mask=mask), mask=mask)
+    return out
+
+
+def spread_row(x, row):
+    """x + row for every partition of x, tile by tile."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    one = nl.load(row)
+    for i in nl.affine_range(total // 512):
+        span = nl.ds(i * 512, 512)
+        tile = nl.load(x[0:rows, span])
+        wide = one.broadcast_to((rows, 512))
+        nl.store(out[0:rows, span], nisa.tensor_tensor(tile, wide, nl.multiply))
+    return out
+
+
+def sum_of_scaled(x):
+    """x + 2x, the product made by the Scalar engine."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(total // 512):
+        span = nl.ds(i * 512, 512)
+        tile = nl.load(x[0:rows, span])
+        twice = nisa.tensor_scalar(tile, nl.multiply, 2.0)
+        nl.store(out[0:rows, span], nisa.tensor_tensor(tile, twice, nl.add))
+    return out
+
+
+def scores_and_maximum(a, b):
+    """A product, copied out of PSUM, and its row maxima."""
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    top = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    scores = nl.copy(nisa.nc_matmul(nl.load(a), nl.load(b)))
+    nl.store(top, nisa.tensor_reduce(nl.max, scores, axis=1))
+    nl.store(out, scores)
+    return out, top
+
+
+def modulo_buffers(x, tiles):
+    """Loads into directly allocated blocks that share `tiles` addresses."""
+    rows, total = x.shape
+    count = total // 1024
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    data = nl.ndarray(
+        (count, nl.par_dim(rows), 1024),
+        dtype=x.dtype,
+        buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(tiles,)),
+    )
+    made = nl.ndarray(
+        (count, nl.par_dim(rows), 1024),
+        dtype=x.dtype,
+        buffer=ncc.sbuf.mod_alloc(base_addr=tiles * 4096, num_free_tiles=(tiles,)),
+    )
+    for i in nl.affine_range(count):
+        span = nl.ds(i * 1024, 1024)
+        data[i, 0:rows, 0:1024] = nl.load(x[0:rows, span])
+        made[i, 0:rows, 0:1024] = nisa.reciprocal(data[i, 0:rows, 0:1024])
+        nl.store(out[0:rows, span], made[i, 0:rows, 0:1024])
     return out

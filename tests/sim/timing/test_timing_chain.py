@@ -1,0 +1,306 @@
+"""Each step of the chain from Program to counters, by itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_kernels import (
+    F32,
+    column_by_column,
+    copy_in_pieces,
+    fresh_buffers,
+    keep_everything,
+    masked_copy,
+    matmul_with_transpose,
+    modulo_buffers,
+    nested,
+    reload_in_loop,
+    scores_and_maximum,
+    spread_row,
+    sum_of_scaled,
+    through_hbm,
+    timed,
+)
+
+from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, variable
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.spec import SPECS, TRN1, TRN2, Spec
+from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
+from accelopt.sim.timing.counters import union_length
+from accelopt.sim.timing.dependence import Rotation, depend
+from accelopt.sim.timing.operation import Queue
+from accelopt.sim.timing.residency import price_transfers
+from accelopt.sim.trace import TensorSpec
+
+PASSES = [f.name for f in dataclasses.fields(Compiler) if f.type == "bool"]
+
+
+def program_of(kernel, *shapes):
+    return trace_kernel(kernel, [TensorSpec(s, F32) if isinstance(s, tuple) else s for s in shapes])
+
+
+class TestExpansion:
+    def test_positions_are_program_order(self):
+        program = program_of(nested, (128, 64))
+        nest = lowering.lower(program)
+        found = expansion.expand(nest)
+        positions = np.sort(np.concatenate([item.positions for item in found]))
+        assert positions.tolist() == list(range(positions.size))
+        by_position = {
+            int(p): (item.operation.source.line, tuple(row))
+            for item in found
+            for p, row in zip(item.positions, item.iterations)
+        }
+        walked = [by_position[p] for p in range(len(by_position))]
+        expected = []
+
+        def visit(node, prefix):
+            trips = node.loop.variable.trips if node.loop else 1
+            for i in range(trips):
+                here = (*prefix, i) if node.loop else prefix
+                for child in node.body:
+                    if isinstance(child, type(node)):
+                        visit(child, here)
+                    else:
+                        expected.append((child.source.line, here))
+
+        visit(nest, ())
+        assert walked == expected
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.integers(-40, 40), st.integers(-9, 9), st.integers(-3, 3), st.integers(-3, 3))
+    def test_masked_extent_counts_points(self, constant, per_trip, per_partition, per_column):
+        loop = LoopVariable(1, 0, 1, 5)
+        shape = (8, 6)
+        axes = Axis(-2, 8), Axis(-1, 6)
+        expression = (
+            Affine(constant)
+            + variable(loop) * per_trip
+            + variable(axes[0]) * per_partition
+            + variable(axes[1]) * per_column
+        )
+        trips = np.arange(5)
+        partitions, elements = expansion.masked_extent(Mask((expression,)), shape, {loop: trips}, 5)
+        for trip in trips:
+            points = [
+                (p, f)
+                for p, f in itertools.product(range(8), range(6))
+                if constant + per_trip * trip + per_partition * p + per_column * f >= 0
+            ]
+            if per_partition and per_column:
+                assert partitions[trip] == 8
+                assert abs(elements[trip] * 8 - len(points)) < 8
+            else:
+                assert partitions[trip] * elements[trip] == len(points)
+
+    def test_masked_tail_moves_only_what_is_left(self):
+        found = timed(masked_copy, (300, 512))
+        assert found.summary["hbm_read_bytes"] == 300 * 512 * 4
+        assert found.summary["hbm_write_bytes"] == 300 * 512 * 4
+
+
+class TestCells:
+    @settings(max_examples=30, deadline=None)
+    @given(st.sampled_from([128, 256, 384, 512]), st.integers(1, 4))
+    def test_a_reader_waits_for_exactly_the_writers_of_its_piece(self, width, pieces):
+        program = program_of(copy_in_pieces, (128, width * pieces), width)
+        nest = lowering.lower(program)
+        stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
+        graph = depend(stream, TRN1, Rotation())
+        stores = [
+            at for at, kind in enumerate(stream.kind) if stream.instances[kind].operation.is_store
+        ]
+        for at in stores:
+            waited_for = [b for b in range(at) if at in graph.successors[b]]
+            assert waited_for == [at - 1]
+
+    def test_hbm_keeps_its_order_through_an_intermediate(self):
+        found = timed(through_hbm, (128, 4096))
+        stream, timeline = found.run.stream, found.run.timeline
+        written = {}
+        for at, kind in enumerate(stream.kind):
+            operation = stream.instances[kind].operation
+            if operation.is_dma and operation.is_store:
+                for cell in stream.writes[at]:
+                    written[cell] = at
+            elif operation.is_dma:
+                for cell in stream.reads[at]:
+                    assert timeline.start[at] >= timeline.done[written[cell]]
+        assert written
+
+
+class TestSchedule:
+    @pytest.mark.parametrize(
+        ("kernel", "shapes"),
+        [
+            (fresh_buffers, [(128, 8192)]),
+            (matmul_with_transpose, [(128, 1024), (1024, 512)]),
+            (keep_everything, [(40, 128, 2048)]),
+            (sum_of_scaled, [(128, 4096)]),
+        ],
+    )
+    def test_nothing_starts_early_and_engines_do_one_thing_at_a_time(self, kernel, shapes):
+        found = timed(kernel, *shapes)
+        stream, timeline = found.run.stream, found.run.timeline
+        graph = depend(stream, TRN1, Compiler().rotation)
+        for at, later in enumerate(graph.successors):
+            for other in later:
+                assert timeline.start[other] >= timeline.done[at]
+        for queue in (Queue.TENSOR, Queue.VECTOR, Queue.SCALAR, Queue.GPSIMD):
+            mine = sorted(
+                (timeline.start[at], timeline.free[at])
+                for at in range(len(stream))
+                if timeline.queue[at] == queue
+            )
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(mine))
+
+    def test_transfers_never_exceed_what_the_engines_can_move(self):
+        found = timed(fresh_buffers, (128, 65536))
+        moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
+        assert moved / (found.latency_ms * 1e6) <= TRN1.dma_peak_bytes_per_ns
+
+    def test_the_same_program_gives_the_same_timeline(self):
+        program = program_of(matmul_with_transpose, (128, 1024), (1024, 512))
+        first, second = profile(program), profile(program)
+        assert first.run.timeline == second.run.timeline
+        assert first.summary == second.summary
+
+    def test_cost_grows_linearly_with_instructions(self):
+        spent = []
+        for columns in (1024 * 100, 1024 * 400):
+            program = program_of(fresh_buffers, (128, columns))
+            began = time.process_time()
+            profile(program)
+            spent.append(time.process_time() - began)
+        assert spent[1] < 4 * 2.5 * spent[0] + 0.2
+
+
+class TestCompilerEmulation:
+    @pytest.mark.parametrize("name", PASSES)
+    def test_every_pass_can_be_switched_off(self, name):
+        kernels = [
+            (column_by_column, [(128, 64)]),
+            (spread_row, [(128, 512), (1, 512)]),
+            (scores_and_maximum, [(128, 128), (128, 512)]),
+            (sum_of_scaled, [(128, 4096)]),
+            (reload_in_loop, [(128, 4096), (128, 512)]),
+            (matmul_with_transpose, [(128, 1024), (1024, 512)]),
+            (keep_everything, [(40, 128, 2048)]),
+        ]
+        named = name if name != "merge_over_sequential_loops" else "merge_repeated"
+        seen = set()
+        for kernel, shapes in kernels:
+            on = timed(kernel, *shapes)
+            off = timed(kernel, *shapes, compiler=dataclasses.replace(Compiler(), **{name: False}))
+            seen |= {d.pass_name for d in on.decisions}
+            if name != "merge_over_sequential_loops":
+                assert named not in {d.pass_name for d in off.decisions}
+        if name != "remove_dead":
+            assert named in seen
+
+    def test_decisions_name_source_lines(self):
+        found = timed(reload_in_loop, (128, 4096), (128, 512))
+        assert all(d.source.line > 0 and d.source.file.endswith(".py") for d in found.decisions)
+
+    def test_scaled_results_go_to_psum_for_the_addition(self):
+        # adamw (NKIBench): its six two-tensor instructions take eight N.
+        on = timed(sum_of_scaled, (128, 8192))
+        off = timed(sum_of_scaled, (128, 8192), compiler=Compiler(place_in_psum=False))
+        assert on.summary["psum_write_bytes"] == 8192 * 4
+        saved = off.summary["vector_engine_active_time"] - on.summary["vector_engine_active_time"]
+        assert saved * 1e9 == pytest.approx(8192 * 1.11 / 1.12, rel=0.1)
+
+    def test_a_row_is_spread_once_by_the_tensor_engine(self):
+        # add_rmsnorm_matmul (NKIBench): one broadcast of g, counted with one row and one pass.
+        found = timed(spread_row, (128, 4096), (1, 512))
+        assert found.summary["hardware_flops"] == 2 * 128 * 512
+
+    def test_four_transposes_leave_psum_in_one_copy(self):
+        on = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        assert on.summary["scalar_engine_instruction_count"] == 8 // 4 + 1
+
+    def test_sbuf_is_never_overfull(self):
+        found = timed(keep_everything, (48, 128, 2048))
+        stream = found.run.stream
+        last = {}
+        for at in range(len(stream)):
+            for cell in (*stream.reads[at], *stream.writes[at]):
+                last[stream.cell_unit[cell]] = at
+        live: dict[int, int] = {}
+        for at in range(len(stream)):
+            for cell in (*stream.reads[at], *stream.writes[at]):
+                unit = stream.cell_unit[cell]
+                live[unit] = stream.units[unit].bytes
+            assert sum(live.values()) <= TRN1.sbuf_usable_bytes
+            for unit in [u for u in live if last[u] == at]:
+                del live[unit]
+
+    def test_placed_blocks_share_their_addresses(self):
+        # nki_direct_allocation_guide.rst: blocks i and i + num_free_tiles are the same memory.
+        one, four = timed(modulo_buffers, (128, 32768), 1), timed(modulo_buffers, (128, 32768), 4)
+        assert one.latency_ms > 1.3 * four.latency_ms
+
+
+class TestCounters:
+    def test_flops_count_fp32_twice_as_the_profiler_does(self):
+        found = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        useful = 2 * 128 * 1024 * 512
+        assert found.true_counts.flops == useful
+        assert found.summary["hardware_flops"] - found.summary["transpose_flops"] == 2 * useful
+
+    def test_ratio_and_intensity_follow_their_definitions(self):
+        found = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        fields = found.summary
+        assert fields["peak_flops_bandwidth_ratio"] == pytest.approx(223.781463973542)
+        moved = fields["hbm_read_bytes"] + fields["hbm_write_bytes"]
+        work = fields["hardware_flops"] - fields["transpose_flops"]
+        assert fields["mm_arithmetic_intensity"] == pytest.approx(work / moved)
+        rate = fields["hardware_flops"] / (found.latency_ms * 1e-3) / 91.75e12
+        assert fields["hfu_estimated_percent"] == pytest.approx(rate, rel=1e-3)
+
+    def test_identity_is_read_once(self):
+        found = timed(matmul_with_transpose, (128, 1024), (1024, 512))
+        assert found.summary["hbm_read_bytes"] == (128 + 512) * 1024 * 4 + 128 * 128 * 4
+
+    @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=12))
+    def test_union_length(self, intervals):
+        covered = {t for start, length in intervals for t in range(start, start + length)}
+        start = np.array([s for s, _ in intervals], dtype=float)
+        end = np.array([s + n for s, n in intervals], dtype=float)
+        assert union_length(start, end) == len(covered)
+
+
+class TestSpec:
+    def test_every_constant_has_unit_source_and_status(self):
+        known = set(Spec.constants())
+        assert known == {f.name for f in dataclasses.fields(Spec)} - {"name", "calibration"}
+        for name in known:
+            source = Spec.source(name)
+            assert source.unit and source.note
+            assert source.status in ("documented", "measured", "fitted", "assumed")
+
+    def test_trn2_differs_as_published_and_says_that_it_is_not_calibrated(self):
+        assert (TRN2.tensor_ghz, TRN2.vector_ghz, TRN2.scalar_ghz) == (2.4, 0.96, 1.2)
+        assert TRN2.sbuf_partition_bytes == 224 * 1024
+        assert not TRN2.vector_gpsimd_exclusive and not TRN2.vector_scalar_psum_exclusive
+        assert "documentation only" in TRN2.calibration
+        found = timed(fresh_buffers, (128, 8192), target="trn2")
+        assert found.target == "trn2" and found.calibration == TRN2.calibration
+
+    def test_specs_by_target(self):
+        assert {"trn1": TRN1, "trn2": TRN2} == SPECS
+
+    def test_prices_of_transfers_follow_their_descriptors(self):
+        program = program_of(copy_in_pieces, (128, 2048), 1024)
+        nest = lowering.lower(program)
+        stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
+        for cost in price_transfers(stream, TRN1):
+            assert cost is not None
+            assert cost.descriptors == 128 and cost.engines == 16
+            assert cost.engine_ns == pytest.approx(8 * 4096 / TRN1.dma_bytes_per_ns)
