@@ -53,6 +53,23 @@ def load() -> Blas | None:
     return None
 
 
+def product(stationary: np.ndarray, moving: np.ndarray) -> np.ndarray:
+    """stationary (K, M).T @ moving (K, N) as a new float32 array; the interpreter is free while
+    it is computed."""
+    blas = load()
+    if blas is None or not stationary.size or not moving.size:
+        return np.asarray(np.matmul(stationary.T, moving))
+    left = np.ascontiguousarray(stationary, dtype=np.float32)
+    right = np.ascontiguousarray(moving, dtype=np.float32)
+    (depth, rows), columns = left.shape, right.shape[1]
+    result: np.ndarray = np.empty((rows, columns), dtype=np.float32)
+    blas.sgemm(
+        ROW_MAJOR, TRANSPOSED, PLAIN, rows, columns, depth, 1.0, left.ctypes.data, rows,
+        right.ctypes.data, columns, 0.0, result.ctypes.data, columns,
+    )  # fmt: skip
+    return result
+
+
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """Limits the library to a number of threads for a while."""

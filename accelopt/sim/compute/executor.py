@@ -7,6 +7,7 @@ import random as shuffling
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from threading import Lock
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -111,7 +112,7 @@ def available_threads() -> int:
 
 
 class Executable:
-    """A compiled program. It may run any number of times, one run at a time."""
+    """A compiled program. It may run any number of times; runs wait for each other."""
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class Executable:
         self._shuffle = shuffle
         self._threads = 1 if shuffle else threads or available_threads()
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = Lock()
         program = forward_copies(program)
         self.arguments, self.results = program.arguments, program.results
         uses = uses_by_tensor(program)
@@ -202,12 +204,16 @@ class Executable:
 
     def run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
         """The results for arrays in the order of the program's arguments."""
+        with self._lock, blas.threads(1), np.errstate(all="ignore"):
+            return self._run(arrays)
+
+    def _run(self, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray | None, ...]:
         for lane in self._lanes:
             lane.accumulators.clear()
             lane.random = np.random.default_rng(0)
         self._bind(arrays)
         try:
-            with self._workers(), np.errstate(all="ignore"):
+            with self._workers():
                 self._run_steps()
             return tuple(None if t is None else self._result(t) for t in self.results)
         finally:
@@ -226,11 +232,12 @@ class Executable:
 
     @contextmanager
     def _workers(self) -> Iterator[None]:
-        """Threads for the loops that are split; the matrix library then keeps to the caller's."""
+        """Threads for the loops that are split. The matrix library itself uses one thread: its own
+        would wait for each other after every tile, for long when the machine is busy."""
         if not self._split:
             yield
             return
-        with blas.threads(1), ThreadPoolExecutor(self._threads - 1) as self._pool:
+        with ThreadPoolExecutor(self._threads - 1) as self._pool:
             yield
         self._pool = None
 

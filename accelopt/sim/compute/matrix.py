@@ -142,7 +142,7 @@ def _general(site: Site, keys: _Keys, accumulate: bool, double_row: bool = False
             np.copyto(out, pairs)
         else:
             depth = stationary.shape[0]
-            product = np.matmul(stationary.reshape(depth, -1).T, moving.reshape(depth, -1))
+            product = blas.product(stationary.reshape(depth, -1), moving.reshape(depth, -1))
             np.copyto(out, product.reshape(out.shape))
         if accumulate:
             np.add(out, old(), out)

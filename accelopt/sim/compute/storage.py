@@ -208,7 +208,9 @@ class Storage:
         self.refresh()
 
     def adopt(self, array: np.ndarray) -> None:
-        """Uses a C-contiguous array's memory."""
+        """Uses a C-contiguous array's memory, which must have the tensor's size."""
+        if array.nbytes != self.layout.size:
+            raise ValueError(f"{array.nbytes} bytes cannot hold '{self.layout.tensor.name}'")
         self.buffer = array.reshape(-1).view(np.uint8)
         self.pointer = self.buffer.ctypes.data
 
