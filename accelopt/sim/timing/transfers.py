@@ -45,7 +45,7 @@ def descriptor_ns(run_bytes: float, layout: Layout, spec: Spec) -> float:
         else spec.dma_small_descriptor_ns_per_byte
     )
     floor = min(spec.dma_descriptor_ns, spec.dma_small_descriptor_ns + slope * run_bytes)
-    time = max(floor, run_bytes / spec.dma_bytes_per_ns)
+    time = max(floor, spec.dma_overhead_ns + run_bytes / spec.dma_bytes_per_ns)
     if layout.conflicting:
         time = max(time, spec.hbm_conflict_ns + run_bytes / spec.hbm_conflict_bytes_per_ns)
     return time

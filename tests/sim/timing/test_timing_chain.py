@@ -303,4 +303,5 @@ class TestSpec:
         for cost in price_transfers(stream, TRN1):
             assert cost is not None
             assert cost.descriptors == 128 and cost.engines == 16
-            assert cost.engine_ns == pytest.approx(8 * 4096 / TRN1.dma_bytes_per_ns)
+            # matmul (NKIBench) sustains 263 GB/s with descriptors of 4 KiB.
+            assert 16 * 8 * 4096 / cost.engine_ns == pytest.approx(263, rel=0.01)
