@@ -34,3 +34,22 @@ format: install
 
 clean:
 	rm -rf $(VENV) build *.egg-info
+
+# On a machine with a CUDA GPU, torch and triton; wheels carried in .whl are installed, nothing is fetched.
+GPU_PYTHON ?= python3
+H200_OUT   ?= experiments/flb_h200/results
+
+.PHONY: h200 test-gpu
+
+h200:
+	@if ls .whl/*.whl >/dev/null 2>&1; then $(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --upgrade .whl/*.whl; fi
+	$(GPU_PYTHON) experiments/flb_h200/run.py --out $(H200_OUT)
+
+test-gpu:
+	$(GPU_PYTHON) -m pytest -m gpu tests/flb tests/hostile_gpu
+
+# Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
+conformance: install
+	$(BIN)/python scripts/conformance.py $(SUITE)
+
+.PHONY: conformance

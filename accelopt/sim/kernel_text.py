@@ -77,5 +77,5 @@ def load(source: str, file: str = "kernel.py") -> ModuleType:
     linecache.cache[file] = (len(source), None, lines, file)
     module = ModuleType("kernel")
     module.__file__ = file
-    exec(compile(source, file, "exec"), module.__dict__)
+    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module

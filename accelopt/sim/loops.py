@@ -62,7 +62,7 @@ class KernelRange:
         )
         source = SourceLine(frame.f_code.co_filename, frame.f_lineno)
         before = dict(frame.f_locals)
-        contents = state.contents(frame)
+        contents = state.contents(frame, before)
         finished = False
         with tracer.loop(index, self.kind, source, key):
             try:
@@ -72,7 +72,7 @@ class KernelRange:
                 if not finished:  # break, return, or an exception on its way out
                     tracer.demanded.add(key)
             if _carries(tracer, before, frame, statement) or (
-                contents.prints != state.contents(frame).prints
+                contents.prints != state.contents(frame, before).prints
             ):
                 tracer.demanded.add(key)
 
@@ -86,6 +86,8 @@ def _carries(
     after = frame.f_locals
     for name in exposed_names(statement):
         if name not in before or name not in after or state.same(before[name], after[name]):
+            continue
+        if only_places(statement, name):
             continue
         old, new = before[name], after[name]
         both = isinstance(old, TensorView) and isinstance(new, TensorView)
@@ -176,6 +178,29 @@ def _parsed_for_statements(text: str) -> tuple[ast.For, ...]:
     except SyntaxError:
         return ()
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.For))
+
+
+@functools.lru_cache(maxsize=1024)
+def only_places(statement: ast.For, name: str) -> bool:
+    """True when the body uses the name only to say where tensors lie: a running address, as
+    directly allocated kernels keep. The real tracer runs the body once, so its first value counts.
+    """
+    placing: set[ast.AST] = set()
+    used = False
+    for node in ast.walk(statement):
+        if isinstance(node, ast.keyword) and node.arg == "buffer":
+            inside = set(ast.walk(node.value))
+            used = used or any(_is_name(inner, name) for inner in inside)
+            placing |= inside
+        elif (isinstance(node, ast.AugAssign) and _is_name(node.target, name)) or (
+            isinstance(node, ast.Assign) and all(_is_name(t, name) for t in node.targets)
+        ):
+            placing.update(ast.walk(node))
+    return used and all(n in placing for n in ast.walk(statement) if _is_name(n, name))
+
+
+def _is_name(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 @functools.lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ A loop is traced once, which is right only when its body leaves Python as it fou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import FrameType, FunctionType, ModuleType
 from typing import NamedTuple
 
@@ -34,15 +35,15 @@ class Contents(NamedTuple):
     kept: list[object]
 
 
-def contents(frame: FrameType) -> Contents:
-    """A fingerprint of everything mutable that the frame can reach by its locals and by the globals
-    that it names; its prints are equal before and after when nothing in it was changed."""
+def contents(frame: FrameType, values: Mapping[str, object]) -> Contents:
+    """A fingerprint of everything mutable that these values, and the globals that the frame names,
+    lead to; its prints are equal before and after when nothing was changed."""
     prints: list[object] = []
     seen: dict[int, object] = {}
     code = frame.f_code
     local = frame.f_locals
-    for name in sorted(local):
-        _look(local[name], prints, seen, DEPTH)
+    for value in values.values():
+        _look(value, prints, seen, DEPTH)
     for name in code.co_names:
         if name in frame.f_globals and name not in local:
             value = frame.f_globals[name]

@@ -144,6 +144,7 @@ class Tracer:
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.iterations: list[Iteration] = []  # of the unrolled loops around here
         self._report = report
+        self.broken = False  # some instruction is missing: it was refused
         self.failure: KernelError | None = None  # the last error of a rule
         self._next_id = 0
         self._emitted = 0
@@ -168,6 +169,17 @@ class Tracer:
         the trace collects violations."""
         if self._report is None:
             raise self.blamed(error)
+        self._report(self.blamed(error))
+
+    @property
+    def collecting(self) -> bool:
+        """True when violations are reported instead of raised."""
+        return self._report is not None
+
+    def collect(self, error: KernelError) -> None:
+        """Reports an error that ended one call; the trace goes on without its result."""
+        assert self._report is not None
+        self.broken = True
         self._report(self.blamed(error))
 
     def blamed(self, error: KernelError) -> KernelError:
@@ -461,8 +473,8 @@ def trace(
         finally:
             _current.reset(token)
             if report and not tracer.demanded:
-                for error in collected:
-                    report(error)
+                for violation in collected:
+                    report(violation)
         root = tracer.bodies[0]
         arguments = tuple(tracer.arguments)
         program = Program(

@@ -15,6 +15,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Affine, Axis, Mask, Term, variable
 from accelopt.sim.errors import KernelError, KernelTypeError
 from accelopt.sim.nki.index import Index, MaskExpression
+from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
@@ -50,7 +51,18 @@ def api(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        current()
+        tracer = current()
+        if not tracer.collecting:
+            return checked(*args, **kwargs)
+        if is_poisoned((*args, *kwargs.values())):
+            return POISON
+        try:
+            return checked(*args, **kwargs)
+        except KernelError as error:
+            tracer.collect(error)
+            return POISON
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
         if not kwargs.keys() <= known:
             unknown = kwargs.keys() - known - TOLERATED
             if unknown:

@@ -243,7 +243,7 @@ def _check_parameters(
     """Parameters annotated nt.mutable_tensor (or nt.mutable) may be written; those annotated with
     a shape must have it."""
     names = list(inspect.signature(function).parameters)
-    annotations = function.__annotations__
+    annotations = annotations_of(function)
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
         annotation = annotations.get(name)
         if not isinstance(value, TensorView) or annotation is None:
@@ -252,6 +252,14 @@ def _check_parameters(
             tracer.mutable.add(value.storage)
             tracer.must_return.add(value.storage)
         rewriting.check_annotation(value, annotation, name)
+
+
+def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a kernel's parameters, evaluated when its module postpones that."""
+    try:
+        return inspect.get_annotations(function, eval_str=True)
+    except Exception:  # a name that exists for type checkers only
+        return inspect.get_annotations(function)
 
 
 def flatten(value: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki.builder import emit, fail
+from accelopt.sim.nki.poison import Poison
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import kernels, operands
@@ -38,7 +39,7 @@ def collect(
     """The Program's results, and whether they came as a sequence."""
     if tracer.demanded:  # the trace starts again
         return (), False
-    leaves = _leaves(returned)
+    leaves = [leaf for leaf in _leaves(returned) if not isinstance(leaf, Poison)]
     found = [_result(tracer, leaf, on_chip_allowed) for leaf in leaves]
     if nothing_in(found):
         found = []
@@ -50,7 +51,7 @@ def collect(
         if tensor in tracer.must_return and tensor not in found:
             tracer.refuse(kernels.mutable_not_returned(tensor.name))
     for result in found:
-        unwritten = result is not None and result not in tracer.written
+        unwritten = result is not None and result not in tracer.written and not tracer.broken
         if unwritten and result not in tracer.must_return:
             tracer.refuse(kernels.output_not_written(result.name if result else ""))
     return tuple(found), isinstance(returned, (tuple, list))

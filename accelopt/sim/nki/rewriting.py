@@ -69,7 +69,7 @@ def _rewritten_code(
         tree.body = [outer]
     ast.fix_missing_locations(tree)
     ast.increment_lineno(tree, line - 1)
-    module = compile(tree, file, "exec")
+    module = compile(tree, file, "exec", dont_inherit=True)
     return _find(module, name)
 
 

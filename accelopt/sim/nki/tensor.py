@@ -10,6 +10,7 @@ import numpy as np
 from accelopt.sim.access import Access, Affine, Indirect, Mask
 from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
+from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import control_flow, indexing, operands
 from accelopt.sim.trace import current
@@ -152,7 +153,14 @@ class TensorView:
 
         if isinstance(key, MaskExpression):
             return self.replaced(mask=self.mask & key.mask)
-        return subscript.subscript(self, key)
+        tracer = current()
+        if not tracer.collecting:
+            return subscript.subscript(self, key)
+        try:
+            return subscript.subscript(self, key)
+        except KernelError as error:
+            tracer.collect(error)
+            return POISON  # type: ignore[return-value]
 
     def reshape(self, *sizes: Any, shape: Any = None) -> TensorView:
         """Another shape over the same elements (HBM), or over the free dimensions (on-chip)."""
@@ -225,6 +233,9 @@ class TensorView:
         from accelopt.sim.nki import assignment
 
         target = self[key]
+        if is_poisoned((target, value)):
+            current().written.add(self.storage)
+            return
         if isinstance(value, TensorView) and value.updated_in_place:
             value.updated_in_place = False
             if value.access(value.mask).same_elements(target.access(value.mask)):

@@ -1,0 +1,140 @@
+"""accelopt check: all violations with lines, memory against capacity, the numerical verdict."""
+
+import numpy as np
+import pytest
+
+from accelopt.errors import ConfigError
+from accelopt.report.check import check, check_text
+
+HEAD = """import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+
+@nki.jit
+"""
+REFERENCE = """import numpy as np
+
+def get_inputs():
+    return [np.random.randn(128, 1024).astype(np.float32)]
+
+def forward(a):
+    return np.exp(a)
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+
+def transform_nki_outputs(k_res, ref):
+    return k_res
+"""
+RIGHT = (
+    HEAD
+    + """def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        nl.store(out[:, nl.ds(i * 256, 256)], nl.exp(nl.load(a[:, nl.ds(i * 256, 256)])))
+    return out
+"""
+)
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(source):
+        kernel, reference = tmp_path / "kernel.py", tmp_path / "reference.py"
+        kernel.write_text(source)
+        reference.write_text(REFERENCE)
+        return kernel, reference
+
+    return write
+
+
+def test_right_kernel_passes_with_memory_and_verdict(files):
+    report = check(*files(RIGHT))
+    assert report.passed and report.errors[0].relative < 1e-6
+    sbuf = next(use for use in report.memory if use.memory == "SBUF")
+    assert 2 * 1024 <= sbuf.peak <= 4 * 2 * 1024 and sbuf.capacity > 180_000
+    assert sbuf.holders[0].source.line == 11
+    assert "correct" in check_text(report)
+
+
+def test_wrong_kernel_is_told_by_how_much(files):
+    report = check(*files(RIGHT.replace("nl.exp", "nl.square")))
+    assert not report.passed and report.errors[0].relative > 0.1
+    assert "wrong" in check_text(report)
+
+
+def test_every_violation_is_reported_not_only_the_first(files):
+    source = (
+        HEAD
+        + """def kernel(a: nt.tensor[128, 512]):
+    out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.load(a)
+    x = nl.zeros((256, 4), dtype=nl.float32)
+    y = nisa.tensor_tensor(t, nl.zeros((64, 512), dtype=nl.float32), op=nl.add)
+    z = nl.exp(a)
+    w = nl.add(y, z)
+    acc = nl.ndarray((128, 512), dtype=nl.float32)
+    for i in nl.affine_range(4):
+        acc[...] = nl.exp(t)
+    nl.store(out[:, nl.ds(100, 512)], w)
+    nl.store(out[:, nl.ds(100, 512)], acc)
+    return out
+"""
+    )
+    kernel, _ = files(source)
+    report = check(kernel)
+    assert [(v.identifier, v.source.line) for v in report.violations] == [
+        ("err_num_partition_exceed_arch_limit", 11),
+        ("err_num_partition_mismatch", 12),
+        ("err_unsupported_memory", 13),
+        ("err_unexpected_output_dependencies", 17),
+        ("err_tensor_access_out_of_bound", 19),
+    ]
+    text = check_text(report)
+    assert f"{kernel}:12: err_num_partition_mismatch" in text
+    assert all(violation.mend in text for violation in report.violations)
+
+
+def test_answer_that_depends_on_the_order_of_iterations_is_refused(files):
+    source = (
+        HEAD
+        + """def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.load(a)
+    r = nl.ndarray((128, 1024), dtype=a.dtype)
+    r[:, nl.ds(0, 256)] = nl.exp(t[:, nl.ds(0, 256)])
+    for i in nl.affine_range(3):
+        r[:, nl.ds((i + 1) * 256, 256)] = nl.add(r[:, nl.ds(i * 256, 256)], 1.0)
+    nl.store(out, r)
+    return out
+"""
+    )
+    report = check(*files(source))
+    assert report.order is not None and "sequential_range" in report.order
+    assert not report.passed
+
+
+def test_python_error_of_the_kernel_is_reported(files):
+    report = check(*files(RIGHT.replace("nl.affine_range(4)", "nl.affine_range(4 / 0)")))
+    assert "ZeroDivisionError" in report.problem and not report.passed
+
+
+def test_unknown_shapes_are_asked_for(files):
+    kernel, _ = files(RIGHT)
+    with pytest.raises(ConfigError, match="--reference"):
+        check(kernel)
+
+
+def test_annotated_kernel_needs_no_reference(files):
+    kernel, _ = files(RIGHT.replace("(a)", "(a: nt.tensor[128, 1024])", 1))
+    assert check(kernel).passed
+    assert check(kernel, target="trn2").target == "trn2"
+
+
+def test_check_leaves_the_global_generator_alone(files):
+    kernel, reference = files(RIGHT)
+    state = np.random.get_state()[1].copy()
+    check(kernel, reference)
+    assert (np.random.get_state()[1] == state).all()
