@@ -32,6 +32,7 @@ from accelopt.flashinfer.tracefiles import TraceFolder, workload_stem, write_jso
 from accelopt.flb_wrapper import keep
 from accelopt.loop import optimize_all
 from accelopt.records import Status
+from accelopt.report.traces import as_csv, as_svg, as_text, compare
 from accelopt.stages.iteration import Run, Settings, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
@@ -145,7 +146,7 @@ def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
 
     def judge(exhibit):
         definition = folder.definitions[exhibit.definition]
-        tasked = task_of(folder, definition.name, exhibit.solution(folder), timeout_seconds=40)
+        tasked = task_of(folder, definition.name, exhibit.solution(folder), timeout_seconds=20)
         verdict = evaluate(tasked._replace(plan=Plan(package=False)))
         return {
             "name": exhibit.name,
@@ -188,6 +189,14 @@ def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args
     return "\n".join(lines) + "\n"
 
 
+def compared(out: Path) -> str:
+    """Every kept trace against the starting solutions, as text, CSV and a chart."""
+    comparison = compare([out / "traces"], baseline="plain_*", timer="launch-free")
+    write_atomically(out / "comparison.csv", as_csv(comparison))
+    write_atomically(out / "comparison.svg", as_svg(comparison))
+    return as_text(comparison)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "experiments/flb_h200/results")
@@ -195,8 +204,8 @@ def main() -> None:
     parser.add_argument("--definitions", nargs="*")
     parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--beam", type=int, default=2)
-    parser.add_argument("--plans", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--plans", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--target", default="h200")
     parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final")
     args = parser.parse_args()
@@ -209,12 +218,14 @@ def main() -> None:
     say("the hostile solutions are judged")
     rows = []
     if "final" not in args.skip:
-        rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 4)
+        rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 6)
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
     versions = package.versions()
     summary = {"date": stamp, "versions": versions, "rows": rows, "hostile": refused}
     write_atomically(args.out / "summary.json", json.dumps(summary, indent=2) + "\n")
     text = report(rows, refused, args)
+    if rows:
+        text += f"\n```\n{compared(args.out)}```\n"
     write_atomically(args.out / "summary.md", f"{stamp}, {versions}\n\n{text}")
     print(text)
     say("done")

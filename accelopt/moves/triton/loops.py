@@ -50,6 +50,8 @@ def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
         for index, statement in reversed(list(enumerate(body))):
             if not (isinstance(statement, ast.For) and _is_plain(statement)):
                 continue
+            if "visible_end" in ast.unparse(statement.iter):
+                continue  # done before
             bounds = [b for b in _hiding_bounds(statement) if b.vector]
             available = (
                 assigned_in(body[:index]) | set(kernel.parameters) | _earlier(node, statement)

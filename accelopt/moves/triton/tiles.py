@@ -14,7 +14,7 @@ GROUP = 8
 def grouped_order(kernel: Kernel, group: int = GROUP) -> ast.FunctionDef | None:
     """Let programs that run together share operands: walk the grid in groups of rows.
 
-    Before: `m = tl.program_id(0); n = tl.program_id(1)`. After: the two are exchanged by
+    Before: `m = tl.program_id(0); n = tl.program_id(1)`. After: the two are renumbered by
     `tl.swizzle2d` over the grid. Legal because the exchange is a bijection of the grid and each
     program's work depends on its ids alone.
     """
@@ -30,9 +30,10 @@ def grouped_order(kernel: Kernel, group: int = GROUP) -> ast.FunctionDef | None:
         for index, statement in enumerate(node.body)
         if ast.unparse(statement).startswith((f"{first} =", f"{second} ="))
     )
+    # Programs start with axis 0 running fastest, and swizzle2d numbers its second index so.
     line = (
-        f"{first}, {second} = tl.swizzle2d({first}, {second}, tl.num_programs(0), "
-        f"tl.num_programs(1), {group})"
+        f"{second}, {first} = tl.swizzle2d({second}, {first}, tl.num_programs(1), "
+        f"tl.num_programs(0), {group})"
     )
     node.body[later + 1 : later + 1] = ast.parse(line).body
     return node
