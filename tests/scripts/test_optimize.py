@@ -1,0 +1,70 @@
+"""`accelopt optimize` on one's own kernel: stopped by Ctrl-C, resumed, and what it leaves."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import benchmark
+
+ACCELOPT = [sys.executable, "-c", "from accelopt.cli import main; main()"]
+
+
+@pytest.fixture
+def own(tmp_path):
+    folder = benchmark(tmp_path / "own")
+    return [str(folder / "kernels" / "silu.py"), "--reference", str(folder / "reference/silu.py")]
+
+
+def begin(*arguments):
+    return subprocess.Popen(
+        [*ACCELOPT, "optimize", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
+    out = tmp_path / "run"
+    options = ["--out", out, "--iterations", 1, "--plans", 2, "--samples", 1]
+    process = begin(*own, *options)
+    journal = out / "journal.jsonl"
+    deadline = time.monotonic() + 240
+    while not (journal.exists() and journal.stat().st_size) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "same command continues" in said and "Traceback" not in said
+
+    process = begin(*own, *options)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1 and "--resume" in said and "Traceback" not in said
+
+    process = begin(*own, *options, "--resume")
+    shown, said = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    assert "simulated trn1" in shown and "1." in shown
+    best = out / "silu" / "best.py"
+    assert str(best) in shown.replace("\n", "")
+    assert "def kernel" in best.read_text()
+    assert (out / "silu" / "best.diff").read_text().startswith("--- silu.py")
+    assert "--replay" in (out / "silu" / "reproduce.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere.py", "--reference", "nowhere.py"], "is not a file"),
+        (["nowhere.py"], "--reference is needed"),
+        (["x.py", "--reference", "y.py", "--resume"], "no run to resume"),
+    ],
+)
+def test_wrong_use_is_one_sentence(tmp_path, arguments, sentence):
+    process = begin(*arguments, "--out", tmp_path / "run")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert sentence in said and said.startswith("error: ") and "Traceback" not in said
