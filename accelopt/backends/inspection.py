@@ -68,10 +68,11 @@ def sentences(found: timing.KernelProfile) -> list[str]:
             f"{cost.critical_ms / found.latency_ms:.0%} of the critical path: {cost.count} "
             f"instructions ({cost.operations}), busy {engines}, {cost.bytes / MEBIBYTE:.1f} MiB moved."
         )
-    spilled = sorted(found.spills.items(), key=lambda item: -_bytes(item[1]))[:MOST_LINES]
+    spilled = sorted(found.spills, key=_bytes, reverse=True)[:MOST_LINES]
     lines += [
-        f"{name} does not stay in SBUF: {_bytes(moved) / MEBIBYTE:.1f} MiB are moved again for it."
-        for name, moved in spilled
+        f"{moved.tensor} of line {moved.source.line} ({_text(moved.source)}) does not stay in SBUF: "
+        f"{_bytes(moved) / MEBIBYTE:.1f} MiB are moved again for it."
+        for moved in spilled
         if _bytes(moved)
     ]
     return lines

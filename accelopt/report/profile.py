@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from accelopt.report.sources import Sources
 from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
 from accelopt.sim.timing.operation import Decision
 
@@ -56,7 +55,7 @@ def _engines(found: KernelProfile) -> str:
 def _lines(found: KernelProfile) -> str:
     if not found.lines:
         return ""
-    sources = _Sources()
+    sources = Sources()
     rows = [
         "source lines by their part of the critical path",
         f"  {'line':>6s} {'critical':>9s} {'busiest engine':>22s} {'times':>8s} {'bytes':>15s}",
@@ -66,39 +65,23 @@ def _lines(found: KernelProfile) -> str:
     return "\n".join(rows)
 
 
-def _line(line: LineCost, latency_ms: float, sources: _Sources) -> str:
+def _line(line: LineCost, latency_ms: float, sources: Sources) -> str:
     engine = max(line.busy_ms, key=line.busy_ms.__getitem__)
     busy = f"{engine} {line.busy_ms[engine]:.4g} ms"
     size = f"{line.bytes:,}" if line.bytes else ""
     return (
         f"  {line.source.line:6d} {line.critical_ms / latency_ms:9.1%} {busy:>22s} {line.count:8,d} "
-        f"{size:>15s}  {line.operations}\n         {sources.text(line)}"
+        f"{size:>15s}  {line.operations}\n         {sources.text(line.source)}"
     )
-
-
-class _Sources:
-    """Lines of the kernel's file, for as long as it can be read."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, list[str]] = {}
-
-    def text(self, line: LineCost) -> str:
-        """The source of a line, shortened."""
-        file, number = line.source
-        if file not in self._files:
-            path = Path(file)
-            self._files[file] = path.read_text().splitlines() if path.is_file() else []
-        found = self._files[file]
-        text = found[number - 1].strip() if 0 < number <= len(found) else ""
-        return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _spills(found: KernelProfile) -> str:
     if not found.spills:
         return "SBUF holds everything: no spills, nothing loaded again."
+    sources = Sources()
     rows = ["tensors that SBUF could not hold            saved       reloaded   loaded again"]
-    for name, moved in found.spills.items():
-        label = name if len(name) <= 36 else "..." + name[-33:]
+    for moved in found.spills:
+        label = f"{sources.name(moved.tensor, moved.source)} (line {moved.source.line})"
         rows.append(
             f"  {label:36s} {moved.saved:14,d} {moved.reloaded:14,d} {moved.loaded_again:14,d}"
         )

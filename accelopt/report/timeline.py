@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from typing import TypedDict
 
+from accelopt.report.sources import Sources
+from accelopt.sim.access import Access
 from accelopt.sim.timing import KernelProfile
+from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
 
 
@@ -73,6 +76,8 @@ def _dma_kinds(found: KernelProfile) -> set[int]:
 def _events(found: KernelProfile) -> list[Event]:
     run = found.run
     timeline = run.timeline
+    sources = Sources()
+    tiles = {kind: _tiles(item.operation, sources) for kind, item in _used(found)}
     events: list[Event] = []
     for at, kind in enumerate(run.stream.kind):
         operation = run.stream.instances[kind].operation
@@ -89,7 +94,7 @@ def _events(found: KernelProfile) -> list[Event]:
             arguments["bytes"] = cost.bytes
             arguments["descriptors"] = cost.descriptors
             arguments["engines"] = f"{cost.first_engine}+{cost.engines}"
-        arguments.update(_tiles(operation))
+        arguments.update(tiles[kind])
         events.append(
             {
                 "name": operation.label,
@@ -105,8 +110,17 @@ def _events(found: KernelProfile) -> list[Event]:
     return events
 
 
-def _tiles(operation: Operation) -> dict[str, object]:
+def _used(found: KernelProfile) -> list[tuple[int, Instances]]:
+    instances = found.run.stream.instances
+    return [(kind, instances[kind]) for kind in sorted(set(found.run.stream.kind))]
+
+
+def _tiles(operation: Operation, sources: Sources) -> dict[str, object]:
+    def shown(access: Access) -> str:
+        name = sources.name(access.tensor.name, access.tensor.source)
+        return f"{name}{list(access.shape)} {access.dtype}"
+
     return {
-        "reads": [f"{a.tensor.name}{list(a.shape)} {a.dtype}" for a in operation.reads],
-        "writes": [f"{a.tensor.name}{list(a.shape)} {a.dtype}" for a in operation.writes],
+        "reads": [shown(access) for access in operation.reads],
+        "writes": [shown(access) for access in operation.writes],
     }

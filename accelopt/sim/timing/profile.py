@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 from accelopt.sim.program import Program
@@ -76,7 +76,7 @@ class KernelProfile:
     latency_ms: float
     summary: dict[str, float]
     decisions: tuple[Decision, ...]
-    spills: dict[str, Spills]  # by tensor name and source line
+    spills: tuple[Spills, ...]
     true_counts: TrueCounts
     target: str
     calibration: str
@@ -96,6 +96,22 @@ class KernelProfile:
     def lines(self) -> list[LineCost]:
         """Source lines, those that take most of the critical path first."""
         return explanation.line_costs(self.run.stream, self.run.costs, self.run.timeline)
+
+    def facts(self, lines: int = 12) -> dict[str, object]:
+        """The explanation as plain data, JSON-ready: what a planner needs to know."""
+        return {
+            "latency_ms": self.latency_ms,
+            "target": self.target,
+            "calibration": self.calibration,
+            "unresolved_below": UNRESOLVED,
+            "occupancy": self.occupancy,
+            "bounds": [asdict(bound) for bound in self.bounds],
+            "lines": [{**asdict(line), "source": str(line.source)} for line in self.lines[:lines]],
+            "spills": [{**asdict(moved), "source": str(moved.source)} for moved in self.spills],
+            "decisions": [str(decision) for decision in self.decisions],
+            "summary": dict(self.summary),
+            "true_counts": asdict(self.true_counts),
+        }
 
     @property
     def occupancy(self) -> dict[str, float]:
@@ -169,19 +185,12 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         timeline.latency_ns * 1e-6,
         fields,
         tuple(decisions),
-        _named(flow, spills),
+        tuple(spills.values()),
         true,
         spec.name,
         spec.calibration,
         Run(program, spec, flow, costs, timeline),
     )
-
-
-def _named(flow: Stream, spills: dict[int, Spills]) -> dict[str, Spills]:
-    names: dict[int, str] = {}
-    for unit in flow.units:
-        names.setdefault(unit.site, unit.tensor.name)
-    return {f"{names[site]} ({flow.sites[site]})": moved for site, moved in spills.items()}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
@@ -29,6 +30,8 @@ not everything fits: matmul (NKIBench) reads its right-hand side exactly 32 time
 class Spills:
     """Bytes that one tensor costs because SBUF is too small."""
 
+    tensor: str = ""
+    source: SourceLine = NOWHERE
     saved: int = 0
     reloaded: int = 0
     loaded_again: int = 0
@@ -287,7 +290,7 @@ def _insert(
     for position in range(len(stream)):
         for action, unit in keeper.before.get(position, ()):
             info = stream.units[unit]
-            so_far = moved.get(info.site, Spills())
+            so_far = moved.get(info.site) or Spills(info.tensor.name, info.tensor.source)
             if action == "load":
                 total = 0
                 renew(unit)

@@ -1,0 +1,39 @@
+"""The kernel's own words: its source lines, and the names of its variables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from accelopt.sim.errors import SourceLine
+
+ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=[^=]")
+NUMBERED = re.compile(r"t\d+")
+
+
+class Sources:
+    """Lines of kernel files, for as long as those can be read."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, list[str]] = {}
+
+    def line(self, source: SourceLine) -> str:
+        """The whole line, empty when there is none."""
+        if source.file not in self._files:
+            path = Path(source.file)
+            readable = path.is_file()
+            self._files[source.file] = path.read_text().splitlines() if readable else []
+        lines = self._files[source.file]
+        return lines[source.line - 1] if 0 < source.line <= len(lines) else ""
+
+    def text(self, source: SourceLine, width: int = 100) -> str:
+        """The line without its indentation, shortened."""
+        text = self.line(source).strip()
+        return text if len(text) <= width else text[: width - 3] + "..."
+
+    def name(self, tensor: str, source: SourceLine) -> str:
+        """What the kernel calls a tensor: its declared name, or the variable it is assigned to."""
+        if not NUMBERED.fullmatch(tensor):
+            return tensor
+        found = ASSIGNMENT.match(self.line(source))
+        return found[1] if found else tensor

@@ -1,0 +1,98 @@
+"""What `accelopt profile` and `accelopt timeline` show of a kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.report.profile import profile_text
+from accelopt.report.timeline import timeline_json
+from accelopt.sim.nki import isa as nisa
+from accelopt.sim.nki import language as nl
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.timing import interval, profile
+from accelopt.sim.trace import TensorSpec
+
+
+def crowded(x, y):
+    """Spills, repeats a load, and keeps the Vector engine busy."""
+    count, rows, width = x.shape
+    out = nl.ndarray((count, rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    made = nl.ndarray((count, nl.par_dim(rows), width), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(count):
+        shift = nl.load(y)
+        made[i, 0:rows, 0:width] = nisa.tensor_tensor(nl.load(x[i, 0:rows, 0:width]), shift, nl.add)
+    for i in nl.affine_range(count):
+        nl.store(out[i, 0:rows, 0:width], nisa.reciprocal(made[i, 0:rows, 0:width]))
+    return out
+
+
+@pytest.fixture(scope="module")
+def found():
+    f32 = np.dtype(np.float32)
+    specs = [TensorSpec((30, 128, 2048), f32), TensorSpec((128, 2048), f32)]
+    return profile(trace_kernel(crowded, specs))
+
+
+def test_text_explains_the_kernel(found):
+    text = profile_text(found, interval(found))
+    assert f"{found.latency_ms:.4g} ms predicted on trn1 (calibrated" in text
+    for heading in ("bound ", "engines active", "source lines", "what the compiler", "profiler"):
+        assert heading in text
+    assert "nl.load(x[i, 0:rows, 0:width]), shift, nl.add" in text
+    assert "  made (line " in text
+    assert "unresolved" in text and "Between" in text
+    assert "hbm_read_bytes" in text
+
+
+def test_critical_path_is_the_latency(found):
+    total = sum(line.critical_ms for line in found.lines)
+    launch = found.run.spec.launch_ns * 1e-6
+    assert total == pytest.approx(found.latency_ms - launch, rel=0.05)
+
+
+def test_bounds_lie_below_the_latency(found):
+    assert {bound.aspect for bound in found.bounds} == {
+        "memory", "compute", "pipeline", "overhead",
+    }  # fmt: skip
+    assert all(0 <= bound.ms <= found.latency_ms * 1.0001 for bound in found.bounds)
+    by_name = {bound.name: bound.ms for bound in found.bounds}
+    assert by_name["without reloads"] < by_name["at peak bandwidth"] <= by_name["actual"]
+
+
+def test_spills_and_repeats_are_named(found):
+    line = Path(__file__).read_text().splitlines()[found.spills[0].source.line - 1]
+    assert line.strip().startswith("made = ")
+    assert sum(s.saved for s in found.spills) == found.summary["spill_save_bytes"]
+    assert any(d.pass_name == "merge_repeated" and d.count == 29 for d in found.decisions)
+
+
+def test_interval_holds_the_prediction(found):
+    between = interval(found)
+    assert between.low_ms <= found.latency_ms <= between.high_ms
+    assert between.scenarios
+
+
+def test_facts_are_plain_data(found):
+    facts = json.loads(json.dumps(found.facts()))
+    assert facts["latency_ms"] == found.latency_ms
+    assert facts["lines"][0]["source"].startswith(__file__)
+
+
+def test_timeline_is_a_trace_that_perfetto_opens(found):
+    document = json.loads(timeline_json(found))
+    events = document["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == len(found.run.stream)
+    tracks = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(event["pid"], event["tid"]) for event in spans} <= tracks
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in spans)
+    load = next(event for event in spans if event["name"] == "dma_copy")
+    assert load["args"]["bytes"] == 128 * 2048 * 4
+    assert load["args"]["source"].rpartition(":")[0] == __file__
+    assert any("made[128, 2048] float32" in event["args"]["writes"] for event in spans)
+    last = max(event["ts"] + event["dur"] for event in spans)
+    assert last * 1e-3 <= document["otherData"]["latency_ms"]
