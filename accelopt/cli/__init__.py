@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
 
@@ -13,7 +14,11 @@ COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
     "peak": "accelopt.cli.peak:peak",
+    "check": "accelopt.cli.check:check",
+    "profile": "accelopt.cli.profile:profile",
+    "timeline": "accelopt.cli.profile:timeline",
 }
+GROUPS = {"traces": "accelopt.report.traces:app"}
 
 app = typer.Typer(
     help="Makes kernels for AI accelerators faster, by itself.",
@@ -26,9 +31,15 @@ app = typer.Typer(
 def main() -> None:
     """Entry point: what the user can mend ends in one sentence and exit status 1."""
     for name, place in COMMANDS.items():
-        module, _, function = place.partition(":")
-        app.command(name)(getattr(import_module(module), function))
+        app.command(name)(_load(place))
+    for name, place in GROUPS.items():
+        app.add_typer(_load(place), name=name)
     try:
         app()
     except AcceloptError as error:
         sys.exit(f"error: {error}")
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
