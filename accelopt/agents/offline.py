@@ -55,12 +55,13 @@ class OfflineProposer:
         self._ranked: dict[str, asyncio.Task[list[Option]]] = {}
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
-        """The chain that begins with the rewrite of rank `draw`, among those not yet tried."""
+        """The chain that begins with the rewrite of rank `draw`, among those not yet tried and not
+        predicted to miss the goal."""
         seen = {item.plan for item in view.tried}
         fresh = 0
         for option in await self._rank(view, view.kernel):
-            chain = await self._chain(view, option)
-            if chain in seen:
+            chain, predicted = await self._chain(view, option)
+            if chain in seen or _hopeless(predicted, view.goal):
                 continue
             if fresh == draw:
                 return PlanDraft(chain, reasoning=" ".join(view.facts))
@@ -104,8 +105,9 @@ class OfflineProposer:
         )
         return Lesson(title, summary, summary)
 
-    async def _chain(self, view: KernelView, first: Option) -> str:
-        """The sentences of `first` and of the rewrites that are predicted to help after it."""
+    async def _chain(self, view: KernelView, first: Option) -> tuple[str, float | None]:
+        """The sentences of `first` and of the rewrites that are predicted to help after it, and
+        the milliseconds predicted for all of them together."""
         sentences, now = [first.rewrite.sentence], first
         while len(sentences) < LONGEST_CHAIN and now.predicted is not None:
             further = await self._rank(view, now.rewrite.source)
@@ -115,7 +117,7 @@ class OfflineProposer:
                 break
             now = further[0]
             sentences.append(now.rewrite.sentence)
-        return THEN.join(sentences)
+        return THEN.join(sentences), now.predicted
 
     async def _rank(self, view: KernelView, source: str) -> list[Option]:
         """The rewrites of `source`: by prediction, those without one behind, in their order."""
@@ -142,6 +144,10 @@ class OfflineProposer:
             if fingerprint(rewrite.source) != fingerprint(source):
                 distinct.setdefault(fingerprint(rewrite.source), rewrite)
         return list(distinct.values())
+
+
+def _hopeless(predicted: float | None, goal: float | None) -> bool:
+    return predicted is not None and goal is not None and predicted >= goal
 
 
 async def _once(

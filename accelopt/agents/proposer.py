@@ -18,7 +18,8 @@ class KernelView(NamedTuple):
     """Everything a proposer may know of one kernel.
 
     `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines,
-    spills. `gate` says how results are judged.
+    spills. `gate` says how results are judged. `goal` is the best latency so far in milliseconds,
+    where a search wants nothing slower.
     """
 
     candidate: Candidate
@@ -29,6 +30,7 @@ class KernelView(NamedTuple):
     tried: tuple[Tried, ...] = ()
     experiences: tuple[Experience, ...] = ()
     iteration: int = 0
+    goal: float | None = None
 
     @property
     def service_name(self) -> str:

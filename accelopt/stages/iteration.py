@@ -153,6 +153,7 @@ async def view_beam(
             history=results,
             experiences=experiences,
             iteration=number,
+            goal=min(selected.latency for selected in beam),
         )
         for candidate in candidates
     )

@@ -19,6 +19,7 @@ async def view_kernel(
     history: Sequence[ServiceResult] = (),
     experiences: Sequence[Experience] = (),
     iteration: int = 0,
+    goal: float | None = None,
 ) -> KernelView:
     """What a proposer may know of `candidate`; `history` are earlier results on any kernel."""
     source = backend.source(candidate)
@@ -32,6 +33,7 @@ async def view_kernel(
         tried=tried_on(source, history),
         experiences=tuple(experiences),
         iteration=iteration,
+        goal=goal,
     )
 
 
