@@ -19,7 +19,7 @@ class KernelView(NamedTuple):
 
     `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines,
     spills. `gate` says how results are judged. `goal` is the best latency so far in milliseconds,
-    where a search wants nothing slower.
+    where predictions and measurements are the same, so that what is predicted to miss it will.
     """
 
     candidate: Candidate

@@ -146,6 +146,7 @@ async def view_beam(
     """Each kernel of the beam with all that a proposer may know of it."""
     results = [result for iteration in history for result in iteration.results]
     candidates = [await materialize(selected, number, run) for selected in beam]
+    goal = min((selected.latency for selected in beam), default=None)
     return await together(
         view_kernel(
             candidate,
@@ -153,7 +154,7 @@ async def view_beam(
             history=results,
             experiences=experiences,
             iteration=number,
-            goal=min(selected.latency for selected in beam),
+            goal=goal if candidate.profile and candidate.profile.simulated else None,
         )
         for candidate in candidates
     )
