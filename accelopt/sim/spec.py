@@ -108,7 +108,9 @@ class Spec:
     )
     hbm_conflict_stride: int = field(
         metadata=_known(
-            "B", "fitted", "rope (NKIBench): rows 1 MiB apart move at a little over half the rate"
+            "B",
+            "fitted",
+            "rope (NKIBench): rows 1 MiB apart collide in HBM: they move as if through one channel, whatever engines carry them",
         )
     )
     hbm_conflict_ns: float = field(
@@ -269,8 +271,8 @@ TRN1 = Spec(
     dma_small_descriptor_ns_per_byte=0.11,
     dma_contiguous_ns_per_byte=0.041,
     hbm_conflict_stride=1 << 20,
-    hbm_conflict_ns=75.0,
-    hbm_conflict_bytes_per_ns=10.8,
+    hbm_conflict_ns=6.5,
+    hbm_conflict_bytes_per_ns=132.0,
     dma_latency_ns=1300.0,
     dma_transpose_fraction=0.1,
     minimum_issue_cycles=64,
@@ -315,8 +317,8 @@ TRN2 = Spec(
     dma_small_descriptor_ns_per_byte=0.11,
     dma_contiguous_ns_per_byte=0.041,
     hbm_conflict_stride=1 << 20,
-    hbm_conflict_ns=75.0,
-    hbm_conflict_bytes_per_ns=10.8,
+    hbm_conflict_ns=6.5,
+    hbm_conflict_bytes_per_ns=132.0,
     dma_latency_ns=600.0,
     dma_transpose_fraction=0.9,
     minimum_issue_cycles=64,

@@ -240,7 +240,7 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
     if "fit_sbuf" in passes:
         roomier = replace(spec, sbuf_reserved_bytes=0)
         variants.append(("all of SBUF usable", base, roomier))
-    if any(cost and cost.conflicting for cost in found.run.costs):
-        smooth = replace(spec, hbm_conflict_ns=0.0, hbm_conflict_bytes_per_ns=spec.dma_bytes_per_ns)
+    if any(cost and cost.conflict_ns for cost in found.run.costs):
+        smooth = replace(spec, hbm_conflict_stride=1 << 62)
         variants.append(("rows far apart in HBM do not collide", base, smooth))
     return variants

@@ -48,6 +48,8 @@ class _DmaEngines:
 
     def __init__(self, spec: Spec) -> None:
         self.free = [0.0] * spec.dma_engines
+        self.channel_free = 0.0  # of the HBM channel that colliding rows share
+        self.channel_last = -1
         self.last = [-1] * spec.dma_engines
         self.latency = spec.dma_latency_ns
         self.queues: dict[int, deque[int]] = {}
@@ -75,11 +77,13 @@ class _DmaEngines:
             self.turns.append(kind)
 
     def backlog_ends(self, cost: Transfer) -> float:
-        """When the first of the engines that a transfer needs gets free."""
+        """When the first of the engines that a transfer needs gets free, and the HBM channel."""
         first, count = cost.first_engine, cost.engines
         if first + count <= len(self.free):
-            return min(self.free[first : first + count])
-        return min(self.free)
+            free = min(self.free[first : first + count])
+        else:
+            free = min(self.free)
+        return max(free, self.channel_free) if cost.conflict_ns else free
 
     def run(self, instance: int, cost: Transfer, now: float) -> tuple[float, int]:
         """Puts a transfer on its engines. Returns when its last byte is there, and the transfer
@@ -97,6 +101,13 @@ class _DmaEngines:
                 held_by = last[engine] if before >= begin else -1
             free[engine] = after
             last[engine] = instance
+        if cost.conflict_ns:
+            before = self.channel_free
+            self.channel_free = (before if before > begin else begin) + cost.conflict_ns
+            if self.channel_free > finish:
+                finish = self.channel_free
+                held_by = self.channel_last if before >= begin else -1
+            self.channel_last = instance
         return finish, held_by
 
 

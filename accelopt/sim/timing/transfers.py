@@ -27,7 +27,7 @@ class Transfer(NamedTuple):
     descriptors: int
     hbm_read: int
     hbm_write: int
-    conflicting: bool = False  # its rows collide in HBM
+    conflict_ns: float = 0.0  # time at the HBM channel that its rows share, 0 when they do not
 
 
 class Layout(NamedTuple):
@@ -45,10 +45,7 @@ def descriptor_ns(run_bytes: float, layout: Layout, spec: Spec) -> float:
         else spec.dma_small_descriptor_ns_per_byte
     )
     floor = min(spec.dma_descriptor_ns, spec.dma_small_descriptor_ns + slope * run_bytes)
-    time = max(floor, spec.dma_overhead_ns + run_bytes / spec.dma_bytes_per_ns)
-    if layout.conflicting:
-        time = max(time, spec.hbm_conflict_ns + run_bytes / spec.hbm_conflict_bytes_per_ns)
-    return time
+    return max(floor, spec.dma_overhead_ns + run_bytes / spec.dma_bytes_per_ns)
 
 
 def hbm_layout(access: Access, spec: Spec) -> Layout:
@@ -144,9 +141,11 @@ def _transfer(
     time = busiest * descriptor_ns(run * size, layout, spec)
     if transposed:
         time = max(time, total / engines / (spec.dma_bytes_per_ns * spec.dma_transpose_fraction))
-    return Transfer(
-        begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, layout.conflicting
-    )
+    conflict = 0.0
+    if layout.conflicting:
+        each = spec.hbm_conflict_ns + run * size / spec.hbm_conflict_bytes_per_ns
+        conflict = descriptors * each
+    return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict)
 
 
 def spill_transfer(bytes_per_partition: int, partitions: int, save: bool, spec: Spec) -> Transfer:
