@@ -19,17 +19,24 @@ from accelopt.moves.values import Tensor
 
 @dataclass
 class Plan:
-    """What leaves a loop: the statements, the loops between that they need, tiles that outlive."""
+    """What leaves a loop: the statements, the loops between that they need, what outlives them:
+    `live` tiles made by the statements, and `buffers` from outside the loop that they fill."""
 
     loop: LoopFacts
     statements: list[Statement]
     kept: list[LoopFacts]
     live: list[Tensor] = field(default_factory=list)
+    buffers: list[Tensor] = field(default_factory=list)
     contracted: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def blocks(self, tensor: Tensor) -> list[LoopFacts]:
         """The kept loops around a tensor's binding, outermost first."""
         return [k for k in self.kept if tensor.path[: len(k.path)] == k.path]
+
+    @property
+    def kept_values(self) -> list[Tensor]:
+        """Everything that must now stay in SBUF across the loop."""
+        return [*self.live, *self.buffers]
 
     def resident_bytes(self) -> int | None:
         """SBUF bytes per partition of what is kept across the loop; None when not known."""
@@ -44,6 +51,22 @@ class Plan:
             if size is None:
                 return None
             total += size
+        sizes = [self._filled_bytes(tensor) for tensor in self.buffers]
+        return None if None in sizes else total + sum(size for size in sizes if size is not None)
+
+    def _filled_bytes(self, tensor: Tensor) -> int | None:
+        """What one run of the statements fills of a buffer."""
+        total = tensor.bytes_per_partition()
+        writes = [a for s in self.statements for a in s.writes if a.tensor is tensor]
+        if total is None or tensor.shape is None:
+            return None
+        for axis in range(tensor.block_rank):
+            extent = tensor.shape[axis].constant
+            moving = {k.symbol for k in self.kept}
+            moved = any(a.dims is None or a.dims[axis].loops & moving for a in writes)
+            if extent is None:
+                return None
+            total //= 1 if moved else extent
         return total
 
 
@@ -81,6 +104,12 @@ def plan_hoist(reading: Reading, variable: str, name: str) -> Plan:
         tensor = statement.result
         if tensor is not None and any(tensor in s.touched for s in outside):
             plan.live.append(tensor)
+    for tensor in {a.tensor: None for s in group for a in s.writes}:
+        inside_loop = tensor.path[: len(loop.path)] == loop.path
+        if tensor.declared and not inside_loop and any(tensor in s.touched for s in outside):
+            if tensor.buffer == "psum":
+                raise IllegalMove(f"{tensor.name} would have to wait in PSUM")
+            plan.buffers.append(tensor)
     return plan
 
 
@@ -246,7 +275,8 @@ def _check_written(
     group: list[Statement],
     tensor: Tensor,
 ) -> None:
-    """A buffer from outside the loop: made anew by the group, before anything reads it."""
+    """A buffer from outside the loop: made anew by the group, all of it before anything reads it, so
+    that making it once leaves what making it again would."""
     if tensor.path[: len(loop.path)] == loop.path:
         return
     writers = [s for s in group if any(a.tensor.storage is tensor for a in s.writes)]
@@ -257,10 +287,10 @@ def _check_written(
         (tensor, axis) for axis in range(tensor.block_rank) if _private(reading, loop, tensor, axis)
     ):
         raise IllegalMove(f"{tensor.name} is summed up over loop {loop.node.variable}")
-    first = min(s.path for s in writers)
+    last = max(s.path for s in writers)
     for statement in inside:
         reads = any(a.tensor.storage is tensor for a in statement.reads)
-        if reads and statement.path < first:
+        if reads and statement.path <= last and not statement.accumulates:
             raise IllegalMove(f"{tensor.name} is read before it is made")
 
 

@@ -33,8 +33,8 @@ class Hoist:
         reading = read(kernel)
         sites = []
         for loop, plan in _hoistable(reading, facts):
-            value = plan.live[-1].name if plan.live else plan.statements[-1].bound
-            kept = ", ".join(tensor.name for tensor in plan.live)
+            value = plan.kept_values[-1].name
+            kept = ", ".join(tensor.name for tensor in plan.kept_values)
             size = plan.resident_bytes()
             number = plan.statements[0].line.number
             text = (
@@ -183,8 +183,8 @@ def _hoist_all(kernel: Kernel, variable: str, facts: Facts) -> tuple[Kernel, lis
     made: list[str] = []
     while True:
         for loop, plan in _hoistable(read(kernel), facts):
-            if loop.node.variable == variable and plan.live:
-                value = plan.live[-1].name
+            if loop.node.variable == variable:
+                value = plan.kept_values[-1].name
                 kernel = hoist(kernel, variable, value)
                 made.append(value)
                 break
@@ -206,7 +206,7 @@ def _hoistable(reading: Reading, facts: Facts) -> Iterator[tuple[LoopFacts, Plan
             except IllegalMove:
                 continue
             size = plan.resident_bytes()
-            if plan.live and size is not None and size <= room:
+            if plan.kept_values and size is not None and size <= room:
                 plans.append(plan)
         for plan in plans:
             inside = set(map(id, plan.statements))

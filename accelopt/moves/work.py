@@ -58,17 +58,27 @@ def resident_bytes(reading: Reading) -> float:
             continue
         size = float(DTYPE_BYTES.get(tensor.dtype or "float32", 4))
         for axis, extent in enumerate(tensor.shape):
-            if axis != tensor.block_rank and not _tells_iterations_apart(reading, tensor, axis):
-                size *= extent.constant or UNKNOWN_TRIPS
+            if axis != tensor.block_rank:
+                size *= _live_extent(reading, tensor, axis, extent.constant or UNKNOWN_TRIPS)
         total += size
     return total
 
 
-def _tells_iterations_apart(reading: Reading, tensor: Tensor, axis: int) -> bool:
+def _live_extent(reading: Reading, tensor: Tensor, axis: int, extent: int) -> int:
+    """How many blocks along an axis are in use at a time: all, but for what a loop around every use
+    steps over."""
     if axis >= tensor.block_rank:
-        return False
-    dims = {a.dims[axis] if a.dims else None for _, a in uses_of(reading, tensor)}
-    return len(dims) == 1 and None not in dims
+        return extent
+    dims = [a.dims[axis] if a.dims else None for _, a in uses_of(reading, tensor)]
+    if not dims or None in dims:
+        return extent
+    common = frozenset.intersection(*(dim.symbols for dim in dims if dim is not None))
+    for symbol in common:
+        steps = {dim.factor_of(symbol).constant for dim in dims if dim is not None}
+        if len(steps) == 1 and symbol.kind == "loop":
+            step = steps.pop()
+            extent = min(extent, abs(step)) if step else extent
+    return extent
 
 
 def _statement(reading: Reading, statement: Statement) -> dict[str, float]:

@@ -74,6 +74,30 @@ def test_a_running_tile_stays():
         hoist(kernel(RUNNING_TILE), "i", "state")
 
 
+def test_a_decaying_tile_decays_in_every_iteration():
+    subject = kernel("""
+state = nl.zeros((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+a = nl.load(x[0, :, :])
+for i in nl.sequential_range(4):
+    state[:, :] = nl.add(nl.multiply(state, 0.5), a)
+nl.store(out[0, :, :], value=state)
+""")
+    with pytest.raises(IllegalMove, match="state is read before it is made"):
+        hoist(subject, "i", "state")
+    assert not sites("hoist", subject)
+
+
+def test_a_tile_whose_halves_feed_each_other_stays():
+    subject = kernel("""
+state = nl.zeros((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+for i in nl.sequential_range(4):
+    state[:, 0:512] = nl.load(x[0, :, 0:512])
+    nl.store(out[i, :, 0:512], value=state[:, 512:1024])
+    state[:, 512:1024] = nl.exp(state[:, 0:512])
+""")
+    assert not sites("hoist", subject)
+
+
 def test_an_accumulator_stays_in_its_loop():
     body = """
 acc = nl.zeros((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
