@@ -32,6 +32,7 @@ LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for m
 LONGEST_RETRY_AFTER = 900.0
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
+OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", "max_tokens")
 CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000
 
 
@@ -59,6 +60,7 @@ class Endpoint:
         self.ledger = ledger
         self.random = random.Random(seed)
         self._slots = Slots(config.concurrency)
+        self._refused: set[str] = set()  # settings that this endpoint does not take
         self._client = None if replay else _client(config)
 
     async def ask(self, question: Question, tools: tuple[Tool, ...] = (), limit: int = 0) -> Answer:
@@ -130,10 +132,14 @@ class Endpoint:
             self.ledger.check()
             started = time.monotonic()
             try:
-                body = await asyncio.wait_for(_read(self._client, request), limit)
+                sent = _accepted(request, self._refused)
+                body = await asyncio.wait_for(_read(self._client, sent), limit)
             except (asyncio.TimeoutError, openai.APITimeoutError):
                 return _Failure(f"no answer within {limit:g} seconds", slow=True)
             except openai.APIStatusError as error:
+                if refused := _refused_settings(error, request) - self._refused:
+                    self._refused |= refused
+                    return _Failure(f"{', '.join(sorted(refused))} refused", retry_after=0.0)
                 return _status_failure(error, self.config)
             except Exception as error:  # the transport of a foreign server: any kind may come
                 return _Failure(f"connection lost: {type(error).__name__}: {error}")
@@ -246,6 +252,21 @@ async def _read(client: Any, request: dict[str, Any]) -> bytes:
             if len(body) > LARGEST_REPLY:
                 break
     return bytes(body)
+
+
+def _refused_settings(error: Any, request: dict[str, Any]) -> set[str]:
+    """The optional settings of `request` that a 400 names: many models take only some of them."""
+    if error.status_code != 400:
+        return set()
+    return {name for name in OPTIONAL_SETTINGS if name in request and name in str(error.message)}
+
+
+def _accepted(request: dict[str, Any], refused: set[str]) -> dict[str, Any]:
+    """`request` without the refused settings; the token limit goes under its newer name."""
+    sent = {name: value for name, value in request.items() if name not in refused}
+    if "max_tokens" in refused and "max_tokens" in request:
+        sent["max_completion_tokens"] = request["max_tokens"]
+    return sent
 
 
 def _status_failure(error: Any, config: ModelConfig) -> _Failure:

@@ -31,14 +31,15 @@ class Scripted(NamedTuple):
 class Fault(NamedTuple):
     """What goes wrong with one request.
 
-    `kind` is one of status, hang, garbled, empty, no_choices, huge, reset; `status` and
-    `retry_after` belong to the first, `seconds` to hang.
+    `kind` is one of status, hang, garbled, empty, no_choices, huge, reset; `status`,
+    `retry_after` and `message` belong to the first, `seconds` to hang.
     """
 
     kind: str
     status: int = 429
     retry_after: str | None = None
     seconds: float = 3600.0
+    message: str = "scripted fault"
 
 
 FAULTS = (
@@ -149,7 +150,8 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 self._send(200, json.dumps(_completion(request, scripted)).encode())
             elif fault.kind == "status":
                 extra = {} if fault.retry_after is None else {"Retry-After": fault.retry_after}
-                self._send(fault.status, b'{"error": {"message": "scripted fault"}}', extra)
+                body = json.dumps({"error": {"message": fault.message}}).encode()
+                self._send(fault.status, body, extra)
             elif fault.kind == "hang":
                 owner.wait(fault.seconds)
                 self.close_connection = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,8 @@ BOUNDS = {
     "vec": "the vector and scalar engines",
     "mm": "the tensor engine",
 }
+KERNEL_FILE = "kernel.py"
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 
@@ -47,7 +50,7 @@ class NKIBackend:
     async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
         """The verdict on `source`, from a worker."""
         path = self._write(source, self.evaluation_key(candidate, source))
-        return await self.pool.submit(self._request(candidate, path))
+        return without_places(await self.pool.submit(self._request(candidate, path)), path)
 
     async def explain(self, candidate: Candidate, source: str) -> Explanation:
         """What the counters, the roofline and the simulated core say of `source`."""
@@ -85,12 +88,13 @@ class NKIBackend:
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
         path = self._write(source, content_key(source))
-        return await self.pool.submit_by(
+        inspected = await self.pool.submit_by(
             INSPECTION,
             inspection_payload(str(path.resolve()), arguments, self.options.target),
             seconds=INSPECTION_SECONDS,
             memory_bytes=INSPECTION_BYTES,
         )
+        return without_places(inspected, path)
 
     def _write(self, source: str, name: str) -> Path:
         path = self.options.folder / f"{name}.py"
@@ -171,6 +175,27 @@ class NKIBackend:
             rel_tol=self._rel_tol(candidate),
             least_ms=self._bound_ms(candidate),
         )
+
+
+def without_places(evaluation: Evaluation, path: Path) -> Evaluation:
+    """`evaluation` without the folder of `path` and without addresses in its texts.
+
+    What a fixer is told must be the same in every folder and every process, or a recording of its
+    answers could not be found again.
+    """
+
+    def clean(text: str) -> str:
+        for place in (str(path.resolve()), str(path)):
+            text = text.replace(place, KERNEL_FILE)
+        return ADDRESS.sub("0x...", text.replace(path.name, KERNEL_FILE))
+
+    return evaluation.model_copy(
+        update={
+            "message": clean(evaluation.message),
+            "traceback": clean(evaluation.traceback),
+            "notes": tuple(map(clean, evaluation.notes)),
+        }
+    )
 
 
 @cache

@@ -38,8 +38,10 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
             board.say(line, f"iteration {iteration}, plan {line.planned}: {plain(draft.text, 90)}")
 
     def sampled(case: str, iteration: int, sample: SampleResult) -> None:
+        begin(case, iteration)
         line = board.lines[case]
         line.done += 1
+        line.expected = max(line.expected, line.done)
         if sample.latency is None:
             reason = sample.error if isinstance(sample.error, str) else str(sample.error)
             board.say(line, f"failed: {plain(reason, 100)}")

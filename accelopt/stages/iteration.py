@@ -180,7 +180,11 @@ async def expand(views: Sequence[KernelView], run: Run) -> list[ServiceResult]:
     if kept is not None:
         records = kept["results"]
         assert isinstance(records, list)
-        return [ServiceResult.from_record(record) for record in records]
+        finished = [ServiceResult.from_record(record) for record in records]
+        for result in finished:
+            for sample in result.samples.values():
+                run.watcher.sampled(result.case_name, views[0].iteration, sample)
+        return finished
     expanded = await together(_expand_one(view, run) for view in views)
     results = [result for result, _ in expanded]
     _refuse_silence(results, [draft for _, drafts in expanded for draft in drafts], run)

@@ -192,3 +192,14 @@ def test_tools_are_called_and_capped():
         again = Endpoint(config(server), exchanges, Ledger())
         assert asyncio.run(ask(again, question(), tools=(tool,), limit=2)) == [answer]
         assert len(server.requests) == made
+
+
+def test_settings_that_the_endpoint_refuses_are_left_out_from_then_on():
+    refusal = Fault("status", 400, message="Unsupported value: 'temperature'; use max_tokens ...")
+    with ScriptedServer(lambda _: "fine", [refusal]) as server:
+        endpoint = Endpoint(config(server, temperature=0.3, max_tokens=9), InMemory(), Ledger())
+        answers = asyncio.run(ask(endpoint, question("a"), question("b")))
+        assert [answer.text for answer in answers] == ["fine", "fine"]
+        last = server.requests[-1]
+    assert "temperature" not in last and "max_tokens" not in last
+    assert last["max_completion_tokens"] == 9

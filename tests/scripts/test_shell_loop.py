@@ -1,0 +1,68 @@
+"""The shell loop on a small problem: folders, files, ten-and-more parameters, interruption."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOP = ROOT / "templates" / "complete_local" / "run_single_loop.sh"
+
+
+def arguments(base, first="eval-0-t-01", iterations=1):
+    published = [base, first, "eval-0-t", 0, "project", 2e-5, "organisation", iterations]
+    return [*map(str, published), *"2 2 1 1.0001 1.0001 8 16".split()]
+
+
+@pytest.mark.slow
+def test_two_iterations_and_again(pipeline, tmp_path):
+    base, first = tmp_path / "silu_M256_N1024_ID0", "eval-0-t-01"
+    (base / "configs").mkdir(parents=True)
+    for role in ("planner", "executor", "summarizer"):
+        config = ROOT / "templates" / "complete_local" / "model_config.json"
+        shutil.copy(config, base / "configs" / f"{role}_config.json")
+    (base / first / "candidates").mkdir(parents=True)
+    shutil.copy(pipeline / "profile_results.csv", base / first / "candidates")
+
+    environment = {k: v for k, v in os.environ.items() if k != "ACCELOPT_BASE_DIR"}
+    environment["PATH"] = f"{ROOT / '.venv' / 'bin'}:{environment['PATH']}"
+    command = ["bash", str(LOOP), *arguments(base)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    log = (base / "log.txt").read_text().split()
+    assert log[0] == first and len(log) == 2 and log[1].startswith("eval-0-t-")
+    second = base / log[1]
+    for name in (
+        "candidates/candidates.csv",
+        "candidates/profile_results.csv",
+        "candidates/last_iteration_executor_results.json",
+        "rewrites/rewrites_selection_output_list.json",
+        "rewrites/rewrites_selection_output_plan_ids.json",
+        "rewrites/rewrites_selection_output_speedups.json",
+        "rewrites/aggregated_rewrites_list.json",
+        "planner_prompts/base_prompt.txt",
+        "planner_results.json",
+        "executor_results.json",
+        "logfire_env_name.txt",
+        "planner_start_end_time.txt",
+        "executor_start_end_time.txt",
+    ):
+        assert (second / name).is_file(), name
+    assert json.loads((second / "rewrites" / "aggregated_rewrites_list.json").read_text())
+    assert "# Experiences" in (second / "planner_prompts" / "base_prompt.txt").read_text()
+
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert (base / "log.txt").read_text().split() == log  # finished: nothing more to do
+
+
+def test_a_failing_stage_stops_the_loop(tmp_path):
+    done = subprocess.run(
+        ["bash", str(LOOP), *arguments(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert (tmp_path / "log.txt").read_text() == ""
