@@ -93,11 +93,19 @@ class Spec:
     )
     dma_small_descriptor_ns: float = field(
         metadata=_known(
-            "ns", "measured", "tutorials: 256 B strided cost 34 ns more a tile row than none"
+            "ns",
+            "assumed",
+            "of a descriptor without bytes; 33 ns charged element-wise stores too much in a blind "
+            "test (issue 5), no figure for them is published",
         )
     )
     dma_small_descriptor_ns_per_byte: float = field(
-        metadata=_known("ns/B", "fitted", "bmm (NKIBench): 256 B in 40 to 60 ns")
+        metadata=_known(
+            "ns/B",
+            "fitted",
+            "tutorials: loading 256 B rows as well costs matmul 34 ns a row or "
+            "more; up to dma_descriptor_ns",
+        )
     )
     dma_contiguous_ns_per_byte: float = field(
         metadata=_known(
@@ -267,9 +275,9 @@ TRN1 = Spec(
     dma_bytes_per_ns=19.0,
     dma_overhead_ns=34.0,
     dma_descriptor_ns=150.0,
-    dma_small_descriptor_ns=33.0,
-    dma_small_descriptor_ns_per_byte=0.11,
-    dma_contiguous_ns_per_byte=0.041,
+    dma_small_descriptor_ns=16.0,
+    dma_small_descriptor_ns_per_byte=0.15,
+    dma_contiguous_ns_per_byte=0.06,
     hbm_conflict_stride=1 << 20,
     hbm_conflict_ns=6.5,
     hbm_conflict_bytes_per_ns=132.0,
@@ -313,9 +321,9 @@ TRN2 = Spec(
     dma_bytes_per_ns=25.7,
     dma_overhead_ns=34.0,
     dma_descriptor_ns=108.0,
-    dma_small_descriptor_ns=33.0,
-    dma_small_descriptor_ns_per_byte=0.11,
-    dma_contiguous_ns_per_byte=0.041,
+    dma_small_descriptor_ns=16.0,
+    dma_small_descriptor_ns_per_byte=0.15,
+    dma_contiguous_ns_per_byte=0.06,
     hbm_conflict_stride=1 << 20,
     hbm_conflict_ns=6.5,
     hbm_conflict_bytes_per_ns=132.0,
