@@ -17,12 +17,12 @@ from accelopt.sim import dtypes
 from accelopt.sim.compute import blas, elementwise, indexed, matrix, movement, reductions
 from accelopt.sim.compute.addressing import register_slots
 from accelopt.sim.compute.constants import Constants
-from accelopt.sim.compute.coverage import uses_by_tensor
 from accelopt.sim.compute.forwarding import forward_copies
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.operands import Site, Step
 from accelopt.sim.compute.parallel import loops_to_split
 from accelopt.sim.compute.storage import Layout, Storage, plan
+from accelopt.sim.compute.uses import uses_by_tensor
 from accelopt.sim.compute.widening import with_wide_floats
 from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Mask
-from accelopt.sim.compute.coverage import Use, mask_is_aligned, uses_by_tensor
+from accelopt.sim.compute.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.program import Engine, Instruction, Loop, Node, Program, Tensor
 
 

@@ -24,10 +24,10 @@ from accelopt.sim.compute.addressing import (
     distinct_values,
     executions,
 )
-from accelopt.sim.compute.coverage import mask_shape
 from accelopt.sim.compute.elements import Elements, Keys
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.storage import Storage
+from accelopt.sim.compute.uses import mask_shape
 from accelopt.sim.compute.window import Pattern, Window, compiler
 from accelopt.sim.errors import KernelIndexError
 from accelopt.sim.program import AttributeValue, Instruction, Loop

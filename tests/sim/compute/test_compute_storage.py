@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from accelopt.sim.access import Affine, Mask
 from accelopt.sim.compute import compile_program, execute
-from accelopt.sim.compute.coverage import uses_by_tensor
 from accelopt.sim.compute.executor import Executable
 from accelopt.sim.compute.parallel import independent
 from accelopt.sim.compute.storage import plan
+from accelopt.sim.compute.uses import uses_by_tensor
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Buffer, LoopKind
 

@@ -1,0 +1,111 @@
+"""Every access to every tensor of a Program, and what an instruction's mask is written over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accelopt.sim.access import Access
+from accelopt.sim.program import Instruction, Loop, Program, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """One access of an instruction to a tensor. `order` counts instructions in program order; an
+    instruction's reads come before its writes."""
+
+    access: Access
+    loops: tuple[Loop, ...]
+    order: int
+    instruction: Instruction
+    reads: bool
+    writes: bool
+
+    @property
+    def covers(self) -> bool:
+        """True for a write that leaves nothing of what was there in the elements it reaches."""
+        return self.writes and not self.access.indirect and not self._keeps_old
+
+    @property
+    def _keeps_old(self) -> bool:
+        return _reads_result(self.instruction)
+
+
+def _reads_result(instruction: Instruction) -> bool:
+    """True when the old contents of the result matter."""
+    attributes = instruction.attributes
+    if instruction.opcode in ("copy_predicated", "stream_shuffle"):
+        return True
+    if instruction.opcode == "dma_copy":
+        return bool(attributes.get("accumulate")) or attributes.get("oob_mode") in (1, "skip")
+    return instruction.opcode == "matmul" and bool(attributes.get("accumulate"))
+
+
+def carried_loops(instruction: Instruction) -> frozenset[int]:
+    """The ids of the loops over whose iterations an instruction accumulates into its result."""
+    if instruction.opcode != "loop_reduce":
+        return frozenset()
+    loops = instruction.attributes["loops"]
+    return frozenset(loops if isinstance(loops, tuple) else (loops,))  # type: ignore[arg-type]
+
+
+def _index_reads(access: Access) -> Iterator[Access]:
+    for item in access.indirect:
+        yield item.index
+        yield from _index_reads(item.index)
+
+
+def uses_by_tensor(program: Program) -> dict[Tensor, list[Use]]:
+    """Every access to every tensor, in program order."""
+    found: dict[Tensor, list[Use]] = {}
+
+    def add(
+        access: Access, reads: bool, writes: bool, where: tuple[int, tuple[Loop, ...], Instruction]
+    ) -> None:
+        order, loops, instruction = where
+        use = Use(access, loops, order, instruction, reads, writes)
+        found.setdefault(access.tensor, []).append(use)
+
+    for order, (loops, instruction) in enumerate(program.walk()):
+        where = (order, loops, instruction)
+        for access in instruction.inputs.values():
+            add(access, True, False, where)
+        for access in (*instruction.inputs.values(), *instruction.outputs.values()):
+            for index in _index_reads(access):
+                add(index, True, False, where)
+        for access in instruction.outputs.values():
+            add(access, _reads_result(instruction), True, where)
+    return found
+
+
+def common_loops(first: Use, second: Use) -> tuple[Loop, ...]:
+    """The loops around both uses, outermost first."""
+    shared: list[Loop] = []
+    for one, other in zip(first.loops, second.loops, strict=False):
+        if one is not other:
+            break
+        shared.append(one)
+    return tuple(shared)
+
+
+_BY_DATA = frozenset(
+    "tensor_reduce partition_reduce bn_stats bn_aggr max8 find_index8 match_replace8 print".split()
+)
+_BY_RESULT = frozenset(
+    "dma_copy copy memset activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal "
+    "select loop_reduce iota affine_select".split()
+)
+
+
+def mask_shape(instruction: Instruction) -> tuple[int, ...]:
+    """The shape over whose axes an instruction's mask is written: that of `data` for reductions
+    and searches, of the result for all others."""
+    if instruction.opcode in _BY_DATA:
+        return instruction.inputs["data"].shape
+    return instruction.result.shape
+
+
+def mask_is_aligned(use: Use) -> bool:
+    """True when the axes of the mask are those of the use, too."""
+    opcode = use.instruction.opcode
+    return opcode in _BY_RESULT or (opcode == "matmul" and use.writes)
