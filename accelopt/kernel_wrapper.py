@@ -175,6 +175,7 @@ class _Run:
             raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
         try:
             narrow = source_rules.narrow_formats(text)
+            tampering = source_rules.tampering(text)
         except (SyntaxError, ValueError, RecursionError) as error:
             raise KernelFailure(
                 Status.COMPILE_ERROR, f"the kernel is not Python: {error}"
@@ -182,6 +183,11 @@ class _Run:
         if words := source_rules.words_to_a_model(text):
             raise KernelFailure(
                 Status.REFUSED, f"the text speaks to a language model: {'; '.join(map(str, words))}"
+            )
+        if tampering and self.request.scrutiny is not Scrutiny.PUBLISHED:
+            raise KernelFailure(
+                Status.REFUSED,
+                f"the kernel reaches into its process: {'; '.join(map(str, tampering))}",
             )
         if _narrow_problem(trial):
             return

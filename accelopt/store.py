@@ -17,8 +17,14 @@ JsonObject = Mapping[str, object]
 
 
 def default_cache() -> Path:
-    """Where reusable work is kept between runs, for this user."""
-    return Path.home() / ".cache" / "accelopt"
+    """Where reusable work is kept between runs, for this user; a temporary folder without a home."""
+    try:
+        folder = Path.home() / ".cache" / "accelopt"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        folder = Path(tempfile.gettempdir()) / f"accelopt-cache-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def write_atomically(path: Path | str, content: str | bytes) -> None:

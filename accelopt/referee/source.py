@@ -1,7 +1,8 @@
-"""What a kernel's text alone gives away: narrow formats, and words meant for a model.
+"""What a kernel's text alone gives away: narrow formats, tampering, and words meant for a model.
 
 The text is a first sieve and a good error message. What counts for precision are the formats in the
-compiled program, which no spelling hides.
+compiled program, which no spelling hides; what counts against tampering is that the kernel's Python
+runs where there is nothing to gain.
 """
 
 from __future__ import annotations
@@ -28,6 +29,23 @@ NARROW_FORMATS = frozenset(
     }
 )
 _SHORT_NAMES = frozenset({"bf16", "fp16", "f16", "fp8", "tf32"})
+
+# What a kernel has no use for unless it means to change the process that traces it.
+_INSIDES = frozenset(
+    {
+        "__builtins__",
+        "__closure__",
+        "__code__",
+        "__dict__",
+        "__globals__",
+        "__subclasses__",
+        "_getframe",
+        "f_back",
+        "f_globals",
+        "f_locals",
+    }
+)
+_TAMPERING_MODULES = frozenset({"accelopt", "builtins", "ctypes", "gc"})
 
 # Phrases that address a language model. Narrow on purpose: a comment may well say "ignore the mask".
 _TO_A_MODEL = re.compile(
@@ -99,6 +117,64 @@ def _folded(node: ast.expr) -> str | None:
         ]
         return None if None in parts else "".join(part or "" for part in parts)
     return None
+
+
+def tampering(source: str) -> list[Finding]:
+    """Reaching into the process that runs it: importing this package or the interpreter's insides,
+    or putting something else in place of a module's attribute.
+
+    Such a kernel may leave a program that its text does not describe. Raises SyntaxError when the
+    text is not Python.
+    """
+    tree = ast.parse(source)
+    modules = {
+        alias.asname or alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    found = []
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        found += [Finding(line, f"uses {name}") for name in _insides(node)]
+        found += [Finding(line, f"imports {name}") for name in _imported(node)]
+        found += [Finding(line, f"changes {name}") for name in _changed(node, modules)]
+    return sorted(set(found))
+
+
+def _insides(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute) and node.attr in _INSIDES:
+        yield node.attr
+    if isinstance(node, ast.Name) and node.id in _INSIDES:
+        yield node.id
+    if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.modules":
+        yield "sys.modules"
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
+    elif isinstance(node, ast.Call):
+        names = [text for argument in node.args if (text := _folded(argument))]
+        names = [name for name in names if _is_import(node)]
+    yield from (name for name in names if name.partition(".")[0] in _TAMPERING_MODULES)
+
+
+def _is_import(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] in ("__import__", "import_module")
+
+
+def _changed(node: ast.AST, modules: set[str]) -> Iterator[str]:
+    """Attributes of imported names that are assigned, deleted or set."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, (ast.Store, ast.Del)):
+        name = ast.unparse(node)
+        if name.partition(".")[0] in modules:
+            yield name
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr"):
+        yield ast.unparse(node.args[0]) if node.args else "an attribute"
 
 
 def words_to_a_model(source: str) -> list[Finding]:

@@ -87,7 +87,11 @@ class TrialStore:
                     # No room or no right to write: the work is done, only the saving fails.
                     return made
                 self._shrink(keep=folder)
-        return _read(folder, name)
+            try:
+                return _read(folder, name)
+            except FileNotFoundError:
+                # Another process made room just now.
+                return self._make(reference, name)
 
     def _make(self, reference: Reference, name: TrialName) -> Trial | None:
         if name.kind == "seed":

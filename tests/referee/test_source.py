@@ -79,3 +79,39 @@ def test_words_to_a_model_are_found(text):
 )
 def test_ordinary_comments_are_not(text):
     assert source.words_to_a_model(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import accelopt.sim.serial",
+        "from accelopt.sim import timing",
+        "m = __import__('acce' + 'lopt')",
+        "m = importlib.import_module('accelopt.sim.rules')",
+        "import gc",
+        "import numpy as np\nnp.abs = abs",
+        "import neuronxcc.nki.language as nl\nnl.load = nl.zeros",
+        "from neuronxcc.nki import language\ndel language.load",
+        "import numpy as np\nnp.linalg.norm, x = 0, 1",
+        "setattr(nl, 'load', None)",
+        "f = kernel.__globals__",
+        "import sys\nsys.modules['numpy'] = None",
+        "f = sys._getframe(1)",
+    ],
+)
+def test_tampering_is_found(text):
+    assert source.tampering(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import numpy as np\nx = np.float32(1.0)",
+        "import neuronxcc.nki.language as nl\ntile = nl.load(x)\ntile[0] = 1\ntile.extra = 2",
+        "class Sizes:\n    def __init__(self):\n        self.n = 1",
+        "import numpy as np\nnumbers = {}\nnumbers[np.int32] = 1",
+        "note = 'accelopt'",
+    ],
+)
+def test_ordinary_code_is_not_tampering(text):
+    assert source.tampering(text) == []

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: wrong_numbers
+# verdict: refused
 # Every norm is zero.
 
 import numpy as np

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: wrong_numbers
+# verdict: refused
 # Every verdict is correct.
 
 import neuronxcc.nki as nki

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error
+# verdict: refused
 # A partition of 256 is no longer an error here; it still is one there.
 
 import neuronxcc.nki as nki

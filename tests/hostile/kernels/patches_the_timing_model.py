@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: correct
+# verdict: refused
 # Timing happens where this never ran.
 
 import neuronxcc.nki as nki

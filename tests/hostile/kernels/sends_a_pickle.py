@@ -8,6 +8,7 @@ import pickle
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
+
 class Bomb:
     def __reduce__(self):
         return os.system, ("touch /tmp/accelopt-was-unpickled",)
