@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from conftest import benchmark
+from small_problem import benchmark
 
 ACCELOPT = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 
