@@ -120,18 +120,21 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
     """The instruction's mask in tile coordinates. For a read, constraints that cannot be told in
     them are dropped; for a write there is then no answer."""
     access = use.access
-    by_stride = {
-        s: k for k, (s, n) in enumerate(zip(access.strides, access.shape, strict=True)) if n > 1
-    }
+    long = [
+        (stride, place)
+        for place, (stride, size) in enumerate(zip(access.strides, access.shape, strict=True))
+        if size > 1
+    ]
+    along_rows = [place for stride, place in long if stride % row == 0]
+    along_columns = [place for stride, place in long if stride % row]
+    one_row = along_rows if len(along_rows) == 1 and (row, along_rows[0]) in long else []
+    one_column = along_columns if len(along_columns) == 1 and (1, along_columns[0]) in long else []
     offset_rows = Affine(
         access.offset.constant // row,
         tuple((t, c // row) for t, c in access.offset.terms if c % row == 0),
     )
     offset_columns = Affine(
         access.offset.constant % row, tuple((t, c) for t, c in access.offset.terms if c % row)
-    )
-    free_axes = sum(
-        1 for s, n in zip(access.strides, access.shape, strict=True) if n > 1 and s % row
     )
     aligned = mask_is_aligned(use) and len(access.shape) == len(mask_shape(use.instruction))
     found: list[Affine] = []
@@ -140,9 +143,9 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
         for axis in constraint.axes:
             place = len(access.shape) + axis.position
             fits = place >= 0 and access.shape[place] == axis.extent
-            if fits and by_stride.get(row) == place:
+            if fits and place in one_row:
                 replacement[axis] = variable(ROW) - offset_rows
-            elif fits and by_stride.get(1) == place and free_axes == 1:
+            elif fits and place in one_column:
                 replacement[axis] = variable(COLUMN) - offset_columns
         if aligned and len(replacement) == len(constraint.axes):
             found.append(constraint.substitute(replacement))
