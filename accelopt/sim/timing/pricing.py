@@ -237,15 +237,13 @@ def _traffic(operation: Operation, spec: Spec) -> Traffic:
             psum_write=4 * n * passes,
             sbuf_read=(columns + n) * size * passes,
         )
-    two_tensor = operation.queue is Queue.VECTOR and operation.opcode in TWO_TENSOR
-    counted = operation.reads if two_tensor else (*operation.reads[:1], *operation.writes[:1])
     totals = {"psum_read": 0, "psum_write": 0, "sbuf_read": 0, "sbuf_write": 0}
-    for access in counted:
-        in_psum = access.tensor.buffer is Buffer.PSUM
-        if two_tensor and not in_psum:
-            continue
-        direction = "write" if any(access is other for other in operation.writes) else "read"
-        totals[f"{'psum' if in_psum else 'sbuf'}_{direction}"] += _bytes(operation, access)
+    if operation.queue is Queue.VECTOR and operation.opcode in TWO_TENSOR:
+        return Traffic()
+    for direction, accesses in (("read", operation.reads[:1]), ("write", operation.writes[:1])):
+        for access in accesses:
+            memory = "psum" if access.tensor.buffer is Buffer.PSUM else "sbuf"
+            totals[f"{memory}_{direction}"] += _bytes(operation, access)
     return Traffic(**totals)
 
 
