@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,8 @@ def _reason(outcome: Outcome, limits: Limits) -> tuple[Status, str]:
     how = f"exit code {outcome.exit_code}"
     if outcome.exit_code > 128:
         how = f"signal {outcome.exit_code - 128}"
+        if outcome.exit_code == 128 + signal.SIGKILL:
+            how += ", as when the machine runs out of memory"
     status, words = reasons.get(outcome.ending, (Status.CRASH, f"ended by {how}"))
     return status, f"the evaluation's process {words}"
 
