@@ -82,6 +82,7 @@ class Iteration(NamedTuple):
     key: LoopKey
     loop: int
     value: int
+    traced_once: bool  # by the real tracer: not a static_range
 
 
 class NeedsConcrete(BaseException):
@@ -141,6 +142,7 @@ class Tracer:
         self.shared_cursor = 0
         self.depth = 0  # nesting of kernel calls
         self.force_auto_allocation = False
+        self.placements: dict[LoopKey, Placement | None] = {}  # of unrolled loops, by call site
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.iterations: list[Iteration] = []  # of the unrolled loops around here
         self._report = report
@@ -329,7 +331,7 @@ class Tracer:
     def iteration(self, key: LoopKey, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
         """One iteration of an unrolled loop; a scope of tensors unless the loop is Python's own."""
         depth = len(self.iterations)
-        self.iterations.append(Iteration(key, loop, value))
+        self.iterations.append(Iteration(key, loop, value, scoped))
         if not scoped:
             yield
             del self.iterations[depth:]

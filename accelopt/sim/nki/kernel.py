@@ -208,7 +208,7 @@ def kernel_range(*bounds: Any) -> Any:
 
 def _size(dimension: Any) -> int:
     """A grid dimension as a number; nl.nc(n) and nl.spmd_dim(...) know their size."""
-    return int(getattr(dimension, "size", dimension))
+    return max(int(getattr(dimension, "size", dimension)), 1)
 
 
 def _parameter_names(

@@ -107,6 +107,8 @@ def modulo(base: int, tiles: tuple[int, ...], scale: int) -> Callable[[tuple[int
     """The address of a block when blocks share `tiles` places: index modulo tiles, row-major."""
 
     def address(index: tuple[int, ...]) -> int:
+        if not index:
+            return base
         counts = tuple(int(n) for n in tiles) or (1,) * len(index)
         if len(counts) != len(index):
             problem = f"{len(counts)} tile counts for {len(index)} block dimensions."

@@ -127,7 +127,7 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 6): count, mean and variance * count of the even, then of the odd elements."""
     source = tile(data, "data")
     check("bn_stats", data=source)
-    condition = mask_of(mask)
+    condition = mask_of(mask).simplified()
     if any(axis.position != -len(source.tile_shape)
            for constraint in condition.constraints for axis in constraint.axes):  # fmt: skip
         mend = "Mask partitions only, or shrink the tile."

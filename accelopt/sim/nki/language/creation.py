@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from accelopt.sim.nki.builder import api, emit, fail, new_tile, refuse
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Placement, Tensor
 from accelopt.sim.rules import allocation, kernels, shapes
-from accelopt.sim.trace import current
+from accelopt.sim.trace import call_chain, current
 
 
 class BufferName:
@@ -86,7 +87,7 @@ def _new(
     element = builder.parse_dtype(dtype)
     if kind is Buffer.SHARED_HBM:
         return whole(_shared(sizes, element, name))
-    placement = None if tracer.force_auto_allocation else where.placement(sizes, rank, element)
+    placement = None if tracer.force_auto_allocation else _placed(where, sizes, rank, element)
     if placement is not None and fill is not None:
         refuse(allocation.initial_value_on_scratchpad())
     tensor = tracer.declare(
@@ -94,6 +95,20 @@ def _new(
         placement=placement,
     )  # fmt: skip
     return whole(tensor)
+
+
+def _placed(
+    where: BufferName, sizes: tuple[int, ...], rank: int, element: np.dtype
+) -> Placement | None:
+    """The direct allocation. The real tracer runs a loop's body once, so where we had to unroll the
+    loop, every iteration's tensor lies where the first one's does."""
+    tracer = current()
+    if not any(iteration.traced_once for iteration in tracer.iterations):
+        return where.placement(sizes, rank, element)
+    key = call_chain(sys._getframe(1))
+    if key not in tracer.placements:
+        tracer.placements[key] = where.placement(sizes, rank, element)
+    return tracer.placements[key]
 
 
 def _shared(sizes: tuple[int, ...], element: np.dtype, name: str) -> Tensor:
