@@ -252,24 +252,6 @@ class Candidate(Row):
         }
 
 
-class Plan(Row):
-    """One optimisation, in sentences a person can read."""
-
-    service_name: str
-    index: int
-    text: str
-    reasoning: str = ""
-
-
-class Sample(Row):
-    """Source text that claims to carry out a plan. `body` None: the proposer returned none."""
-
-    service_name: str
-    plan_index: int
-    sample_index: int
-    body: str | None
-
-
 class PublishedRow(BaseModel):
     """A row of a published JSON file: keys that we do not know are left aside."""
 

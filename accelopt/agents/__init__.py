@@ -1,0 +1,1 @@
+"""Who plans, writes, repairs and learns: roles that ask models, and the offline rules."""

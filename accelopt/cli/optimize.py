@@ -10,8 +10,26 @@ from typing import Annotated
 import typer
 
 from accelopt.agents.budget import Budget
+from accelopt.backends.flashinfer import candidate_of
+from accelopt.cli.options import (
+    BeamWidth,
+    Experiences,
+    FixerSteps,
+    Iterations,
+    Logfire,
+    MaxDollars,
+    MaxTokens,
+    ModelFile,
+    Plans,
+    Replay,
+    Samples,
+    Target,
+    Tools,
+    Workers,
+)
 from accelopt.cli.session import (
     SessionOptions,
+    checkout,
     device_of,
     hold_session,
     neuron_cores,
@@ -30,40 +48,41 @@ def optimize(
     reference: Annotated[
         Path | None, typer.Option(help="NumPy module that says what the kernel computes")
     ] = None,
-    model_config: Annotated[
-        Path | None, typer.Option(help="model configuration; without it no model is used")
+    definition: Annotated[
+        Path | None, typer.Option(help="FlashInfer-Bench definition, for a Triton solution")
     ] = None,
+    workload: Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")] = None,
+    model_config: ModelFile = None,
     offline: Annotated[bool, typer.Option("--offline", help="rules only, no model")] = False,
-    iterations: Annotated[int, typer.Option(help="T")] = 4,
-    beam: Annotated[int, typer.Option(help="B, kernels kept")] = 3,
-    plans: Annotated[int, typer.Option(help="N, plans for each kernel")] = 4,
-    samples: Annotated[int, typer.Option(help="K, implementations of each plan")] = 2,
-    fixer_steps: Annotated[int, typer.Option(help="F, repair rounds of a sample")] = 2,
-    tools: Annotated[int, typer.Option(help="tool calls an executor may make per answer")] = 0,
-    target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1",
+    iterations: Iterations = 4,
+    beam: BeamWidth = 3,
+    plans: Plans = 4,
+    samples: Samples = 2,
+    fixer_steps: FixerSteps = 2,
+    tools: Tools = 0,
+    target: Target = "trn1",
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
     rel_tol: Annotated[float | None, typer.Option(help="bound of the relative L2 error")] = None,
-    workers: Annotated[int, typer.Option(help="evaluations at a time; 0: one for each CPU")] = 0,
-    max_dollars: Annotated[float | None, typer.Option(help="stop in good order there")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="stop in good order there")] = None,
-    experience_list_path: Annotated[
-        Path | None, typer.Option(help="start from the memory of another run")
-    ] = None,
-    replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None,
-    logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls")] = False,
+    workers: Workers = 0,
+    max_dollars: MaxDollars = None,
+    max_tokens: MaxTokens = None,
+    experience_list_path: Experiences = None,
+    replay: Replay = None,
+    logfire: Logfire = False,
 ) -> None:
     """Make KERNEL faster while it computes what REFERENCE says."""
     if offline and model_config:
         raise ConfigError("--offline and --model-config exclude each other")
-    if reference is None:
-        raise ConfigError("--reference is needed: the NumPy module that says what to compute")
+    start = _start(kernel, reference, definition, workload)
     folder = out or Path("runs") / kernel.stem
     _mind_earlier_run(folder, resume)
     options = SessionOptions(
         out=folder,
         settings=Settings(iterations, beam, plans, samples, fixer_steps),
         model_config=model_config,
+        backend="nki" if definition is None else "flashinfer",
+        prompts=None if definition is None else checkout() / "prompts" / "flb",
         target=target,
         rel_tol=rel_tol,
         workers=workers,
@@ -74,8 +93,24 @@ def optimize(
         tools=tools,
         traced=logfire,
     )
-    outcomes = hold_session([own_kernel(kernel, reference)], options)
+    outcomes = hold_session([start], options)
     show(outcomes, folder)
+
+
+def _start(
+    kernel: Path, reference: Path | None, definition: Path | None, workload: Path | None
+) -> Candidate:
+    """An NKI kernel with its NumPy reference, or a Triton solution with its definition."""
+    if definition is None and workload is None:
+        if reference is None:
+            raise ConfigError("--reference is needed: the NumPy module that says what to compute")
+        return own_kernel(kernel, reference)
+    if definition is None or workload is None or reference is not None:
+        raise ConfigError("a Triton solution needs --definition and --workload, no --reference")
+    for path in (kernel, definition, workload):
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+    return candidate_of(definition.resolve(), kernel.resolve(), workload.resolve())
 
 
 def own_kernel(kernel: Path, reference: Path) -> Candidate:

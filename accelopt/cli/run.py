@@ -8,6 +8,22 @@ from typing import Annotated
 import typer
 
 from accelopt.agents.budget import Budget
+from accelopt.cli.options import (
+    BeamWidth,
+    Experiences,
+    FixerSteps,
+    Iterations,
+    Logfire,
+    MaxDollars,
+    MaxTokens,
+    ModelFile,
+    Plans,
+    Replay,
+    Samples,
+    Target,
+    Tools,
+    Workers,
+)
 from accelopt.cli.session import (
     SessionOptions,
     checkout,
@@ -35,25 +51,21 @@ def run(
         "runs/first"
     ),
     benchmark: Annotated[Path | None, typer.Option(help="another summary.json or folder")] = None,
-    model_config: Annotated[
-        Path | None, typer.Option(help="model configuration; without it no model is used")
-    ] = None,
-    iterations: Annotated[int, typer.Option(help="T")] = 2,
-    beam: Annotated[int, typer.Option(help="B, kernels kept")] = 2,
-    plans: Annotated[int, typer.Option(help="N, plans for each kernel")] = 2,
-    samples: Annotated[int, typer.Option(help="K, implementations of each plan")] = 1,
-    fixer_steps: Annotated[int, typer.Option(help="F, repair rounds of a sample")] = 2,
-    tools: Annotated[int, typer.Option(help="tool calls an executor may make per answer")] = 0,
+    model_config: ModelFile = None,
+    iterations: Iterations = 2,
+    beam: BeamWidth = 2,
+    plans: Plans = 2,
+    samples: Samples = 1,
+    fixer_steps: FixerSteps = 2,
+    tools: Tools = 0,
     selection: Annotated[str, typer.Option(help="elitist or published")] = "elitist",
-    target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1",
-    workers: Annotated[int, typer.Option(help="evaluations at a time; 0: one for each CPU")] = 0,
-    max_dollars: Annotated[float | None, typer.Option(help="stop in good order there")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="stop in good order there")] = None,
-    experience_list_path: Annotated[
-        Path | None, typer.Option(help="start from the memory of another run")
-    ] = None,
-    replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None,
-    logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls")] = False,
+    target: Target = "trn1",
+    workers: Workers = 0,
+    max_dollars: MaxDollars = None,
+    max_tokens: MaxTokens = None,
+    experience_list_path: Experiences = None,
+    replay: Replay = None,
+    logfire: Logfire = False,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
     options = SessionOptions(
