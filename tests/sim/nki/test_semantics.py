@@ -1,0 +1,539 @@
+"""The semantics S1 to S31 of the reference `nki-api.md` that are easy to get wrong, each with its
+evidence. "docs" is the SDK documentation at v2.26.1; "obs" a message seen in real runs; where there
+is neither, the test says that it is an assumption."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from accelopt.sim import compute
+from accelopt.sim.access import Affine
+from accelopt.sim.errors import KernelError
+from accelopt.sim.ordering import order_differences
+from accelopt.sim.program import Buffer, Loop, LoopKind
+
+A = np.arange(128 * 512, dtype=np.float32).reshape(128, 512) / 1000
+
+
+def copying(*lines, shape="a.shape", dtype="a.dtype"):
+    """Loads a whole tile, runs the lines, stores `t`."""
+    body = "\n".join("    " + line for line in lines)
+    return f"""
+@nki.jit
+def kernel(a):
+    out = nl.ndarray({shape}, dtype={dtype}, buffer=nl.shared_hbm)
+    t = nl.load(a)
+{body}
+    nl.store(out, t)
+    return out
+"""
+
+
+def test_s1_counter_in_a_loop_unrolls_it(kernel_text):
+    """docs (programming model): loops are traced once. The real tracer would leave `n` at 1; we do
+    what Python says, by unrolling, and never something in between."""
+    text = kernel_text(
+        copying(
+            "n = 0",
+            "for i in nl.sequential_range(4):",
+            "    n += 1",
+            "    t[...] = nl.add(t, float(n))",
+        )
+    )
+    assert np.allclose(text.run(A), A + 10, atol=1e-4)
+
+
+def test_s1_loop_whose_python_is_the_same_every_time_is_traced_once(kernel_text):
+    """docs: affine_range "prevents the compiler from unrolling"."""
+    program = kernel_text(
+        copying(
+            "for i in nl.sequential_range(1000):",
+            "    u = nl.add(t, 1.0)",
+            "    t[...] = u",
+        )
+    ).trace(A)
+    assert sum(1 for _ in program.walk()) < 10
+    (loop,) = [node for node in program.body if isinstance(node, Loop)]
+    assert loop.variable.trips == 1000 and loop.kind is LoopKind.SEQUENTIAL
+
+
+def test_s2_condition_on_a_loop_index(kernel_text):
+    """docs (mask section): conditions on loop indices and program ids are known when compiling."""
+    text = kernel_text(
+        copying(
+            "for i in nl.affine_range(4):",
+            "    if i == 2:",
+            "        t[:, nl.ds(i * 128, 128)] = nl.multiply(t[:, nl.ds(i * 128, 128)], 2.0)",
+        )
+    )
+    expected = A.copy()
+    expected[:, 256:384] *= 2
+    assert np.array_equal(text.run(A), expected)
+
+
+def test_s3_imports_inside_the_kernel_and_bare_strings(kernel_text):
+    """Observed in ten of the fourteen NKIBench kernels."""
+    text = kernel_text(
+        copying("import neuronxcc.nki.language as inner", "'a bare string'", "t = inner.exp(t)")
+    )
+    assert np.allclose(text.run(A), np.exp(A))
+
+
+def test_s4_annotation_that_holds_is_no_error(kernel_text):
+    """docs (err_annotation_shape_mismatch) checks `target: type = value` in the kernel's body."""
+    text = kernel_text(copying("x: nt.tensor[128, 512] = nl.exp(t)", "t = x"))
+    assert np.allclose(text.run(A), np.exp(A))
+
+
+def test_s5_dimensions_before_the_partition_are_independent_blocks(kernel_text):
+    """docs (programming model, block dimension)."""
+    program = kernel_text(
+        copying(
+            "b = nl.ndarray((4, par_dim(128), 128), dtype=a.dtype)",
+            "for i in nl.affine_range(4):",
+            "    b[i] = nl.exp(t[:, nl.ds(i * 128, 128)])",
+            "for i in nl.affine_range(4):",
+            "    t[:, nl.ds(i * 128, 128)] = b[i]",
+        )
+    ).trace(A)
+    block = next(t for t in program.all_tensors() if t.block_rank)
+    assert block.block_shape == (4,) and block.tile_shape == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("view", "shape"),
+    [("t[:, 3]", (128, 1)), ("t[5]", (1, 512)), ("t[2, 3]", (1, 1)), ("t[:, 3][:, 0]", (128, 1))],
+)
+def test_s6_on_chip_rank_never_drops_below_two(kernel_text, view, shape):
+    """docs (nl.load of a column; bn_aggr example stores `mean_var[:, 0]` into (128, 1))."""
+    text = kernel_text(copying(f"v = {view}", f"assert v.shape == {shape}, v.shape"))
+    text.trace(A)
+
+
+def test_s6_hbm_views_drop_dimensions_and_vectors_load_as_columns(kernel_text):
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a, v):
+            assert a[1].shape == (128, 64) and a[1, 2].shape == (64,)
+            assert nl.load(v).shape == (8, 1) and nl.load(v[0]).shape == (1, 1)
+            out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.load(a[1]))
+            return out
+        """)
+    a = np.random.rand(2, 128, 64).astype(np.float32)
+    assert np.array_equal(text.run(a, np.ones(8, np.float32)), a[1])
+
+
+def test_s7_reductions_of_two_and_more_dimensions(kernel_text):
+    """docs (nl.sum): axes removed; observed: a 2-D tile gives (P, 1), and negative axes work."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            t = nl.load(a)
+            assert nl.sum(t, axis=[1, 2, 3]).shape == (128, 1)
+            assert nl.sum(t, axis=[-2, -1]).shape == (128, 2)
+            assert nl.max(t, axis=[2, 3], keepdims=True).shape == (128, 2, 1, 1)
+            s = nl.sum(t, axis=[1, 3])
+            out = nl.ndarray((128, 4), dtype=a.dtype, buffer=nl.shared_hbm)
+            nl.store(out, s)
+            return out
+        """)
+    a = np.random.rand(128, 2, 4, 8).astype(np.float32)
+    assert np.allclose(text.run(a), a.sum((1, 3)), atol=1e-5)
+
+
+def test_s8_matmul_fills_at_most_one_psum_bank(kernel_text):
+    """docs (nc_matmul: moving free size up to 512, fp32 results in one 2 KiB bank)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            nl.store(out, nisa.nc_matmul(t[:, 0:128], t))
+            return out
+        """)
+    with pytest.raises(KernelError) as refused:
+        text.trace(np.zeros((128, 1024), np.float32))
+    assert refused.value.identifier == "err_size_of_dimension_exceed_arch_limit"
+
+
+def test_s9_order_of_index_axes_decides_the_layout(kernel_text):
+    """docs (nl.store: the first index dimension is the partition)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.shared_hbm)
+            p = nl.arange(128)[:, None]
+            f = nl.arange(64)[None, :]
+            nl.store(out[f, p], nl.load(a[p, f]))
+            return out
+        """)
+    a = np.random.rand(128, 64).astype(np.float32)
+    assert np.array_equal(text.run(a), a.T)
+
+
+def test_s9_one_dimension_split_over_two_axes(kernel_text):
+    """Observed in NKIBench: `128 * arange(8)[None, :, None] + arange(128)[None, None, :]`."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((64, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+            p = nl.arange(64)[:, None, None]
+            f = 128 * nl.arange(4)[None, :, None] + nl.arange(128)[None, None, :]
+            t = nl.load(a[p, f])
+            assert t.shape == (64, 4, 128)
+            nl.store(out[p, f], nl.exp(t))
+            return out
+        """)
+    a = np.random.rand(64, 512).astype(np.float32)
+    assert np.allclose(text.run(a), np.exp(a))
+
+
+def test_s10_slice_of_variable_length_is_refused(kernel_text):
+    """obs: AssertionError "slice with variable size is not supported"."""
+    text = kernel_text(copying("for i in nl.affine_range(4):", "    u = nl.exp(t[:, 0:i * 128])"))
+    with pytest.raises(AssertionError, match="slice with variable size is not supported"):
+        text.trace(A)
+
+
+def test_s11_bounds_hold_where_the_mask_excludes_the_rest(kernel_text):
+    """docs (err_tensor_access_out_of_bound)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 400), dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in nl.affine_range(4):
+                g = nl.mgrid[0:128, 0:128]
+                keep = i * 128 + g.x < 400
+                nl.store(out[g.p, i * 128 + g.x], nl.load(a[g.p, i * 128 + g.x], mask=keep),
+                         mask=keep)
+            return out
+        """)
+    a = np.random.rand(128, 400).astype(np.float32)
+    assert np.array_equal(text.run(a), a)
+
+
+def test_s12_gather_of_rows(kernel_text):
+    """docs (nl.load, indirect)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(data, idx):
+            out = nl.ndarray((64, 512), dtype=data.dtype, buffer=nl.shared_hbm)
+            p = nl.arange(64)[:, None]
+            f = nl.arange(512)[None, :]
+            i = nl.load(idx[p])
+            nl.store(out, nl.load(data[i[p, 0], f]))
+            return out
+        """)
+    rows = np.random.permutation(128)[:64].astype(np.int32)
+    assert np.array_equal(text.run(A, rows), A[rows])
+
+
+def test_s12_remainder_and_quotient_of_a_loop_index_are_indices(kernel_text):
+    """docs (nc_matmul example: tile_position=((i % 2) * 64, ...))."""
+    text = kernel_text(
+        copying(
+            "u = nl.ndarray((128, 512), dtype=a.dtype)",
+            "for i in nl.affine_range(4):",
+            "    u[:, nl.ds((i // 2) * 256 + (i % 2) * 128, 128)] = nl.exp(t[:, nl.ds(i * 128, 128)])",
+            "t = u",
+        )
+    )
+    program = text.trace(A)
+    assert any(isinstance(node, Loop) for node in program.body)
+    assert np.allclose(text.run(A), np.exp(A))
+
+
+def test_s13_indices_keep_their_loops_through_arithmetic(kernel_text):
+    program = kernel_text(
+        copying(
+            "for i in nl.affine_range(4):",
+            "    j = 2 * i + 6",
+            "    j = (j - 6) * 64",
+            "    t[:, nl.ds(j, 128)] = nl.exp(t[:, nl.ds(j, 128)])",
+        )
+    ).trace(A)
+    (loop,) = [node for node in program.body if isinstance(node, Loop)]
+    offsets = {i.result.offset for _, i in program.walk() if i.result.loop_variables}
+    assert offsets == {Affine(0, ((loop.variable, 128),))}
+
+
+@pytest.mark.parametrize("kind", ["affine_range", "sequential_range", "static_range"])
+def test_s14_loop_reduce_assigns_first_then_combines(kernel_text, kind):
+    """docs (nl.loop_reduce); NKIBench declares the destination by ndarray, without a value."""
+    text = kernel_text(f"""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 2), dtype=a.dtype, buffer=nl.shared_hbm)
+            r = nl.ndarray((2, par_dim(128), 1), dtype=nl.float32)
+            for k in nl.{kind}(4):
+                for i in nl.{kind}(2):
+                    s = nl.max(nl.load(a[:, nl.ds(k * 128 + i * 64, 64)]), axis=1)
+                    r[i] = nl.loop_reduce(s, op=np.add, loop_indices=[k])
+            for i in nl.{kind}(2):
+                nl.store(out[:, i], r[i])
+            return out
+        """)
+    expected = A.reshape(128, 4, 2, 64).max(3).sum(1)
+    assert np.allclose(text.run(A), expected)
+
+
+@pytest.mark.parametrize("made", ["nl.zeros", "nl.ndarray"])
+def test_s15_first_matmul_of_a_group_overwrites(kernel_text, made):
+    """docs (nc_matmul, affine_range example 2); allocated kernels use a bare ndarray."""
+    text = kernel_text(f"""
+        @nki.jit
+        def kernel(a, b):
+            out = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+            p = {made}((64, 256), nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(3):
+                x = nl.load(a[nl.ds(k * 128, 128), :])
+                y = nl.load(b[nl.ds(k * 128, 128), :])
+                p += nisa.nc_matmul(x, y)
+            nl.store(out, p)
+            return out
+        """)
+    a, b = (np.random.rand(384, n).astype(np.float32) for n in (64, 256))
+    assert np.allclose(text.run(a, b), a.T @ b, rtol=1e-5)
+    opcodes = [i.opcode for _, i in text.trace(a, b).walk()]
+    assert "tensor_tensor" not in opcodes
+
+
+def test_s16_lazy_initialization_reads_as_the_fill_value(kernel_text):
+    """Undocumented; assumption from NKIBench kernels that read it."""
+    for lazy in ("True", "False"):
+        text = kernel_text(
+            copying(
+                f"z = nl.full((128, 512), 2.5, a.dtype, lazy_initialization={lazy})",
+                "t = nl.add(t, z)",
+            )
+        )
+        assert np.allclose(text.run(A), A + 2.5)
+
+
+def test_s17_in_place_sum_in_an_affine_range_is_legal(kernel_text):
+    """docs (release 2.23: SBUF += in affine_range)."""
+    text = kernel_text(
+        copying(
+            "s = nl.zeros((128, 128), dtype=nl.float32)",
+            "for i in nl.affine_range(4):",
+            "    s += t[:, nl.ds(i * 128, 128)]",
+            "t = s",
+            shape="(128, 128)",
+        )
+    )
+    assert np.allclose(text.run(A), A.reshape(128, 4, 128).sum(1), rtol=1e-6)
+
+
+def test_s18_rebinding_in_a_loop_is_refused_not_stale(kernel_text):
+    """docs (err_local_variable_used_out_of_scope: shadowing)."""
+    text = kernel_text(copying("for i in nl.sequential_range(4):", "    t = nl.add(t, 1.0)"))
+    with pytest.raises(SyntaxError) as refused:
+        text.trace(A)
+    assert refused.value.identifier == "err_local_variable_used_out_of_scope"
+
+
+def test_s18_subtile_rebound_by_name_is_no_write(kernel_text):
+    """Observed: NKIBench rope."""
+    text = kernel_text(copying("u = t[:, 0:256]", "u = nl.exp(t[:, 0:256])"))
+    assert np.array_equal(text.run(A), A)
+
+
+def test_s19_callee_writes_through_subtiles(kernel_text):
+    """docs (nested kernels pass by reference)."""
+    text = kernel_text("""
+        @nki.trace
+        def fill(part, column, value):
+            part[...] = nl.full(part.shape, value, part.dtype)
+            nisa.activation_reduce(nl.copy, part, reduce_op=np.add, reduce_res=column)
+
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+            t = nl.ndarray((128, 512), dtype=nl.float32)
+            sums = nl.ndarray((128, 4), dtype=nl.float32)
+            for i in nl.affine_range(4):
+                fill(t[:, nl.ds(i * 128, 128)], sums[:, i], 2.0)
+            nl.store(out, sums)
+            return out
+        """)
+    assert np.array_equal(text.run(A), np.full((128, 4), 256, np.float32))
+
+
+def test_s20_order_of_affine_iterations_shows(kernel_text):
+    """docs (affine_range: no loop-carried dependence). In order this sums; shuffled it does not."""
+    text = kernel_text(
+        copying(
+            "r = nl.ndarray((128, 512), dtype=nl.float32)",
+            "r[:, 0:128] = t[:, 0:128]",
+            "for i in nl.affine_range(3):",
+            "    r[:, nl.ds(i * 128 + 128, 128)] = nl.add(r[:, nl.ds(i * 128, 128)], 1.0)",
+            "t = r",
+        )
+    )
+    assert order_differences(text.trace(A), [A])
+    assert not order_differences(kernel_text(copying("t = nl.exp(t)")).trace(A), [A])
+
+
+def test_s21_masked_out_elements_of_the_destination_stay(kernel_text):
+    """docs (mask): the instruction works on a smaller tile."""
+    text = kernel_text(
+        copying(
+            "f = nl.arange(512)[None, :]",
+            "p = nl.arange(128)[:, None]",
+            "u = nl.exp(t[p, f], mask=(f < 100) & (p < 64))",
+            "keep = nl.copy(t)",
+            "t[p, f] = u",
+        )
+    )
+    expected = A.copy()
+    expected[:64, :100] = np.exp(A[:64, :100])
+    assert np.allclose(text.run(A), expected)
+
+
+def test_s21_masked_out_elements_stay_out_of_reductions(kernel_text):
+    text = kernel_text(
+        copying(
+            "f = nl.arange(512)[None, :]",
+            "p = nl.arange(128)[:, None]",
+            "t = nl.sum(t[p, f], axis=1, mask=f < 100)",
+            shape="(128, 1)",
+        )
+    )
+    assert np.allclose(text.run(A)[:, 0], A[:, :100].sum(1), rtol=1e-5)
+
+
+def test_s21_mask_of_loop_indices_skips_the_instruction(kernel_text):
+    text = kernel_text(
+        copying(
+            "for i in nl.affine_range(4):",
+            "    t[:, nl.ds(i * 128, 128)] = nl.exp(t[:, nl.ds(i * 128, 128)], mask=i < 2)",
+        )
+    )
+    expected = A.copy()
+    expected[:, :256] = np.exp(A[:, :256])
+    assert np.allclose(text.run(A), expected)
+
+
+def test_s22_operand_masks_of_matmul(kernel_text):
+    """docs (mask section: operand masking of matmul)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a, b):
+            out = nl.ndarray((64, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+            p = nl.arange(128)[:, None]
+            m = nl.arange(64)[None, :]
+            f = nl.arange(512)[None, :]
+            x, y = nl.load(a), nl.load(b)
+            r = nl.zeros((64, 512), dtype=nl.float32)
+            r[...] = nl.matmul(x[p, m][p < 100], y[p, f][p < 100], transpose_x=True)
+            nl.store(out, r)
+            return out
+        """)
+    a, b = (np.random.rand(128, n).astype(np.float32) for n in (64, 512))
+    assert np.allclose(text.run(a, b), a[:100].T @ b[:100], rtol=1e-5)
+
+
+def test_s24_python_numbers_are_weak_but_wide(kernel_text):
+    """docs (type promotion): (float16, 1.2) gives float32, np.float16(2) keeps float16; nisa keeps
+    the format of its data."""
+    text = kernel_text(
+        copying(
+            "h = nl.copy(t, dtype=nl.float16)",
+            "assert (h * 1.2).dtype == nl.float32",
+            "assert nl.add(h, np.float16(2)).dtype == nl.float16",
+            "assert nl.add(h, nl.copy(t, dtype=nl.bfloat16)).dtype == nl.float32",
+            "assert nisa.tensor_scalar(h, nl.multiply, 1.2).dtype == nl.float16",
+            "assert nl.add(nl.copy(t, dtype=nl.int8), 2).dtype == nl.int32",
+            "assert nl.equal(t, t).dtype == nl.bool_",
+        )
+    )
+    text.trace(A)
+
+
+def test_s23_s25_one_rounding_at_output_and_saturating_casts(kernel_text):
+    """docs (VectorE computes in fp32); casts: release 0.6.0 of the official simulator."""
+    text = kernel_text(
+        copying(
+            "h = nisa.tensor_scalar(t, nl.add, 0.5, dtype=nl.uint8)",
+            "t = nl.copy(h, dtype=nl.float32)",
+        )
+    )
+    a = np.array([[-3.0, 0.0, 1.0, 2.0, 300.0]], np.float32)
+    assert text.run(a).tolist() == [[0.0, 0.0, 2.0, 2.0, 255.0]]
+    wide = kernel_text(copying("t = nl.add(nl.multiply(t, 3.0, dtype=nl.bfloat16), 1.0)"))
+    expected = (A * 3).astype(ml_dtypes.bfloat16).astype(np.float32) + 1
+    assert np.array_equal(wide.run(A), expected)
+
+
+def test_s27_partitions_broadcast_in_nl_only(kernel_text):
+    """docs (nl.add example; err_num_partition_mismatch)."""
+    row = "r = nl.load(a[0:1, :])"
+    text = kernel_text(copying(row, "t = nl.add(t, r)"))
+    assert np.allclose(text.run(A), A + A[:1])
+    for wrong in ("t = t + r", "t = nisa.tensor_tensor(t, r, op=nl.add)"):
+        with pytest.raises(KernelError) as refused:
+            kernel_text(copying(row, wrong)).trace(A)
+        assert refused.value.identifier == "err_num_partition_mismatch"
+    text = kernel_text(copying(row, "t = t + r.broadcast_to((128, 512))"))
+    assert np.allclose(text.run(A), A + A[:1])
+
+
+def test_s28_reshape_views_the_same_memory(kernel_text):
+    """docs (tensor.reshape: a new view, no copy)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a.reshape((128, 4, 128)))
+            u = t.reshape((128, 512))
+            u[:, 0:128] = 0
+            nl.store(out.reshape((128, 4, 128)), t)
+            return out
+        """)
+    expected = A.copy()
+    expected[:, :128] = 0
+    assert np.array_equal(text.run(A), expected)
+
+
+def test_s29_programs_share_hbm_and_nothing_else(kernel_text):
+    """docs (nl.shared_hbm, nl.program_id)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            i, j = nl.program_id(0), nl.program_id(1)
+            assert nl.num_programs(0) == 2 and nl.num_programs() == 4 and nl.program_ndim() == 2
+            p, f = nl.ds(i * 64, 64), nl.ds(j * 256, 256)
+            nl.store(out[p, f], nl.multiply(nl.load(a[p, f]), 2.0))
+            return out
+        """)
+    program = text.trace(A, grid=(2, 2))
+    (result,) = compute.execute(program, [A])
+    assert np.array_equal(result, 2 * A)
+    shared = [t for t in program.tensors if t.buffer is Buffer.SHARED_HBM]
+    assert len(shared) == 1
+
+
+def test_s30_mutable_parameter_and_several_results(kernel_text):
+    """docs (err_mutable_parameter_not_returned)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a: nt.mutable_tensor):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            nl.store(out, nl.exp(t))
+            nl.store(a, nl.add(t, 1.0))
+            return out, None, a
+        """)
+    a = A.copy()
+    out, nothing, updated = text.run(a)
+    assert nothing is None and np.allclose(out, np.exp(A)) and np.allclose(updated, A + 1)
+
+
+def test_s31_buffer_that_cannot_fit_is_refused(kernel_text):
+    """obs: compiler error GCA046."""
+    text = kernel_text(copying("x = nl.zeros((128, 60000), dtype=nl.float32)"))
+    with pytest.raises(KernelError) as refused:
+        text.trace(A)
+    assert refused.value.identifier == "GCA046"
