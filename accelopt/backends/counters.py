@@ -21,12 +21,19 @@ ENGINES = (
     _Engine("scalar_engine_active_time_percent", "scalar engine"),
     _Engine("gpsimd_engine_active_time_percent", "GpSimd engine"),
 )
+FP32_BUSY = 0.2  # fp32 products reach a quarter of the peak rate that HFU refers to
 IDLE = 0.5  # when no engine is busy for this fraction of the time, waiting is what costs
 
 
-def explain_counters(profile: Profile, bandwidth: float = 410 * (1 << 30)) -> tuple[str, ...]:
+def explain_counters(
+    profile: Profile, bandwidth: float = 410 * (1 << 30), *, verdict: bool = True
+) -> tuple[str, ...]:
     """Sentences on `profile`, most telling first. `bandwidth` of HBM for one core in bytes/s
-    (410 GiB/s on trn1, the public peak that percentages of NKIBench refer to)."""
+    (410 GiB/s on trn1, the public peak that percentages of NKIBench refer to).
+
+    `verdict` names what limits the kernel as far as counters tell; leave it out where a simulation
+    of the kernel knows better.
+    """
     metrics = profile.metrics
     seconds = profile.latency / 1e3
     sentences = [f"One run takes {profile.latency:.4g} ms{_where(profile)}."]
@@ -38,7 +45,7 @@ def explain_counters(profile: Profile, bandwidth: float = 410 * (1 << 30)) -> tu
             f"{metrics.get('hbm_write_bytes', 0) / MEBIBYTE:.1f} MiB written, "
             f"{share:.0%} of the peak bandwidth over the run."
         )
-    sentences += _busiest(metrics, share)
+    sentences += _busiest(metrics, share, verdict)
     spilled = metrics.get("spill_save_bytes", 0.0) + metrics.get("spill_reload_bytes", 0.0)
     if spilled:
         sentences.append(f"{spilled / MEBIBYTE:.1f} MiB go to HBM and back as spills.")
@@ -50,7 +57,7 @@ def explain_counters(profile: Profile, bandwidth: float = 410 * (1 << 30)) -> tu
     return tuple(sentences)
 
 
-def _busiest(metrics: Mapping[str, float], share: float) -> list[str]:
+def _busiest(metrics: Mapping[str, float], share: float, verdict: bool) -> list[str]:
     """The engines by activity, and whether any of them or the memory explains the time."""
     active = sorted(((metrics.get(e.field, 0.0), e.name) for e in ENGINES), reverse=True)
     listed = ", ".join(f"{name} {fraction:.0%}" for fraction, name in active if fraction > 0)
@@ -58,7 +65,11 @@ def _busiest(metrics: Mapping[str, float], share: float) -> list[str]:
         return []
     most, name = active[0]
     sentences = [f"Activity: {listed}."]
-    if max(most, share) < IDLE:
+    if not verdict:
+        return sentences
+    if metrics.get("hfu_estimated_percent", 0.0) >= FP32_BUSY > share:
+        sentences.append("It is bound by the tensor engine, if its operands are fp32.")
+    elif max(most, share) < IDLE:
         sentences.append(
             "Neither memory nor any engine is busy for half of the time: the kernel waits on "
             "dependences, small transfers or fixed costs of many small instructions."

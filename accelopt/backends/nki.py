@@ -59,13 +59,14 @@ class NKIBackend:
             return Explanation()
         found = roofline.bound(candidate.problem, _sizes(candidate.values), profile.target)
         share = found.fraction(profile.latency) if found else None
-        facts = list(explain_counters(profile, roofline.PEAKS[self.options.target].memory_bytes))
+        inspected = await self._inspect(candidate, source)
+        bandwidth = roofline.PEAKS[self.options.target].memory_bytes
+        facts = list(explain_counters(profile, bandwidth, verdict=not inspected.notes))
         if found and share is not None:
             facts.append(
                 f"The roofline bound of this problem is {found.latency_ms:.4g} ms, set by "
                 f"{BOUNDS[found.key]}; the kernel reaches {share:.0%} of it."
             )
-        inspected = await self._inspect(candidate, source)
         return Explanation((*facts, *inspected.notes), share)
 
     async def predict(self, candidate: Candidate, source: str) -> float | None:
