@@ -31,6 +31,7 @@ ABSENT = (
     "neuronxcc.nki._private_nkl",
     "neuronxcc.nki.kernels",
     "neuronxcc.nki.kernels.attention",
+    "neuronxcc.nki.language.iterators",
     "neuronxcc.nki.docs",
     "neuronxcc.nki.docs.examples",
     "neuronxcc.starfish",

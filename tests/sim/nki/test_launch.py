@@ -1,0 +1,210 @@
+"""What happens on the host: modes, grids, results, latency, files (docs: `nki/api/nki/__init__.py`)."""
+
+import json
+
+import numpy as np
+import pytest
+
+from accelopt.sim import compute
+from accelopt.sim.errors import KernelError, Unsupported
+from accelopt.sim.nki import measurement
+
+A = np.random.default_rng(0).random((128, 512), dtype=np.float32)
+
+TEXT = """
+def plain(a, b):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(nl.load(a), nl.load(b)))
+    return out
+
+@nki.jit
+def kernel(a, b):
+    return plain(a, b)
+
+kernel = nki.jit(plain)
+
+@nki.trace
+def writes(a, out):
+    nl.store(out, nl.exp(nl.load(a)))
+
+@nki.jit
+def gridded(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    p = nl.ds(nl.program_id(0) * 32, 32)
+    nl.store(out[p, :], nl.exp(nl.load(a[p, :])))
+    return out
+"""
+
+
+@pytest.fixture
+def module(kernel_text):
+    return kernel_text(TEXT).module
+
+
+def test_modes_that_run_return_arrays(module):
+    nki = module.nki
+    for kernel in (
+        module.kernel,
+        nki.jit(module.plain, mode="simulation"),
+        nki.jit(mode="baremetal")(module.plain),
+        nki.baremetal(module.kernel),
+        nki.baremetal(additional_compile_opt="--x")(module.plain),
+        nki.jit(module.kernel, platform_target="trn2"),
+    ):
+        assert np.array_equal(kernel(A, A), A + A)
+    assert np.array_equal(nki.simulate_kernel(module.kernel, A, b=A), A + A)
+
+
+def test_older_kernels_write_their_arguments(module):
+    out = np.zeros_like(A)
+    assert module.nki.simulate_kernel(module.writes, A, out) is None
+    assert np.allclose(out, np.exp(A))
+    again = np.zeros_like(A)
+    module.nki.baremetal(module.writes)(A, again)
+    assert np.array_equal(out, again)
+
+
+@pytest.mark.parametrize("grid", ["4", "nl.nc(2) * 2", "2 * nl.nc(2)", "nl.spmd_dim(nl.nc(2), 2)"])
+def test_grids(module, grid):
+    size = eval(grid, {"nl": module.nl})
+    assert np.allclose(module.gridded[size](A), np.exp(A))
+    assert np.allclose(module.nki.simulate_kernel(module.gridded[size], A), np.exp(A))
+
+
+def test_benchmark_gives_percentiles_in_microseconds(module):
+    bench = module.nki.benchmark(warmup=1, iters=2)(module.kernel)
+    bench(A, A)
+    latency = bench.benchmark_result.nc_latency
+    from accelopt.sim import timing
+
+    expected = timing.profile(module.kernel.trace(A, A)).latency_ms * 1000
+    assert [latency.get_latency_percentile(p) for p in (0, 1, 50, 99, 100)] == [expected] * 5
+    assert 1 < expected < 10_000
+    with pytest.raises(ValueError):
+        latency.get_latency_percentile(42)
+
+
+def test_benchmark_of_specifications_without_data_and_with_grid(module):
+    nt, nl = module.nt, module.nl
+    bench = module.nki.benchmark(module.gridded)
+    bench[4](nt.tensor[[128, 512], nl.float32])
+    assert bench.benchmark_result.nc_latency.get_latency_percentile(99) > 0
+
+
+def test_files_of_baremetal_are_labelled_and_can_be_run(module, tmp_path):
+    neff, ntff = tmp_path / "k.neff", tmp_path / "k.ntff"
+    run = module.nki.baremetal(
+        module.kernel, save_neff_name=str(neff), save_trace_name=str(ntff),
+        artifacts_dir=str(tmp_path / "artifacts"),
+    )  # fmt: skip
+    run(A, A)
+    (result,) = compute.execute(measurement.read_neff(neff), [A, A])
+    assert np.array_equal(result, A + A)
+    trace = json.loads(ntff.read_text())
+    assert "simulated" in trace["format"] and trace["latency_ms"] > 0
+    with pytest.raises(KernelError, match="not empty"):
+        run(A, A)
+
+
+def test_profile_folder(module, tmp_path):
+    folder = tmp_path / "profiles"
+    options = {"working_directory": str(folder), "save_neff_name": "f.neff",
+               "save_trace_name": "p.ntff", "profile_nth": 2, "num_execs": 6}  # fmt: skip
+    module.nki.profile(**options)(module.kernel)(A, A)
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == ["f.neff", "json_reports", "p_exec_2.ntff", "p_exec_4.ntff", "p_exec_6.ntff"]
+    assert len(list((folder / "json_reports").iterdir())) == 3
+    with pytest.raises(KernelError, match="overwrite"):
+        module.nki.profile(**options)(module.kernel)(A, A)
+    with pytest.raises(KernelError, match="absolute"):
+        module.nki.profile(working_directory="here")(module.kernel)(A, A)
+
+
+def test_target_reaches_the_kernel(kernel_text):
+    text = kernel_text("""
+        def plain(a):
+            assert nisa.get_nc_version() == nisa.nc_version.gen3
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.load(a))
+            return out
+
+        kernel = nki.jit(plain, platform_target="trn2")
+        """)
+    assert text.trace(A).target == "trn2"
+    with pytest.raises(AssertionError):
+        text.module.nki.jit(text.module.plain)(A)
+
+
+def test_kernel_code_cannot_read_data(kernel_text):
+    for use in ("np.asarray(a)", "np.exp(nl.load(a))", "float(nl.load(a)[0, 0])", "list(a)"):
+        text = kernel_text(f"""
+            @nki.jit
+            def kernel(a):
+                out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+                x = {use}
+                nl.store(out, nl.load(a))
+                return out
+            """)
+        with pytest.raises(TypeError):
+            text.trace(A)
+
+
+def test_unknown_and_missing_arguments_quote_the_signature(kernel_text):
+    """obs: nl.var(keepdims=...) is refused with the supported signature."""
+    for call, said in (
+        ("nl.var(t, 1, keepdims=True)", "var(x, axis, *, dtype=None, mask=None)"),
+        ("nisa.tensor_reduce(np.add, t)", "missing a required argument: 'axis'"),
+    ):
+        text = kernel_text(f"""
+            @nki.jit
+            def kernel(a):
+                t = nl.load(a)
+                {call}
+            """)
+        with pytest.raises(TypeError) as refused:
+            text.trace(A)
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["nl.all_reduce(t, np.add, 0)", "nisa.builtin_custom_op()", "nisa._tiled_offloaded_fma(t)",
+     "nccl.all_gather(t)"],
+)  # fmt: skip
+def test_what_is_not_there_is_named(kernel_text, use):
+    text = kernel_text(f"""
+        import neuronxcc.nki.nccl as nccl
+        from neuronxcc.nki._private import private_api
+
+        @nki.jit
+        def kernel(a):
+            t = nl.load(a)
+            {use}
+        """)
+    with pytest.raises(Unsupported) as refused:
+        text.trace(A)
+    assert use.split("(")[0].split(".")[-1] in str(refused.value)
+    assert refused.value.source.file == text.file
+
+
+def test_import_shims(kernel_text):
+    text = kernel_text("""
+        from neuronxcc.nki.language.constants import sizeinbytes
+        from neuronxcc.nki.isa.constants import engine, oob_mode
+        from neuronxcc.nki.isa.neuron_isa import dma_copy
+        from neuronxcc.nki.compiler.backends.neuron.indexing import TileIndex
+        from neuronxcc.nki.compiler.backends.neuron.tensor import local_tile
+        from neuronxcc.nki.kernels.attention import flash_fwd
+
+        @ncc.enable_stack_allocator
+        @ncc.skip_middle_end_transformations
+        @nki.jit
+        def kernel(a):
+            assert sizeinbytes(nl.bfloat16) == 2 and engine.vector == nisa.vector_engine
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            assert isinstance(t, local_tile) and isinstance(nl.arange(4), TileIndex)
+            nl.store(out, t)
+            return out
+        """)
+    assert np.array_equal(text.run(A), A)
