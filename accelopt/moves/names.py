@@ -7,20 +7,14 @@ from collections.abc import Collection, Mapping
 import libcst as cst
 
 from accelopt.moves.reading import read
-from accelopt.moves.source import Kernel, Line, Loop, Node
+from accelopt.moves.source import Kernel, Line, Loop, Node, names_in
 
 
 def taken(kernel: Kernel) -> set[str]:
     """Every name the module's text uses anywhere."""
-    found: set[str] = set()
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:
-            found.add(node.value)
-
-    kernel.module.visit(Names())
+    found = set(names_in(kernel.module))
     for _, node in kernel.walk():
-        (node.node.target if isinstance(node, Loop) else node.node).visit(Names())
+        found |= names_in(node.node.target if isinstance(node, Loop) else node.node)
     return found
 
 

@@ -16,7 +16,7 @@ from accelopt.moves import expressions
 from accelopt.moves.polynomial import Polynomial, Symbol
 from accelopt.moves.results import declared
 from accelopt.moves.signatures import DECLARATIONS, LOOPS, WRITES
-from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Path
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Path, names_in
 from accelopt.moves.values import (
     Access,
     Call,
@@ -219,7 +219,7 @@ class _Reader:
     def compound(self, statement: Statement, node: cst.BaseCompoundStatement) -> None:
         """An if, while, with or inner function: everything it names may be read and written."""
         statement.opaque = True
-        for name in _names(node):
+        for name in names_in(node):
             value = self.scope.names.get(name)
             self.reading.shared.add(name)
             if isinstance(value, TensorValue):
@@ -244,7 +244,7 @@ class _Reader:
             self.scope.quietly(node.test)
         elif not isinstance(node, (cst.Import, cst.ImportFrom, cst.Return)):
             statement.opaque = True
-            self.reading.shared |= _names(node)
+            self.reading.shared |= names_in(node)
 
     def assign(
         self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression
@@ -381,13 +381,13 @@ def _carried(loop: Loop) -> set[str]:
     def visit(nodes: Several[Line | Loop]) -> None:
         for node in nodes:
             if isinstance(node, Loop):
-                read.update(_names(node.node.iter) - bound)
+                read.update(names_in(node.node.iter) - bound)
                 bound.add(node.variable)
                 visit(node.body)
                 continue
             targets = _assigned(node.node)
             simple = isinstance(node.node, cst.SimpleStatementLine)
-            reads = _names(node.node) - (_targets(node) if simple else set())
+            reads = names_in(node.node) - (_targets(node) if simple else set())
             read.update(_read_in(node) - bound if simple else reads - bound)
             carried.update(name for name in targets if name in read)
             bound.update(targets)
@@ -402,12 +402,12 @@ def _read_in(line: Line) -> set[str]:
     assert isinstance(statement, cst.SimpleStatementLine)
     part = statement.body[0]
     if isinstance(part, cst.Assign):
-        reads = set(_names(part.value))
+        reads = set(names_in(part.value))
         for target in part.targets:
             if not isinstance(target.target, (cst.Name, cst.Tuple)):
-                reads |= _names(target.target)
+                reads |= names_in(target.target)
         return reads
-    return set(_names(part))
+    return set(names_in(part))
 
 
 def _targets(line: Line) -> set[str]:
@@ -436,27 +436,7 @@ def _assigned(node: cst.CSTNode) -> frozenset[str]:
     class Targets(cst.CSTVisitor):
         def visit_AssignTarget(self, target: cst.AssignTarget) -> None:
             if isinstance(target.target, (cst.Name, cst.Tuple)):
-                found.update(_names(target.target))
+                found.update(names_in(target.target))
 
     node.visit(Targets())
-    return frozenset(found)
-
-
-@lru_cache(maxsize=16384)
-def _names(node: cst.CSTNode) -> frozenset[str]:
-    found: set[str] = set()
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, name: cst.Name) -> None:
-            found.add(name.value)
-
-        def visit_Attribute(self, attribute: cst.Attribute) -> bool:
-            attribute.value.visit(self)
-            return False
-
-        def visit_Arg(self, argument: cst.Arg) -> bool:
-            argument.value.visit(self)
-            return False
-
-    node.visit(Names())
     return frozenset(found)

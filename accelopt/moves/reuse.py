@@ -80,41 +80,37 @@ class Block:
             for factor in BLOCK_FACTORS:
                 if trips % factor or factor >= trips:
                     continue
-                parameters: dict[str, Parameter] = {"loop": outer.node.variable, "factor": factor}
-                for keep in (False, True):
-                    blocked = self._try(kernel, outer.node.variable, factor, keep, facts)
-                    if blocked is None:
-                        continue
-                    _, shared, kept = blocked
-                    if keep and not kept:
-                        continue
-                    text = (
-                        f"Block loop {outer.node.variable} by {factor} inside loop "
-                        f"{inner.variable}: {', '.join(shared)} made once for {factor} iterations of "
-                        f"{outer.node.variable} instead of once for each"
-                        + (
-                            f"; {', '.join(kept)} kept in SBUF across {inner.variable}"
-                            if kept
-                            else ""
-                        )
-                        + "."
-                    )
-                    sites.append(Site(self.name, {**parameters, "keep": keep}, text))
+                try:
+                    blocked, shared = _block(kernel, outer.node.variable, factor, facts)
+                except TooLarge:
+                    continue
+                except IllegalMove:
+                    break
+                parameters: dict[str, Parameter] = {
+                    "loop": outer.node.variable,
+                    "factor": factor,
+                    "keep": False,
+                }
+                text = (
+                    f"Block loop {outer.node.variable} by {factor} inside loop {inner.variable}: "
+                    f"{', '.join(shared)} made once for {factor} iterations of "
+                    f"{outer.node.variable} instead of once for each"
+                )
+                sites.append(Site(self.name, parameters, f"{text}."))
+                _, kept = _hoist_all(blocked, inner.variable, facts)
+                if kept:
+                    text += f"; {', '.join(kept)} kept in SBUF across {inner.variable}."
+                    sites.append(Site(self.name, {**parameters, "keep": True}, text))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
         """See the class."""
         variable, factor = str(site.parameters["loop"]), int(site.parameters["factor"])
-        blocked, _, _ = _block(kernel, variable, factor, bool(site.parameters["keep"]), Facts())
+        inner = _last_loop(read(kernel).loop(variable))
+        blocked, _ = _block(kernel, variable, factor, Facts())
+        if site.parameters["keep"] and inner is not None:
+            blocked, _ = _hoist_all(blocked, inner.variable, Facts())
         return blocked
-
-    def _try(
-        self, kernel: Kernel, variable: str, factor: int, keep: bool, facts: Facts
-    ) -> tuple[Kernel, list[str], list[str]] | None:
-        try:
-            return _block(kernel, variable, factor, keep, facts)
-        except IllegalMove:
-            return None
 
 
 class Interchange:
@@ -153,29 +149,26 @@ class Interchange:
         return _hoist_all(interchange(kernel, variable), variable, Facts())[0]
 
 
-def _block(
-    kernel: Kernel, variable: str, factor: int, keep: bool, facts: Facts
-) -> tuple[Kernel, list[str], list[str]]:
-    """The blocked kernel, the values now shared by a block, the values kept across the inner loop."""
+class TooLarge(IllegalMove):
+    """What would have to be kept does not fit into SBUF."""
+
+
+def _block(kernel: Kernel, variable: str, factor: int, facts: Facts) -> tuple[Kernel, list[str]]:
+    """The blocked kernel, and the values that a block now shares."""
     kernel, _, inner = split(kernel, variable, factor)
     _, node = kernel.loop(inner)
     last = len(node.body) - 1
     if not isinstance(node.body[last], Loop):
         raise IllegalMove(f"loop {variable} does not end in a loop")
-    next_loop = node.body[last]
-    assert isinstance(next_loop, Loop)
     if last > 0:
         kernel, _, inner = distribute(kernel, inner, last)
     kernel = interchange(kernel, inner)
     kernel, shared = _hoist_all(kernel, inner, facts)
     if not shared:
         raise IllegalMove(f"nothing in the loop is shared by iterations of {variable}")
-    kept: list[str] = []
-    if keep:
-        kernel, kept = _hoist_all(kernel, next_loop.variable, facts)
     if resident_bytes(read(kernel)) > facts.sbuf_bytes:
-        raise IllegalMove("the blocks do not fit into SBUF")
-    return kernel, shared, kept
+        raise TooLarge("the blocks do not fit into SBUF")
+    return kernel, shared
 
 
 def _hoist_all(kernel: Kernel, variable: str, facts: Facts) -> tuple[Kernel, list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import libcst as cst
 
 from accelopt.moves.reading import Reading, Statement, read
-from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, Path, code_of
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, Path, code_of, names_in
 
 
 def substitute(node: Node, texts: Mapping[str, str]) -> Node:
@@ -19,6 +19,8 @@ def substitute(node: Node, texts: Mapping[str, str]) -> Node:
     if not texts:
         return node
     if isinstance(node, Line):
+        if not names_in(node.node) & texts.keys():
+            return node
         return Line(node.node.visit(_Substitution(texts)), node.number)  # type: ignore[arg-type]
     header = node.node.with_changes(iter=node.node.iter.visit(_Substitution(texts)))
     return Loop(header, tuple(substitute(child, texts) for child in node.body), node.number)
@@ -54,6 +56,8 @@ def reindexed(node: Node, tensor: str, buffer: str, change: Reindex, rank: int) 
     """With `tensor[a, b]` written `buffer[change(a, b)]`; a bare `tensor` or `tensor[...]` counts as
     full slices. Raises IllegalMove where the tensor is used in a way that cannot be re-indexed."""
     if isinstance(node, Line):
+        if tensor not in names_in(node.node):
+            return node
         transformer = _Reindexing(tensor, buffer, change, rank)
         return Line(node.node.visit(transformer), node.number)  # type: ignore[arg-type]
     body = tuple(reindexed(child, tensor, buffer, change, rank) for child in node.body)

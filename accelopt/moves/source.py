@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -193,6 +194,27 @@ def loop(header: str, body: Sequence[Node], number: int = 0) -> Loop:
 def code_of(node: cst.CSTNode) -> str:
     """The text of a node."""
     return cst.Module([]).code_for_node(node).strip()
+
+
+@lru_cache(maxsize=32768)
+def names_in(node: cst.CSTNode) -> frozenset[str]:
+    """Names that a piece of code mentions, without attributes and keywords."""
+    found: set[str] = set()
+
+    class Names(cst.CSTVisitor):
+        def visit_Name(self, name: cst.Name) -> None:
+            found.add(name.value)
+
+        def visit_Attribute(self, attribute: cst.Attribute) -> bool:
+            attribute.value.visit(self)
+            return False
+
+        def visit_Arg(self, argument: cst.Arg) -> bool:
+            argument.value.visit(self)
+            return False
+
+    node.visit(Names())
+    return frozenset(found)
 
 
 def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
