@@ -9,15 +9,16 @@ NUM_SAMPLES=$5
 REL_TOL=$6
 
 EXP_DIR=$EXP_BASE_DIR/$EXP_DATE
-PROMPTS=$ACCELOPT_BASE_DIR/prompts
+PROMPTS=${ACCELOPT_PROMPTS:-$ACCELOPT_BASE_DIR/prompts}
+read -r -a BACKEND <<< "${ACCELOPT_BACKEND_OPTIONS:-}" # for templates/flb
 CONFIGS=$EXP_BASE_DIR/configs
 
-"${PYTHON:-python}" "$PROMPTS/planner_prompts/construct_base_prompt.py" \
+"${PYTHON:-python}" "$ACCELOPT_BASE_DIR/prompts/planner_prompts/construct_base_prompt.py" \
   --original_base_prompt_path "$PROMPTS/planner_prompts/base_prompt.txt" \
   --summarizer_output_list_path "$EXP_DIR/rewrites/aggregated_rewrites_list.json" \
   --new_base_prompt_path "$EXP_DIR/planner_prompts/base_prompt.txt"
 
-"${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/planner.py" \
+"${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/planner.py" "${BACKEND[@]}" \
   --output_path "$EXP_DIR/planner_results.json" \
   --breadth "$BREADTH" \
   --exp_dir "$EXP_DIR" \
@@ -27,7 +28,7 @@ CONFIGS=$EXP_BASE_DIR/configs
   --model_config_path "$CONFIGS/planner_config.json" \
   --displayed_profiles_path "$PROMPTS/planner_prompts/displayed_profiles.json"
 
-"${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/executor.py" \
+"${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/executor.py" "${BACKEND[@]}" \
   --num_samples "$NUM_SAMPLES" \
   --problems_path "$EXP_DIR/candidates/profile_results.csv" \
   --extractor_output_path "$EXP_DIR/planner_results.json" \

@@ -13,7 +13,8 @@ REL_TOL=$9
 ORG_NAME=${10}
 
 EXP_DIR=$EXP_BASE_DIR/$EXP_DATE
-PROMPTS=$ACCELOPT_BASE_DIR/prompts
+PROMPTS=${ACCELOPT_PROMPTS:-$ACCELOPT_BASE_DIR/prompts}
+read -r -a BACKEND <<< "${ACCELOPT_BACKEND_OPTIONS:-}" # for templates/flb
 RESULTS=$EXP_DIR/candidates/last_iteration_executor_results.json
 mkdir -p "$EXP_DIR/rewrites"
 
@@ -42,7 +43,7 @@ timed select_candidates "${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/select_c
   --output_base_path "$EXP_DIR/candidates" \
   --topk "$TOPK_CANDIDATES"
 
-timed profile_candidates "${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/sequential_profile.py" \
+timed profile_candidates "${PYTHON:-python}" "$ACCELOPT_BASE_DIR/scripts/sequential_profile.py" "${BACKEND[@]}" \
   --candidates_path "$EXP_DIR/candidates/candidates.csv" \
   --save_fields_path "$PROMPTS/profile_list.json" \
   --output_path "$EXP_DIR/candidates/profile_results.csv" \
