@@ -38,11 +38,13 @@ class Graph:
     waits: list[int]  # how many instances each one waits for
 
 
-def depend(stream: Stream, spec: Spec, rotation: Rotation) -> Graph:
-    """The graph of one stream."""
+def depend(stream: Stream, spec: Spec, rotation: Rotation, *, spilled: bool = False) -> Graph:
+    """The graph of one stream. Tiles take turns in the usable part of SBUF; when capacity has
+    forced spills, Belady's rule has filled that part, and the compiler's reserve is what lets
+    anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
     graph = Graph([[] for _ in range(n)], [[] for _ in range(n)], [0] * n)
-    rooms = _Rooms(stream, spec, rotation)
+    rooms = _Rooms(stream, spec, rotation, spilled)
     cells = len(stream.cell_unit)
     writers: list[list[int] | None] = [None] * cells
     readers: list[list[int] | None] = [None] * cells
@@ -88,10 +90,10 @@ def depend(stream: Stream, spec: Spec, rotation: Rotation) -> Graph:
 class _Rooms:
     """Buffers of SBUF and PSUM, given out in program order."""
 
-    def __init__(self, stream: Stream, spec: Spec, rotation: Rotation) -> None:
+    def __init__(self, stream: Stream, spec: Spec, rotation: Rotation, spilled: bool) -> None:
         self.stream = stream
         self.capacity = {
-            Buffer.SBUF: spec.sbuf_partition_bytes,
+            Buffer.SBUF: spec.sbuf_partition_bytes if spilled else spec.sbuf_usable_bytes,
             Buffer.PSUM: spec.psum_partition_bytes,
         }
         self.used = {Buffer.SBUF: 0, Buffer.PSUM: 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -98,3 +99,19 @@ class Decision:
         times = f" x{self.count}" if self.count > 1 else ""
         size = f", {self.bytes:,} B" if self.bytes else ""
         return f"{self.pass_name}: {self.action} at {self.source}{times}{size}"
+
+
+def combined(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """Decisions of the same kind on the same line as one, with their counts and bytes added."""
+    found: dict[tuple[str, str, SourceLine], Decision] = {}
+    for decision in decisions:
+        key = (decision.pass_name, decision.action, decision.source)
+        before = found.get(key)
+        found[key] = (
+            decision
+            if before is None
+            else replace(
+                before, count=before.count + decision.count, bytes=before.bytes + decision.bytes
+            )
+        )
+    return tuple(found.values())

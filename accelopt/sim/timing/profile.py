@@ -25,7 +25,7 @@ from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.expansion import expand, scopes
 from accelopt.sim.timing.explanation import Bound, LineCost
-from accelopt.sim.timing.operation import Decision
+from accelopt.sim.timing.operation import Decision, combined
 from accelopt.sim.timing.residency import Spills
 from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
 from accelopt.sim.timing.transfers import Transfer
@@ -178,13 +178,19 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
         costs, spills = residency.fit_sbuf(flow, costs, spec, decisions)
-    timeline = schedule(flow, depend(flow, spec, compiler.rotation), costs, spec, compiler.windows)
+    timeline = schedule(
+        flow,
+        depend(flow, spec, compiler.rotation, spilled=bool(spills)),
+        costs,
+        spec,
+        compiler.windows,
+    )
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     fields, true = counters.summary(flow, costs, timeline, interface, spec)
     return KernelProfile(
         timeline.latency_ns * 1e-6,
         fields,
-        tuple(decisions),
+        combined(decisions),
         tuple(spills.values()),
         true,
         spec.name,
