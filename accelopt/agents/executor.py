@@ -13,6 +13,7 @@ from accelopt.agents.proposer import Draft, Failure, KernelView
 from accelopt.kernel_source import kernel_source
 
 TEMPERATURES = (0.7, 1.0, 0.4)
+UNANSWERED = "the model did not answer"
 LONGEST_ERROR = 6000  # characters of a tool's message; its end says most
 
 
@@ -74,7 +75,7 @@ class Executor:
         try:
             answer = await self._ask(model, question, view)
         except NO_ANSWER as error:
-            return Draft(None, str(error), failed=True)
+            return Draft(None, f"{UNANSWERED}: {error}", failed=True)
         source = kernel_source(answer.text)
         return Draft(source, "" if source else "the reply held no code block with the kernel")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft, Proposer
 from accelopt.backends import Explanation
 from accelopt.errors import AcceloptError
@@ -15,7 +16,6 @@ from accelopt.records import (
     Experience,
     SampleResult,
     ServiceResult,
-    Status,
     to_json,
 )
 from accelopt.search.selection import PARENT, Selected, Selection
@@ -228,10 +228,10 @@ def _refuse_silence(
         raise AcceloptError(
             f"the planner's model answered none of {len(drafts)} calls: {failed[-1]}"
         )
-    samples = [sample for result in results for sample in result.samples.values()]
-    if samples and all(sample.status is Status.MISSING for sample in samples):
+    reasons = [s.reason or "" for result in results for s in result.samples.values()]
+    if reasons and all(reason.startswith(UNANSWERED) for reason in reasons):
         raise AcceloptError(
-            f"the executor's model gave no kernel in {len(samples)} calls: {samples[-1].reason}"
+            f"the executor's model answered none of {len(reasons)} calls: {reasons[-1]}"
         )
 
 

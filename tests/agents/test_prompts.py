@@ -124,7 +124,7 @@ def test_executor_and_fixer_see_plan_gate_and_error(event_loop_run):
     silent = event_loop_run(executor.repair(view(), "Hoist.", 0, 0, failure))
     assert silent.source is None and "no code block" in silent.reason
     failed = event_loop_run(executor.implement(view(), "Hoist.", 0, 1))
-    assert failed.failed and failed.reason == "no answer"
+    assert failed.failed and failed.reason == "the model did not answer: no answer"
     first, second, _ = model.questions
     assert "Hoist {kernel_code}." in first.user and "relative L2 below 2e-05" in first.user
     assert "def kernel(x:" in second.user and "compile_error: line 1" in second.user

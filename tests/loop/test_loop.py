@@ -111,6 +111,24 @@ def test_an_endpoint_that_answers_nothing_is_one_sentence(tmp_path):
         run(tmp_path, url, attempts=2)
 
 
+def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
+    with ScriptedServer(lambda _: "I would rather not.") as server:
+        [outcome], _ = run(tmp_path, server.url)
+    assert (outcome.correct, outcome.speedup) == (0, 1.0)
+    assert outcome.samples > 0
+
+
+def test_an_executor_that_never_answers_is_one_sentence(tmp_path):
+    def planner_only(request):
+        return "Do it." if "performance engineer" in str(request["messages"][0]) else ""
+
+    with (
+        ScriptedServer(planner_only) as server,
+        pytest.raises(AcceloptError, match="executor's model answered none"),
+    ):
+        run(tmp_path, server.url, attempts=2)
+
+
 def test_a_baseline_that_fails_is_an_outcome_and_the_other_problem_goes_on(tmp_path):
     (broken := toy.start(tmp_path / "start", problem="broken"))
     Path(broken.kernel).write_text(toy.kernel(1, "BROKEN"))
