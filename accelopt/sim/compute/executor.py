@@ -20,7 +20,7 @@ from accelopt.sim.compute.constants import Constants
 from accelopt.sim.compute.forwarding import forward_copies
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.operands import Site, Step
-from accelopt.sim.compute.parallel import loops_to_split
+from accelopt.sim.compute.parallel import WORTHWHILE, loops_to_split
 from accelopt.sim.compute.storage import Layout, Storage, plan
 from accelopt.sim.compute.uses import uses_by_tensor
 from accelopt.sim.compute.widening import with_wide_floats
@@ -120,6 +120,7 @@ class Executable:
         *,
         shuffle: shuffling.Random | None = None,
         threads: int | None = None,
+        least_work: int = WORTHWHILE,
     ) -> None:
         self._shuffle = shuffle
         self._threads = 1 if shuffle else threads or available_threads()
@@ -130,7 +131,7 @@ class Executable:
         uses = uses_by_tensor(program)
         self._layouts = plan(program, uses)
         self._fresh = _fresh_in_loops(self._layouts)
-        self._split = loops_to_split(program, uses, self._layouts, self._threads)
+        self._split = loops_to_split(program, uses, self._layouts, self._threads, least_work)
         self._written = {t for t, own in uses.items() if any(use.writes for use in own)}
         storages = {tensor: Storage(layout) for tensor, layout in self._layouts.items()}
         self._lane = Lane(register_slots(program), Constants(uses), storages)

@@ -28,12 +28,16 @@ _ORDERED = frozenset(("random", "dropout", "print", "all_reduce"))
 
 
 def loops_to_split(
-    program: Program, uses: dict[Tensor, list[Use]], layouts: dict[Tensor, Layout], threads: int
+    program: Program,
+    uses: dict[Tensor, list[Use]],
+    layouts: dict[Tensor, Layout],
+    threads: int,
+    least_work: int = WORTHWHILE,
 ) -> frozenset[Loop]:
-    """The outermost loops that are worth splitting over threads and may be."""
+    """The outermost loops that may be split over threads and touch enough elements."""
     if threads < 2:
         return frozenset()
-    return frozenset(_choose(program.body, (), uses, layouts, threads))
+    return frozenset(_choose(program.body, (), uses, layouts, threads, least_work))
 
 
 def _choose(
@@ -42,11 +46,12 @@ def _choose(
     uses: dict[Tensor, list[Use]],
     layouts: dict[Tensor, Layout],
     threads: int,
+    least_work: int,
 ) -> Iterator[Loop]:
     for node in nodes:
-        if not isinstance(node, Loop) or _work(node) < WORTHWHILE:
+        if not isinstance(node, Loop) or _work(node) < least_work:
             continue
-        inner = list(_choose(node.body, (*around, node), uses, layouts, threads))
+        inner = list(_choose(node.body, (*around, node), uses, layouts, threads, least_work))
         balanced = _balance(node.variable.trips, threads) >= BALANCE
         wanted = node.variable.trips > 1 and (balanced or not inner) and not _ordered(node)
         if wanted and independent(node, around, uses, layouts):
