@@ -169,3 +169,17 @@ def test_running_address_of_direct_allocation_is_no_reason_to_unroll(kernel_text
             return out
         """).trace(np.zeros((128, 51_200), np.float32))
     assert sum(1 for _ in program.walk()) == 2
+
+
+def test_return_at_the_end_of_the_body_ends_the_trace_not_the_loop(kernel_text):
+    """SDK 2.26.1 `nki/examples/layout-dynamic-loop.py` returns inside of its loop."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in nl.affine_range(4):
+                part = nl.ds(i * 128, 128)
+                nl.store(out[:, part], nl.load(a[:, part]))
+                return out
+        """)
+    assert np.array_equal(text.run(A), A)
