@@ -4,7 +4,7 @@
 
 FOLDER holds a `summary.json` of NKIBench's form (ours by default). Per problem, the kernel's Program
 and the reference's `forward` run in one process, alternating; printed are the ratio of their median
-times, the seconds to trace and to compile, and peak resident memory. `--check` compares results.
+times, the seconds to trace and verify and to compile, and peak resident memory. `--check` compares results.
 The target is a geometric mean of at most 1.5 and no problem above 4.
 """
 
@@ -34,15 +34,15 @@ GOAL_MEAN, GOAL_WORST, GOAL_BYTES, GOAL_TRACE = 1.5, 4.0, 8 << 30, 2.0
 
 
 class Measurement(NamedTuple):
-    """One problem: median seconds of core and NumPy, seconds to trace, check and compile, peak
-    bytes, and the relative L2 difference of the results (NaN when not asked for)."""
+    """One problem: median seconds of core and NumPy, seconds to trace and to compile, peak resident
+    bytes before NumPy's first run, and the relative L2 difference of the results (NaN when not
+    asked for)."""
 
     name: str
     core: float
     numpy: float
     trace: float
     compile: float
-    peak_before: int
     peak: int
     difference: float
 
@@ -85,11 +85,20 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def trace_and_check(kernel: Any, arguments: list[Any]) -> Any:
+    """The kernel's Program, verified."""
+    from accelopt.sim import rules
+    from accelopt.sim.nki.kernel import trace_kernel
+
+    program = trace_kernel(kernel, arguments)
+    rules.check(program)
+    return program
+
+
 def measure(case: Case, repeats: int, check: bool) -> Measurement:
     """Runs one problem, alternating between the core and NumPy."""
     standin.install()
     from accelopt.sim.compute import compile_program
-    from accelopt.sim.nki.kernel import trace_kernel
     from accelopt.sim.nki.launch import argument_arrays, shape_results
 
     np.random.seed(0)
@@ -97,17 +106,16 @@ def measure(case: Case, repeats: int, check: bool) -> Measurement:
     kernel = getattr(module, "kernel", None) or module.optimized_kernel
     inputs = task.get_inputs()
     arguments = task.transform_to_nki_inputs(inputs)
-    trace_seconds, program = timed(trace_kernel, kernel, arguments)
+    trace_seconds, program = timed(trace_and_check, kernel, arguments)
     compile_seconds, executable = timed(compile_program, program)
     arrays = argument_arrays(tuple(arguments), {})
-    before = peak_bytes()
     core: list[float] = []
     reference: list[float] = []
-    difference = math.nan
+    difference, peak = math.nan, 0
     for number in range(repeats):
         seconds, results = timed(executable.run, arrays)
         core.append(seconds)
-        peak = peak_bytes() if number == 0 else peak
+        peak = peak or peak_bytes()
         seconds, wanted = timed(task.forward, *inputs)
         reference.append(seconds)
         if check and number == 0:
@@ -117,7 +125,7 @@ def measure(case: Case, repeats: int, check: bool) -> Measurement:
         del results, wanted
     return Measurement(
         case.case_name, statistics.median(core), statistics.median(reference), trace_seconds,
-        compile_seconds, before, peak, difference,
+        compile_seconds, peak, difference,
     )  # fmt: skip
 
 
