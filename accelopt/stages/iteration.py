@@ -174,8 +174,7 @@ async def expand(views: Sequence[KernelView], run: Run) -> list[ServiceResult]:
     A finished iteration is in the journal as a whole, failed calls included, and is not done
     again. Raises AcceloptError when the endpoint answered no call at all.
     """
-    journal = run.workshop.journal
-    key = content_key(*(f"{view.iteration}/{view.service_name}" for view in views))
+    journal, key = run.workshop.journal, _iteration_key(views, run)
     kept = journal.find(KIND, key)
     if kept is not None:
         records = kept["results"]
@@ -191,6 +190,13 @@ async def expand(views: Sequence[KernelView], run: Run) -> list[ServiceResult]:
     if not run.workshop.ledger.exhausted:
         journal.append(KIND, key, {"results": [result.to_record() for result in results]})
     return results
+
+
+def _iteration_key(views: Sequence[KernelView], run: Run) -> str:
+    """Equal when the same kernels are expanded again and would be judged by the same code."""
+    backend = run.workshop.backend
+    judged = [backend.evaluation_key(view.candidate, view.kernel) for view in views]
+    return content_key(*(f"{view.iteration}/{view.service_name}" for view in views), *judged)
 
 
 async def _expand_one(view: KernelView, run: Run) -> tuple[ServiceResult, list[PlanDraft]]:
