@@ -71,14 +71,16 @@ class Board:
         """A note on one problem; printed only where nothing is redrawn."""
         line.note = sentence
         if not self.console.is_terminal:
-            self.console.print(f"{line.name}: {sentence}", soft_wrap=True, highlight=False)
+            self.console.print(
+                f"{line.name}: {sentence}", soft_wrap=True, markup=False, highlight=False
+            )
 
     def __rich__(self) -> RenderableType:
         table = Table(
             "problem", "iteration", "samples", "best so far", "speedup", "now", expand=True
         )
         for line in self.lines.values():
-            table.add_row(*line.row())
+            table.add_row(*map(Text, line.row()))  # texts of kernels are no markup
         seconds = time.monotonic() - self.started
         text = f"{seconds:.0f} s"
         if self.spent is not None and self.spent.calls:

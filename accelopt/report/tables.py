@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.table import Table
+from rich.text import Text
 
 MACHINE = " [moves:"  # where the machine-readable end of a plan begins
 
@@ -39,7 +40,7 @@ def result_table(rows: Sequence[ResultRow], device: str) -> Table:
     table.add_column("what was changed", overflow="fold")
     table.add_column("where", overflow="fold")
     for row in rows:
-        table.add_row(
+        cells = [
             row.problem,
             _milliseconds(row.baseline_ms),
             _milliseconds(row.best_ms),
@@ -49,7 +50,8 @@ def result_table(rows: Sequence[ResultRow], device: str) -> Table:
             or row.failure
             or "nothing faster was found",
             row.place,
-        )
+        ]
+        table.add_row(*map(Text, cells))  # texts of kernels are no markup
     return table
 
 
