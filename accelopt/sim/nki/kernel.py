@@ -21,6 +21,7 @@ from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
 from accelopt.sim.nki import results, rewriting
 from accelopt.sim.nki.builder import parse_dtype
+from accelopt.sim.nki.extremum import kernel_max, kernel_min
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program, Tensor
@@ -195,8 +196,8 @@ def _with_kernel_names(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(function, FunctionType):
         return function
     names = dict(function.__globals__)
-    if "range" not in names:
-        names["range"] = kernel_range
+    for name, replacement in KERNEL_BUILTINS.items():
+        names.setdefault(name, replacement)
     return rewriting.rewritten(function, names)
 
 
@@ -204,6 +205,9 @@ def kernel_range(*bounds: Any) -> Any:
     """Python's range inside of a kernel: a sequential loop."""
     values = builtins.range(*(int(n) for n in bounds))
     return KernelRange(LoopKind.SEQUENTIAL, values.start, values.stop, values.step)
+
+
+KERNEL_BUILTINS = {"range": kernel_range, "min": kernel_min, "max": kernel_max}
 
 
 def _size(dimension: Any) -> int:

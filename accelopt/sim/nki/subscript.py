@@ -21,6 +21,7 @@ from accelopt.sim.errors import (
     KernelValueError,
 )
 from accelopt.sim.nki.builder import fail
+from accelopt.sim.nki.extremum import Extremum
 from accelopt.sim.nki.index import Index, broadcast_shapes, tile_axis
 from accelopt.sim.nki.tensor import Bound, DynamicSlice, RuntimeIndex, TensorView
 from accelopt.sim.rules import indexing, operands
@@ -186,6 +187,8 @@ def _slice_parts(item: Any, size: int) -> tuple[Affine, int, int]:
     step = 1 if item.step is None else int(item.step)
     start = Affine() if item.start is None else scalar_of(item.start)
     stop = Affine(size) if item.stop is None else scalar_of(item.stop)
+    if isinstance(item.start, Extremum) or isinstance(item.stop, Extremum):
+        fail(_variable_slice())
     if start is None or stop is None:
         fail(KernelTypeError("slice_bounds", "slice bounds must be numbers or loop indices."))
     if item.start is not None:
@@ -194,12 +197,7 @@ def _slice_parts(item: Any, size: int) -> tuple[Affine, int, int]:
         stop = _from_end(stop, size)
     span = stop - start
     if not span.is_constant:
-        mend = "Use a constant length, nl.ds(start, size), and a mask for the last tile."
-        fail(
-            KernelAssertionError(
-                "variable_slice", "slice with variable size is not supported.", mend
-            )
-        )
+        fail(_variable_slice())
     length = -(-span.constant // step)
     if length <= 0:
         fail(KernelValueError("empty_slice", f"a slice selects {length} elements."))
@@ -318,6 +316,14 @@ def _kept_bounds(view: TensorView, items: tuple[Any, ...]) -> tuple[Bound, ...]:
             low, high = bound.expression.bounds
             fail(indexing.out_of_bounds(repr(view), bound.dimension, low, high, bound.size))
     return view.bounds
+
+
+def _variable_slice() -> KernelError:
+    return KernelAssertionError(
+        "variable_slice",
+        "slice with variable size is not supported.",
+        "Use a constant length, nl.ds(start, size), and a mask for the last tile.",
+    )
 
 
 def _partition_step() -> KernelError:

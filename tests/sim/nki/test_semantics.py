@@ -196,6 +196,16 @@ def test_s10_slice_of_variable_length_is_refused(kernel_text):
         text.trace(A)
 
 
+def test_s10_slice_that_ends_at_a_minimum_is_refused(kernel_text):
+    """obs: the same message for `min()` of a loop index; decided ones are plain numbers."""
+    lines = ["for i in nl.affine_range(5):", "    u = nl.exp(t[:, i * 100:min(i * 100 + 128, {})])"]
+    with pytest.raises(AssertionError, match="slice with variable size is not supported"):
+        kernel_text(copying(*(line.format(512) for line in lines))).trace(A)
+    kernel_text(
+        copying("u = nl.exp(t[:, 0:min(700, 512)])", "w = max(1, 2) + min(nl.ds(0, 2).size, 1)")
+    ).trace(A)
+
+
 def test_s11_bounds_hold_where_the_mask_excludes_the_rest(kernel_text):
     """docs (err_tensor_access_out_of_bound)."""
     text = kernel_text("""
