@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 LONGEST_SNIPPET = 24  # lines of a lesson's before and after
 LONGEST_CHAIN = 3  # rewrites in one plan
-MOST_PREDICTED = 10  # rewrites of one kernel whose time is predicted, the most promising ones
+MOST_PREDICTED = 8  # rewrites of one kernel whose time is predicted, the most promising ones
+MOST_FURTHER = 4  # the same for a kernel inside a chain
 GAIN = 0.01  # predicted share of the time that a further rewrite of a chain must save
 THEN = " Then: "
 
@@ -110,7 +111,7 @@ class OfflineProposer:
         the milliseconds predicted for all of them together."""
         sentences, now = [first.rewrite.sentence], first
         while len(sentences) < LONGEST_CHAIN and now.predicted is not None:
-            further = await self._rank(view, now.rewrite.source)
+            further = await self._rank(view, now.rewrite.source, MOST_FURTHER)
             if not further or further[0].predicted is None:
                 break
             if further[0].predicted > now.predicted * (1 - GAIN):
@@ -119,23 +120,26 @@ class OfflineProposer:
             sentences.append(now.rewrite.sentence)
         return THEN.join(sentences), now.predicted
 
-    async def _rank(self, view: KernelView, source: str) -> list[Option]:
+    async def _rank(
+        self, view: KernelView, source: str, predicted: int = MOST_PREDICTED
+    ) -> list[Option]:
         """The rewrites of `source`: by prediction, those without one behind, in their order."""
-        return await _once(self._ranked, fingerprint(source), lambda: self._predict(view, source))
+        key = f"{predicted}/{fingerprint(source)}"
+        return await _once(self._ranked, key, lambda: self._predict(view, source, predicted))
 
     async def _find(self, view: KernelView, source: str) -> list[Rewrite]:
         """The rewrites of `source`, most promising first, one for each different result."""
         return await _once(self._found, fingerprint(source), lambda: self._rewrite(view, source))
 
-    async def _predict(self, view: KernelView, source: str) -> list[Option]:
+    async def _predict(self, view: KernelView, source: str, predicted: int) -> list[Option]:
         found = await self._find(view, source)
-        head = found[:MOST_PREDICTED]
+        head = found[:predicted]
         times = await asyncio.gather(*(self.predict(view, rewrite.source) for rewrite in head))
         options = [Option(*pair) for pair in zip(head, times, strict=True)]
         known = [option for option in options if option.predicted is not None]
         known.sort(key=lambda option: option.predicted or 0.0)
         unknown = [option for option in options if option.predicted is None]
-        return known + unknown + [Option(rewrite, None) for rewrite in found[MOST_PREDICTED:]]
+        return known + unknown + [Option(rewrite, None) for rewrite in found[predicted:]]
 
     async def _rewrite(self, view: KernelView, source: str) -> list[Rewrite]:
         found = await asyncio.to_thread(self.rewrites, view.candidate, source)
