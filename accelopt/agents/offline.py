@@ -23,6 +23,7 @@ LONGEST_SNIPPET = 24  # lines of a lesson's before and after
 LONGEST_CHAIN = 3  # rewrites in one plan
 MOST_PREDICTED = 8  # rewrites of one kernel whose time is predicted, the most promising ones
 MOST_FURTHER = 4  # the same for a kernel inside a chain
+SPARE = 2  # chains looked at beyond those that were drawn or tried
 GAIN = 0.01  # predicted share of the time that a further rewrite of a chain must save
 THEN = " Then: "
 
@@ -60,7 +61,8 @@ class OfflineProposer:
         predicted to miss the goal."""
         seen = {item.plan for item in view.tried}
         fresh = 0
-        for option in await self._rank(view, view.kernel):
+        ranked = await self._rank(view, view.kernel)
+        for option in ranked[: draws + len(seen) + SPARE]:
             chain, predicted = await self._chain(view, option)
             if chain in seen or _hopeless(predicted, view.goal):
                 continue
