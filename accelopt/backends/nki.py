@@ -23,7 +23,14 @@ from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
 from accelopt.moves.shapes import kernel_arguments
 from accelopt.moves.source import NotAKernel, parse
-from accelopt.records import Candidate, Confirmation, Evaluation, EvaluationRequest, Status
+from accelopt.records import (
+    Candidate,
+    Confirmation,
+    Evaluation,
+    EvaluationRequest,
+    Profile,
+    Status,
+)
 from accelopt.referee import source as source_rules
 from accelopt.store import content_key, write_atomically
 from accelopt.workers import WorkerPool, confirm
@@ -145,7 +152,7 @@ class NKIBackend:
     def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
         """What `accelopt.moves` can do to `source`, ordered by what the profile says is slow."""
         facts = Facts(
-            metrics=candidate.profile.metrics if candidate.profile else {},
+            metrics=_metrics(candidate.profile),
             arguments=kernel_arguments(source, self.reference(candidate)),
         )
         try:
@@ -219,3 +226,8 @@ def parameters(source: str) -> list[str]:
 
 def _sizes(values: Mapping[str, object]) -> dict[str, int]:
     return {name: value for name, value in values.items() if isinstance(value, int)}
+
+
+def _metrics(profile: Profile | None) -> dict[str, float]:
+    """The counters of a profile, with its latency in milliseconds."""
+    return {**profile.metrics, "latency": profile.latency} if profile else {}

@@ -17,6 +17,9 @@ from accelopt.moves.work import RESOURCES, latency, work
 TOLERANCE = 0.02
 """Changes expected to cost more than this share of the run time are not proposed."""
 
+DMA_BYTES_PER_MS = 272e6
+"""16 engines of 17 bytes a nanosecond (vendor's DMA bandwidth guide, trn1)."""
+
 LONGER_ROWS = frozenset({"widen", "merge_loads", "pack_stores"})
 
 ACTIVE_FIELDS = {
@@ -139,6 +142,10 @@ def _measured(metrics: Mapping[str, float]) -> dict[str, float]:
         for resource, field in ACTIVE_FIELDS.items()
         if field in metrics
     }
+    if "dma" not in shares and metrics.get("latency"):
+        moved = metrics.get("hbm_read_bytes", 0.0) + metrics.get("hbm_write_bytes", 0.0)
+        shares["dma"] = min(1.0, moved / (metrics["latency"] * DMA_BYTES_PER_MS))
     if "tensor" not in shares and "hfu_estimated_percent" in metrics:
+        # fp32 products count twice against the 16-bit peak: a busy tensor engine shows half.
         shares["tensor"] = min(1.0, 2.0 * float(metrics["hfu_estimated_percent"]))
     return shares

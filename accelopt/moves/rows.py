@@ -19,6 +19,7 @@ from accelopt.moves.widening import index_text, indexed
 from accelopt.moves.work import resident_bytes
 
 LONGEST_ROW_BYTES = 32 * 1024
+EFFICIENT_ROW_BYTES = 4 * 1024  # DMA reaches 97 % of its rate (vendor's size curve)
 
 
 class MergeLoads:
@@ -130,10 +131,18 @@ def _moving(reading: Reading, instruction: str) -> list[tuple[Statement, LoopFac
             width = _side_by_side(statement, loop)
             if trips is None or width is None or not loop.plain:
                 continue
-            for factor in (f for f in range(2, trips + 1) if trips % f == 0):
-                if width * factor * 4 <= LONGEST_ROW_BYTES:
-                    found.append((statement, loop, factor))
+            for factor in _worthwhile(trips, width * 4):
+                found.append((statement, loop, factor))
     return found
+
+
+def _worthwhile(trips: int, row_bytes: int) -> list[int]:
+    """The divisor that just makes transfers efficient, and the one for the longest row allowed."""
+    factors = [
+        f for f in range(2, trips + 1) if trips % f == 0 and row_bytes * f <= LONGEST_ROW_BYTES
+    ]
+    efficient = [f for f in factors if row_bytes * f >= EFFICIENT_ROW_BYTES]
+    return sorted({efficient[0], efficient[-1]} if efficient else set(factors[-1:]))
 
 
 def _side_by_side(statement: Statement, loop: LoopFacts) -> int | None:

@@ -8,6 +8,8 @@ from accelopt.moves.source import Kernel
 from accelopt.moves.widening import widen
 from accelopt.moves.work import resident_bytes
 
+MOST_FACTORS = 4
+
 
 class Widen:
     """Do several iterations of a loop in one, on a tile that is as much wider.
@@ -29,7 +31,7 @@ class Widen:
             trips = loop.trips.constant if loop.trips is not None else None
             if trips is None:
                 continue
-            for factor in (f for f in range(2, trips + 1) if trips % f == 0):
+            for factor in _factors(trips):
                 try:
                     wider = widen(kernel, loop.node.variable, factor)
                 except IllegalMove:
@@ -48,3 +50,12 @@ class Widen:
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
         """See the class."""
         return widen(kernel, str(site.parameters["loop"]), int(site.parameters["factor"]))
+
+
+def _factors(trips: int) -> list[int]:
+    """At most four divisors, from the smallest to all iterations at once."""
+    divisors = [f for f in range(2, trips + 1) if trips % f == 0]
+    if len(divisors) <= MOST_FACTORS:
+        return divisors
+    step = (len(divisors) - 1) / (MOST_FACTORS - 1)
+    return [divisors[round(index * step)] for index in range(MOST_FACTORS)]

@@ -11,33 +11,34 @@ from accelopt.moves.triton.source import Edit, Kernel, Source
 
 def configured_names(kernel: Kernel) -> list[str]:
     """Names that the kernel's own configurations set."""
-    if kernel.autotune is None:
-        return []
-    names: dict[str, None] = {}
-    for node in ast.walk(kernel.autotune):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Config") and node.args:
-            if isinstance(node.args[0], ast.Dict):
-                for key in node.args[0].keys:
-                    if isinstance(key, ast.Constant):
-                        names[str(key.value)] = None
+    names = {name: None for values in _listed(kernel) for name in values}
     return list(names)
 
 
 def first_configuration(kernel: Kernel) -> dict[str, int]:
     """The integer values of the first listed configuration, by name."""
+    listed = _listed(kernel)
+    return {name: value for name, value in listed[0].items() if value is not None} if listed else {}
+
+
+def _listed(kernel: Kernel) -> list[dict[str, int | None]]:
+    """Each `triton.Config` of the decorator as values by name; None where it is no integer."""
     if kernel.autotune is None:
-        return {}
-    for node in ast.walk(kernel.autotune):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Config") and node.args:
-            if isinstance(node.args[0], ast.Dict):
-                return {
-                    str(key.value): int(value.value)
-                    for key, value in zip(node.args[0].keys, node.args[0].values, strict=True)
-                    if isinstance(key, ast.Constant)
-                    and isinstance(value, ast.Constant)
-                    and isinstance(value.value, int)
-                }
-    return {}
+        return []
+    return [
+        {
+            str(key.value): value.value
+            if isinstance(value, ast.Constant) and type(value.value) is int
+            else None
+            for key, value in zip(node.args[0].keys, node.args[0].values, strict=True)
+            if isinstance(key, ast.Constant)
+        }
+        for node in ast.walk(kernel.autotune)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("Config")
+        and node.args
+        and isinstance(node.args[0], ast.Dict)
+    ]
 
 
 def with_configurations(

@@ -79,7 +79,7 @@ PAIRS = (
     (4, 512, 4),
     (1, 1024, 4),
 )
-WARPS = ((8, None), (16, None), (2, None), (4, None), (1, None), (32, None))
+WARPS = (8, 16, 2, 4, 1, 32)
 LARGEST_SMALL = 32
 
 
@@ -105,14 +105,14 @@ def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]
     programs = [knob for knob in knobs if knob.role is Role.PROGRAM]
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
     kind = kind_of(kernel, knobs)
+    names = [knob.name for knob in (*programs, *stepped)]
     if kind is Kind.PRODUCT:
-        for first, second, loop, warps, stages in PRODUCT:
-            tiles = ((programs[0].name, first), (programs[1].name, second), (stepped[0].name, loop))
-            yield Configuration(tiles, warps, stages)
+        names = [programs[0].name, programs[1].name, stepped[0].name]
+        for *sizes, warps, stages in PRODUCT:
+            yield Configuration(tuple(zip(names, sizes, strict=True)), warps, stages)
     elif kind is Kind.ATTENTION:
         for first, loop, warps, stages in ATTENTION:
-            tiles = ((programs[0].name, first), (stepped[0].name, loop))
-            yield Configuration(tiles, warps, stages)
+            yield Configuration(((names[0], first), (stepped[0].name, loop)), warps, stages)
     elif kind is Kind.DECODE:
         for loop, warps, stages in DECODE:
             yield Configuration(((stepped[0].name, loop),), warps, stages)
@@ -122,8 +122,8 @@ def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]
     elif kind is Kind.ELEMENTS:
         yield from _elements(programs)
     else:
-        for warps, stages in WARPS:
-            yield Configuration((), warps, stages)
+        for warps in WARPS:
+            yield Configuration((), warps, None)
 
 
 def _elements(programs: list[Knob]) -> Iterator[Configuration]:

@@ -91,11 +91,14 @@ def _depends_on_program(address: ast.expr, kernel: Kernel) -> bool:
     while names - seen:
         seen |= names
         for node in ast.walk(kernel.node):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                if node.targets[0].id in names:
-                    if "program_id" in ast.unparse(node.value):
-                        return True
-                    names |= names_in(node.value)
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Name)
+                and node.targets[0].id in names
+            ):
+                if "program_id" in ast.unparse(node.value):
+                    return True
+                names |= names_in(node.value)
     return False
 
 

@@ -129,29 +129,32 @@ def _places(source: Source, launch: Launch, name: str) -> tuple[list[Edit], int 
         bound = _default(launch.kernel, name)
     if bound is None:
         return [], None
-    if _is_integer(bound):
-        assert isinstance(bound, ast.Constant)
-        return [source.replacing(bound, "")], int(bound.value)
+    if (value := _integer(bound)) is not None:
+        return [source.replacing(bound, "")], value
     if isinstance(bound, ast.Name):
         constants = _assignments(source, launch, bound.id)
-        if len(constants) == 1 and _is_integer(constants[0]):
-            assert isinstance(constants[0], ast.Constant)
-            return [source.replacing(constants[0], "")], int(constants[0].value)
+        if len(constants) == 1 and (value := _integer(constants[0])) is not None:
+            return [source.replacing(constants[0], "")], value
     return [], None
 
 
 def _default(kernel: Kernel, name: str) -> ast.expr | None:
     arguments = kernel.node.args
     named = [*arguments.posonlyargs, *arguments.args]
-    defaults = dict(zip(reversed([a.arg for a in named]), reversed(arguments.defaults)))
+    defaults = dict(
+        zip(reversed([a.arg for a in named]), reversed(arguments.defaults), strict=False)
+    )
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         if default is not None:
             defaults[argument.arg] = default
     return defaults.get(name)
 
 
-def _is_integer(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
+def _integer(node: ast.expr) -> int | None:
+    """The value of an integer that stands in the text; True and False are none."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
 
 
 def _assignments(source: Source, launch: Launch, name: str) -> list[ast.expr]:
@@ -176,7 +179,7 @@ def _matched(target: ast.expr, value: ast.expr, name: str) -> list[ast.expr]:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         return [
             item
-            for one, item in zip(target.elts, value.elts)
+            for one, item in zip(target.elts, value.elts, strict=False)
             if isinstance(one, ast.Name) and one.id == name
         ]
     return []

@@ -136,8 +136,8 @@ def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
     return node, False
 
 
-def _bound_of(node: ast.expr, positions: set[str], inside: set[str]) -> _Bound | None:
-    """The bound that a comparison puts on the positions, when the rest is fixed in the loop."""
+def _bound_of(node: ast.expr, positions: set[str]) -> _Bound | None:
+    """The upper bound that a comparison puts on the positions; `_resolve` finds if it is fixed."""
     if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
         return None
     left, right, operator = node.left, node.comparators[0], node.ops[0]
@@ -150,16 +150,16 @@ def _bound_of(node: ast.expr, positions: set[str], inside: set[str]) -> _Bound |
     limit, vector = _bare(right)
     if not _is_name(position, positions):
         return None
-    if names_in(limit) & inside - _rowwise(inside):
-        return None
     if isinstance(operator, ast.LtE):
         limit = ast.BinOp(limit, ast.Add(), ast.Constant(1))
     return _Bound(limit, vector)
 
 
-def _rowwise(names: set[str]) -> set[str]:
-    """Names assigned in the loop that may still be fixed; `_resolve` decides."""
-    return names
+def _is_condition(node: ast.expr) -> bool:
+    """A comparison, or several joined by `&`."""
+    return isinstance(node, ast.Compare) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd)
+    )
 
 
 def _conjuncts(node: ast.expr) -> list[ast.expr]:
@@ -174,9 +174,7 @@ def _conditions(loop: ast.For) -> dict[str, ast.expr]:
         target.id: statement.value
         for statement in loop.body
         if isinstance(statement, ast.Assign)
-        and (isinstance(statement.value, ast.Compare)
-             or isinstance(statement.value, ast.BinOp)
-             and isinstance(statement.value.op, ast.BitAnd))
+        and _is_condition(statement.value)
         for target in statement.targets
         if isinstance(target, ast.Name)
     }  # fmt: skip
@@ -184,14 +182,14 @@ def _conditions(loop: ast.For) -> dict[str, ast.expr]:
 
 def _hiding_bounds(loop: ast.For) -> list[_Bound]:
     """Bounds of conditions that hide scores: `tl.where(condition, scores, very negative)`."""
-    positions, inside = _positions(loop), assigned_in(loop.body)
+    positions = _positions(loop)
     conditions = _conditions(loop)
     found = []
     for node in ast.walk(loop):
         if called(node) == "tl.where" and _is_very_negative(node):
             assert isinstance(node, ast.Call)
             for part in _expanded(node.args[0], conditions):
-                bound = _bound_of(part, positions, inside)
+                bound = _bound_of(part, positions)
                 if bound is not None:
                     found.append(bound)
     return found
@@ -260,7 +258,7 @@ def _fixed_definitions(
 
 
 def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
-    positions, inside = _positions(loop), assigned_in(loop.body)
+    positions = _positions(loop)
     assert isinstance(loop.iter, ast.Call)
     start, end, step = loop.iter.args
     if not (isinstance(start, ast.Constant) and start.value == 0) or not positions:
@@ -268,8 +266,7 @@ def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
     candidates = [
         bound
         for node in ast.walk(loop)
-        if isinstance(node, ast.Compare)
-        and (bound := _bound_of(node, positions, inside)) is not None
+        if isinstance(node, ast.Compare) and (bound := _bound_of(node, positions)) is not None
     ]
     available = _earlier(kernel.node, loop) | set(kernel.parameters)
     bounds, setup = _resolve(candidates, loop, available)
@@ -277,7 +274,7 @@ def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
         return None
     limits = {ast.unparse(bound.limit) for bound in bounds}
     main = copy.deepcopy(loop)
-    remover = _MaskRemover(positions, inside, limits)
+    remover = _MaskRemover(positions, limits)
     main = remover.visit(main)
     if not remover.removed:
         return None
@@ -302,9 +299,8 @@ def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
 class _MaskRemover(ast.NodeTransformer):
     """Takes out comparisons that hold in the main loop; a condition that always holds goes whole."""
 
-    def __init__(self, positions: set[str], inside: set[str], limits: set[str]) -> None:
+    def __init__(self, positions: set[str], limits: set[str]) -> None:
         self.positions = positions
-        self.inside = inside
         self.limits = limits
         self.true: set[str] = set()
         self.removed = False
@@ -313,7 +309,7 @@ class _MaskRemover(ast.NodeTransformer):
         """What is left of a condition; None when it always holds."""
         kept = []
         for part in _conjuncts(node):
-            bound = _bound_of(part, self.positions, self.inside)
+            bound = _bound_of(part, self.positions)
             bare, _ = _bare(part)
             always = _is_name(bare, self.true) or (
                 bound is not None and ast.unparse(bound.limit) in self.limits
@@ -331,10 +327,11 @@ class _MaskRemover(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
         value = node.value
-        is_condition = isinstance(value, ast.Compare) or (
-            isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitAnd)
-        )
-        if is_condition and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        if (
+            _is_condition(value)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+        ):
             left = self._simplify(value)
             if left is None:
                 self.true.add(node.targets[0].id)

@@ -78,6 +78,10 @@ class Source:
         self.kernels = {k.name: k for k in map(_kernel, self.functions) if k is not None}
         self.launches = list(self._launches())
 
+    def line_start(self, line: int) -> int:
+        """Byte offset where a line begins, lines counted from 1."""
+        return self._lines[line - 1]
+
     def start(self, node: ast.stmt | ast.expr) -> int:
         """Byte offset where a node begins."""
         return self._lines[node.lineno - 1] + node.col_offset
@@ -104,8 +108,7 @@ class Source:
 
     def with_kernel(self, kernel: Kernel, node: ast.FunctionDef) -> str:
         """The text with one kernel's function (decorators too) written anew from `node`."""
-        first = min([kernel.node, *kernel.node.decorator_list], key=lambda n: n.lineno)
-        begin = self._lines[first.lineno - 1]
+        begin = self._lines[first_line(kernel.node) - 1]
         text = ast.unparse(ast.fix_missing_locations(node)) + "\n"
         end = self.end(kernel.node)
         return (self.data[:begin] + text.rstrip("\n").encode() + self.data[end:]).decode()
@@ -138,6 +141,11 @@ def _kernel(function: ast.FunctionDef) -> Kernel | None:
         if name in ("triton.autotune", "autotune") and isinstance(decorator, ast.Call):
             autotune = decorator
     return Kernel(function.name, function, autotune) if is_kernel else None
+
+
+def first_line(function: ast.FunctionDef) -> int:
+    """The line a function begins on, its decorators included."""
+    return min([function.lineno, *(item.lineno for item in function.decorator_list)])
 
 
 def called(node: ast.AST) -> str:

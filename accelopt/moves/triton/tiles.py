@@ -6,7 +6,7 @@ import ast
 import copy
 import re
 
-from accelopt.moves.triton.source import Edit, Kernel, Launch, Source, called, names_in
+from accelopt.moves.triton.source import Edit, Kernel, Launch, Source, called, first_line, names_in
 
 GROUP = 8
 
@@ -129,9 +129,13 @@ def _operand_name(node: ast.expr) -> str:
 
 def _widened(node: ast.expr) -> ast.expr | None:
     """The expression under `.to(tl.float32)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr == "to" and ast.unparse(node.args[0]) == "tl.float32":
-            return node.func.value
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "to"
+        and ast.unparse(node.args[0]) == "tl.float32"
+    ):
+        return node.func.value
     return None
 
 
@@ -225,9 +229,8 @@ class _DescriptorRewriter:
         host = self._host_edits(list(transformer.pointers))
         if host is None:
             return None
-        first = min([self.kernel.node, *self.kernel.node.decorator_list], key=lambda n: n.lineno)
         place = Edit(
-            self.source.start(first) - (1 if first is not self.kernel.node else 0),
+            self.source.line_start(first_line(self.kernel.node)),
             self.source.end(self.kernel.node),
             text,
         )
@@ -237,14 +240,18 @@ class _DescriptorRewriter:
         """`name += extent * stride` in loops: the step in elements by the pointer's name."""
         found: dict[str, tuple[str, str]] = {}
         for statement in ast.walk(self.node):
-            if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add):
-                if isinstance(statement.target, ast.Name):
-                    value = statement.value
-                    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-                        left, right = ast.unparse(value.left), ast.unparse(value.right)
-                        found[statement.target.id] = (left, right)
-                    else:
-                        found[statement.target.id] = (ast.unparse(value), "")
+            if not (
+                isinstance(statement, ast.AugAssign)
+                and isinstance(statement.op, ast.Add)
+                and isinstance(statement.target, ast.Name)
+            ):
+                continue
+            value = statement.value
+            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+                left, right = ast.unparse(value.left), ast.unparse(value.right)
+                found[statement.target.id] = (left, right)
+            else:
+                found[statement.target.id] = (ast.unparse(value), "")
         return found
 
     def stride_dimension(self, parameter: str | None) -> int | None:
