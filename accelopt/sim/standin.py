@@ -58,10 +58,11 @@ class StandIn(ModuleType):
         self.__path__: list[str] = []
 
 
-def install() -> bool:
+def install(*, always: bool = False) -> bool:
     """Makes `import neuronxcc.nki` work. Returns True when the simulated core answers it, False
-    when a real SDK is there and wins. Calling it again changes nothing."""
-    if sdk_installed():
+    when a real SDK is there and wins, which with `always` it does not: where there is an SDK but no
+    core, kernels still run simulated. Calling it again changes nothing."""
+    if sdk_installed() and not always:
         return False
     if isinstance(sys.modules.get("neuronxcc"), StandIn):
         return True
