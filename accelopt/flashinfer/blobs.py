@@ -125,7 +125,8 @@ def _query_lengths(
 ) -> NDArray[np.int64]:
     offsets = arrays.get("qo_indptr")
     if offsets is not None:
-        return np.diff(offsets.astype(np.int64))
+        lengths: NDArray[np.int64] = np.diff(offsets.astype(np.int64)).astype(np.int64)
+        return lengths
     return _split(total, sequences, random)
 
 

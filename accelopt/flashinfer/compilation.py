@@ -180,7 +180,7 @@ def _pretending(target: Target) -> Iterator[None]:
         "current_stream": lambda *_: types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None),
     }
 
-    class Pretence(TorchFunctionMode):
+    class Pretence(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         def __torch_function__(
             self, function: Any, types_: Any, args: Any = (), kwargs: Any = None
         ) -> Any:

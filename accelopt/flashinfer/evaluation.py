@@ -145,7 +145,7 @@ class _Trial:
         self.package_ms: float | None = None
         self.outside_ms: float | None = None
         self.expected: list[Message] = []
-        request = {
+        request: Message = {
             "definition": task.definition.model_dump(mode="json", exclude_unset=True),
             "workload": task.workload.model_dump(mode="json", exclude_unset=True),
             "root": str(task.root.resolve()),

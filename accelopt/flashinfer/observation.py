@@ -45,7 +45,7 @@ class LaunchCounter:
         except ImportError:
             return
         knobs = getattr(triton, "knobs", None)
-        hook = getattr(getattr(knobs, "runtime", None), "launch_enter_hook", None)
+        hook: Any = getattr(getattr(knobs, "runtime", None), "launch_enter_hook", None)
         if hasattr(hook, "add"):
             hook.add(self._launched)
         elif hasattr(getattr(triton, "compiler", None), "CompiledKernel"):
@@ -78,7 +78,7 @@ def recording_operators(found: dict[str, int]) -> Iterator[None]:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Recorder(TorchDispatchMode):
+    class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         def __torch_dispatch__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:

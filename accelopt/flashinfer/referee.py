@@ -102,12 +102,13 @@ class Referee:
         inputs = self.inputs.make(draw)
         generator = self.torch.Generator(device=self.device).manual_seed(draw.seed + 1)
         for tensor in inputs:
-            if isinstance(tensor, self.torch.Tensor) and tensor.is_floating_point():
-                if tensor.element_size() > 1:
-                    noise = self.torch.empty(
-                        tensor.shape, dtype=self.torch.float32, device=self.device
-                    ).uniform_(-DISTURBANCE, DISTURBANCE, generator=generator)
-                    tensor.mul_((1 + noise).to(self.torch.float32))
+            if not (isinstance(tensor, self.torch.Tensor) and tensor.is_floating_point()):
+                continue
+            if tensor.element_size() > 1:
+                noise = self.torch.empty(
+                    tensor.shape, dtype=self.torch.float32, device=self.device
+                ).uniform_(-DISTURBANCE, DISTURBANCE, generator=generator)
+                tensor.mul_(1 + noise)
         with self.torch.no_grad():
             disturbed = self._as_tensors(self.function(*inputs))
         worst = 0.0

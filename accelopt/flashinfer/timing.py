@@ -31,7 +31,7 @@ class Statistics(NamedTuple):
     high: float
     fastest: float
     slowest: float
-    count: int
+    samples: int
 
     @property
     def spread(self) -> float:

@@ -8,6 +8,7 @@ import re
 from pydantic import Field
 
 from accelopt.flashinfer.comparison import Figures
+from accelopt.flashinfer.timing import Statistics
 from accelopt.flashinfer.tracefiles import (
     Correctness,
     Environment,
@@ -15,7 +16,6 @@ from accelopt.flashinfer.tracefiles import (
     Trace,
     TraceEvaluation,
 )
-from accelopt.flashinfer.timing import Statistics
 from accelopt.records import Evaluation, Row, Status
 
 COMPILER_ERRORS = {

@@ -35,8 +35,10 @@ def judge(exhibit, device):
     definition = FOLDER.definitions[exhibit.definition]
     on_gpu = device != "cpu"
     workload = FOLDER.workloads[definition.name][0 if on_gpu else -1]
-    plan = Plan(package=False) if on_gpu else Plan(
-        sets=3, least_rounds=2, most_rounds=2, package=False
+    plan = (
+        Plan(package=False)
+        if on_gpu
+        else Plan(sets=3, least_rounds=2, most_rounds=2, package=False)
     )
     return evaluate(
         Task(

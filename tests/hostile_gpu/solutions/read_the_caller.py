@@ -1,6 +1,8 @@
 # tries: look for the expected output in the frames above
 # claims: rmsnorm_h4096
 # verdict: refused
+import sys
+
 import torch
 import triton
 import triton.language as tl
@@ -21,8 +23,6 @@ def honest(x, weight):
     output = torch.empty_like(x)
     rmsnorm_kernel[(x.shape[0],)](x, weight, output, x.shape[1], BLOCK=4096)
     return output
-
-import sys
 
 
 def run(x, weight):

@@ -1,6 +1,8 @@
 # tries: do the work in a thread after returning
 # claims: rmsnorm_h4096
 # verdict: refused
+import threading
+
 import torch
 import triton
 import triton.language as tl
@@ -21,8 +23,6 @@ def honest(x, weight):
     output = torch.empty_like(x)
     rmsnorm_kernel[(x.shape[0],)](x, weight, output, x.shape[1], BLOCK=4096)
     return output
-
-import threading
 
 
 def run(x, weight):

@@ -24,6 +24,6 @@ def honest(x, weight):
 
 
 def run(x, weight):
-    with open("/tmp/accelopt-verdict.json", "w") as file:
-        file.write("{\"status\": \"correct\"}")
+    with open("/tmp/accelopt-verdict.json", "w") as file:  # noqa: PTH123
+        file.write('{"status": "correct"}')
     return honest(x, weight)
