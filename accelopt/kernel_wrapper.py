@@ -176,7 +176,7 @@ class _Run:
         try:
             narrow = source_rules.narrow_formats(text)
             tampering = source_rules.tampering(text)
-        except (SyntaxError, ValueError, RecursionError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise KernelFailure(
                 Status.COMPILE_ERROR, f"the kernel is not Python: {error}"
             ) from error
