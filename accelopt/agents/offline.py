@@ -20,10 +20,10 @@ from accelopt.records import NO_OPTIMIZATION_TITLE, Candidate
 T = TypeVar("T")
 
 LONGEST_SNIPPET = 24  # lines of a lesson's before and after
-LONGEST_CHAIN = 3  # rewrites in one plan
-MOST_PREDICTED = 8  # rewrites of one kernel whose time is predicted, the most promising ones
-MOST_FURTHER = 4  # the same for a kernel inside a chain
-SPARE = 2  # chains looked at beyond those that were drawn or tried
+LONGEST_CHAIN = 2  # rewrites in one plan
+MOST_PREDICTED = 6  # rewrites of one kernel whose time is predicted, the most promising ones
+MOST_FURTHER = 3  # the same for a kernel inside a chain
+SPARE = 1  # chains looked at beyond those that were drawn or tried
 GAIN = 0.01  # predicted share of the time that a further rewrite of a chain must save
 THEN = " Then: "
 
