@@ -405,7 +405,7 @@ class Access:
     @property
     def elements(self) -> int:
         """How many elements the tile has."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def partitions(self) -> int:

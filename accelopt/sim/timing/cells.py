@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,22 +65,58 @@ class _Use:
     length: int  # bytes
 
 
+class _Spot(NamedTuple):
+    """A _Use of an operation that runs once: the same with plain numbers. A kernel that unrolls its
+    loops in Python has hundreds of thousands of these."""
+
+    owner: int
+    is_write: bool
+    scope: tuple[int, ...]
+    partition: int
+    start: int
+    partitions: int
+    length: int
+
+    def widened(self) -> _Use:
+        """As arrays of length one."""
+        return _Use(
+            self.owner,
+            self.is_write,
+            np.array([self.scope], dtype=np.int64).reshape(1, len(self.scope)),
+            np.array([self.partition]),
+            np.array([self.start]),
+            self.partitions,
+            self.length,
+        )
+
+
+Found = dict[tuple[int, bool], list[list[list[int]]]]
+"""Per operation and direction, for each access: the cells of every instance."""
+
+
 def stream(instances: list[Instances], scope: dict[Tensor, int]) -> Stream:
     """All instances in program order with the cells they read and write."""
     scratch = _ordered_hbm(instances)
-    uses: dict[Tensor, list[_Use]] = {}
+    uses: dict[Tensor, list[_Use | _Spot]] = {}
     for owner, item in enumerate(instances):
         operation = item.operation
         for is_write, accesses in ((False, operation.reads), (True, operation.writes)):
             for access in accesses:
                 if access.tensor.buffer.on_chip or access.tensor in scratch:
-                    use = _use(owner, is_write, access, item, scope)
+                    found_use = _spot if item.positions.size == 1 else _use
+                    use = found_use(owner, is_write, access, item, scope)
                     uses.setdefault(access.tensor, []).append(use)
     result = Stream(instances)
-    found: dict[tuple[int, bool], list[np.ndarray]] = {}
+    found: Found = {}
     site_numbers: dict[tuple[object, ...], int] = {}
     for tensor, tensor_uses in uses.items():
-        _cut(tensor, tensor_uses, scope.get(tensor, 0), result, found, site_numbers)
+        spots = [use for use in tensor_uses if isinstance(use, _Spot)]
+        site = _site(tensor, result, site_numbers)
+        if len(spots) == len(tensor_uses):
+            _cut_spots(tensor, spots, site, scope.get(tensor, 0), result, found)
+        else:
+            arrays = [use.widened() if isinstance(use, _Spot) else use for use in tensor_uses]
+            _cut(tensor, arrays, site, scope.get(tensor, 0), result, found)
     _order(result, found)
     return result
 
@@ -107,90 +145,106 @@ def _use(
         address = np.asarray(placement.addresses, dtype=np.int64)[tuple(blocks)]
         columns = [np.broadcast_to(address, (n,))[:, None]]
     offset = np.broadcast_to(access.offset.evaluate_many(item.values), (n,))
-    size = access.dtype.itemsize
+    partitions, span, moves = _extent(access)
     row = row_elements(access)
-    span = 1 + sum(
-        (length - 1) * abs(stride)
-        for length, stride in zip(access.shape[1:], access.strides[1:], strict=True)
-    )
-    partitions = access.partitions if access.strides and access.strides[0] else 1
-    if access.indirect or not access.tensor.buffer.on_chip:
-        partitions, offset, span = _hull(access, offset)
-        row = max(span, 1) if row <= 0 else row
+    size = access.dtype.itemsize
     return _Use(
         owner,
         is_write,
         np.concatenate(columns, axis=1),
-        offset // row,
-        (offset % row) * size,
+        offset // row * moves,
+        offset % row * (size * moves),
         partitions,
         span * size,
     )
 
 
-def _hull(access: Access, offset: np.ndarray) -> tuple[int, np.ndarray, int]:
-    """An HBM access, or one with run-time indices, as the interval that holds it."""
+def _spot(
+    owner: int, is_write: bool, access: Access, item: Instances, scope: dict[Tensor, int]
+) -> _Spot:
+    values = {variable: int(array[0]) for variable, array in item.values.items()}
+    blocks = tuple(index.evaluate(values) for index in access.block)
+    placement = access.tensor.placement
+    if placement is None:
+        depth = scope.get(access.tensor, 0)
+        outer = tuple(item.iterations[0, :depth].tolist()) if depth else ()
+        key = (*outer, *blocks)
+    else:
+        key = (int(np.asarray(placement.addresses)[blocks]),)
+    partitions, span, moves = _extent(access)
+    partition, within = divmod(access.offset.evaluate(values), row_elements(access))
+    size = access.dtype.itemsize
+    return _Spot(
+        owner, is_write, key, partition * moves, within * size * moves, partitions, span * size
+    )
+
+
+def _extent(access: Access) -> tuple[int, int, int]:
+    """Partitions, and elements of each from the first to the last that is touched; and 0 when the
+    address says nothing (a run-time index), else 1."""
+    tensor = access.tensor
     if access.indirect:
-        total = int(np.prod(access.tensor.tile_shape, dtype=np.int64))
-        if access.tensor.buffer.on_chip:
-            rows = access.tensor.tile_shape[0]
-            return rows, np.zeros_like(offset), total // rows
-        return 1, np.zeros_like(offset), total
+        total = math.prod(tensor.tile_shape)
+        rows = tensor.tile_shape[0] if tensor.buffer.on_chip else 1
+        return rows, total // rows, 0
+    if not tensor.buffer.on_chip:
+        return *_hull(access), 1
+    span = 1
+    for length, stride in zip(access.shape[1:], access.strides[1:], strict=True):
+        span += (length - 1) * abs(stride)
+    return (access.partitions if access.strides and access.strides[0] else 1), span, 1
+
+
+def _hull(access: Access) -> tuple[int, int]:
+    """Rows of an HBM tensor's innermost dimension, and elements of each, that hold an access."""
     row = row_elements(access)
-    outer = sum(
-        (n - 1) * abs(s) // row
-        for n, s in zip(access.shape, access.strides, strict=True)
-        if abs(s) >= row
-    )
-    inner = 1 + sum(
-        (n - 1) * abs(s) for n, s in zip(access.shape, access.strides, strict=True) if abs(s) < row
-    )
-    return 1 + outer, offset, min(inner, row)
+    pairs = list(zip(access.shape, access.strides, strict=True))
+    outer = sum((n - 1) * abs(s) // row for n, s in pairs if abs(s) >= row)
+    inner = 1 + sum((n - 1) * abs(s) for n, s in pairs if abs(s) < row)
+    return 1 + outer, min(inner, row)
 
 
 def row_elements(access: Access) -> int:
     """Elements from one partition to the next; in HBM, of the innermost dimension."""
     shape = access.tensor.tile_shape
     free = shape[1:] if access.tensor.buffer.on_chip else shape[-1:]
-    declared = int(np.prod(free, dtype=np.int64)) * access.tensor.dtype.itemsize
+    declared = math.prod(free) * access.tensor.dtype.itemsize
     return max(declared // access.dtype.itemsize, 1)
 
 
+def _site(tensor: Tensor, result: Stream, site_numbers: dict[tuple[object, ...], int]) -> int:
+    """The number of the place where a tensor is declared."""
+    key = (tensor.source, tensor.tile_shape, tensor.buffer, tensor.temporary)
+    site = site_numbers.setdefault(key, len(site_numbers))
+    if site == len(result.sites):
+        result.sites.append(tensor.source)
+    return site
+
+
+def _size(tensor: Tensor) -> tuple[int, int]:
+    """Bytes of a row and rows: partitions on-chip, the innermost dimension in HBM."""
+    shape, size = tensor.tile_shape, tensor.dtype.itemsize
+    if tensor.buffer.on_chip:
+        return math.prod(shape[1:]) * size, shape[0]
+    return (shape[-1] if shape else 1) * size, max(math.prod(shape[:-1]), 1)
+
+
 def _cut(
-    tensor: Tensor,
-    uses: list[_Use],
-    depth: int,
-    result: Stream,
-    found: dict[tuple[int, bool], list[np.ndarray]],
-    site_numbers: dict[tuple[object, ...], int],
+    tensor: Tensor, uses: list[_Use], site: int, depth: int, result: Stream, found: Found
 ) -> None:
     """Numbers the units and cells of one tensor and finds each use's cells."""
     width = max(use.scope.shape[1] for use in uses)
     keys = np.concatenate([_padded(use.scope, width) for use in uses])
     unit_of, count = _numbered(keys)
-    on_chip = tensor.buffer.on_chip
-    total_bytes = (
-        int(np.prod(tensor.tile_shape[1:], dtype=np.int64)) * tensor.dtype.itemsize
-        if on_chip
-        else tensor.tile_shape[-1] * tensor.dtype.itemsize
-        if tensor.tile_shape
-        else 1
+    total_bytes, rows = _size(tensor)
+    byte_step, row_step = _steps(
+        [(use.partition.size, use.length, use.partitions) for use in uses],
+        _common(total_bytes, [(use.start, use.length) for use in uses]),
+        _common(rows, [(use.partition, use.partitions) for use in uses]),
+        total_bytes,
     )
-    rows = (
-        tensor.tile_shape[0]
-        if on_chip
-        else max(int(np.prod(tensor.tile_shape[:-1], dtype=np.int64)), 1)
-    )
-    byte_step, row_step = _steps(uses, total_bytes, rows)
     across, down = -(-total_bytes // byte_step), -(-rows // row_step)
-    site_key = (tensor.source, tensor.tile_shape, tensor.buffer, tensor.temporary)
-    site = site_numbers.setdefault(site_key, len(site_numbers))
-    if site == len(result.sites):
-        result.sites.append(tensor.source)
-    first_unit, first_cell = len(result.units), len(result.cell_unit)
-    unit = Unit(tensor, total_bytes if on_chip else 0, rows, site, depth > 0)
-    result.units += [unit] * count
-    result.cell_unit += np.repeat(np.arange(first_unit, first_unit + count), across * down).tolist()
+    first_cell = _declare(tensor, count, across * down, site, depth, result)
     at = 0
     for use in uses:
         n = use.partition.size
@@ -204,7 +258,46 @@ def _cut(
             + lines[:, :, None] * across
             + columns[:, None, :]
         )
-        found.setdefault((use.owner, use.is_write), []).append(cells.reshape(n, -1))
+        found.setdefault((use.owner, use.is_write), []).append(cells.reshape(n, -1).tolist())
+
+
+def _cut_spots(
+    tensor: Tensor, spots: list[_Spot], site: int, depth: int, result: Stream, found: Found
+) -> None:
+    """As `_cut`, for a tensor that only operations without iterations touch."""
+    numbers: dict[tuple[int, ...], int] = {}
+    for key in sorted({spot.scope for spot in spots}):
+        numbers[key] = len(numbers)
+    total_bytes, rows = _size(tensor)
+    byte_step, row_step = _steps(
+        [(1, spot.length, spot.partitions) for spot in spots],
+        math.gcd(total_bytes, *(n for spot in spots for n in (spot.start, spot.length))),
+        math.gcd(rows, *(n for spot in spots for n in (spot.partition, spot.partitions))),
+        total_bytes,
+    )
+    across, down = -(-total_bytes // byte_step), -(-rows // row_step)
+    first_cell = _declare(tensor, len(numbers), across * down, site, depth, result)
+    for spot in spots:
+        base = first_cell + numbers[spot.scope] * across * down
+        last_column = min((spot.start + spot.length - 1) // byte_step, across - 1)
+        last_line = min((spot.partition + spot.partitions - 1) // row_step, down - 1)
+        cells = [
+            base + line * across + column
+            for line in range(spot.partition // row_step, last_line + 1)
+            for column in range(spot.start // byte_step, last_column + 1)
+        ]
+        found.setdefault((spot.owner, spot.is_write), []).append([cells])
+
+
+def _declare(tensor: Tensor, count: int, cells: int, site: int, depth: int, result: Stream) -> int:
+    """Adds the units and cells of a tensor to the stream; returns the first cell."""
+    first_unit, first_cell = len(result.units), len(result.cell_unit)
+    size = _size(tensor) if tensor.buffer.on_chip else (0, tensor.tile_shape[0])
+    unit = Unit(tensor, size[0], size[1], site, depth > 0)
+    result.units += [unit] * count
+    for number in range(first_unit, first_unit + count):
+        result.cell_unit += [number] * cells
+    return first_cell
 
 
 def _padded(scope: np.ndarray, width: int) -> np.ndarray:
@@ -225,17 +318,19 @@ def _numbered(keys: np.ndarray) -> tuple[np.ndarray, int]:
     return inverse.reshape(-1), unique.size
 
 
-def _steps(uses: list[_Use], total_bytes: int, rows: int) -> tuple[int, int]:
-    """Sizes of a cell, in bytes and in partitions."""
-    byte_step = _common(total_bytes, [(use.start, use.length) for use in uses])
-    row_step = _common(rows, [(use.partition, use.partitions) for use in uses])
-    accesses = sum(use.partition.size for use in uses)
+def _steps(
+    accesses: list[tuple[int, int, int]], byte_step: int, row_step: int, total_bytes: int
+) -> tuple[int, int]:
+    """Sizes of a cell, in bytes and in partitions, no finer than CELLS_PER_ACCESS allows. Accesses
+    come as how many, bytes, partitions."""
+    byte_step, row_step = max(byte_step, 1), max(row_step, 1)
+    allowed = CELLS_PER_ACCESS * sum(count for count, _, _ in accesses) + 256
     while True:
         covered = sum(
-            use.partition.size * -(-use.length // byte_step) * -(-use.partitions // row_step)
-            for use in uses
+            count * -(-length // byte_step) * -(-partitions // row_step)
+            for count, length, partitions in accesses
         )
-        if covered <= CELLS_PER_ACCESS * accesses + 256:
+        if covered <= allowed:
             return byte_step, row_step
         if byte_step < total_bytes:
             byte_step *= 2
@@ -259,7 +354,7 @@ def _range(start: np.ndarray, length: int, step: int, count: int) -> np.ndarray:
     return cells
 
 
-def _order(result: Stream, found: dict[tuple[int, bool], list[np.ndarray]]) -> None:
+def _order(result: Stream, found: Found) -> None:
     """Puts all instances in program order."""
     positions = np.concatenate([item.positions for item in result.instances])
     order = np.argsort(positions, kind="stable")
@@ -275,7 +370,8 @@ def _order(result: Stream, found: dict[tuple[int, bool], list[np.ndarray]]) -> N
             parts = found.get((owner, is_write))
             if parts is None:
                 collected += [[] for _ in range(item.positions.size)]
+            elif len(parts) == 1:
+                collected += parts[0]
             else:
-                cells = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-                collected += cells.tolist()
+                collected += [list(chain(*rows)) for rows in zip(*parts, strict=True)]
         target += [collected[at] for at in order.tolist()]

@@ -87,8 +87,9 @@ def _lower_nodes(nodes: tuple[Node, ...]) -> Iterator[Nest | Operation]:
             yield Nest(node, _fills(node.tensors) + tuple(_lower_nodes(node.body)))
             continue
         for operation in _lower_instruction(node):
-            inside = node.opcode in ("transpose", "copy") and node.source in multiplied
-            yield replace(operation, belongs_to_matmul=inside)
+            if node.opcode in ("transpose", "copy") and node.source in multiplied:
+                operation = replace(operation, belongs_to_matmul=True)
+            yield operation
 
 
 def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:

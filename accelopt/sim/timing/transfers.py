@@ -77,17 +77,30 @@ def transfers(item: Instances, spec: Spec) -> list[Transfer]:
     operation = item.operation
     source, target = operation.reads[0], operation.writes[0]
     n = item.positions.size
-    partitions = item.partitions if item.partitions is not None else _full(n, target.partitions)
-    elements = item.elements if item.elements is not None else _full(n, target.free_elements)
     size = min(source.dtype.itemsize, target.dtype.itemsize)
     run = min(run_elements(source), run_elements(target))
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
-    first = _first_partition(chip, item, n)
     transposed = bool(operation.instruction and operation.instruction.attributes.get("transpose"))
     reads_hbm = not source.tensor.buffer.on_chip
     writes_hbm = not target.tensor.buffer.on_chip
     hbm = next((a for a in (source, target) if not a.tensor.buffer.on_chip), None)
     layout = hbm_layout(hbm, spec) if hbm else Layout()
+    if n == 1 and item.partitions is None:
+        start = None
+        if chip:
+            values = {variable: int(array[0]) for variable, array in item.values.items()}
+            start = chip.offset.evaluate(values) // row_elements(chip)
+        only = _transfer(
+            target.partitions, target.free_elements, start, run, size, transposed, layout, spec
+        )
+        return [
+            only._replace(
+                hbm_read=only.bytes if reads_hbm else 0, hbm_write=only.bytes if writes_hbm else 0
+            )
+        ]
+    partitions = item.partitions if item.partitions is not None else _full(n, target.partitions)
+    elements = item.elements if item.elements is not None else _full(n, target.free_elements)
+    first = _first_partition(chip, item, n)
     made: dict[tuple[int, int, int], Transfer] = {}
     result: list[Transfer] = []
     for p, e, start in zip(partitions.tolist(), elements.tolist(), first.tolist(), strict=True):
