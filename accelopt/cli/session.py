@@ -62,15 +62,15 @@ def checkout() -> Path:
 
 
 def neuron_cores() -> tuple[int, ...]:
-    """The cores in `NEURON_RT_VISIBLE_CORES` (`0,2` or `0-3`) of a machine that has them."""
-    from accelopt.devices.trainium import available
-
-    if not available():
-        return ()
+    """The cores in `NEURON_RT_VISIBLE_CORES` (`0,2` or `0-3`), core 0 by default."""
+    named = os.environ.get("NEURON_RT_VISIBLE_CORES", "0")
     cores: list[int] = []
-    for part in os.environ.get("NEURON_RT_VISIBLE_CORES", "0").split(","):
-        first, _, last = part.partition("-")
-        cores += range(int(first), int(last or first) + 1)
+    try:
+        for part in named.split(","):
+            first, _, last = part.partition("-")
+            cores += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise ConfigError(f"NEURON_RT_VISIBLE_CORES={named!r} names no cores") from None
     return tuple(cores)
 
 

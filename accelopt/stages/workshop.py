@@ -13,6 +13,7 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.tracing import start_tracing
 from accelopt.backends import Backend, BackendOptions, open_backend
+from accelopt.devices import trainium
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls
@@ -23,7 +24,7 @@ from accelopt.workers import WorkerPool
 class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
-    `workers` 0 is one for each CPU. `traced` sends spans of model calls to logfire. `cores` are the NeuronCores that may be used. With `replay`,
+    `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of model calls to logfire. With `replay`,
     the folder of an earlier run, no model is called.
     """
 
@@ -65,7 +66,8 @@ async def open_workshop(
         if saved is not None:
             run_folder.save_config(saved)
         journal = run_folder.journal
-        async with WorkerPool(options.workers or os.cpu_count() or 1, options.cores) as pool:
+        cores = options.cores if trainium.available() else ()
+        async with WorkerPool(options.workers or os.cpu_count() or 1, cores) as pool:
             backend = open_backend(options.backend, pool, backend_options)
             evaluations = Evaluations(backend, journal)
             ledger = Ledger(options.budget)
