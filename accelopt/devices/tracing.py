@@ -15,6 +15,7 @@ import numpy as np
 
 from accelopt.devices.kernel_file import load_kernel
 from accelopt.devices.protocol import Argument, TensorArgument
+from accelopt.sandbox import printable
 
 if TYPE_CHECKING:
     from accelopt.sim.program import Program
@@ -33,12 +34,16 @@ def arguments_to_json(arguments: Sequence[Argument]) -> list[object]:
 
 
 def read_message(line: bytes) -> dict[str, object] | None:
-    """The JSON object that a child's first line should be, or None."""
+    """The JSON object that a child's first line should be, or None. Its texts are made printable."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return message if isinstance(message, dict) else None
+    if not isinstance(message, dict):
+        return None
+    return {
+        key: printable(value) if isinstance(value, str) else value for key, value in message.items()
+    }
 
 
 def trace_job(payload: Mapping[str, object], channel: BinaryIO) -> None:

@@ -4,7 +4,7 @@
 of it behind. It knows nothing of kernels.
 """
 
-from accelopt.sandbox.launch import Ending, Outcome, run
+from accelopt.sandbox.launch import Ending, Outcome, printable, run
 from accelopt.sandbox.policy import Limits, Policy
 
-__all__ = ["Ending", "Limits", "Outcome", "Policy", "run"]
+__all__ = ["Ending", "Limits", "Outcome", "Policy", "printable", "run"]

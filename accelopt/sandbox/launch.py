@@ -153,7 +153,7 @@ class _Watch:
             ending=ending,
             exit_code=process.returncode if process.returncode is not None else -1,
             result=rest,
-            output=self.output.decode(errors="replace"),
+            output=printable(self.output.decode(errors="replace")),
             isolation=_isolation(line),
             seconds=time.monotonic() - started,
         )
@@ -230,6 +230,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     process.stdout.close()
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, which a terminal or a log would obey."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 def _isolation(line: bytes) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ def test_verdict(kernel, trials, honest, monkeypatch):
     else:
         assert evaluation.message and evaluation.profile is None
     assert "secret" not in evaluation.model_dump_json()
+    assert not any(ord(c) < 32 and c not in "\n\t" for c in evaluation.message)
 
 
 def test_nothing_is_left_behind():
