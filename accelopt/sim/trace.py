@@ -7,10 +7,8 @@ to is marked, and tracing starts again with that one loop unrolled.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
-import linecache
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from accelopt.sim.access import Access, LoopVariable, Mask
+from accelopt.sim.conditions import Block, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.instruction_set import OPCODES
@@ -54,25 +53,6 @@ class TensorSpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype
-
-
-class Block(NamedTuple):
-    """The body of an `if` whose condition depends on loop indices, and its function."""
-
-    file: str
-    first: int
-    last: int
-    function_first: int
-    function_last: int
-
-    def holds(self, line: SourceLine) -> bool:
-        """True when the line lies in the block."""
-        return line.file == self.file and self.first <= line.line <= self.last
-
-    def is_left_by(self, line: SourceLine) -> bool:
-        """True when the line lies in the same function, but outside of the block."""
-        inside = self.function_first <= line.line <= self.function_last
-        return line.file == self.file and inside and not self.holds(line)
 
 
 class Iteration(NamedTuple):
@@ -305,7 +285,7 @@ class Tracer:
     def note_condition(self) -> None:
         """The running line is a condition on loop indices: its branches are scopes of tensors."""
         here = self.here()
-        self.conditions |= _branches(here)
+        self.conditions |= branches(here)
 
     def in_dynamic_condition(self) -> bool:
         """True when the running line lies in a branch that depends on loop indices."""
@@ -389,35 +369,6 @@ def call_chain(frame: FrameType | None) -> LoopKey:
             chain.append((file, frame.f_lineno))
         frame = frame.f_back
     return tuple(reversed(chain))
-
-
-def _branches(line: SourceLine) -> set[Block]:
-    """The branches of the `if` statement whose condition stands on the line."""
-    found: set[Block] = set()
-    for node, function in _conditionals("".join(linecache.getlines(line.file))):
-        if not node.test.lineno <= line.line <= (node.test.end_lineno or 0):
-            continue
-        for branch in (node.body, node.orelse):
-            if branch and not isinstance(branch[0], ast.If):
-                last = branch[-1].end_lineno or branch[-1].lineno
-                found.add(Block(line.file, branch[0].lineno, last, *function))
-    return found
-
-
-@functools.lru_cache(maxsize=64)
-def _conditionals(text: str) -> tuple[tuple[ast.If, tuple[int, int]], ...]:
-    """Every `if` statement with the first and last line of its function."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return ()
-    found: dict[ast.If, tuple[int, int]] = {}
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            for node in ast.walk(function):
-                if isinstance(node, ast.If):  # inner functions come later and win
-                    found[node] = (function.lineno, function.end_lineno or function.lineno)
-    return tuple(found.items())
 
 
 _current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)
