@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_two_iterations_and_again(pipeline, tmp_path):
     shutil.copy(pipeline / "profile_results.csv", base / first / "candidates")
 
     environment = {k: v for k, v in os.environ.items() if k != "ACCELOPT_BASE_DIR"}
-    environment["PATH"] = f"{ROOT / '.venv' / 'bin'}:{environment['PATH']}"
+    environment["PYTHON"] = sys.executable
     command = ["bash", str(LOOP), *arguments(base)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -62,7 +63,11 @@ def test_two_iterations_and_again(pipeline, tmp_path):
 
 def test_a_failing_stage_stops_the_loop(tmp_path):
     done = subprocess.run(
-        ["bash", str(LOOP), *arguments(tmp_path)], capture_output=True, text=True, check=False
+        ["bash", str(LOOP), *arguments(tmp_path)],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
     )
+    assert "error: cannot read the model configuration" in done.stderr
     assert done.returncode != 0
     assert (tmp_path / "log.txt").read_text() == ""
