@@ -76,6 +76,7 @@ class _Spot(NamedTuple):
     start: int
     partitions: int
     length: int
+    whole: bool  # all of the tile
 
     def widened(self) -> _Use:
         """As arrays of length one."""
@@ -164,6 +165,7 @@ def _spot(
 ) -> _Spot:
     values = {variable: int(array[0]) for variable, array in item.values.items()}
     blocks = tuple(index.evaluate(values) for index in access.block)
+    offset = access.offset.evaluate(values) if access.offset.terms else access.offset.constant
     placement = access.tensor.placement
     if placement is None:
         depth = scope.get(access.tensor, 0)
@@ -172,10 +174,24 @@ def _spot(
     else:
         key = (int(np.asarray(placement.addresses)[blocks]),)
     partitions, span, moves = _extent(access)
-    partition, within = divmod(access.offset.evaluate(values), row_elements(access))
+    row = row_elements(access)
+    partition, within = divmod(offset, row)
     size = access.dtype.itemsize
+    whole = (
+        offset == 0
+        and span == row
+        and access.tensor.buffer.on_chip
+        and partitions == access.tensor.tile_shape[0]
+    )
     return _Spot(
-        owner, is_write, key, partition * moves, within * size * moves, partitions, span * size
+        owner,
+        is_write,
+        key,
+        partition * moves,
+        within * size * moves,
+        partitions,
+        span * size,
+        whole,
     )
 
 
@@ -265,6 +281,11 @@ def _cut_spots(
     tensor: Tensor, spots: list[_Spot], site: int, depth: int, result: Stream, found: Found
 ) -> None:
     """As `_cut`, for a tensor that only operations without iterations touch."""
+    if all(spot.whole and not spot.scope for spot in spots):
+        cell = [[_declare(tensor, 1, 1, site, depth, result)]]
+        for spot in spots:
+            found.setdefault((spot.owner, spot.is_write), []).append(cell)
+        return
     numbers: dict[tuple[int, ...], int] = {}
     for key in sorted({spot.scope for spot in spots}):
         numbers[key] = len(numbers)

@@ -227,6 +227,8 @@ def broadcast_partitions(nest: Nest, decisions: list[Decision]) -> Nest:
     def change(operation: Operation) -> tuple[Operation, ...]:
         if operation.is_dma or operation.queue is Queue.TENSOR:
             return (operation,)
+        if not any(map(_repeats_partition, operation.reads)):
+            return (operation,)
         before: list[Operation] = []
         reads: list[Access] = []
         for access in operation.reads:
