@@ -238,11 +238,11 @@ def dropout(site: Site) -> Step:
     """result = data, or zero with the given probability."""
     data = site.values(site.instruction.inputs["data"])
     probability = site.operand("probability", len(site.result.shape))
-    random = site.lane.random
+    lane = site.lane
 
     def calculate(out: np.ndarray) -> None:
         values = data()
-        kept = random.random(values.shape, dtype=np.float32) >= probability()
+        kept = lane.random.random(values.shape, dtype=np.float32) >= probability()
         np.multiply(values, kept, out)
 
     return step(site.destination(site.result), calculate)
@@ -250,9 +250,9 @@ def dropout(site: Site) -> Step:
 
 def random(site: Site) -> Step:
     """result = uniform in [0, 1)."""
-    generator = site.lane.random
+    lane = site.lane
 
     def calculate(out: np.ndarray) -> None:
-        np.copyto(out, generator.random(out.shape, dtype=np.float32))
+        np.copyto(out, lane.random.random(out.shape, dtype=np.float32))
 
     return step(site.destination(site.result), calculate)

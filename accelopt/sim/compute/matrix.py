@@ -137,13 +137,9 @@ def _general(site: Site, keys: _Keys, accumulate: bool, double_row: bool = False
     def run() -> None:
         stationary, moving = left(), right()
         out = target()
-        if double_row:
-            pairs = np.einsum("kpm,kpn->mn", stationary, moving).reshape(out.shape)
-            np.copyto(out, pairs)
-        else:
-            depth = stationary.shape[0]
-            product = blas.product(stationary.reshape(depth, -1), moving.reshape(depth, -1))
-            np.copyto(out, product.reshape(out.shape))
+        depth = stationary.shape[0] * (2 if double_row else 1)
+        product = blas.product(stationary.reshape(depth, -1), moving.reshape(depth, -1))
+        np.copyto(out, product.reshape(out.shape))
         if accumulate:
             np.add(out, old(), out)
         if commit is not None:

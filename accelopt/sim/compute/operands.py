@@ -29,7 +29,7 @@ from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.storage import Storage
 from accelopt.sim.compute.uses import mask_shape
 from accelopt.sim.compute.window import Pattern, Window, compiler
-from accelopt.sim.errors import KernelIndexError
+from accelopt.sim.errors import KernelIndexError, Unsupported
 from accelopt.sim.program import AttributeValue, Instruction, Loop
 
 Step = Callable[[], object]
@@ -73,7 +73,11 @@ class Site:
     def constrain(self, mask: Mask, keys: dict[int, Hashable]) -> None:
         """Adds an operand's own mask, one axis at a time."""
         if self.window.add(mask, keys):
-            raise ValueError("an operand's mask constrains two axes at once")
+            raise Unsupported(
+                "an operand mask that constrains two axes at once",
+                "Constrain each axis by a comparison of its own.",
+                self.instruction.source,
+            )
 
     # What the instruction says.
 

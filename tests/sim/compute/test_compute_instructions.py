@@ -384,9 +384,11 @@ def test_matmul_with_several_free_axes_and_double_rows() -> None:
     )
     expected = np.tensordot(stationary.reshape(16, 8), moving, axes=(0, 0))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    doubled = run_one("matmul", {"stationary": stationary, "moving": normal(16, 2, 6)}, (4, 6),
+    pairs = normal(16, 2, 6)
+    doubled = run_one("matmul", {"stationary": stationary, "moving": pairs}, (4, 6),
                       buffer=Buffer.PSUM, perf_mode="double_row_gen3")  # fmt: skip
-    assert doubled.shape == (4, 6)
+    expected = np.einsum("kpm,kpn->mn", stationary, pairs)
+    np.testing.assert_allclose(doubled, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_print_shows_prefix_and_values(capsys: pytest.CaptureFixture[str]) -> None:

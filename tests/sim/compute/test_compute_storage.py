@@ -301,6 +301,13 @@ def test_arguments_are_not_changed_unless_returned_and_must_match() -> None:
         execute(kernel, [])
 
 
+def test_every_run_draws_the_same_random_numbers() -> None:
+    result, t = hbm((8, 8)), tensor((8, 8))
+    body = [instruction("random", tile(t)), copy_in(tile(result), tile(t))]
+    executable = compile_program(program([], [result], body, [t, result]))
+    np.testing.assert_array_equal(executable.run([])[0], executable.run([])[0])
+
+
 def test_results_of_two_runs_are_separate_arrays() -> None:
     kernel, _ = square_by_blocks(2)
     executable = compile_program(kernel)
