@@ -283,7 +283,8 @@ class Executable:
         storage = self._lane.storages[tensor]
         if storage.buffer is None:
             storage.allocate()
-        return storage.array()
+        array = storage.array()
+        return array.copy() if tensor in self.arguments else array
 
 
 def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Step:
