@@ -6,14 +6,13 @@ Runs the file's Python, so only a process that holds nothing worth having should
 from __future__ import annotations
 
 import hashlib
-import linecache
 from collections.abc import MutableMapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from accelopt.sim import dtypes, serial, standin
+from accelopt.sim import dtypes, serial, source_text, standin
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.program import Program
 from accelopt.sim.trace import TensorSpec
@@ -73,9 +72,9 @@ def load(source: str, file: str = "kernel.py") -> ModuleType:
     """The kernel file as a module, with `neuronxcc` answered by the simulated core when no SDK is
     installed. The tracer reads source lines, so they are registered under the file's name."""
     standin.install()
-    lines = source.splitlines(keepends=True)
-    linecache.cache[file] = (len(source), None, lines, file)
+    source_text.register(file, source)
     module = ModuleType("kernel")
     module.__file__ = file
+    setattr(module, source_text.GLOBAL, source)
     exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module

@@ -7,7 +7,9 @@ import zipfile
 import pytest
 
 from accelopt.sim import serial
-from accelopt.sim.kernel_text import program_for
+from accelopt.sim.errors import KernelError
+from accelopt.sim.kernel_text import load, program_for
+from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec
 
 KERNEL = """
@@ -97,3 +99,15 @@ def test_anything_else_is_refused(packed, name):
 def test_bytes_that_are_no_archive_are_refused(data):
     with pytest.raises(serial.MalformedProgram):
         serial.loads(data)
+
+
+def test_kernels_loaded_under_one_file_name_keep_their_own_source():
+    """The tracer reads source lines: an annotation of the second must not be checked in the first."""
+    other = KERNEL.replace("t = nl.load(", "t: nt.tensor[1, 1] = nl.load(").replace(
+        "import numpy as np", "import numpy as np; import neuronxcc.nki.typing as nt"
+    )
+    first, second = load(KERNEL), load(other)
+    trace_kernel(first.kernel, ARGUMENTS)
+    with pytest.raises(KernelError, match="err_annotation_shape_mismatch"):
+        trace_kernel(second.kernel, ARGUMENTS)
+    trace_kernel(first.kernel, ARGUMENTS)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.sim import source_text
 from accelopt.sim.access import LoopVariable, variable
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
@@ -128,6 +129,7 @@ def trace_kernel(
             on_chip_allowed=wrapped.mode == "simulation",
         )  # fmt: skip
 
+    source_text.restore(function)
     code = function.__code__
     return trace(
         record,
