@@ -14,7 +14,7 @@ from accelopt.sim.access import Access, Affine, Mask
 from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Decision, Operation, Queue
+from accelopt.sim.timing.operation import Decision, Operation
 
 NEVER_MERGED = frozenset({"random", "dropout", "all_reduce", "loop_reduce", "print"})
 
@@ -232,8 +232,3 @@ def remove_dead(stream: Stream, decisions: list[Decision]) -> None:
             Decision("remove_dead", f"{operation.label} is never read", operation.source, count)
         )
     drop(stream, removed, {})
-
-
-def queue_of(stream: Stream) -> list[Queue]:
-    """The queue of each static operation."""
-    return [item.operation.queue for item in stream.instances]

@@ -16,6 +16,7 @@ from accelopt.sim.timing import (
     explanation,
     lowering,
     merging,
+    placement,
     pricing,
     residency,
     widening,
@@ -155,9 +156,9 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     if compiler.broadcast_partitions:
         nest = lowering.broadcast_partitions(nest, decisions)
     if compiler.read_psum_directly:
-        nest = lowering.read_psum_directly(nest, decisions)
+        nest = placement.read_psum_directly(nest, decisions)
     if compiler.place_in_psum:
-        nest = lowering.place_in_psum(nest, decisions)
+        nest = placement.place_in_psum(nest, decisions)
     instances = [
         item._replace(operation=pricing.priced(item.operation, spec)) for item in expand(nest)
     ]

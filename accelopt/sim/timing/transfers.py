@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim.access import Access
-from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import row_elements
 from accelopt.sim.timing.expansion import Instances
@@ -169,8 +168,3 @@ def spill_transfer(bytes_per_partition: int, partitions: int, save: bool, spec: 
     return transfer._replace(
         hbm_write=transfer.bytes if save else 0, hbm_read=0 if save else transfer.bytes
     )
-
-
-def is_hbm(access: Access) -> bool:
-    """True for either kind of HBM tensor."""
-    return access.tensor.buffer in (Buffer.HBM, Buffer.SHARED_HBM)

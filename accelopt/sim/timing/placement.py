@@ -1,0 +1,150 @@
+"""Results that go to PSUM, and operands that are read from it, because that is cheaper.
+
+A Vector instruction on two operands takes N cycles when one lies in PSUM, 2N when both lie in SBUF.
+Which results the compiler places there is not documented; the rules are those that the counters of
+NKIBench show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accelopt.sim.access import Access
+from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.timing.lowering import PSUM_WIDTH_BYTES, rewrite, walk
+from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+
+
+def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
+    """A Vector instruction that reads what a plain copy has just brought from PSUM reads PSUM
+    itself: bmm_softmax (NKIBench) reads its scores from PSUM twice, for the copy and the maximum."""
+    body: list[Nest | Operation] = []
+    copied: dict[Tensor, Operation] = {}
+    for node in nest.body:
+        if isinstance(node, Nest):
+            copied.clear()
+            body.append(read_psum_directly(node, decisions))
+            continue
+        if node.queue is Queue.VECTOR and node.opcode == "tensor_reduce":
+            maker = copied.get(node.reads[0].tensor)
+            if maker and maker.writes[0].same_elements(node.reads[0]):
+                node = replace(node, reads=(maker.reads[0], *node.reads[1:]))
+                decisions.append(
+                    Decision("read_psum_directly", "the operand is read from PSUM", node.source)
+                )
+        for access in node.writes:
+            copied = {
+                t: m for t, m in copied.items()
+                if t is not access.tensor and m.reads[0].tensor is not access.tensor
+            }  # fmt: skip
+        if _is_eviction(node):
+            copied[node.writes[0].tensor] = node
+        body.append(node)
+    return Nest(nest.loop, tuple(body))
+
+
+def _is_eviction(operation: Operation) -> bool:
+    return (
+        operation.opcode == "copy"
+        and operation.reads[0].tensor.buffer is Buffer.PSUM
+        and operation.writes[0].tensor.buffer is Buffer.SBUF
+        and operation.reads[0].shape == operation.writes[0].shape
+        and operation.reads[0].dtype == operation.writes[0].dtype
+    )
+
+
+def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
+    """A Scalar engine result that only one two-tensor Vector instruction reads goes to PSUM, where
+    reading it costs N cycles in place of 2N.
+
+    Only for elementwise work on freshly loaded data, at most a bank wide: adamw's Vector engine is
+    active for just the eight N that this gives its six two-tensor instructions.
+    """
+    readers: dict[Tensor, list[Operation]] = {}
+    writers: dict[Tensor, list[Operation]] = {}
+    for _, operation in walk(nest):
+        for access in operation.reads:
+            readers.setdefault(access.tensor, []).append(operation)
+        for access in operation.writes:
+            writers.setdefault(access.tensor, []).append(operation)
+    siblings = _bodies(nest)
+    moved: dict[Tensor, Tensor] = {}
+    for _, operation in walk(nest):
+        tensor = _psum_candidate(operation, readers, writers, siblings, moved)
+        if tensor is None:
+            continue
+        moved[tensor] = replace(tensor, buffer=Buffer.PSUM)
+        decisions.append(
+            Decision("place_in_psum", "the result goes to PSUM for its one reader",
+                     operation.source)
+        )  # fmt: skip
+
+    def moved_access(access: Access) -> Access:
+        return replace(access, tensor=moved[access.tensor]) if access.tensor in moved else access
+
+    def change(operation: Operation) -> tuple[Operation, ...]:
+        if not any(a.tensor in moved for a in (*operation.reads, *operation.writes)):
+            return (operation,)
+        return (
+            replace(
+                operation,
+                reads=tuple(map(moved_access, operation.reads)),
+                writes=tuple(map(moved_access, operation.writes)),
+            ),
+        )
+
+    return _move_declarations(rewrite(nest, change), moved) if moved else nest
+
+
+def _move_declarations(nest: Nest, moved: dict[Tensor, Tensor]) -> Nest:
+    loop = nest.loop
+    if loop and any(tensor in moved for tensor in loop.tensors):
+        loop = replace(loop, tensors=tuple(moved.get(t, t) for t in loop.tensors))
+    body = tuple(
+        _move_declarations(node, moved) if isinstance(node, Nest) else node for node in nest.body
+    )
+    return Nest(loop, body)
+
+
+def _bodies(nest: Nest) -> dict[Operation, int]:
+    """The loop body each operation stands in, as a number."""
+    found: dict[Operation, int] = {}
+
+    def visit(node: Nest) -> None:
+        for child in node.body:
+            if isinstance(child, Nest):
+                visit(child)
+            else:
+                found[child] = id(node)
+
+    visit(nest)
+    return found
+
+
+def _psum_candidate(
+    operation: Operation,
+    readers: dict[Tensor, list[Operation]],
+    writers: dict[Tensor, list[Operation]],
+    bodies: dict[Operation, int],
+    moved: dict[Tensor, Tensor],
+) -> Tensor | None:
+    """The tensor that this Scalar engine operation may write to PSUM."""
+    if operation.queue is not Queue.SCALAR or len(operation.writes) != 1 or not operation.reads:
+        return None
+    result, data = operation.writes[0], operation.reads[0]
+    tensor = result.tensor
+    if tensor.buffer is not Buffer.SBUF or tensor.placement is not None or tensor in moved:
+        return None
+    if len(writers.get(tensor, ())) != 1 or len(readers.get(tensor, ())) != 1:
+        return None
+    reader = readers[tensor][0]
+    if reader.opcode != "tensor_tensor" or reader.queue is not Queue.VECTOR:
+        return None
+    if bodies[reader] != bodies[operation]:
+        return None
+    if result.free_elements * result.dtype.itemsize > PSUM_WIDTH_BYTES:
+        return None
+    if any(a.tensor.buffer is Buffer.PSUM or a.tensor in moved for a in reader.reads):
+        return None
+    loaded = all(w.is_dma for w in writers.get(data.tensor, ())) and data.tensor in writers
+    return tensor if loaded else None
