@@ -7,6 +7,8 @@ from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
 from accelopt.sim.timing.operation import Decision
 
 LINES_SHOWN = 12
+SILENT_BELOW = 0.005
+"""Scenarios that change the latency by less are not worth a line."""
 
 
 def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
@@ -28,11 +30,20 @@ def _headline(found: KernelProfile, interval: Interval | None) -> str:
         f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
         f"Differences below {UNRESOLVED:.0%} are unresolved."
     )
-    if interval is None or not interval.scenarios:
+    if interval is None:
         return text
-    text += f"\nBetween {interval.low_ms:.4g} and {interval.high_ms:.4g} ms had the compiler decided otherwise:"
-    for scenario in interval.scenarios:
-        change = scenario.latency_ms / found.latency_ms - 1
+    telling = [
+        (scenario, scenario.latency_ms / found.latency_ms - 1)
+        for scenario in interval.scenarios
+        if abs(scenario.latency_ms / found.latency_ms - 1) >= SILENT_BELOW
+    ]
+    if not telling:
+        return text + "\nNo decision of the compiler that cannot be inferred would change it."
+    text += (
+        f"\nBetween {interval.low_ms:.4g} and {interval.high_ms:.4g} ms had the compiler decided "
+        "otherwise:"
+    )
+    for scenario, change in telling:
         text += f"\n  {scenario.question:55s} {scenario.latency_ms:9.4g} ms {change:+7.1%}"
     return text
 

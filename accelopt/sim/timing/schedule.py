@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
@@ -21,7 +22,6 @@ WINDOWS = (16, 5, 5, 8, 64)
 """Instructions that each queue looks ahead: tensor, vector, scalar, gpsimd, DMA. Fitted on gqa,
 adamw and add_rmsnorm_matmul (NKIBench): 4 is too few for adamw (+15%), 8 too many for gqa (-10%)."""
 
-ENGINES = 4
 DMA = int(Queue.DMA)
 
 
@@ -111,6 +111,37 @@ class _DmaEngines:
         return finish, held_by
 
 
+class _Lines(NamedTuple):
+    """Who waits in which line: per instance, per line, and per kind of operation."""
+
+    queue: list[int]  # of each instance
+    ordinal: list[int]  # of each instance in its queue
+    members: list[list[int]]  # instances of each queue, in program order
+    issue_ns: list[float]  # of each kind
+    latency_ns: list[float]
+    ports: list[tuple[int, ...]]
+
+
+def _lines(stream: Stream, spec: Spec) -> _Lines:
+    """The queues in program order, and what each kind of operation costs."""
+    operations = [item.operation for item in stream.instances]
+    queue_of = [int(operation.queue) for operation in operations]
+    queue = [queue_of[kind] for kind in stream.kind]
+    ordinal = [0] * len(queue)
+    members: list[list[int]] = [[] for _ in range(5)]
+    for at, q in enumerate(queue):
+        ordinal[at] = len(members[q])
+        members[q].append(at)
+    return _Lines(
+        queue,
+        ordinal,
+        members,
+        [operation.issue_ns for operation in operations],
+        [operation.latency_ns for operation in operations],
+        [_port(o.queue, o.touches_sbuf, o.touches_psum, spec) for o in operations],
+    )
+
+
 def schedule(
     stream: Stream,
     graph: Graph,
@@ -118,22 +149,11 @@ def schedule(
     spec: Spec,
     windows: tuple[int, ...] = WINDOWS,
 ) -> Timeline:
-    """Runs the stream on the machine."""
+    """Runs the stream on the machine. One loop over events, kept in local variables: it is what a
+    large kernel spends its time in."""
     n = len(stream)
-    operations = [item.operation for item in stream.instances]
-    queue_of = [int(operation.queue) for operation in operations]
-    issue_of = [operation.issue_ns for operation in operations]
-    latency_of = [operation.latency_ns for operation in operations]
-    ports = [_port(operation.queue, operation.touches_sbuf, operation.touches_psum, spec)
-             for operation in operations]  # fmt: skip
     kind = stream.kind
-    queue = [queue_of[k] for k in kind]
-    ordinal = [0] * n
-    members: list[list[int]] = [[] for _ in range(5)]
-    for at in range(n):
-        line = members[queue[at]]
-        ordinal[at] = len(line)
-        line.append(at)
+    queue, ordinal, members, issue_of, latency_of, ports = _lines(stream, spec)
     waits = list(graph.waits)
     ready_at = [0.0] * n
     cause = [-1] * n
