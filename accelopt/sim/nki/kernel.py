@@ -27,7 +27,7 @@ from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program, Tensor
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import TensorSpec, Tracer, active, current, trace
+from accelopt.sim.trace import TensorSpec, Tracer, active, trace
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
 
@@ -273,6 +273,3 @@ def flatten(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list)):
         return list(itertools.chain.from_iterable(flatten(item) for item in value))
     return [value]
-
-
-__all__ = ["Kernel", "current", "flatten", "kernel_range", "run_kernel", "trace_kernel"]

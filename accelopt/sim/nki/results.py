@@ -41,7 +41,7 @@ def collect(
         return (), False
     leaves = [leaf for leaf in _leaves(returned) if not isinstance(leaf, Poison)]
     found = [_result(tracer, leaf, on_chip_allowed) for leaf in leaves]
-    if nothing_in(found):
+    if all(tensor is None for tensor in found):
         found = []
         if legacy:
             found = [tensor for tensor in tracer.arguments if tensor in tracer.written]
@@ -55,11 +55,6 @@ def collect(
         if unwritten and result not in tracer.must_return:
             tracer.refuse(kernels.output_not_written(result.name if result else ""))
     return tuple(found), isinstance(returned, (tuple, list))
-
-
-def nothing_in(found: list[Tensor | None]) -> bool:
-    """True when no tensor is among them."""
-    return not any(tensor is not None for tensor in found)
 
 
 def _leaves(value: Any) -> list[Any]:

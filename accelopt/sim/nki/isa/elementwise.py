@@ -13,7 +13,7 @@ from accelopt.sim.nki.index import broadcast_shapes
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import ACTIVATIONS, op_name
-from accelopt.sim.operators import ARITHMETIC, BINARY, BITWISE, REDUCTIONS, UNARY
+from accelopt.sim.operators import ARITHMETIC, BINARY, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.trace import current
@@ -383,10 +383,3 @@ def memset(
     result = new_tile(tuple(int(n) for n in shape), dtype)
     return emit("memset", result=result, attributes={"value": builder.number(value)},
                 mask=mask_of(mask), engine=engine)  # fmt: skip
-
-
-__all__ = [
-    "UNARY", "activation", "activation_reduce", "memset", "reciprocal", "scalar_tensor_tensor",
-    "tensor_copy", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src", "tensor_copy_predicated",
-    "tensor_scalar", "tensor_scalar_reduce", "tensor_tensor",
-]  # fmt: skip
