@@ -13,6 +13,7 @@ from functools import lru_cache
 import libcst as cst
 
 from accelopt.moves import expressions
+from accelopt.moves.binding import assigned, carried_names, counted_names, targets
 from accelopt.moves.polynomial import Polynomial, Symbol
 from accelopt.moves.results import declared
 from accelopt.moves.signatures import DECLARATIONS, LOOPS, WRITES
@@ -126,7 +127,7 @@ class Reading:
 
     def definition(self, name: str) -> Statement | None:
         """The statement that binds a name, when there is exactly one."""
-        found = [s for s in self.statements if s.bound == name or name in _targets(s.line)]
+        found = [s for s in self.statements if s.bound == name or name in targets(s.line)]
         return found[0] if len(found) == 1 else None
 
 
@@ -181,7 +182,10 @@ class _Reader:
         assert isinstance(node.node.iter, cst.Call)
         arguments = [self.scope.evaluate(a.value) for a in node.node.iter.args if a.keyword is None]
         self.note_names(header)
-        carried = frozenset(_carried(node) & set(self.scope.names))
+        counted = {
+            n for n in counted_names(node) if not isinstance(self.scope.names.get(n), TensorValue)
+        }
+        carried = frozenset((carried_names(node) | counted) & set(self.scope.names))
         symbol = Symbol(f"{node.variable}@{'.'.join(map(str, path))}", "loop")
         kind = LOOPS[self.kernel.canonical(node.node.iter.func) or ""]
         trips = _trips(arguments)
@@ -226,7 +230,7 @@ class _Reader:
                 everything = Access(value.access.tensor, None, None, cst.Name(name))
                 statement.reads.append(everything)
                 statement.writes.append(everything)
-        for name in _assigned(node):
+        for name in assigned(node):
             self.bind(name, Unknown())
 
     def small(self, statement: Statement, node: cst.BaseSmallStatement) -> None:
@@ -330,6 +334,7 @@ class _Reader:
             statement.reads.append(target.access)
             statement.writes.append(target.access)
         elif isinstance(node.target, cst.Name):
+            statement.opaque = True
             self.reading.shared.add(node.target.value)
             self.bind(node.target.value, Unknown((target, result)))
         else:
@@ -370,73 +375,3 @@ def _step(arguments: list[Value]) -> int | None:
     if len(arguments) < 3:
         return 1
     return arguments[2].polynomial.constant if isinstance(arguments[2], Number) else None
-
-
-def _carried(loop: Loop) -> set[str]:
-    """Names bound in the body after the body has already read them."""
-    read: set[str] = set()
-    bound: set[str] = set()
-    carried: set[str] = set()
-
-    def visit(nodes: Several[Line | Loop]) -> None:
-        for node in nodes:
-            if isinstance(node, Loop):
-                read.update(names_in(node.node.iter) - bound)
-                bound.add(node.variable)
-                visit(node.body)
-                continue
-            targets = _assigned(node.node)
-            simple = isinstance(node.node, cst.SimpleStatementLine)
-            reads = names_in(node.node) - (_targets(node) if simple else set())
-            read.update(_read_in(node) - bound if simple else reads - bound)
-            carried.update(name for name in targets if name in read)
-            bound.update(targets)
-
-    visit(loop.body)
-    return carried
-
-
-def _read_in(line: Line) -> set[str]:
-    """Names a simple statement reads: all but plain assignment targets."""
-    statement = line.node
-    assert isinstance(statement, cst.SimpleStatementLine)
-    part = statement.body[0]
-    if isinstance(part, cst.Assign):
-        reads = set(names_in(part.value))
-        for target in part.targets:
-            if not isinstance(target.target, (cst.Name, cst.Tuple)):
-                reads |= names_in(target.target)
-        return reads
-    return set(names_in(part))
-
-
-def _targets(line: Line) -> set[str]:
-    """Names a plain assignment binds."""
-    if not isinstance(line.node, cst.SimpleStatementLine):
-        return set()
-    part = line.node.body[0]
-    if not isinstance(part, cst.Assign):
-        return set()
-    names: set[str] = set()
-    for target in part.targets:
-        if isinstance(target.target, cst.Name):
-            names.add(target.target.value)
-        elif isinstance(target.target, cst.Tuple):
-            names |= {
-                e.value.value for e in target.target.elements if isinstance(e.value, cst.Name)
-            }
-    return names
-
-
-@lru_cache(maxsize=16384)
-def _assigned(node: cst.CSTNode) -> frozenset[str]:
-    """Names bound anywhere in a statement; `x += ...` of a tensor updates in place and binds none."""
-    found: set[str] = set()
-
-    class Targets(cst.CSTVisitor):
-        def visit_AssignTarget(self, target: cst.AssignTarget) -> None:
-            if isinstance(target.target, (cst.Name, cst.Tuple)):
-                found.update(names_in(target.target))
-
-    node.visit(Targets())
-    return frozenset(found)

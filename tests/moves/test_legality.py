@@ -283,6 +283,19 @@ for i in nl.affine_range(4):
     assert not sites("hoist", subject) and not sites("interchange", subject)
 
 
+def test_a_number_that_counts_along_keeps_the_loop_as_it_is():
+    subject = kernel("""
+start = 0
+for i in nl.static_range(4):
+    for j in nl.static_range(2):
+        a = nl.load(x[0, :, start:start + 128])
+        nl.store(out[i, :, j * 128:(j + 1) * 128], value=a)
+    start += 128
+""")
+    for name in MOVES:
+        assert not sites(name, subject), name
+
+
 @pytest.mark.parametrize("name", MOVES)
 def test_a_plan_for_another_kernel_is_refused(name):
     parameters = {"loop": "nowhere", "value": "nothing", "at": "9.9", "part": 0, "factor": 2,
