@@ -103,6 +103,7 @@ class Tracer:
         unrolled: frozenset[LoopKey],
         report: Callable[[KernelError], None] | None = None,
         conditions: frozenset[Block] = frozenset(),
+        entry: SourceLine = NOWHERE,
     ) -> None:
         self.conditions = set(conditions)
         self.target = target
@@ -121,6 +122,7 @@ class Tracer:
         self.shared: list[Tensor] = []
         self.shared_cursor = 0
         self.depth = 0  # nesting of kernel calls
+        self.entry = entry  # where the kernel begins: blamed for its arguments and results
         self.force_auto_allocation = False
         self.placements: dict[LoopKey, Placement | None] = {}  # of unrolled loops, by call site
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
@@ -170,7 +172,7 @@ class Tracer:
         if self.demanded:
             raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
         if error.source == NOWHERE:
-            error.source = self.here()
+            error.source = self.here() if self.depth else self.entry
             error.args = (str(error),)
         self.failure = error
         return error
@@ -408,7 +410,7 @@ def trace(
     conditions: frozenset[Block] = frozenset()
     while True:
         collected: list[KernelError] = []
-        tracer = Tracer(target, unrolled, collected.append if report else None, conditions)
+        tracer = Tracer(target, unrolled, collected.append if report else None, conditions, source)
         token = _current.set(tracer)
         try:
             results, sequence = record(tracer)

@@ -242,7 +242,7 @@ def test_broken_rule_is_refused(identifier, kernel_text):
         text.trace(*arguments)
     error = refused.value
     assert error.identifier == identifier
-    assert error.mend
+    assert error.mend and error.source.file == text.file
     if "# here" in source:
         assert error.source == (text.file, text.line_of("# here"))
         assert f"{text.file}:{error.source.line}" in str(error)
