@@ -33,12 +33,6 @@ def substituted(expression: cst.BaseExpression, texts: Mapping[str, str]) -> str
     return code_of(changed)
 
 
-def with_variable(loop: Loop, variable: str) -> Loop:
-    """The same loop over a variable of another name, body included."""
-    inner = [substitute(child, {loop.variable: variable}) for child in loop.body]
-    return Loop(loop.node.with_changes(target=cst.Name(variable)), tuple(inner), loop.number)
-
-
 def with_expression(line: Line, changes: Mapping[cst.CSTNode, cst.CSTNode]) -> Line:
     """With nodes of the line replaced, found by identity."""
 
