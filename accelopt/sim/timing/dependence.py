@@ -7,14 +7,14 @@ buffers there are decides how far loads run ahead of the work on what they bring
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
-from accelopt.sim.timing.operation import Queue
+from accelopt.sim.timing.operation import Decision, Queue
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,23 @@ class Graph:
     waits: list[int]  # how many instances each one waits for
 
 
-def depend(stream: Stream, spec: Spec, rotation: Rotation, *, spilled: bool = False) -> Graph:
-    """The graph of one stream. Tiles take turns in the usable part of SBUF; when capacity has
+def depend(
+    stream: Stream,
+    spec: Spec,
+    rotation: Rotation | None,
+    *,
+    spilled: bool = False,
+    decisions: list[Decision] | None = None,
+) -> Graph:
+    """The graph of one stream. Without a rotation only the capacity limits how many buffers a
+    declaration has. Tiles take turns in the usable part of SBUF; when capacity has
     forced spills, Belady's rule has filled that part, and the compiler's reserve is what lets
     anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
     graph = Graph([[] for _ in range(n)], [[] for _ in range(n)], [0] * n)
     rooms = _Rooms(stream, spec, rotation, spilled)
+    if decisions is not None:
+        decisions += rooms.decisions()
     cells = len(stream.cell_unit)
     writers: list[list[int] | None] = [None] * cells
     readers: list[list[int] | None] = [None] * cells
@@ -90,7 +100,9 @@ def depend(stream: Stream, spec: Spec, rotation: Rotation, *, spilled: bool = Fa
 class _Rooms:
     """Buffers of SBUF and PSUM, given out in program order."""
 
-    def __init__(self, stream: Stream, spec: Spec, rotation: Rotation, spilled: bool) -> None:
+    def __init__(
+        self, stream: Stream, spec: Spec, rotation: Rotation | None, spilled: bool
+    ) -> None:
         self.stream = stream
         self.capacity = {
             Buffer.SBUF: spec.sbuf_partition_bytes if spilled else spec.sbuf_usable_bytes,
@@ -107,7 +119,7 @@ class _Rooms:
                 self.last[unit] = at
                 if first[unit] < 0:
                     first[unit] = at
-        self.limit = _limits(stream, first, self.last, rotation)
+        self.limit = _limits(stream, first, self.last, rotation) if rotation else {}
         self.count: dict[int, int] = {}
         self.users: list[list[int]] = [[] for _ in units]
         self.entered = [False] * len(units)
@@ -115,6 +127,19 @@ class _Rooms:
         self.dying: list[tuple[int, int]] = []
         self.dead_of: dict[int, deque[int]] = {}
         self.dead: dict[Buffer, deque[int]] = {Buffer.SBUF: deque(), Buffer.PSUM: deque()}
+
+    def decisions(self) -> list[Decision]:
+        """The declarations whose tiles have to take turns."""
+        made = Counter(info.site for at, info in enumerate(self.stream.units) if self.last[at] >= 0)
+        return [
+            Decision(
+                "rotate_buffers",
+                f"{made[site]} tiles take turns in {limit} buffers",
+                self.stream.sites[site],
+            )
+            for site, limit in self.limit.items()
+            if made[site] > limit
+        ]
 
     def enter(self, at: int) -> set[int]:
         """Registers an instance with the units it touches; returns whom it waits for."""

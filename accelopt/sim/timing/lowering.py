@@ -15,6 +15,7 @@ import numpy as np
 
 from accelopt.sim.access import Access, Affine
 from accelopt.sim.errors import SourceLine
+from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.program import (
     Buffer,
     Engine,
@@ -24,7 +25,7 @@ from accelopt.sim.program import (
     Program,
     Tensor,
 )
-from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.operation import QUEUE_NAMES, Decision, Nest, Operation, Queue
 from accelopt.sim.timing.pricing import opcode_label
 
 PSUM_WIDTH_BYTES = 2048
@@ -42,9 +43,12 @@ SCALAR_OPS = frozenset({"multiply", "add", "subtract"})
 GPSIMD_ONLY = frozenset({"power"})
 
 
-def lower(program: Program) -> Nest:
-    """The tree of operations as written, engines chosen, nothing merged."""
-    body = tuple(_lower_nodes(program.body))
+def lower(
+    program: Program, decisions: list[Decision] | None = None, *, choose_engines: bool = True
+) -> Nest:
+    """The tree of operations as written, nothing merged. Instructions that leave the engine open
+    get the one that the compiler would choose, or the first they may run on."""
+    body = tuple(_lower_nodes(program.body, [] if decisions is None else decisions, choose_engines))
     return Nest(None, _identities(Nest(None, body)) + _fills(program.tensors) + body)
 
 
@@ -78,15 +82,23 @@ def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
     )  # fmt: skip
 
 
-def _lower_nodes(nodes: tuple[Node, ...]) -> Iterator[Nest | Operation]:
+def _lower_nodes(
+    nodes: tuple[Node, ...], decisions: list[Decision], choose: bool
+) -> Iterator[Nest | Operation]:
     multiplied = {
         node.source for node in nodes if isinstance(node, Instruction) and node.opcode == "matmul"
     }
     for node in nodes:
         if isinstance(node, Loop):
-            yield Nest(node, _fills(node.tensors) + tuple(_lower_nodes(node.body)))
+            inner = tuple(_lower_nodes(node.body, decisions, choose))
+            yield Nest(node, _fills(node.tensors) + inner)
             continue
-        for operation in _lower_instruction(node):
+        for operation in _lower_instruction(node, choose):
+            if choose and node.engine is Engine.UNASSIGNED:
+                engine = QUEUE_NAMES[operation.queue]
+                decisions.append(
+                    Decision("choose_engines", f"{node.opcode} on {engine}", node.source)
+                )
             if node.opcode in ("transpose", "copy") and node.source in multiplied:
                 operation = replace(operation, belongs_to_matmul=True)
             yield operation
@@ -120,10 +132,10 @@ def _whole(tensor: Tensor) -> Access:
     return Access(tensor, tensor.tile_shape, (), Affine(), tuple(reversed(strides)), tensor.dtype)
 
 
-def _lower_instruction(instruction: Instruction) -> Iterator[Operation]:
+def _lower_instruction(instruction: Instruction, choose: bool) -> Iterator[Operation]:
     if instruction.opcode == "print":
         return
-    queue = choose_queue(instruction)
+    queue = choose_queue(instruction) if choose else first_queue(instruction)
     accumulate = instruction.attributes.get("accumulate")
     reads = tuple(instruction.inputs.values())
     reads += tuple(item.index for access in reads for item in access.indirect)
@@ -143,6 +155,14 @@ def _lower_instruction(instruction: Instruction) -> Iterator[Operation]:
         source=instruction.source,
         label=opcode_label(instruction),
     )
+
+
+def first_queue(instruction: Instruction) -> Queue:
+    """The engine that the source names, or the first that the instruction may run on."""
+    engine = instruction.engine
+    if engine is Engine.UNASSIGNED:
+        engine = OPCODES[instruction.opcode].engines[0]
+    return QUEUE_OF[engine]
 
 
 def choose_queue(instruction: Instruction) -> Queue:

@@ -40,6 +40,7 @@ up to 15% apart."""
 class Compiler:
     """Which decisions of the Neuron compiler are emulated, and with what bounds."""
 
+    choose_engines: bool = True
     widen_tiny_loops: bool = True
     broadcast_partitions: bool = True
     read_psum_directly: bool = True
@@ -51,6 +52,7 @@ class Compiler:
     remove_dead: bool = True
     merge_evictions: bool = True
     fit_sbuf: bool = True
+    rotate_buffers: bool = True
     rotation: Rotation = field(default_factory=Rotation)
     windows: tuple[int, ...] = WINDOWS
 
@@ -150,7 +152,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     decisions: list[Decision] = []
-    nest = lowering.lower(program)
+    nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
     if compiler.widen_tiny_loops:
         nest = widening.widen_tiny_loops(nest, decisions)
     if compiler.broadcast_partitions:
@@ -179,13 +181,14 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
         costs, spills = residency.fit_sbuf(flow, costs, spec, decisions)
-    timeline = schedule(
+    graph = depend(
         flow,
-        depend(flow, spec, compiler.rotation, spilled=bool(spills)),
-        costs,
         spec,
-        compiler.windows,
+        compiler.rotation if compiler.rotate_buffers else None,
+        spilled=bool(spills),
+        decisions=decisions,
     )
+    timeline = schedule(flow, graph, costs, spec, compiler.windows)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     fields, true = counters.summary(flow, costs, timeline, interface, spec)
     return KernelProfile(
@@ -244,6 +247,9 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
         variants.append(("tiny loops left as written", replace(base, widen_tiny_loops=False), spec))
     if "place_in_psum" in passes:
         variants.append(("no result placed in PSUM", replace(base, place_in_psum=False), spec))
+    if "rotate_buffers" in passes:
+        freer = replace(base, rotate_buffers=False)
+        variants.append(("as many buffers as SBUF holds", freer, spec))
     if "fit_sbuf" in passes:
         roomier = replace(spec, sbuf_reserved_bytes=0)
         variants.append(("all of SBUF usable", base, roomier))
