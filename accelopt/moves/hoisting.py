@@ -178,7 +178,8 @@ def contract(kernel: Kernel, name: str, axis: int) -> Kernel:
     declaration = reading.statement(tensor.path)
     assert declaration.call is not None
     shape = declaration.call.arguments["shape"]
-    assert isinstance(shape, (cst.Tuple, cst.List))
+    if not isinstance(shape, (cst.Tuple, cst.List)):
+        raise IllegalMove(f"the shape of {name} is not written out")
     sizes = [code_of(element.value) for element in shape.elements]
     del sizes[axis]
     changed = with_shape(declaration, f"({', '.join(sizes)})")
@@ -232,7 +233,7 @@ def _contractible(
     """Block dimensions of outer buffers that only tell the loop's iterations apart."""
     found: list[tuple[Tensor, int]] = []
     own = Polynomial.symbol(loop.symbol)
-    for tensor in {a.tensor for s in group for a in s.writes}:
+    for tensor in {a.tensor: None for s in group for a in s.writes}:
         if tensor.path[: len(loop.path)] == loop.path or tensor.shape is None:
             continue
         uses = uses_of(reading, tensor)

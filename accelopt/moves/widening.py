@@ -15,7 +15,7 @@ from accelopt.moves.rewriting import (
     with_shape,
 )
 from accelopt.moves.signatures import BINARY, DECLARATIONS, UNARY
-from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of
 from accelopt.moves.values import Access, Tensor, TensorValue
 
 # Instructions that do the same to every element, so that a wider tile is the same work at once.
@@ -100,8 +100,11 @@ def merge_block(kernel: Kernel, name: str, axis: int) -> Kernel:
 
 
 def indexed(reading: Reading, access: Access, dims: list[Polynomial]) -> cst.BaseExpression:
-    """The access written anew over other index polynomials, in the style it had."""
-    assert isinstance(access.node, cst.Subscript)
+    """The access written anew over other index polynomials, in the style it had. Raises IllegalMove
+    for anything but a tensor's name with a subscript."""
+    name, node = access.tensor.name, access.node
+    if not isinstance(node, cst.Subscript) or code_of(node.value) != name:
+        raise IllegalMove(f"{name} is not subscripted by its name")
     names = {facts.symbol: facts.node.variable for facts in reading.loops}
     rank = len(access.shape or ())
     parts = []
@@ -110,8 +113,7 @@ def indexed(reading: Reading, access: Access, dims: list[Polynomial]) -> cst.Bas
             parts.append(_slice_text(dim, names))
         else:
             parts.append(index_text(reading.kernel, dim, names, rank))
-    text = f"{access.tensor.name}[{', '.join(parts)}]"
-    return cst.parse_expression(text)
+    return cst.parse_expression(f"{name}[{', '.join(parts)}]")
 
 
 def index_text(kernel: Kernel, polynomial: Polynomial, names: dict[Symbol, str], rank: int) -> str:

@@ -202,6 +202,15 @@ for j in nl.affine_range(2):
         widen(subject, "j", 2)
 
 
+def test_a_reshaped_tensor_is_not_taken_for_the_tensor():
+    subject = kernel("""
+for j in nl.affine_range(2):
+    a = nl.load(x.reshape((512, 1024))[0:128, j * 512:(j + 1) * 512])
+    nl.store(out[0, :, j * 512:(j + 1) * 512], value=a)
+""")
+    assert not sites("widen", subject) and not sites("merge_loads", subject)
+
+
 def test_tiles_that_do_not_lie_side_by_side_are_not_widened():
     subject = kernel("""
 for j in nl.affine_range(2):
