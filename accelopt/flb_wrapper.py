@@ -87,6 +87,7 @@ class FlashInferKernel:
         profile_baseline: bool = True,
         use_isolated_runner: bool = False,
         destination_passing_style: bool | None = None,
+        refuse_unstable: bool = False,
     ) -> tuple[flashinfer_bench.Trace, KernelProperties]:
         """Judge and time one solution on one workload.
 
@@ -94,7 +95,9 @@ class FlashInferKernel:
         `metadata["latency"]` is launch-free, in milliseconds, and is what decisions should use.
         `profile_baseline` measures the reference once and caches it; without it the trace's
         speedup is 0. `use_isolated_runner` takes the trace from the package's own isolated
-        runner, some 5 seconds more. `destination_passing_style` None: the parameters decide.
+        runner, some 5 seconds more. `refuse_unstable` refuses solutions that are right on ordinary
+        inputs and wrong on inputs a thousand times smaller or thirty times larger; otherwise that
+        is a note, for kernels that others published do it and FlashInfer-Bench lets them. `destination_passing_style` None: the parameters decide.
         """
         package.require()
         task = self.task(
@@ -102,7 +105,7 @@ class FlashInferKernel:
             read_workload(Path(workload_path)),
             timeout_seconds=timeout_seconds,
             destination_passing_style=destination_passing_style,
-        )
+        )._replace(refuse_unstable=refuse_unstable)
         verdict = evaluate(task)
         reference_ms, reference_launch_free_ms = 0.0, None
         properties = properties_of(verdict)
@@ -215,6 +218,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
         device=payload.get("device", "cuda:0"),
         timeout_seconds=float(payload.get("timeout_seconds", 120)),
         tolerance=settings.tolerance,
+        start=Solution.model_validate(payload["start"]) if "start" in payload else None,
         plan=Plan(**payload["plan"]) if "plan" in payload else SEARCH_PLAN,
     )
     verdict = evaluate(task)

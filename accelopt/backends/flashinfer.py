@@ -66,15 +66,17 @@ class Problem:
 
     @cached_property
     def template(self) -> Solution:
-        """The solution whose build settings every candidate shares."""
+        """The solution that the run starts from; every candidate shares its build settings."""
         if self.solution_path is not None and self.solution_path.suffix == ".json":
             return read_json(Solution, self.solution_path)
+        path = self.solution_path
+        text = path.read_text() if path is not None and path.is_file() else "pass"
         return Solution(
             name="start",
             definition=self.definition.name,
             author="AccelOpt",
             spec=BuildSpec(language="triton", entry_point="main.py::run", target_hardware=["cuda"]),
-            sources=[SourceFile(path="main.py", content="pass")],
+            sources=[SourceFile(path="main.py", content=text)],
         )
 
     def solution(self, source: str) -> Solution:
@@ -176,6 +178,7 @@ class FlashInferBackend:
             "definition": problem.definition.model_dump(mode="json", exclude_unset=True),
             "workload": problem.workload.model_dump(mode="json", exclude_unset=True),
             "solution": problem.solution(source).model_dump(mode="json", exclude_unset=True),
+            "start": problem.template.model_dump(mode="json", exclude_unset=True),
             "keep_in": str(self.options.folder.resolve()),
             "device": "cpu" if self._environment.get("TRITON_INTERPRET") == "1" else "cuda:0",
         }

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # 8-bit floats computed for a 16-bit problem land at 3e-2 and more.
 TENSOR_LIMIT = {"float32": 5e-3, "float16": 1e-2, "bfloat16": 1.5e-2}
 DEFAULT_TENSOR_LIMIT = 0.1
+# An element of a bfloat16 output that is off by a few of its units (2**-8) is no fault, though one
+# or two among thousands then pass 1e-2: seen on an H200 with a published attention kernel.
+ROUNDING_SLACK = {"bfloat16": 2.0**-6}
 # A single row may be this many times worse than the whole tensor's limit.
 ROW_FACTOR = 6.0
 
@@ -91,6 +94,10 @@ def compare(
     size = torch.where(finite, y.abs(), torch.zeros_like(y))
     relative = error / (size + 1e-8)
     outside = (error > tolerance.atol) & (relative > tolerance.rtol)
+    slack = ROUNDING_SLACK.get(str(wanted.dtype).removeprefix("torch."))
+    if slack is not None:
+        typical = torch.sqrt((size * size).mean(dim=-1, keepdim=True))
+        outside &= error > slack * torch.maximum(size, typical)
     matched = 1.0 - float(outside.sum()) / x.numel()
     tensor_l2, row_l2 = _relative_l2(error, size)
     flat = int(error.argmax())

@@ -18,7 +18,7 @@ from accelopt.moves.triton.source import Kernel, Launch, Source, called
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0
-TUNED_TOGETHER = 12
+TUNED_TOGETHER = 6
 ROW_WARPS = (8, 16, 4, 2, 32)
 
 
