@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelopt.backends import Explanation, Rewrite
 from accelopt.kernel_source import functions
-from accelopt.records import Candidate, Confirmation, Evaluation, Profile, Status
+from accelopt.records import Candidate, Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.store import content_key
 
 REFERENCE = "def forward():\n    return 0\n"
@@ -36,12 +36,14 @@ def start(folder, cost=100.0, problem="toy"):
 
 class ToyBackend:
     name = "toy"
+    falls_late = ""  # text of kernels that only full scrutiny finds wrong
     seconds = 0.0
     log: Path | None = None
 
     def __init__(self, pool, options):
         self.slots = asyncio.Semaphore(pool.count)
         self.evaluated = []
+        self.scrutiny = options.scrutiny
 
     async def evaluate(self, candidate, source):
         async with self.slots:
@@ -50,6 +52,8 @@ class ToyBackend:
         if self.log:
             with self.log.open("a") as file:
                 file.write(self.evaluation_key(candidate, source) + "\n")
+        if self.falls_late and self.falls_late in source and self.scrutiny is Scrutiny.FULL:
+            return Evaluation(status=Status.WRONG_NUMBERS, message="wrong on a later seed")
         return verdict(source)
 
     async def explain(self, candidate, source):
@@ -63,7 +67,7 @@ class ToyBackend:
         return Confirmation(confirmed=speedup > 1.02, speedup=speedup)
 
     def evaluation_key(self, candidate, source):
-        return content_key(candidate.problem, source)
+        return content_key(candidate.problem, source, self.scrutiny.value)
 
     def complete(self, source):
         return source
@@ -112,3 +116,7 @@ def verdict(source):
         simulated=True,
     )
     return Evaluation(status=Status.CORRECT, profile=profile)
+
+
+class SlyBackend(ToyBackend):
+    falls_late = "SLY"

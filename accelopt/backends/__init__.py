@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.records import Candidate, Confirmation, Evaluation
+from accelopt.records import Candidate, Confirmation, Evaluation, Scrutiny
 from accelopt.workers import WorkerPool
 
 
@@ -34,7 +34,8 @@ class BackendOptions(NamedTuple):
     """What the command line says about evaluations, for any backend.
 
     `folder` takes sources that are evaluated. `rel_tol` None is the published bound of each
-    problem. `traceset_root` is for backends whose problems live in a trace set.
+    problem. `traceset_root` is for backends whose problems live in a trace set. `scrutiny` is how
+    much is asked of a kernel, where the backend's referee knows degrees.
     """
 
     folder: Path
@@ -42,6 +43,7 @@ class BackendOptions(NamedTuple):
     target: str = "trn1"
     rel_tol: float | None = None
     traceset_root: Path | None = None
+    scrutiny: Scrutiny = Scrutiny.FULL
 
 
 class Backend(Protocol):

@@ -122,6 +122,7 @@ class NKIBackend:
             self.reference(candidate),
             toolchain(),
             self.options.target,
+            self.options.scrutiny.value,
             repr(self._rel_tol(candidate)),
             *self.options.save_fields,
         )
@@ -182,6 +183,7 @@ class NKIBackend:
             target=self.options.target,
             rel_tol=self._rel_tol(candidate),
             least_ms=self._bound_ms(candidate),
+            scrutiny=self.options.scrutiny,
         )
 
 

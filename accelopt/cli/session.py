@@ -19,7 +19,7 @@ from accelopt.backends import BackendOptions
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
 from accelopt.loop import optimize_all
-from accelopt.records import Candidate
+from accelopt.records import Candidate, Scrutiny
 from accelopt.report.progress import LiveBoard
 from accelopt.report.tables import ResultRow
 from accelopt.stages.iteration import Outcome, Run, Settings
@@ -95,6 +95,7 @@ async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list
         options.replay,
         options.seed,
         options.traced,
+        Scrutiny.QUICK,
     )
     backend_options = BackendOptions(
         folder=options.out / "kernels",

@@ -18,7 +18,7 @@ from accelopt.records import (
     ServiceResult,
     to_json,
 )
-from accelopt.search.selection import PARENT, Selected, Selection
+from accelopt.search.selection import PARENT, Selected, Selection, select_elitist
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out
 from accelopt.stages.learn import MemorySettings, accumulate, choose_rewrites, summarize_rewrites
 from accelopt.stages.plan import view_kernel
@@ -257,10 +257,13 @@ async def learn(
 
 
 async def settle(
-    start: Candidate, best: Selected, history: Sequence[Iteration], run: Run
+    start: Candidate, fastest: Selected, history: Sequence[Iteration], run: Run
 ) -> Outcome:
-    """The outcome of a search: the best kernel with the steps that led to it."""
+    """The outcome of a search: the best kernel that passes every check, with the steps to it."""
     backend = run.workshop.backend
+    best, failure = await _first_verified(start, finalists(fastest, history), run)
+    if best is None:
+        return Outcome(start, failure=failure)
     candidate = await materialize(best, len(history) + 1, run)
     samples = [s for i in history for r in i.results for s in r.samples.values()]
     outcome = Outcome(
@@ -276,6 +279,26 @@ async def settle(
     )
     run.watcher.settled(outcome)
     return outcome
+
+
+def finalists(fastest: Selected, history: Sequence[Iteration]) -> list[Selected]:
+    """The fastest kernel, then every other correct one and the start, by latency."""
+    results = [result for iteration in history for result in iteration.results]
+    others = select_elitist(results, topk=1 + 2 * sum(len(result.samples) for result in results))
+    return [fastest, *(selected for selected in others if selected.body != fastest.body)]
+
+
+async def _first_verified(
+    start: Candidate, candidates: Sequence[Selected], run: Run
+) -> tuple[Selected | None, str]:
+    """The first that passes with full scrutiny, or None and why the last one does not."""
+    failure = ""
+    for selected in candidates:
+        evaluation = await run.workshop.verifications.evaluate(start, selected.body)
+        if evaluation.profile is not None:
+            return selected, ""
+        failure = evaluation.message
+    return None, failure
 
 
 async def _confirm(start: Candidate, best: Selected, run: Run) -> Confirmation | None:

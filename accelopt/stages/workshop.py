@@ -14,6 +14,7 @@ from accelopt.agents.proposer import KernelView
 from accelopt.agents.tracing import start_tracing
 from accelopt.backends import Backend, BackendOptions, open_backend
 from accelopt.devices import trainium
+from accelopt.records import Scrutiny
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls
@@ -24,6 +25,7 @@ from accelopt.workers import WorkerPool
 class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
+    `screening` is what is asked of every sample; the winner is always asked for everything.
     `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of model calls to logfire. With `replay`,
     the folder of an earlier run, no model is called.
     """
@@ -35,14 +37,19 @@ class WorkshopOptions(NamedTuple):
     replay: Path | None = None
     seed: int = 0
     traced: bool = False
+    screening: Scrutiny = Scrutiny.FULL
 
 
 class Workshop(NamedTuple):
-    """The tools of one run; everything it makes is kept in `journal`."""
+    """The tools of one run; everything it makes is kept in `journal`.
+
+    `evaluations` judge every sample, `verifications` once more with full scrutiny what may win.
+    """
 
     journal: Journal
     backend: Backend
     evaluations: Evaluations
+    verifications: Evaluations
     ledger: Ledger
     calls: Calls
     offline: OfflineProposer
@@ -68,8 +75,11 @@ async def open_workshop(
         journal = run_folder.journal
         cores = options.cores if trainium.available() else ()
         async with WorkerPool(options.workers or os.cpu_count() or 1, cores) as pool:
-            backend = open_backend(options.backend, pool, backend_options)
+            screening = backend_options._replace(scrutiny=options.screening)
+            backend = open_backend(options.backend, pool, screening)
             evaluations = Evaluations(backend, journal)
+            full = open_backend(options.backend, pool, backend_options)
+            verifications = Evaluations(full, journal)
             ledger = Ledger(options.budget)
             exchanges = JournalledExchanges(journal, folder / "transcripts", recording)
             calls = Calls(
@@ -81,9 +91,10 @@ async def open_workshop(
             )
             offline = offline_proposer(backend)
             try:
-                yield Workshop(journal, backend, evaluations, ledger, calls, offline)
+                yield Workshop(journal, backend, evaluations, verifications, ledger, calls, offline)
             finally:
                 await evaluations.stop()
+                await verifications.stop()
                 await calls.close()
 
 

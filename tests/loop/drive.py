@@ -13,6 +13,7 @@ from accelopt.agents.configuration import OFFLINE, ModelConfig
 from accelopt.agents.proposer import Proposer
 from accelopt.backends import BackendOptions
 from accelopt.loop import optimize_all
+from accelopt.records import Scrutiny
 from accelopt.stages.iteration import Run, Settings, Watcher
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
@@ -32,10 +33,14 @@ async def run_toy(
     watcher=Watcher(),
     workers=2,
     toolbox=None,
+    backend="toy:ToyBackend",
+    screening=Scrutiny.FULL,
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
-    options = WorkshopOptions("toy:ToyBackend", workers=workers, budget=budget, replay=replay)
+    options = WorkshopOptions(
+        backend, workers=workers, budget=budget, replay=replay, screening=screening
+    )
     async with open_workshop(folder, BackendOptions(folder / "kernels"), options) as shop:
         proposer = Proposer(
             planner_for(config, shop.calls, PROMPTS.planner(), shop.offline),

@@ -13,6 +13,7 @@ from models import respond
 from accelopt.agents.budget import Budget
 from accelopt.agents.scripted_server import FAULTS, ScriptedServer
 from accelopt.errors import AcceloptError
+from accelopt.records import Scrutiny
 from accelopt.stages.iteration import Settings, Watcher
 
 
@@ -149,3 +150,25 @@ def test_equal_samples_are_evaluated_once(tmp_path):
         [outcome], shop = run(tmp_path, server.url, settings=settings)
     assert outcome.samples == 12
     assert shop.evaluations.made == 2  # the baseline, and one kernel for twelve samples
+
+
+def test_a_winner_that_falls_at_the_last_checks_leaves_its_place(tmp_path):
+    answers = iter(["```python\n" + toy.kernel(10, "SLY = 1") + "```"])
+
+    def answer(request):
+        if "You write" not in request["messages"][0]["content"]:
+            return "Do it."
+        return next(answers, "```python\n" + toy.kernel(50) + "```")
+
+    with ScriptedServer(answer) as server:
+        settings = Settings(iterations=1, beam=2, plans=2, samples=1)
+        [outcome], shop = run(
+            tmp_path,
+            server.url,
+            settings=settings,
+            backend="toy:SlyBackend",
+            screening=Scrutiny.QUICK,
+        )
+    assert outcome.best.profile.latency == 50
+    assert "SLY" not in outcome.source
+    assert shop.verifications.made == 2
