@@ -60,7 +60,7 @@ def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     [
         (["nowhere.py", "--reference", "nowhere.py"], "is not a file"),
         (["nowhere.py"], "--reference is needed"),
-        (["x.py", "--reference", "y.py", "--resume"], "no run to resume"),
+        ([__file__, "--reference", __file__, "--resume"], "no run to resume"),
     ],
 )
 def test_wrong_use_is_one_sentence(tmp_path, arguments, sentence):
