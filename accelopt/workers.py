@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
@@ -37,7 +38,7 @@ def evaluate(
     """
     return evaluate_by(
         NKI_EVALUATION,
-        {"request": request.model_dump(mode="json"), "cache": cache or str(default_cache())},
+        {"request": _placed(request), "cache": cache or str(default_cache())},
         seconds=request.total_seconds,
         memory_bytes=request.memory_bytes,
         threads=threads,
@@ -75,8 +76,8 @@ def confirm(
 ) -> Confirmation:
     """Measure two correct kernels of one problem again, alternating, in a child process."""
     payload = {
-        "winner": winner.model_dump(mode="json"),
-        "parent": parent.model_dump(mode="json"),
+        "winner": _placed(winner),
+        "parent": _placed(parent),
         "cache": cache or str(default_cache()),
     }
     limits = _limits(winner.total_seconds, winner.memory_bytes)
@@ -84,6 +85,12 @@ def confirm(
     if outcome.completed:
         return Confirmation.model_validate_json(outcome.result)
     return Confirmation(confirmed=False, message=_reason(outcome, limits)[1])
+
+
+def _placed(request: EvaluationRequest) -> dict[str, Any]:
+    """The request for a child, which works in another folder: absolute paths."""
+    places = {name: str(Path(getattr(request, name)).resolve()) for name in ("kernel", "task")}
+    return request.model_copy(update=places).model_dump(mode="json")
 
 
 def _limits(seconds: float, memory_bytes: int) -> Limits:

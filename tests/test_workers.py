@@ -53,6 +53,14 @@ def test_a_correct_kernel(cache):
     assert evaluation.isolation and evaluation.seconds > 0
 
 
+def test_paths_may_be_relative(cache, monkeypatch):
+    monkeypatch.chdir(HOSTILE)
+    evaluation = evaluate(
+        request(Path("kernels/honest_softmax.py"), task="references/softmax.py"), cache=cache
+    )
+    assert evaluation.status is Status.CORRECT, evaluation.message
+
+
 def test_a_wrong_kernel_says_what_failed_and_where(cache):
     evaluation = evaluate(
         request("zero_output", task=str(HOSTILE / "references/matmul.py")), cache=cache
