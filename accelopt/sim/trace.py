@@ -416,7 +416,7 @@ def trace(
             results, sequence = record(tracer)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
-        except BaseException as error:
+        except (NeedsConcrete, Exception) as error:  # not Ctrl-C or exit: those end the trace
             wanted = frozenset(tracer.demanded)
             # An error ends the loops around it as `break` does, which asks to unroll them. A rule's
             # error stands; another is only believed when Python has run as it is written.
