@@ -129,6 +129,7 @@ class _Run:
         return executable
 
     def failed(self, failure: KernelFailure) -> Evaluation:
+        self.isolation = self.isolation or failure.isolation
         return self._evaluation(
             failure.status, message=failure.message, traceback=failure.traceback
         )

@@ -61,6 +61,14 @@ def test_paths_may_be_relative(cache, monkeypatch):
     assert evaluation.status is Status.CORRECT, evaluation.message
 
 
+def test_a_kernel_that_never_compiles_was_confined_too(cache, tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("raise ValueError('no')\n")
+    evaluation = evaluate(request(kernel), cache=cache)
+    assert evaluation.status is Status.COMPILE_ERROR
+    assert evaluation.isolation
+
+
 def test_a_wrong_kernel_says_what_failed_and_where(cache):
     evaluation = evaluate(
         request("zero_output", task=str(HOSTILE / "references/matmul.py")), cache=cache

@@ -47,7 +47,12 @@ class Timings(NamedTuple):
 
 
 class KernelFailure(Exception):
-    """A kernel that does not compile, run or finish; the device is well."""
+    """A kernel that does not compile, run or finish; the device is well.
+
+    `isolation` is what confined it, where it never became an Executable that could say so.
+    """
+
+    isolation: tuple[str, ...] = ()
 
     def __init__(self, status: Status, message: str, traceback: str = "") -> None:
         self.status = status

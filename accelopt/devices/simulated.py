@@ -62,12 +62,20 @@ class SimulatedDevice:
                 seconds=seconds, memory_bytes=TRACE_MEMORY_BYTES, result_bytes=PROGRAM_BYTES
             ),
         )
-        program = _program(outcome, seconds)
         try:
-            rules.check(program)
-        except KernelError as error:
-            raise KernelFailure(Status.COMPILE_ERROR, str(error)) from error
+            program = _program(outcome, seconds)
+            _verify(program)
+        except KernelFailure as failure:
+            failure.isolation = outcome.isolation
+            raise
         return SimulatedExecutable(program, outcome.isolation)
+
+
+def _verify(program: Program) -> None:
+    try:
+        rules.check(program)
+    except KernelError as error:
+        raise KernelFailure(Status.COMPILE_ERROR, str(error)) from error
 
 
 def _program(outcome: Outcome, seconds: float) -> Program:

@@ -111,6 +111,10 @@ class TrainiumDevice:
             executable.call(ones, Status.COMPILE_ERROR, seconds)
             if not executable.compiled.is_file():
                 raise KernelFailure(Status.COMPILE_ERROR, "the compiler left no NEFF file")
+        except KernelFailure as failure:
+            failure.isolation = executable.isolation
+            executable.close()
+            raise
         except BaseException:
             executable.close()
             raise
