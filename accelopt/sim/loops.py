@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from accelopt.sim import state
-from accelopt.sim.access import LoopVariable, variable
+from accelopt.sim.affine import LoopVariable, variable
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView

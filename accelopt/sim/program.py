@@ -12,8 +12,10 @@ from enum import Enum
 
 import numpy as np
 
-from accelopt.sim.access import Access, Affine, LoopVariable, Mask
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.mask import Mask
 
 
 class Buffer(str, Enum):

@@ -16,19 +16,11 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import (
-    Access,
-    Affine,
-    Axis,
-    Indirect,
-    LoopVariable,
-    Mask,
-    Quotient,
-    Remainder,
-    Term,
-)
+from accelopt.sim.access import Access, Indirect
+from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder, Term
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import (
     AttributeValue,
     Buffer,

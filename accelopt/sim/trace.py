@@ -20,11 +20,13 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from accelopt.sim.access import Access, LoopVariable, Mask
+from accelopt.sim.access import Access
+from accelopt.sim.affine import LoopVariable
 from accelopt.sim.conditions import Block, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import (
     AttributeValue,
     Buffer,

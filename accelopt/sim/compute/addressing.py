@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from accelopt.sim.access import Access, Affine, LoopVariable, Quotient, Remainder
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder
 from accelopt.sim.program import Loop, Node, Program
 
 Address = Callable[[], int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from accelopt.sim.access import LoopVariable
+from accelopt.sim.affine import LoopVariable
 from accelopt.sim.compute.regions import (
     Rectangle,
     Region,

@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Mask
+from accelopt.sim.access import Access
 from accelopt.sim.compute.uses import Use, mask_is_aligned, uses_by_tensor
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Engine, Instruction, Loop, Node, Program, Tensor
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, Quotient, Remainder
+from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder
 from accelopt.sim.compute import arithmetic
 from accelopt.sim.compute.addressing import Address
 from accelopt.sim.compute.elementwise import step
@@ -15,6 +15,7 @@ from accelopt.sim.compute.movement import put
 from accelopt.sim.compute.operands import Read, Site, Step
 from accelopt.sim.compute.reductions import masked, register_reduction
 from accelopt.sim.compute.window import Pattern
+from accelopt.sim.mask import Mask
 
 
 def _evaluate(

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Affine, Mask
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine
 from accelopt.sim.compute.addressing import (
     Address,
     byte_address,
@@ -30,6 +31,7 @@ from accelopt.sim.compute.storage import Storage
 from accelopt.sim.compute.uses import mask_shape
 from accelopt.sim.compute.window import Pattern, Window, compiler
 from accelopt.sim.errors import KernelIndexError, Unsupported
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import AttributeValue, Instruction, Loop
 
 Step = Callable[[], object]

@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, variable
+from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.compute.regions import normal, row_length
 from accelopt.sim.compute.storage import Layout
 from accelopt.sim.compute.uses import Use, mask_is_aligned, mask_shape
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Loop, Node, Program, Tensor
 
 WORTHWHILE = 2_000_000

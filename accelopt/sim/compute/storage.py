@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Affine, LoopVariable
+from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.coverage import History
 from accelopt.sim.compute.regions import normal
 from accelopt.sim.compute.uses import Use, carried_loops

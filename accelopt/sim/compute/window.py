@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.access import Affine, Axis, LoopVariable, Mask
+from accelopt.sim.affine import Affine, Axis, LoopVariable
 from accelopt.sim.compute.addressing import Address, compile_affine
+from accelopt.sim.mask import Mask
 
 
 class Extent(NamedTuple):

@@ -12,8 +12,10 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Affine, Axis, Mask, Term, variable
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, Axis, Term, variable
 from accelopt.sim.errors import KernelError, KernelTypeError
+from accelopt.sim.mask import Mask
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.nki.tensor import TensorView, whole

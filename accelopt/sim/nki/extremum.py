@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from accelopt.sim.access import LoopVariable
+from accelopt.sim.affine import LoopVariable
 from accelopt.sim.nki.index import Index
 from accelopt.sim.trace import current
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, Term, variable
+from accelopt.sim.affine import Affine, Axis, LoopVariable, Term, variable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
+from accelopt.sim.mask import Mask
 from accelopt.sim.rules import control_flow, indexing
 from accelopt.sim.trace import current
 

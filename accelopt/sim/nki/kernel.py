@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import source_text
-from accelopt.sim.access import LoopVariable, variable
+from accelopt.sim.affine import LoopVariable, variable
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
 from accelopt.sim.nki import results, rewriting

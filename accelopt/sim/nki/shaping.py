@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.access import Affine
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki.builder import fail, parse_dtype
 from accelopt.sim.nki.tensor import TensorView

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.access import Affine, Indirect
+from accelopt.sim.access import Indirect
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import (
     KernelAssertionError,
     KernelError,

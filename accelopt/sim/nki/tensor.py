@@ -7,8 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from accelopt.sim.access import Access, Affine, Indirect, Mask
+from accelopt.sim.access import Access, Indirect
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError
+from accelopt.sim.mask import Mask
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.program import Buffer, Tensor

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accelopt.sim.access import Access, LoopVariable, Mask
+from accelopt.sim.access import Access
+from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, SourceLine
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Instruction, Loop, LoopKind, Node, Program, Tensor
 
 PARALLEL = frozenset({LoopKind.AFFINE, LoopKind.PROGRAM})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from accelopt.sim.access import Access, Affine, Axis, Mask, variable
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, Axis, variable
 from accelopt.sim.errors import KernelError
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules import allocation, indexing
 from accelopt.sim.rules.limits import PSUM_BANK_BYTES, PSUM_BANKS, SBUF_BYTES

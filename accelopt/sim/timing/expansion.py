@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.access import LoopVariable, Mask
+from accelopt.sim.affine import LoopVariable
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Loop, Tensor
 from accelopt.sim.timing.operation import Nest, Operation, Queue
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelopt.sim.access import Access, Affine
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.program import (

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelopt.sim.access import Access, Affine, Mask
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances

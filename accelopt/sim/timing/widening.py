@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accelopt.sim.access import Access, Affine, LoopVariable
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
 from accelopt.sim.timing.lowering import walk
 from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.access import Access, Affine, Axis, LoopVariable, variable
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
 
 Values = dict[LoopVariable, int]

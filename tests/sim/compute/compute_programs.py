@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access, Affine, Axis, Indirect, LoopVariable, Mask, variable
+from accelopt.sim.access import Access, Indirect
+from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.compute import execute
 from accelopt.sim.errors import SourceLine
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import (
     Buffer,
     Engine,

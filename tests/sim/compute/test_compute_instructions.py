@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from compute_programs import axis, run_one
 
-from accelopt.sim.access import Mask
 from accelopt.sim.compute.executor import EMITTERS
 from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Engine
 
 RNG = np.random.default_rng(7)

@@ -17,9 +17,11 @@ from compute_programs import (
     tile,
 )
 
-from accelopt.sim.access import Affine, Indirect, Mask
+from accelopt.sim.access import Indirect
+from accelopt.sim.affine import Affine
 from accelopt.sim.compute import execute
 from accelopt.sim.errors import KernelIndexError
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer
 
 RNG = np.random.default_rng(3)

@@ -22,8 +22,9 @@ from compute_programs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelopt.sim.access import Affine, LoopVariable, Mask
+from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.executor import Executable
+from accelopt.sim.mask import Mask
 from accelopt.sim.program import LoopKind, Node, Tensor
 
 ROWS, COLUMNS = 4, 6

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from accelopt.sim import compute
-from accelopt.sim.access import Affine
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError
 from accelopt.sim.ordering import order_differences
 from accelopt.sim.program import Buffer, Loop, LoopKind

@@ -28,7 +28,8 @@ from timing_kernels import (
     timed,
 )
 
-from accelopt.sim.access import Affine, Axis, LoopVariable, Mask, variable
+from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
+from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.spec import SPECS, TRN1, TRN2, Spec
 from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile

@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Affine, Mask
+from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.mask import Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes

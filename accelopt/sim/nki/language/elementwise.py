@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Mask
+from accelopt.sim.mask import Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, new_tile, tile
 from accelopt.sim.nki.index import Index, broadcast_shapes

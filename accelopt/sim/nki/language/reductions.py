@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import LoopVariable
+from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, tile
