@@ -80,7 +80,7 @@ def _one(
 ) -> NDArray[np.generic]:
     sizes = definition.sizes(workload)
     if not definition.inputs[name].dtype.startswith("int"):
-        return random.standard_normal(shape)
+        return random.standard_normal(shape, dtype=np.float32)
     if name.endswith("indptr"):
         return _indptr(name, shape[0], sizes, random, arrays)
     if name.endswith("last_page_len"):

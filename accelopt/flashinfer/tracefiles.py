@@ -181,6 +181,7 @@ class Trace(TraceRow):
 
 
 Row = TypeVar("Row", bound=BaseModel)
+Named = TypeVar("Named", Definition, Solution)
 
 
 def read_json(model: type[Row], path: Path) -> Row:
@@ -221,7 +222,10 @@ def trace_stem(trace: Trace, solution: str) -> str:
 
 
 class TraceFolder:
-    """A FlashInfer-Trace folder, read on demand. Duplicate names keep the first and are reported."""
+    """A FlashInfer-Trace folder, read on demand.
+
+    Of several files with one name inside, the one named so is kept, else the first; all are reported.
+    """
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
@@ -232,22 +236,12 @@ class TraceFolder:
     @cached_property
     def definitions(self) -> dict[str, Definition]:
         """Definition by name."""
-        found: dict[str, Definition] = {}
-        for path in sorted((self.root / "definitions").rglob("*.json")):
-            definition = self._read(Definition, path, path.read_text())
-            if definition is not None and not self._duplicate(found, definition.name, path):
-                found[definition.name] = definition
-        return found
+        return self._by_name(Definition, "definitions")
 
     @cached_property
     def solutions(self) -> dict[str, Solution]:
         """Solution by name, over all definitions and authors."""
-        found: dict[str, Solution] = {}
-        for path in sorted((self.root / "solutions").rglob("*.json")):
-            solution = self._read(Solution, path, path.read_text())
-            if solution is not None and not self._duplicate(found, solution.name, path):
-                found[solution.name] = solution
-        return found
+        return self._by_name(Solution, "solutions")
 
     @cached_property
     def workloads(self) -> dict[str, list[Trace]]:
@@ -262,6 +256,19 @@ class TraceFolder:
     def solutions_of(self, definition: str) -> list[Solution]:
         """The solutions of one definition, by name."""
         return [row for row in self.solutions.values() if row.definition == definition]
+
+    def _by_name(self, model: type[Named], folder: str) -> dict[str, Named]:
+        found: dict[str, Named] = {}
+        for path in sorted((self.root / folder).rglob("*.json")):
+            row = self._read(model, path, path.read_text())
+            if row is None:
+                continue
+            if row.name in found:
+                kept = "this file" if path.stem == row.name else "the other"
+                self.problems.append(f"{path}: {row.name} is in another file, too; {kept} is kept")
+            if row.name not in found or path.stem == row.name:
+                found[row.name] = row
+        return found
 
     def _by_definition(self, folder: str) -> dict[str, list[Trace]]:
         found: dict[str, list[Trace]] = {}
@@ -286,8 +293,3 @@ class TraceFolder:
             first = str(error).splitlines()[0]
             self.problems.append(f"{path}: not a {model.__name__}: {first}")
             return None
-
-    def _duplicate(self, found: dict[str, Any], name: str, path: Path) -> bool:
-        if name in found:
-            self.problems.append(f"{path}: {name} is there already; the first one is kept")
-        return name in found

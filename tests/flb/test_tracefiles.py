@@ -48,6 +48,16 @@ def test_unknown_keys_survive_a_round_trip(starter, tmp_path):
     assert "value" not in json.loads(again.read_text())["axes"]["batch_size"]
 
 
+def test_of_two_files_with_one_name_inside_the_one_named_so_is_kept(starter, tmp_path):
+    plain = starter.solutions["plain_rmsnorm_h4096"]
+    folder = tmp_path / "solutions" / "rmsnorm"
+    write_json(plain.with_source("old", plain.name), folder / f"deprecated_{plain.name}.json")
+    write_json(plain.with_source("new", plain.name), folder / f"{plain.name}.json")
+    found = TraceFolder(tmp_path)
+    assert found.solutions[plain.name].main_source == "new"
+    assert "this file is kept" in found.problems[0]
+
+
 def test_one_bad_file_costs_nothing_else(tmp_path):
     good = trace("gemm", "s1", 1.0)
     folder = tmp_path / "traces" / "someone" / "gemm"
