@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from accelopt.moves.source import Line, Loop, names_in
+from accelopt.moves.source import Line, Loop, names_in, parts
 
 
 def carried_names(loop: Loop) -> set[str]:
@@ -36,21 +36,18 @@ def carried_names(loop: Loop) -> set[str]:
 def counted_names(loop: Loop) -> set[str]:
     """Names that `+=` and the like change in the body: tensors in place, numbers by rebinding."""
     found: set[str] = set()
-
-    class Targets(cst.CSTVisitor):
-        def visit_AugAssign(self, node: cst.AugAssign) -> None:
-            if isinstance(node.target, cst.Name):
-                found.add(node.target.value)
-
-    def visit(nodes: Several[Line | Loop]) -> None:
-        for node in nodes:
-            if isinstance(node, Loop):
-                visit(node.body)
-            else:
-                node.node.visit(Targets())
-
-    visit(loop.body)
+    for node in loop.body:
+        found |= counted_names(node) if isinstance(node, Loop) else _counted(node.node)
     return found
+
+
+@lru_cache(maxsize=16384)
+def _counted(node: cst.CSTNode) -> frozenset[str]:
+    return frozenset(
+        part.target.value
+        for part in parts(node)
+        if isinstance(part, cst.AugAssign) and isinstance(part.target, cst.Name)
+    )
 
 
 def _read_in(line: Line) -> set[str]:
@@ -88,12 +85,9 @@ def targets(line: Line) -> set[str]:
 @lru_cache(maxsize=16384)
 def assigned(node: cst.CSTNode) -> frozenset[str]:
     """Names bound anywhere in a statement; `x += ...` of a tensor updates in place and binds none."""
-    found: set[str] = set()
-
-    class Targets(cst.CSTVisitor):
-        def visit_AssignTarget(self, target: cst.AssignTarget) -> None:
-            if isinstance(target.target, (cst.Name, cst.Tuple)):
-                found.update(names_in(target.target))
-
-    node.visit(Targets())
-    return frozenset(found)
+    return frozenset(
+        name
+        for part in parts(node)
+        if isinstance(part, cst.AssignTarget) and isinstance(part.target, (cst.Name, cst.Tuple))
+        for name in names_in(part.target)
+    )

@@ -9,7 +9,7 @@ from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.places import find_statement, path_text
 from accelopt.moves.reading import Reading, Statement, read
 from accelopt.moves.rewriting import tidy, with_expression
-from accelopt.moves.source import Kernel, Line, Loop, Node, Path, code_of
+from accelopt.moves.source import Kernel, Line, Loop, Node, Path, code_of, parts
 from accelopt.moves.values import Access, Call, Constant, Tensor
 
 # Instructions of Vector, Scalar and GpSimd engine read PSUM as well as SBUF.
@@ -213,15 +213,7 @@ def _check_reader(
 
 
 def _calls(reading: Reading, statement: Statement) -> list[Call]:
-    found: list[Call] = []
-
-    class Find(cst.CSTVisitor):
-        def visit_Call(self, node: cst.Call) -> None:
-            if node in reading.calls:
-                found.append(reading.calls[node])
-
-    statement.line.node.visit(Find())
-    return found
+    return [reading.calls[part] for part in parts(statement.line.node) if part in reading.calls]
 
 
 def _same_load(reading: Reading, later: Statement) -> Statement | None:

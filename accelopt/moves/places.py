@@ -9,7 +9,7 @@ import libcst as cst
 
 from accelopt.moves.move import IllegalMove, Site
 from accelopt.moves.reading import Reading, Statement
-from accelopt.moves.source import Line, Path
+from accelopt.moves.source import Line, Path, parts
 from accelopt.moves.values import Result
 
 
@@ -59,15 +59,9 @@ def path_of(text: str) -> Path:
 
 
 def _expressions(reading: Reading, node: Line) -> list[cst.BaseExpression]:
-    found: list[cst.BaseExpression] = []
-
-    class Find(cst.CSTVisitor):
-        def on_visit(self, visited: cst.CSTNode) -> bool:
-            if isinstance(visited, (cst.Call, cst.BinaryOperation)) and isinstance(
-                reading.values.get(visited), Result
-            ):
-                found.append(visited)
-            return True
-
-    node.node.visit(Find())
-    return found
+    return [
+        part
+        for part in parts(node.node)
+        if isinstance(part, (cst.Call, cst.BinaryOperation))
+        and isinstance(reading.values.get(part), Result)
+    ]

@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 import libcst as cst
 
 from accelopt.moves.reading import Reading, Statement, read
-from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, Path, code_of, names_in
+from accelopt.moves.source import (
+    IllegalMove,
+    Kernel,
+    Line,
+    Loop,
+    Node,
+    Path,
+    code_of,
+    mentions,
+    names_in,
+    parts,
+)
 
 
 def substitute(node: Node, texts: Mapping[str, str]) -> Node:
@@ -98,24 +109,8 @@ def _is_dead(reading: Reading, statement: Statement, used: Counter[str]) -> bool
 def _occurrences(kernel: Kernel) -> Counter[str]:
     """How often each name occurs."""
     count: Counter[str] = Counter()
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:
-            count[node.value] += 1
-
-        def visit_Arg(self, node: cst.Arg) -> bool:
-            node.value.visit(self)
-            return False
-
-        def visit_Attribute(self, node: cst.Attribute) -> bool:
-            node.value.visit(self)
-            return False
-
     for _, node in kernel.walk():
-        if isinstance(node, Line):
-            node.node.visit(Names())
-        else:
-            node.node.iter.visit(Names())
+        count.update(mentions(node.node if isinstance(node, Line) else node.node.iter))
     return count
 
 
@@ -185,14 +180,8 @@ def _bare(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _identifiers(text: str) -> list[str]:
-    found: list[str] = []
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:
-            found.append(node.value)
-
-    cst.parse_expression(text).visit(Names())
-    return found
+    expression = cst.parse_expression(text)
+    return [part.value for part in parts(expression) if isinstance(part, cst.Name)]
 
 
 class _Reindexing(cst.CSTTransformer):

@@ -6,9 +6,10 @@ Trees are never changed: an edit makes a new `Kernel`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, lru_cache
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -196,25 +197,47 @@ def code_of(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node).strip()
 
 
+def parts(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all nodes in it, outer ones first; what a read-only visitor would see, sooner."""
+    yield node
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if _is_node(item.__class__):
+                yield from parts(item)
+
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    names = [field.name for field in fields(kind)]
+    return tuple(name for name in names if not name.startswith(("whitespace", "leading_lines")))
+
+
+@cache
+def _is_node(kind: type) -> bool:
+    """`issubclass`, which asks Python's abstract base classes each time."""
+    return issubclass(kind, cst.CSTNode)
+
+
 @lru_cache(maxsize=32768)
-def names_in(node: cst.CSTNode) -> frozenset[str]:
+def mentions(node: cst.CSTNode) -> Counter[str]:
+    """How often a piece of code mentions each name, without attributes and keywords."""
+    if isinstance(node, cst.Name):
+        return Counter([node.value])
+    if isinstance(node, (cst.Attribute, cst.Arg)):
+        return mentions(node.value)
+    found: Counter[str] = Counter()
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if _is_node(item.__class__):
+                found.update(mentions(item))
+    return found
+
+
+def names_in(node: cst.CSTNode) -> Set[str]:
     """Names that a piece of code mentions, without attributes and keywords."""
-    found: set[str] = set()
-
-    class Names(cst.CSTVisitor):
-        def visit_Name(self, name: cst.Name) -> None:
-            found.add(name.value)
-
-        def visit_Attribute(self, attribute: cst.Attribute) -> bool:
-            attribute.value.visit(self)
-            return False
-
-        def visit_Arg(self, argument: cst.Arg) -> bool:
-            argument.value.visit(self)
-            return False
-
-    node.visit(Names())
-    return frozenset(found)
+    return mentions(node).keys()
 
 
 def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:

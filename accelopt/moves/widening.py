@@ -15,7 +15,7 @@ from accelopt.moves.rewriting import (
     with_shape,
 )
 from accelopt.moves.signatures import BINARY, DECLARATIONS, UNARY
-from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of
+from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of, parts
 from accelopt.moves.values import Access, Tensor, TensorValue
 
 # Instructions that do the same to every element, so that a wider tile is the same work at once.
@@ -226,17 +226,14 @@ def _check(reading: Reading, statement: Statement) -> None:
     if statement.accumulates and not product:
         raise IllegalMove(f"line {number} sums up")
 
-    class Calls(cst.CSTVisitor):
-        def visit_Call(self, node: cst.Call) -> None:
-            call = reading.calls.get(node)
-            if call is None or call.name in DECLARATIONS:
-                return
-            if call.name in PRODUCTS and statement.call is call:
-                return
-            if call.name not in ELEMENTWISE or "reduce_res" in call.values:
-                raise IllegalMove(f"{call.name} in line {number} is not elementwise")
-
-    statement.line.node.visit(Calls())
+    for part in parts(statement.line.node):
+        call = reading.calls.get(part)
+        if call is None or call.name in DECLARATIONS:
+            continue
+        if call.name in PRODUCTS and statement.call is call:
+            continue
+        if call.name not in ELEMENTWISE or "reduce_res" in call.values:
+            raise IllegalMove(f"{call.name} in line {number} is not elementwise")
 
 
 def _check_invariant(statement: Statement, facts: LoopFacts) -> None:

@@ -15,7 +15,7 @@ from accelopt.moves.legality import uses_of
 from accelopt.moves.polynomial import ONE, Polynomial
 from accelopt.moves.reading import Reading, Statement, read
 from accelopt.moves.signatures import BINARY, DTYPE_BYTES, REDUCTIONS, UNARY
-from accelopt.moves.source import Kernel
+from accelopt.moves.source import Kernel, parts
 from accelopt.moves.values import Access, Call, Name, Number, Tensor, TensorValue, shape_of
 
 RESOURCES = ("dma", "tensor", "vector", "scalar", "gpsimd")
@@ -84,30 +84,31 @@ def _live_extent(reading: Reading, tensor: Tensor, axis: int, extent: int) -> in
 def _statement(reading: Reading, statement: Statement) -> dict[str, float]:
     costs: dict[str, float] = {}
 
-    class Calls(cst.CSTVisitor):
-        def visit_Call(self, node: cst.Call) -> None:
-            call = reading.calls.get(node)
-            if call is not None:
-                add(_call(call, statement))
-
-        def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
-            shape = shape_of(reading.values.get(node, Number(ONE)))
-            if shape is not None:
-                tensors = [reading.values.get(node.left), reading.values.get(node.right)]
-                add(_binary("multiply", shape, [v for v in tensors if shape_of(v or Number(ONE))]))
-
     def add(more: Mapping[str, float]) -> None:
         for resource, value in more.items():
             costs[resource] = costs.get(resource, 0.0) + value
 
     if not statement.opaque and isinstance(statement.line.node, cst.SimpleStatementLine):
-        statement.line.node.visit(Calls())
+        for piece in parts(statement.line.node):
+            if piece in reading.calls:
+                add(_call(reading.calls[piece], statement))
+            elif isinstance(piece, cst.BinaryOperation):
+                add(_operator(reading, piece))
         part = statement.line.node.body[0]
         target = statement.target
         # The tensor engine adds up in PSUM by itself.
         if isinstance(part, cst.AugAssign) and target and target.tensor.buffer != "psum":
             add(_binary("add", target.shape, [None, None]))
     return costs
+
+
+def _operator(reading: Reading, node: cst.BinaryOperation) -> dict[str, float]:
+    """`x * y` of tensors, priced as a product whatever the operator."""
+    shape = shape_of(reading.values.get(node, Number(ONE)))
+    if shape is None:
+        return {}
+    tensors = [reading.values.get(node.left), reading.values.get(node.right)]
+    return _binary("multiply", shape, [v for v in tensors if shape_of(v or Number(ONE))])
 
 
 def _call(call: Call, statement: Statement) -> dict[str, float]:
