@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from accelopt.records import Confirmation, Evaluation, EvaluationRequest, Row, Status
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
+from accelopt.sandbox import Ending, ForkServer, Limits, Outcome, Policy, Start, run, spawn
 from accelopt.store import default_cache
 
 NKI_EVALUATION = "accelopt.kernel_wrapper:evaluate_job"
@@ -55,6 +55,7 @@ def evaluate_by(
     environment: Mapping[str, str] | None = None,
     threads: int | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    start: Start = spawn,
 ) -> Evaluation:
     """Call `function` ("module:name", a payload to an Evaluation) in a child process of its own.
 
@@ -62,7 +63,7 @@ def evaluate_by(
     be confined further by the device. Any way in which the child ends is an Evaluation.
     """
     limits = _limits(seconds, memory_bytes)
-    outcome = _run(function, payload, limits, environment, threads, cancelled)
+    outcome = _run(function, payload, limits, environment, threads, cancelled, start)
     if outcome.completed:
         return Evaluation.model_validate_json(outcome.result)
     status, message = _reason(outcome, limits)
@@ -110,6 +111,7 @@ def _run(
     environment: Mapping[str, str] | None = None,
     threads: int | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    start: Start = spawn,
 ) -> Outcome:
     return run(
         "accelopt.workers:child",
@@ -119,6 +121,7 @@ def _run(
         environment=environment,
         threads=threads or os.cpu_count() or 1,
         cancelled=cancelled,
+        start=start,
     )
 
 
@@ -169,6 +172,7 @@ class WorkerPool:
             self._cores.put_nowait(core)
         self._share_cores = bool(cores)
         self._closing = threading.Event()
+        self._servers: dict[Sequence[str], ForkServer] = {}
 
     async def submit(self, request: EvaluationRequest) -> Evaluation:
         """`evaluate`, when a worker is free. Cancelling the task ends the child."""
@@ -178,14 +182,30 @@ class WorkerPool:
         return await self._in_thread(core, lambda cancelled: self._evaluate(request, cancelled))
 
     async def submit_by(
-        self, function: str, payload: Mapping[str, object], **limits: Any
+        self,
+        function: str,
+        payload: Mapping[str, object],
+        *,
+        warm: Sequence[str] = (),
+        **limits: Any,
     ) -> Evaluation:
-        """`evaluate_by`, when a worker is free: the same for another kind of kernel."""
+        """`evaluate_by`, when a worker is free: the same for another kind of kernel.
+
+        With `warm`, in a process that has these modules imported already; for short work.
+        """
+        start = self._server(warm).start if warm else spawn
         core = await self._cores.get()
         return await self._in_thread(
             core,
-            lambda cancelled: evaluate_by(function, payload, cancelled=cancelled, **limits),
+            lambda cancelled: evaluate_by(
+                function, payload, cancelled=cancelled, start=start, **limits
+            ),
         )
+
+    def _server(self, modules: Sequence[str]) -> ForkServer:
+        if modules not in self._servers:
+            self._servers[modules] = ForkServer(modules)
+        return self._servers[modules]
 
     def _evaluate(self, request: EvaluationRequest, cancelled: Callable[[], bool]) -> Evaluation:
         return evaluate(request, cache=self.cache, threads=self._threads, cancelled=cancelled)
@@ -211,6 +231,8 @@ class WorkerPool:
         """End running evaluations and wait for their processes to be gone."""
         self._closing.set()
         self._executor.shutdown(wait=True, cancel_futures=True)
+        for server in self._servers.values():
+            server.close()
 
     async def __aenter__(self) -> WorkerPool:
         return self

@@ -13,12 +13,22 @@ from typing import Any
 from accelopt.devices import Argument, KernelFailure, TensorArgument
 from accelopt.devices.simulated import SimulatedDevice
 from accelopt.records import Evaluation, Profile, Status
+from accelopt.sandbox import fork
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.spec import SPECS
 from accelopt.sim.timing.residency import Spills
 
 INSPECTION = "accelopt.backends.inspection:inspect_job"
+WARM = (
+    "accelopt.backends.inspection",
+    "accelopt.devices.tracing",
+    "accelopt.sim.nki",
+    "accelopt.sim.nki.kernel",
+    "accelopt.sim.standin",
+    "ml_dtypes",
+)
+"""What a process has imported when it is ready to inspect."""
 INSPECTION_SECONDS = 120.0
 INSPECTION_BYTES = 6 << 30
 MOST_LINES = 5
@@ -39,7 +49,10 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         for value in payload["arguments"]
     ]
     try:
-        executable = SimulatedDevice(payload["target"]).compile(payload["kernel"], arguments)
+        device = SimulatedDevice(
+            payload["target"], start=fork
+        )  # nothing here but the kernel's path
+        executable = device.compile(payload["kernel"], arguments)
         found = timing.profile(executable.program, SPECS[payload["target"]])
     except KernelFailure as failure:
         return Evaluation(status=failure.status, message=failure.message)

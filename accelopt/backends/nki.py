@@ -15,6 +15,7 @@ from accelopt.backends.inspection import (
     INSPECTION,
     INSPECTION_BYTES,
     INSPECTION_SECONDS,
+    WARM,
     inspection_payload,
 )
 from accelopt.backends.nki_names import describe
@@ -101,6 +102,7 @@ class NKIBackend:
             inspection_payload(str(path.resolve()), arguments, self.options.target),
             seconds=INSPECTION_SECONDS,
             memory_bytes=INSPECTION_BYTES,
+            warm=WARM,
         )
         return without_places(inspected, path)
 

@@ -21,7 +21,7 @@ from accelopt.devices.protocol import (
 )
 from accelopt.devices.tracing import arguments_to_json, read_message
 from accelopt.records import Status
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, run
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Instruction, Program
@@ -34,15 +34,20 @@ WIDE = {dtypes.FLOAT32}
 
 
 class SimulatedDevice:
-    """One simulated NeuronCore of generation `target`."""
+    """One simulated NeuronCore of generation `target`.
+
+    Kernels see what the process holds that traces them. `start` may be `sandbox.fork` only where
+    this process holds no data: no inputs, no outputs, no secret.
+    """
 
     simulated = True
     rounding = 1.0
 
-    def __init__(self, target: str = "trn1") -> None:
+    def __init__(self, target: str = "trn1", start: Start = spawn) -> None:
         if target not in SPECS:
             raise ValueError(f"no simulated target {target}; there are {', '.join(SPECS)}")
         self.target = target
+        self.start = start
         self.name = f"simulated {target}"
 
     def compile(
@@ -61,6 +66,7 @@ class SimulatedDevice:
             limits=Limits(
                 seconds=seconds, memory_bytes=TRACE_MEMORY_BYTES, result_bytes=PROGRAM_BYTES
             ),
+            start=self.start,
         )
         try:
             program = _program(outcome, seconds)

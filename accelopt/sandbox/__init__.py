@@ -4,7 +4,20 @@
 of it behind. It knows nothing of kernels.
 """
 
+from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.launch import Ending, Outcome, printable, run
 from accelopt.sandbox.policy import Limits, Policy
+from accelopt.sandbox.starting import Start, fork, spawn
 
-__all__ = ["Ending", "Limits", "Outcome", "Policy", "printable", "run"]
+__all__ = [
+    "Ending",
+    "ForkServer",
+    "Limits",
+    "Outcome",
+    "Policy",
+    "Start",
+    "fork",
+    "printable",
+    "run",
+    "spawn",
+]

@@ -9,6 +9,8 @@ Three processes at most, each with one duty:
 The result goes to the descriptor named on the command line: one line of JSON on the sandbox, written
 before any of the job's code runs, then whatever the entry writes. The keeper's exit code is the
 worker's, or 128 plus the signal that ended it.
+
+`python -I entry.py serve DESCRIPTOR ROOT MODULE...` is a fork server instead (see `forkserver`).
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ def main(result: int) -> int:
     if child == 0:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(wake)
+        os.close(woken)
         _end_with_parent()
         if "process" in entered:
             _be_first_process(job, entered, result)
@@ -189,5 +193,15 @@ def _work(job: Job, entered: list[str], result: int) -> None:
         os._exit(code)
 
 
+def _serve(descriptor: str, root: str, *modules: str) -> None:
+    sys.path.insert(0, root)
+    from accelopt.sandbox import forkserver
+
+    forkserver.serve(int(descriptor), modules)
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    if sys.argv[1] == "serve":
+        _serve(*sys.argv[2:])
+    else:
+        sys.exit(main(int(sys.argv[1])))

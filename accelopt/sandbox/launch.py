@@ -7,8 +7,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -18,15 +16,19 @@ from pathlib import Path
 
 from accelopt.sandbox import bubblewrap
 from accelopt.sandbox.policy import Job, Limits, Policy, runtime_paths
+from accelopt.sandbox.starting import (
+    Process,
+    Setting,
+    Start,
+    Streams,
+    ended_within,
+    spawn,
+    variables_of,
+)
 
-_ENTRY = Path(__file__).with_name("entry.py")
 _TICK_SECONDS = 0.1
 _WATCH_SECONDS = 0.25
 _GRACE_SECONDS = 3.0
-
-# What a child sees of the caller's environment: nothing that could be a secret.
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
-_KEPT_PREFIXES = ("NEURON_", "CUDA_")  # drivers' settings
 
 
 class Ending(str, Enum):
@@ -67,12 +69,14 @@ def run(
     scratch: Path | None = None,
     threads: int = 1,
     cancelled: Callable[[], bool] = lambda: False,
+    start: Start = spawn,
 ) -> Outcome:
     """Call `entry` ("module:function", of `(payload, channel)`) in a child process.
 
     The child runs in `scratch` (a fresh folder, removed afterwards, when not given), the only place
     where it may write besides `policy.writable`. `environment` is added to the few variables that
-    pass. `cancelled` is asked several times a second. Returns when no process of the child is left.
+    pass. `cancelled` is asked several times a second. `start` is how its process comes to be.
+    Returns when no process of the child is left.
     """
     with contextlib.ExitStack() as stack:
         if scratch is None:
@@ -87,26 +91,8 @@ def run(
             wrapper = bubblewrap.prefix(program, allowed, scratch)
         inside = ("bubblewrap",) if wrapper else ()
         job = Job(entry, dict(payload), allowed, limits, inside=inside)
-        variables = {**_environment(scratch, threads), **(environment or {})}
-        return _Watch(job, wrapper, variables, scratch, cancelled).run()
-
-
-def _environment(scratch: Path, threads: int) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
-    }
-    count = str(threads)
-    return {
-        **kept,
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OPENBLAS_NUM_THREADS": count,
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-    }
+        variables = {**variables_of(scratch, threads), **(environment or {})}
+        return _Watch(job, wrapper, variables, scratch, cancelled, start).run()
 
 
 @dataclass
@@ -118,63 +104,63 @@ class _Watch:
     variables: dict[str, str]
     scratch: Path
     cancelled: Callable[[], bool]
+    start: Start
     output: bytearray = field(default_factory=bytearray)
     output_count: int = 0
     result: bytearray = field(default_factory=bytearray)
 
     def run(self) -> Outcome:
         started = time.monotonic()
-        result, result_writer = os.pipe()
-        try:
-            process = subprocess.Popen(
-                [*self.wrapper, sys.executable, "-I", "-B", str(_ENTRY), str(result_writer)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(result_writer,),
-                cwd=self.scratch,
-                env=self.variables,
-                start_new_session=True,
-                bufsize=0,
-            )
-        except BaseException:
-            os.close(result)
-            raise
-        finally:
-            os.close(result_writer)
-        try:
-            self._send_job(process)
-            ending = self._follow(process, result, started)
-        finally:
-            _end(process)
-            os.close(result)
+        with contextlib.ExitStack() as stack:
+            process, ends = self._start(stack)
+            try:
+                self._send_job(ends.job)
+                ending = self._follow(process, ends, started)
+            finally:
+                exit_code = _end(process, ends.job)
         line, _, rest = bytes(self.result).partition(b"\n")
         return Outcome(
             ending=ending,
-            exit_code=process.returncode if process.returncode is not None else -1,
+            exit_code=exit_code,
             result=rest,
             output=printable(self.output.decode(errors="replace")),
             isolation=_isolation(line),
             seconds=time.monotonic() - started,
         )
 
-    def _send_job(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        line = json.dumps(self.job.to_dict()).encode() + b"\n"
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(line)
+    def _start(self, stack: contextlib.ExitStack) -> tuple[Process, Streams]:
+        """The child, and this side's ends of its pipes; all but the job's are closed with `stack`."""
+        job, job_writer = os.pipe()
+        output, output_writer = os.pipe()
+        result, result_writer = os.pipe()
+        stack.callback(os.close, output)
+        stack.callback(os.close, result)
+        theirs = Streams(job, output_writer, result_writer)
+        try:
+            process = self.start(theirs, Setting(self.wrapper, self.variables, self.scratch))
+        except BaseException:
+            os.close(job_writer)
+            raise
+        finally:
+            for end in theirs:
+                os.close(end)
+        return process, Streams(job_writer, output, result)
 
-    def _follow(self, process: subprocess.Popen[bytes], result: int, started: float) -> Ending:
+    def _send_job(self, pipe: int) -> None:
+        line = json.dumps(self.job.to_dict()).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError), os.fdopen(pipe, "wb", closefd=False) as file:
+            file.write(line)
+
+    def _follow(self, process: Process, ends: Streams, started: float) -> Ending:
         """Read what comes until every writer is gone, or something forbidden happens."""
-        assert process.stdout is not None
         limits = self.job.limits
         watched = started
         with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ, self._keep_output)
-            selector.register(result, selectors.EVENT_READ, self._keep_result)
+            selector.register(ends.output, selectors.EVENT_READ, self._keep_output)
+            selector.register(ends.result, selectors.EVENT_READ, self._keep_result)
             while selector.get_map():
                 for key, _ in selector.select(_TICK_SECONDS):
-                    chunk = os.read(key.fd, 1 << 16 if key.fd != result else 1 << 20)
+                    chunk = os.read(key.fd, 1 << 16 if key.fd != ends.result else 1 << 20)
                     if not chunk:
                         selector.unregister(key.fileobj)
                         continue
@@ -198,15 +184,13 @@ class _Watch:
                     break
         return self._wait(process, started)
 
-    def _wait(self, process: subprocess.Popen[bytes], started: float) -> Ending:
+    def _wait(self, process: Process, started: float) -> Ending:
         """The pipes are closed; the child may still be working, or be gone already."""
-        while process.poll() is None:
+        while not ended_within(process, _TICK_SECONDS):
             if time.monotonic() - started > self.job.limits.seconds:
                 return Ending.TIMEOUT
             if self.cancelled():
                 return Ending.CANCELLED
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_TICK_SECONDS)
         return Ending.FINISHED
 
     def _keep_output(self, chunk: bytes) -> None:
@@ -219,17 +203,17 @@ class _Watch:
         self.result += chunk
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Cut the lifeline, so that the keeper kills what is left; kill the keeper when it does not."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.close()
-    try:
-        process.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
+def _end(process: Process, lifeline: int) -> int:
+    """Cut the lifeline, so that the keeper kills what is left; kill the keeper when it does not.
+
+    Returns its exit code."""
+    os.close(lifeline)
+    if not ended_within(process, _GRACE_SECONDS):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    process.stdout.close()
+        ended_within(process, _GRACE_SECONDS)
+    code = process.poll()
+    return -1 if code is None else code
 
 
 def printable(text: str) -> str:

@@ -33,7 +33,26 @@ def report(payload: Payload, channel: BinaryIO) -> None:
         channel.write(f"done: {said}".encode())
 
 
+def descriptors(payload: Payload, channel: BinaryIO) -> None:
+    """What is open in this process, with what it is."""
+    found = {number: os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")
+             if os.path.exists(f"/proc/self/fd/{number}") or int(number) < 4}  # fmt: skip
+    channel.write(json.dumps(found).encode())
+
+
+def remember(payload: Payload, channel: BinaryIO) -> None:
+    """Leave something in a module; tell what an earlier child left there."""
+    channel.write(json.dumps(getattr(json, "left_behind", "nothing")).encode())
+    json.left_behind = "something"  # type: ignore[attr-defined]
+
+
+def name_this_process(mark: object) -> None:
+    """The name that other processes see in /proc/PID/comm: at most 15 characters."""
+    ctypes.CDLL(None).prctl(15, str(mark).encode(), 0, 0, 0)  # PR_SET_NAME
+
+
 def hang(payload: Payload, channel: BinaryIO) -> None:
+    name_this_process(payload.get("mark", "hangs"))
     while True:
         time.sleep(1)
 
@@ -66,6 +85,7 @@ def start_daemon(payload: Payload, channel: BinaryIO) -> None:
     """A grandchild in a session of its own that would outlive everybody."""
     if os.fork() == 0:
         os.setsid()
+        name_this_process(payload["mark"])
         if os.fork() == 0:
             while True:
                 time.sleep(1)

@@ -7,14 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, bubblewrap, run
+from accelopt.sandbox import (
+    Ending,
+    ForkServer,
+    Limits,
+    Outcome,
+    Policy,
+    bubblewrap,
+    fork,
+    run,
+    spawn,
+)
 
 TESTS = Path(__file__).resolve().parents[1]
 QUICK = Limits(seconds=30, memory_bytes=1 << 30)
 
 
+@pytest.fixture(scope="module")
+def server():
+    warm = ForkServer(["json", "numpy"])
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="module", params=["spawned", "served"], autouse=True)
+def start(request, server):
+    """Every test here, with children that are new interpreters and with forks of a server."""
+    call.start = spawn if request.param == "spawned" else server.start
+
+
 def call(name: str, payload=None, *, limits=QUICK, policy=None, **options) -> Outcome:
     """Run one entry of misdeeds.py in a child."""
+    options = {"start": getattr(call, "start", spawn), **options}
     policy = policy or Policy(readable=(str(TESTS),))
     entry = f"tests.sandbox.misdeeds:{name}"
     return run(entry, payload or {}, policy=policy, limits=limits, **options)
@@ -26,11 +50,15 @@ def attempt(name: str, path: object = "", **options) -> str:
     return outcome.result.decode()
 
 
+def new_mark() -> str:
+    return f"acc-{os.getpid() % 10**5}-{time.monotonic_ns() % 10**5}"
+
+
 def processes_named(mark: str) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if mark.encode() in (folder / "environ").read_bytes():
+            if (folder / "comm").read_text().strip() == mark:
                 found.append(folder.name)
         except OSError:
             continue
@@ -90,25 +118,25 @@ def test_cancelling_ends_the_child():
 
 
 def test_daemons_do_not_outlive_the_call():
-    mark = f"accelopt-test-{os.getpid()}-{time.monotonic_ns()}"
+    mark = new_mark()
     policy = Policy(readable=(str(TESTS),), processes=True)
-    outcome = call("start_daemon", policy=policy, environment={"MARK": mark})
+    outcome = call("start_daemon", {"mark": mark}, policy=policy)
     assert outcome.result == b"started"
     assert processes_named(mark) == []
 
 
 def test_daemons_do_not_outlive_an_unconfined_call_either():
-    mark = f"accelopt-test-{os.getpid()}-{time.monotonic_ns()}"
-    outcome = call("start_daemon", policy=Policy(confined=False), environment={"MARK": mark})
+    mark = new_mark()
+    outcome = call("start_daemon", {"mark": mark}, policy=Policy(confined=False))
     assert outcome.result == b"started"
     assert processes_named(mark) == []
 
 
 def test_a_dead_caller_takes_its_child_along():
-    mark = f"accelopt-test-{os.getpid()}-{time.monotonic_ns()}"
+    mark = new_mark()
     caller = os.fork()
     if caller == 0:
-        call("hang", environment={"MARK": mark})
+        call("hang", {"mark": mark})
         os._exit(0)
     deadline = time.monotonic() + 10
     while not processes_named(mark) and time.monotonic() < deadline:
@@ -118,6 +146,28 @@ def test_a_dead_caller_takes_its_child_along():
     while processes_named(mark) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_named(mark) == []
+
+
+def test_a_child_inherits_no_descriptor(tmp_path, server):
+    """Nor does it see the results of other children: each has its own four and no more."""
+    policy = Policy(readable=(str(TESTS), "/proc"))
+    with (tmp_path / "secret").open("w"):
+        for how in (spawn, fork, server.start):
+            seen = json.loads(call("descriptors", policy=policy, start=how).result)
+            assert len(seen) <= 5, seen  # the fifth is the listing's own
+            assert not any("secret" in place or "socket" in place for place in seen.values())
+
+
+def test_forks_of_a_server_do_not_see_each_other(server):
+    for _ in range(2):
+        assert json.loads(call("remember", start=server.start).result) == "nothing"
+
+
+def test_a_server_that_was_killed_is_started_again(server):
+    assert call("echo", start=server.start).completed
+    os.kill(server._process.pid, 9)
+    server._process.wait()
+    assert call("echo", {"a": 1}, start=server.start).result == b'{"a": 1}'
 
 
 def held(word: str) -> bool:

@@ -1,0 +1,175 @@
+"""Children without start-up time: forks of a process that has done the imports.
+
+The server is an interpreter started with the same few variables as any child. It imports what it is
+told to, and then does nothing but fork: it never sees a job, so no child sees another's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from accelopt.sandbox import kernel
+from accelopt.sandbox.policy import PACKAGE
+from accelopt.sandbox.starting import (
+    ENTRY,
+    Process,
+    Setting,
+    Streams,
+    become_keeper,
+    ended_within,
+    spawn,
+    variables_of,
+)
+
+_MESSAGE_BYTES = 1 << 16
+_GRACE_SECONDS = 3.0
+
+
+class ForkServer:
+    """Starts children that have `modules` imported already; `start` is a `Start` for `sandbox.run`.
+
+    The server begins with the first child and ends with `close`, or with this process. Where there
+    can be none (not Linux) every child is a new interpreter.
+    """
+
+    def __init__(self, modules: Sequence[str], threads: int = 1) -> None:
+        self.modules = modules
+        self.threads = threads
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def start(self, streams: Streams, setting: Setting) -> Process:
+        """A fork of the server, or a new interpreter where that does not work."""
+        if setting.wrapper or not kernel.LINUX:
+            return spawn(streams, setting)
+        status, status_writer = os.pipe()
+        message = {"variables": dict(setting.variables), "folder": str(setting.folder)}
+        try:
+            with self._lock:
+                server = self._served()
+                socket.send_fds(server, [json.dumps(message).encode()], [*streams, status_writer])
+        except OSError:
+            os.close(status)
+            return spawn(streams, setting)
+        finally:
+            os.close(status_writer)
+        return _Served(status)
+
+    def _served(self) -> socket.socket:
+        if self._process is None or self._process.poll() is not None or self._socket is None:
+            self.close()
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            words = ["serve", str(theirs.fileno()), str(PACKAGE.parent), *self.modules]
+            folder = Path(tempfile.gettempdir())
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-B", str(ENTRY), *words],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                    cwd=folder,
+                    env=variables_of(folder, self.threads),
+                    start_new_session=True,
+                )
+        return self._socket
+
+    def close(self) -> None:
+        """End the server. Children that are still at work end when their own pipes close."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None and not ended_within(self._process, _GRACE_SECONDS):
+            self._process.kill()
+            self._process.wait()
+        self._socket = self._process = None
+
+
+class _Served:
+    """A child of the server, which tells its number and then its exit code over a pipe."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+        self._said = b""
+        self._code: int | None = None
+        while b"\n" not in self._said and self._code is None:
+            self._read()
+        self.pid = int(self._said.partition(b"\n")[0] or -1)
+
+    def poll(self) -> int | None:
+        while self._code is None and select.select([self._status], [], [], 0)[0]:
+            self._read()
+        return self._code
+
+    def _read(self) -> None:
+        said = os.read(self._status, 64)
+        self._said += said
+        if not said:
+            os.close(self._status)
+            code = self._said.partition(b"\n")[2].strip()
+            self._code = int(code) if code else -signal.SIGKILL  # the server itself is gone
+
+
+def serve(descriptor: int, modules: Sequence[str]) -> None:
+    """The server's side: fork for every message, say how each child ended, until the client ends."""
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, int] = {}
+    with socket.socket(fileno=descriptor) as client:
+        while True:
+            ready, _, _ = select.select([client.fileno(), wake], [], [])
+            if wake in ready:
+                os.read(wake, 4096)
+                _tell_ends(running)
+            if client.fileno() in ready:
+                message, descriptors, _, _ = socket.recv_fds(client, _MESSAGE_BYTES, 4)
+                if not message:
+                    return
+                _serve_one(json.loads(message), descriptors, running)
+
+
+def _serve_one(
+    message: Mapping[str, object], descriptors: Sequence[int], running: dict[int, int]
+) -> None:
+    *ends, status = descriptors
+    variables = message["variables"]
+    assert isinstance(variables, dict)
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        become_keeper(Streams(*ends), Setting((), variables, Path(str(message["folder"]))))
+    for end in ends:
+        os.close(end)
+    running[pid] = status
+    _tell(status, pid)
+
+
+def _tell_ends(running: dict[int, int]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            status = running.pop(ended[0])
+            _tell(status, os.waitstatus_to_exitcode(ended[1]))
+            os.close(status)
+
+
+def _tell(status: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, b"%d\n" % number)

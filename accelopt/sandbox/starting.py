@@ -1,0 +1,154 @@
+"""How a child process comes to be: as a new interpreter, or as a fork of this very process.
+
+A fork needs no imports of its own, which cost more than tracing most kernels. It may only be taken
+of a process that holds nothing the child must not see: it shares all memory with what it forks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from accelopt.sandbox import entry
+
+ENTRY = Path(__file__).with_name("entry.py")
+RESULT = 3  # the descriptor of a fork's result
+_STEP_SECONDS = 0.01
+
+
+# What a child sees of the caller's environment: nothing that could be a secret.
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
+_KEPT_PREFIXES = ("NEURON_", "CUDA_")  # drivers' settings
+
+
+class Streams(NamedTuple):
+    """The child's ends of its pipes: what it reads its job from, output and errors, the result."""
+
+    job: int
+    output: int
+    result: int
+
+
+class Setting(NamedTuple):
+    """Words before the command, the child's whole environment, and the folder it works in."""
+
+    wrapper: Sequence[str]
+    variables: Mapping[str, str]
+    folder: Path
+
+
+class Process(Protocol):
+    """A child that was started: a keeper (see `entry`)."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, as this process sees it."""
+        ...
+
+    def poll(self) -> int | None:
+        """The exit code when it has ended, minus the number of the signal that ended it."""
+        ...
+
+
+Start = Callable[[Streams, Setting], Process]
+
+
+def variables_of(scratch: Path, threads: int) -> dict[str, str]:
+    """A child's environment: `scratch` for its files, so many threads for its arithmetic."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+    }
+    count = str(threads)
+    return {
+        **kept,
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": count,
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+    }
+
+
+def spawn(streams: Streams, setting: Setting) -> Process:
+    """A new interpreter."""
+    return subprocess.Popen(
+        [*setting.wrapper, sys.executable, "-I", "-B", str(ENTRY), str(streams.result)],
+        stdin=streams.job,
+        stdout=streams.output,
+        stderr=subprocess.STDOUT,
+        pass_fds=(streams.result,),
+        cwd=setting.folder,
+        env=dict(setting.variables),
+        start_new_session=True,
+    )
+
+
+def fork(streams: Streams, setting: Setting) -> Process:
+    """A copy of this process, which must have one thread. A wrapper still needs an interpreter."""
+    if setting.wrapper or not hasattr(os, "fork"):
+        return spawn(streams, setting)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        become_keeper(streams, setting)
+    return _Forked(pid)
+
+
+def become_keeper(streams: Streams, setting: Setting) -> None:
+    """In a fork: leave everything of the parent but its memory, and do the job. Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        _keep_only(streams)
+        os.chdir(setting.folder)
+        os.environ.clear()
+        os.environ.update(setting.variables)
+        code = entry.main(RESULT)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _keep_only(streams: Streams) -> None:
+    """Move the streams to descriptors 0 to 3 and close all others, which are the parent's."""
+    job, output, result = (fcntl.fcntl(s, fcntl.F_DUPFD, RESULT + 1) for s in streams)
+    for place, stream in enumerate((job, output, output, result)):
+        os.dup2(stream, place)
+    os.closerange(RESULT + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+class _Forked:
+    """A child by `os.fork`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
+def ended_within(process: Process, seconds: float) -> bool:
+    """Wait for the end of `process`, at most so long. True when it has ended."""
+    until = time.monotonic() + seconds
+    while process.poll() is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_STEP_SECONDS)
+    return True
