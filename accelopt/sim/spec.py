@@ -72,46 +72,34 @@ class Spec:
         metadata=_known(
             "B/ns",
             "measured",
-            "large descriptors: a silu of 28 KiB rows averages 294 GB/s over 16 engines "
-            "(reference/timing.md 1.2); nki-dma-bandwidth-guide calls 17 the practical peak",
+            "matmul (NKIBench) moves 4 KiB in 249 ns, a silu of 28 KiB rows averages 294 GB/s over 16 "
+            "engines (reference/timing.md 1.2); nki-dma-bandwidth-guide calls 17 the practical peak",
         )
     )
-    dma_overhead_ns: float = field(
-        metadata=_known(
-            "ns",
-            "measured",
-            "beyond the bytes of a descriptor: matmul (NKIBench) moves 4 KiB in 249 ns",
-        )
-    )
-    dma_descriptor_ns: float = field(
-        metadata=_known(
-            "ns",
-            "measured",
-            "least time of a strided descriptor; nki-dma-intro-1.jpg has 2 KiB at .81 of the "
-            "peak, 1 KiB at .42; the hoisted matmul tutorial moves 1 KiB in 162 ns",
-        )
-    )
-    dma_small_descriptor_ns: float = field(
+    dma_buffer_ns: float = field(
         metadata=_known(
             "ns",
             "assumed",
-            "of a descriptor without bytes; 33 ns charged element-wise stores too much in a blind "
-            "test (issue 5), no figure for them is published",
+            f"of each entry in a transfer's lists of source and of destination buffers ({_ARCH}: "
+            "there is one, no figure); two of them and dma_bytes_per_ns meet the 4 KiB of matmul. "
+            "33 ns a pair charged element-wise stores too much in a blind test (issue 5)",
         )
     )
-    dma_small_descriptor_ns_per_byte: float = field(
+    dma_strided_ns: float = field(
+        metadata=_known(
+            "ns",
+            "measured",
+            "most that a row costs for not following the one before: with its two buffers 150 ns. "
+            "nki-dma-intro-1.jpg has 2 KiB at .81 of the peak, 1 KiB at .42; the hoisted matmul "
+            "tutorial moves 1 KiB in 162 ns",
+        )
+    )
+    dma_strided_ns_per_byte: float = field(
         metadata=_known(
             "ns/B",
             "fitted",
-            "tutorials: loading 256 B rows as well costs matmul 34 ns a row or "
-            "more; up to dma_descriptor_ns",
-        )
-    )
-    dma_contiguous_ns_per_byte: float = field(
-        metadata=_known(
-            "ns/B",
-            "fitted",
-            "bmm (NKIBench): rows that follow each other in HBM cost less; 256 B in 40 to 60 ns",
+            "tutorials: loading 256 B rows as well costs matmul 34 ns a row or more; up to "
+            "dma_strided_ns",
         )
     )
     hbm_conflict_stride: int = field(
@@ -136,7 +124,12 @@ class Spec:
         metadata=_known("ns", "documented", "nki-dma-bandwidth-guide: semaphore to first byte")
     )
     dma_transpose_fraction: float = field(
-        metadata=_known("1", "assumed", "trn1: much slower, no number given (perf guide, opt 10)")
+        metadata=_known(
+            "1",
+            "documented",
+            "of the DMA rate (trainium2_arch.rst: up to 90%); 0 where transposing means moving "
+            "element by element (perf guide, opt 10: much slower, no number)",
+        )
     )
     # Instructions.
     minimum_issue_cycles: int = field(
@@ -272,17 +265,15 @@ TRN1 = Spec(
     partitions=128,
     dma_engines=16,
     dma_partitions_per_engine=8,
-    dma_bytes_per_ns=19.0,
-    dma_overhead_ns=34.0,
-    dma_descriptor_ns=150.0,
-    dma_small_descriptor_ns=16.0,
-    dma_small_descriptor_ns_per_byte=0.15,
-    dma_contiguous_ns_per_byte=0.06,
+    dma_bytes_per_ns=17.5,
+    dma_buffer_ns=8.0,
+    dma_strided_ns=134.0,
+    dma_strided_ns_per_byte=0.15,
     hbm_conflict_stride=1 << 20,
     hbm_conflict_ns=6.5,
     hbm_conflict_bytes_per_ns=132.0,
     dma_latency_ns=1300.0,
-    dma_transpose_fraction=0.1,
+    dma_transpose_fraction=0.0,
     minimum_issue_cycles=64,
     access_cycles=60.0,
     two_input_cycles_per_element=2.11,
@@ -318,12 +309,10 @@ TRN2 = Spec(
     partitions=128,
     dma_engines=16,
     dma_partitions_per_engine=8,
-    dma_bytes_per_ns=25.7,
-    dma_overhead_ns=34.0,
-    dma_descriptor_ns=108.0,
-    dma_small_descriptor_ns=16.0,
-    dma_small_descriptor_ns_per_byte=0.15,
-    dma_contiguous_ns_per_byte=0.06,
+    dma_bytes_per_ns=23.7,
+    dma_buffer_ns=8.0,
+    dma_strided_ns=92.0,
+    dma_strided_ns_per_byte=0.15,
     hbm_conflict_stride=1 << 20,
     hbm_conflict_ns=6.5,
     hbm_conflict_bytes_per_ns=132.0,

@@ -31,7 +31,7 @@ class Unit:
     bytes: int  # per partition
     partitions: int
     site: int  # units declared at one place rotate through the same buffers
-    in_loop: bool = False  # declared inside of a loop
+    depth: int = 0  # loops around the declaration
 
 
 @dataclass
@@ -314,7 +314,7 @@ def _declare(tensor: Tensor, count: int, cells: int, site: int, depth: int, resu
     """Adds the units and cells of a tensor to the stream; returns the first cell."""
     first_unit, first_cell = len(result.units), len(result.cell_unit)
     size = _size(tensor) if tensor.buffer.on_chip else (0, tensor.tile_shape[0])
-    unit = Unit(tensor, size[0], size[1], site, depth > 0)
+    unit = Unit(tensor, size[0], size[1], site, depth)
     result.units += [unit] * count
     for number in range(first_unit, first_unit + count):
         result.cell_unit += [number] * cells

@@ -38,7 +38,7 @@ def merge_repeated(
     once = (writes_of == 1).tolist()
     for cell, unit in enumerate(stream.cell_unit):
         info = stream.units[unit]
-        if info.in_loop and not info.tensor.temporary:
+        if info.depth and not info.tensor.temporary:
             once[cell] = False  # the kernel says where this tile lives: in each iteration anew
     broadcast_rows = _rows_for_broadcast(stream)
     signatures = [

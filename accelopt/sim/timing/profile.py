@@ -18,6 +18,7 @@ from accelopt.sim.timing import (
     merging,
     placement,
     pricing,
+    renaming,
     residency,
     widening,
 )
@@ -50,6 +51,7 @@ class Compiler:
     load_window_bytes: float = 256 * 1024
     merge_over_sequential_loops: bool = True
     remove_dead: bool = True
+    rename_refilled: bool = True
     merge_evictions: bool = True
     fit_sbuf: bool = True
     rotate_buffers: bool = True
@@ -175,6 +177,8 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         )
     if compiler.remove_dead:
         merging.remove_dead(flow, decisions)
+    if compiler.rename_refilled:
+        renaming.rename_refilled(flow, decisions)
     if compiler.merge_evictions:
         eviction.merge_evictions(flow, spec, decisions)
     costs = residency.price_transfers(flow, spec)
@@ -247,6 +251,9 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
         variants.append(("tiny loops left as written", replace(base, widen_tiny_loops=False), spec))
     if "place_in_psum" in passes:
         variants.append(("no result placed in PSUM", replace(base, place_in_psum=False), spec))
+    if "rename_refilled" in passes:
+        kept = replace(base, rename_refilled=False)
+        variants.append(("refilled tiles keep their storage", kept, spec))
     if "rotate_buffers" in passes:
         freer = replace(base, rotate_buffers=False)
         variants.append(("as many buffers as SBUF holds", freer, spec))

@@ -1,7 +1,8 @@
-"""What a DMA transfer costs: descriptors, the engines they go to, bytes.
+"""What a DMA transfer costs: buffers, the engines they go to, bytes.
 
-A descriptor moves one run of bytes that is contiguous on both sides. Partitions map to DMA engines
-eight at a time, so a tile of few partitions uses few engines (nki-dma-overview).
+A transfer gathers a list of source buffers and scatters them into a list of destination buffers, each
+contiguous where it lies, and pays for every entry of both lists (arch guide). Partitions map to DMA
+engines eight at a time, so a tile of few partitions uses few engines (nki-dma-overview).
 """
 
 from __future__ import annotations
@@ -23,39 +24,55 @@ class Transfer(NamedTuple):
     engines: int
     engine_ns: float  # time on each of its engines
     bytes: int
-    descriptors: int
+    descriptors: int  # entries of the longer list
     hbm_read: int
     hbm_write: int
     conflict_ns: float = 0.0  # time at the HBM channel that its rows share, 0 when they do not
 
 
 class Layout(NamedTuple):
-    """How the rows of a transfer lie in HBM."""
+    """How the data of a transfer lie on both sides, in elements of `size` bytes."""
 
-    contiguous: bool = False  # each row follows the one before
+    size: int
+    source_run: int  # elements that are contiguous, within a partition
+    target_run: int
+    hbm_run: int
+    contiguous: bool = False  # in HBM each row follows the one before
     conflicting: bool = False  # rows fall on the same HBM channel
+    transposed: bool = False  # asked for as a DMA transpose
+
+    def entries(self, elements: int) -> tuple[int, int]:
+        """Source and destination buffers for so many elements of a partition."""
+        return -(-elements // self.source_run), -(-elements // self.target_run)
 
 
-def descriptor_ns(run_bytes: float, layout: Layout, spec: Spec) -> float:
-    """Time of one descriptor on its engine."""
-    slope = (
-        spec.dma_contiguous_ns_per_byte
-        if layout.contiguous
-        else spec.dma_small_descriptor_ns_per_byte
-    )
-    floor = min(spec.dma_descriptor_ns, spec.dma_small_descriptor_ns + slope * run_bytes)
-    return max(floor, spec.dma_overhead_ns + run_bytes / spec.dma_bytes_per_ns)
-
-
-def hbm_layout(access: Access, spec: Spec) -> Layout:
-    """Whether the partitions of a tile follow each other in HBM, or collide there."""
-    if access.partitions <= 1:
-        return Layout()
-    step = access.strides[0] * access.dtype.itemsize
+def layout_of(source: Access, target: Access, spec: Spec, transposed: bool = False) -> Layout:
+    """How a copy lies in the memories."""
+    hbm = next((a for a in (source, target) if not a.tensor.buffer.on_chip), None)
+    runs = run_elements(source), run_elements(target)
+    step = hbm.strides[0] * hbm.dtype.itemsize if hbm and hbm.partitions > 1 else 0
     return Layout(
-        contiguous=run_elements(access) == access.free_elements == access.strides[0],
-        conflicting=step != 0 and step % spec.hbm_conflict_stride == 0,
+        min(source.dtype.itemsize, target.dtype.itemsize),
+        *runs,
+        run_elements(hbm) if hbm else min(runs),
+        hbm is None or (step != 0 and run_elements(hbm) == hbm.free_elements == hbm.strides[0]),
+        step != 0 and step % spec.hbm_conflict_stride == 0,
+        transposed,
     )
+
+
+def partition_ns(elements: int, layout: Layout, spec: Spec) -> float:
+    """Time that one engine spends on the elements of one partition. Rows that do not follow each
+    other in HBM cost more than their bytes, up to a limit."""
+    sources, targets = layout.entries(elements)
+    if layout.transposed and spec.dma_transpose_fraction:
+        return elements * layout.size / (spec.dma_bytes_per_ns * spec.dma_transpose_fraction)
+    run = min(layout.hbm_run, elements) * layout.size
+    row = run / spec.dma_bytes_per_ns
+    if not layout.contiguous:
+        row = max(row, min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * run))
+    rows = -(-elements // layout.hbm_run)
+    return spec.dma_buffer_ns * (sources + targets) + rows * row
 
 
 def run_elements(access: Access) -> int:
@@ -76,44 +93,23 @@ def transfers(item: Instances, spec: Spec) -> list[Transfer]:
     operation = item.operation
     source, target = operation.reads[0], operation.writes[0]
     n = item.positions.size
-    size = min(source.dtype.itemsize, target.dtype.itemsize)
-    run = min(run_elements(source), run_elements(target))
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
     transposed = bool(operation.instruction and operation.instruction.attributes.get("transpose"))
-    reads_hbm = not source.tensor.buffer.on_chip
-    writes_hbm = not target.tensor.buffer.on_chip
-    hbm = next((a for a in (source, target) if not a.tensor.buffer.on_chip), None)
-    layout = hbm_layout(hbm, spec) if hbm else Layout()
-    if n == 1 and item.partitions is None:
-        start = None
-        if chip:
-            values = {variable: int(array[0]) for variable, array in item.values.items()}
-            start = chip.offset.evaluate(values) // row_elements(chip)
-        only = _transfer(
-            target.partitions, target.free_elements, start, run, size, transposed, layout, spec
-        )
-        return [
-            only._replace(
-                hbm_read=only.bytes if reads_hbm else 0, hbm_write=only.bytes if writes_hbm else 0
-            )
-        ]
+    layout = layout_of(source, target, spec, transposed)
     partitions = item.partitions if item.partitions is not None else _full(n, target.partitions)
     elements = item.elements if item.elements is not None else _full(n, target.free_elements)
     first = _first_partition(chip, item, n)
     made: dict[tuple[int, int, int], Transfer] = {}
     result: list[Transfer] = []
-    for p, e, start in zip(partitions.tolist(), elements.tolist(), first.tolist(), strict=True):
-        key = (p, e, start)
+    for key in zip(partitions.tolist(), elements.tolist(), first.tolist(), strict=True):
         transfer = made.get(key)
         if transfer is None:
-            transfer = _transfer(
-                p, e, start if chip else None, min(run, e), size, transposed, layout, spec
+            p, e, start = key
+            transfer = _transfer(p, e, start if chip else None, layout, spec)
+            transfer = made[key] = transfer._replace(
+                hbm_read=0 if source.tensor.buffer.on_chip else transfer.bytes,
+                hbm_write=0 if target.tensor.buffer.on_chip else transfer.bytes,
             )
-            transfer = transfer._replace(
-                hbm_read=transfer.bytes if reads_hbm else 0,
-                hbm_write=transfer.bytes if writes_hbm else 0,
-            )
-            made[key] = transfer
         result.append(transfer)
     return result
 
@@ -130,41 +126,31 @@ def _first_partition(chip: Access | None, item: Instances, n: int) -> np.ndarray
 
 
 def _transfer(
-    partitions: int,
-    elements: int,
-    first: int | None,
-    run: int,
-    size: int,
-    transposed: bool,
-    layout: Layout,
-    spec: Spec,
+    partitions: int, elements: int, first: int | None, layout: Layout, spec: Spec
 ) -> Transfer:
     share = spec.dma_partitions_per_engine
-    per_partition = -(-elements // max(run, 1))
-    descriptors = partitions * per_partition
-    total = partitions * elements * size
+    descriptors = partitions * max(layout.entries(elements))
+    each = partition_ns(elements, layout, spec)
     if first is None:
         engines, begin = min(spec.dma_engines, descriptors), 0
-        busiest = -(-descriptors // engines)
+        time = partitions * each / engines
     else:
         begin = first // share
         engines = min(-(-(first % share + partitions) // share), spec.dma_engines)
-        busiest = min(partitions, share) * per_partition
-    time = busiest * descriptor_ns(run * size, layout, spec)
-    if transposed:
-        time = max(time, total / engines / (spec.dma_bytes_per_ns * spec.dma_transpose_fraction))
+        time = min(partitions, share) * each
     conflict = 0.0
     if layout.conflicting:
-        each = spec.hbm_conflict_ns + run * size / spec.hbm_conflict_bytes_per_ns
-        conflict = descriptors * each
+        run = min(layout.hbm_run, elements) * layout.size
+        conflict = descriptors * (spec.hbm_conflict_ns + run / spec.hbm_conflict_bytes_per_ns)
+    total = partitions * elements * layout.size
     return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict)
 
 
 def spill_transfer(bytes_per_partition: int, partitions: int, save: bool, spec: Spec) -> Transfer:
     """Moving one unit of SBUF to HBM or back."""
-    transfer = _transfer(
-        partitions, bytes_per_partition, 0, bytes_per_partition, 1, False, Layout(), spec
-    )
+    run = max(bytes_per_partition, 1)
+    layout = Layout(1, run, run, run)
+    transfer = _transfer(partitions, bytes_per_partition, 0, layout, spec)
     return transfer._replace(
         hbm_write=transfer.bytes if save else 0, hbm_read=0 if save else transfer.bytes
     )

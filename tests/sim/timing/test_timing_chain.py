@@ -20,6 +20,7 @@ from timing_kernels import (
     matmul_with_transpose,
     modulo_buffers,
     nested,
+    refilled_buffer,
     reload_in_loop,
     scores_and_maximum,
     spread_row,
@@ -193,6 +194,7 @@ class TestCompilerEmulation:
             (reload_in_loop, [(128, 4096), (128, 512)]),
             (matmul_with_transpose, [(128, 1024), (1024, 512)]),
             (keep_everything, [(40, 128, 2048)]),
+            (refilled_buffer, [(128, 4096)]),
         ]
         named = name if name != "merge_over_sequential_loops" else "merge_repeated"
         seen = set()

@@ -21,6 +21,7 @@ from timing_kernels import (
     exp_and_sum,
     fresh_buffers,
     fused_scale_bias_exp,
+    half_refilled_buffer,
     independent_activations,
     keep_everything,
     load_rows,
@@ -29,6 +30,7 @@ from timing_kernels import (
     multiply_tiles,
     net_ns,
     one_buffer,
+    refilled_buffer,
     reload_in_loop,
     rows_at_once,
     scan_by_elements,
@@ -45,7 +47,9 @@ from timing_kernels import (
 )
 
 from accelopt.sim.nki import isa as nisa
+from accelopt.sim.spec import TRN1, TRN2
 from accelopt.sim.timing import Compiler, interval
+from accelopt.sim.timing.transfers import Layout, partition_ns
 
 
 def ratio(slow, fast) -> float:
@@ -139,6 +143,31 @@ class TestTransfers:
         # perf guide opt 4; nki-autotune: single-buffered operands run at a fraction.
         single, fresh = timed(one_buffer, (128, 32768)), timed(fresh_buffers, (128, 32768))
         assert 1.3 < ratio(single, fresh) < 4
+
+    def test_a_refilled_tile_gets_other_storage_where_iterations_are_independent(self):
+        # nl.affine_range: no iteration depends on another, so only the tile's name is shared.
+        refilled, fresh = timed(refilled_buffer, (128, 32768)), timed(fresh_buffers, (128, 32768))
+        assert ratio(refilled, fresh) == pytest.approx(1, abs=0.02)
+        assert "rename_refilled" in {decision.pass_name for decision in refilled.decisions}
+
+    @pytest.mark.parametrize("kernel", [one_buffer, half_refilled_buffer])
+    def test_a_tile_whose_contents_are_carried_on_stays(self, kernel):
+        found = timed(kernel, (128, 8192))
+        assert "rename_refilled" not in {decision.pass_name for decision in found.decisions}
+
+    def test_both_lists_of_buffers_of_a_transfer_cost(self):
+        # arch guide: a transfer gathers source buffers and scatters destination buffers; a store
+        # whose elements lie apart in HBM alone has half of the entries of one apart on both sides.
+        spread = Layout(4, source_run=1, target_run=1, hbm_run=1)
+        gathered = Layout(4, source_run=512, target_run=1, hbm_run=1)
+        lists = [partition_ns(512, layout, TRN1) for layout in (spread, gathered)]
+        assert lists[0] - lists[1] == pytest.approx(511 * TRN1.dma_buffer_ns)
+
+    def test_a_dma_transpose_runs_at_the_documented_part_of_the_rate(self):
+        # trainium2_arch.rst: up to 90% of the DMA rate; trn1 goes element by element.
+        layout = Layout(2, source_run=1, target_run=128, hbm_run=128, transposed=True)
+        assert partition_ns(128, layout, TRN2) == pytest.approx(256 / (0.9 * TRN2.dma_bytes_per_ns))
+        assert partition_ns(128, layout, TRN1) > 128 * TRN1.dma_buffer_ns
 
     def test_fusing_two_passes_saves_the_way_through_hbm(self):
         # perf guide opt 2; moves.md 15: 2.879 -> 1.569 ms.

@@ -237,6 +237,30 @@ def one_buffer(x):
     return out
 
 
+def refilled_buffer(x):
+    """Every iteration loads into the same tile, and iterations are said to be independent."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((rows, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(total // 1024):
+        span = nl.ds(i * 1024, 1024)
+        tile[...] = nl.load(x[0:rows, span])
+        nl.store(out[0:rows, span], nisa.reciprocal(tile))
+    return out
+
+
+def half_refilled_buffer(x):
+    """Every iteration loads into one half of a tile of which all is used."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((rows, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    tile[...] = nl.load(x[0:rows, 0:1024])
+    for i in range(total // 1024):
+        tile[:, 0:512] = nl.load(x[0:rows, i * 1024 : i * 1024 + 512])
+        nl.store(out[0:rows, i * 1024 : i * 1024 + 1024], nisa.reciprocal(tile))
+    return out
+
+
 def fresh_buffers(x):
     """Every iteration loads into a tile of its own."""
     rows, total = x.shape

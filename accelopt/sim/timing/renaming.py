@@ -1,0 +1,110 @@
+"""Tiles that are filled again get storage of their own.
+
+A kernel that fills one tile over and over, in code that Python unrolled or in iterations that it
+promises to be independent, reads nothing of what was there before. Nothing but the name makes one
+filling wait for the readers of the last; a compiler renames. Two things it leaves alone: addresses that
+the kernel chose itself, and the iterations of a sequential loop, which are said to depend on each
+other (a single buffer there runs at a fraction: nki-autotune, moves.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from accelopt.sim.program import LoopKind
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.operation import Decision
+
+
+def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
+    """Gives a tile a new unit, in place, wherever an instance writes to it and nothing of its
+    contents is read afterwards."""
+    cells_of = _cells_of_units(stream)
+    fresh = _fresh_starts(stream, cells_of)
+    if len(set(fresh.values())) == len(fresh):
+        return
+    begun: set[int] = set()
+    now: dict[int, int] = {}  # cell as declared -> cell that holds its contents at present
+    renamed: Counter[int] = Counter()
+    for at in range(len(stream)):
+        stream.reads[at] = [now.get(cell, cell) for cell in stream.reads[at]]
+        unit = fresh.get(at)
+        if unit is not None and unit in begun:
+            renamed[stream.units[unit].site] += 1
+            _renew(stream, unit, cells_of[unit], now)
+        writes = stream.writes[at]
+        begun.update(stream.cell_unit[cell] for cell in writes)
+        stream.writes[at] = [now.get(cell, cell) for cell in writes]
+    decisions += [
+        Decision("rename_refilled", "filled again in other storage", stream.sites[site], count)
+        for site, count in renamed.items()
+    ]
+
+
+def _cells_of_units(stream: Stream) -> dict[int, range]:
+    """The cells of each unit; they follow each other."""
+    first: dict[int, int] = {}
+    for cell, unit in enumerate(stream.cell_unit):
+        first.setdefault(unit, cell)
+    ends = [*list(first.values())[1:], len(stream.cell_unit)]
+    return {unit: range(start, end) for (unit, start), end in zip(first.items(), ends, strict=True)}
+
+
+def _fresh_starts(stream: Stream, cells_of: dict[int, range]) -> dict[int, int]:
+    """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
+    Backwards: a cell is wanted from its reader up to the write that replaces it."""
+    bytes_of = [_replaced_bytes(item) for item in stream.instances]
+    cell_bytes = [
+        unit.bytes * unit.partitions / len(cells_of[number]) if number in cells_of else 0
+        for number, unit in enumerate(stream.units)
+    ]
+    tied = [_sequential_depth(item) for item in stream.instances]
+    wanted = bytearray(len(stream.cell_unit))
+    level = [0] * len(stream.units)
+    found: dict[int, int] = {}
+    cell_unit = stream.cell_unit
+    for at in range(len(stream) - 1, -1, -1):
+        reads, writes = stream.reads[at], set(stream.writes[at])
+        replaced = bytes_of[stream.kind[at]]
+        if writes and replaced:
+            unit = cell_unit[next(iter(writes))]
+            if replaced >= len(writes) * cell_bytes[unit]:
+                for cell in writes:
+                    level[unit] -= wanted[cell]
+                    wanted[cell] = 0
+                free = stream.units[unit].depth >= tied[stream.kind[at]]
+                if level[unit] == 0 and free and writes.isdisjoint(reads):
+                    found[at] = unit
+        for cell in reads:
+            level[cell_unit[cell]] += 1 - wanted[cell]
+            wanted[cell] = 1
+    return found
+
+
+def _replaced_bytes(item: Instances) -> int:
+    """Bytes that an instance of an operation replaces for certain; 0 for sums, masks and run-time
+    addresses."""
+    operation = item.operation
+    if operation.accumulates or len(operation.writes) != 1:
+        return 0
+    access = operation.writes[0]
+    masked = operation.instruction is not None and operation.instruction.mask.constraints
+    tensor = access.tensor
+    if masked or access.indirect or not tensor.buffer.on_chip or tensor.placement is not None:
+        return 0
+    return access.partitions * access.free_elements * access.dtype.itemsize
+
+
+def _sequential_depth(item: Instances) -> int:
+    """Loops down to the innermost sequential one: a tile declared outside of that is one tile."""
+    carried = [loop.kind is LoopKind.SEQUENTIAL and loop.variable.trips > 1 for loop in item.loops]
+    return max((depth for depth, is_carried in enumerate(carried, 1) if is_carried), default=0)
+
+
+def _renew(stream: Stream, unit: int, cells: range, now: dict[int, int]) -> None:
+    number = len(stream.units)
+    stream.units.append(stream.units[unit])
+    for cell in cells:
+        now[cell] = len(stream.cell_unit)
+        stream.cell_unit.append(number)
