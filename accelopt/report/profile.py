@@ -18,6 +18,7 @@ def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
         _bounds(found),
         _engines(found),
         _lines(found),
+        _reads(found),
         _spills(found),
         _decisions(found.decisions),
         _summary(found),
@@ -86,9 +87,20 @@ def _line(line: LineCost, latency_ms: float, sources: Sources) -> str:
     )
 
 
+def _reads(found: KernelProfile) -> str:
+    again = [one for one in found.reads if one.times > 1]
+    if not again:
+        return "No input is read more than once."
+    rows = ["inputs that are read more than once              size           read   times"]
+    rows += [
+        f"  {one.tensor:36s} {one.size:14,d} {one.read:14,d} {one.times:7.3g}" for one in again
+    ]
+    return "\n".join(rows)
+
+
 def _spills(found: KernelProfile) -> str:
     if not found.spills:
-        return "SBUF holds everything: no spills, nothing loaded again."
+        return "SBUF holds everything that is wanted again: no spills."
     sources = Sources()
     rows = ["tensors that SBUF could not hold            saved       reloaded   loaded again"]
     for moved in found.spills:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.program import Program
+from accelopt.sim.program import Program, Tensor
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.counters import TrueCounts
@@ -35,6 +36,20 @@ class LineCost:
     busy_ms: dict[str, float]  # by engine; for DMA, the time of its busiest engine
     critical_ms: float  # of the path that decides the latency
     bytes: int
+
+
+@dataclass(frozen=True)
+class InputRead:
+    """How much of one HBM input is moved to the chip."""
+
+    tensor: str
+    size: int  # bytes of the whole input
+    read: int  # bytes that transfers read from it
+
+    @property
+    def times(self) -> float:
+        """1 when every byte is read once."""
+        return self.read / self.size if self.size else 0.0
 
 
 def critical_path(timeline: Timeline) -> list[tuple[int, float]]:
@@ -91,6 +106,20 @@ def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline)
     return sorted(lines, key=lambda line: (-line.critical_ms, -max(line.busy_ms.values())))
 
 
+def input_reads(program: Program, stream: Stream, costs: list[Transfer | None]) -> list[InputRead]:
+    """The kernel's inputs, those first of which most is read again. Spills are not among them, the
+    loads that a full SBUF repeats are."""
+    read: dict[Tensor, int] = dict.fromkeys(program.arguments, 0)
+    sources = [item.operation.reads[0].tensor if item.operation.reads else None
+               for item in stream.instances]  # fmt: skip
+    for kind, cost in zip(stream.kind, costs, strict=True):
+        tensor = sources[kind]
+        if cost is not None and tensor in read:
+            read[tensor] += cost.hbm_read
+    found = [InputRead(tensor.name, _bytes(tensor), moved) for tensor, moved in read.items()]
+    return sorted(found, key=lambda one: one.size - one.read)
+
+
 def bounds(
     fields: dict[str, float],
     true: TrueCounts,
@@ -110,7 +139,8 @@ def bounds(
     }
     slowest = max(engines, key=engines.__getitem__)
     return [
-        Bound("memory", "actual", fields["dma_active_time"] * 1e3, "some DMA engine is busy"),
+        Bound("memory", "actual", fields["dma_active_time"] * 1e3,
+              f"some DMA engine is busy, with rows of {moved / (true.dma_descriptors or 1):,.0f} B"),
         Bound("memory", "at peak bandwidth", moved / peak * 1e-6,
               f"{moved:,} B at {peak:.0f} GB/s"),
         Bound("memory", "without reloads", sum(minimum) / peak * 1e-6,
@@ -131,18 +161,15 @@ def bounds(
 
 def minimum_traffic(program: Program) -> tuple[int, int]:
     """Bytes of all arguments that are read, and of all results."""
-
-    def size(shape: tuple[int, ...], itemsize: int) -> int:
-        total = itemsize
-        for length in shape:
-            total *= length
-        return total
-
     read = {
         access.tensor for _, instruction in program.walk() for access in instruction.inputs.values()
     }
     results = {tensor for tensor in program.results if tensor is not None}
     return (
-        sum(size(t.shape, t.dtype.itemsize) for t in program.arguments if t in read),
-        sum(size(t.shape, t.dtype.itemsize) for t in results),
+        sum(_bytes(tensor) for tensor in program.arguments if tensor in read),
+        sum(_bytes(tensor) for tensor in results),
     )
+
+
+def _bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.shape) * tensor.dtype.itemsize

@@ -26,7 +26,7 @@ from accelopt.sim.timing.cells import Stream, stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.expansion import expand, scopes
-from accelopt.sim.timing.explanation import Bound, LineCost
+from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.operation import Decision, combined
 from accelopt.sim.timing.residency import Spills
 from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
@@ -102,6 +102,11 @@ class KernelProfile:
         """Source lines, those that take most of the critical path first."""
         return explanation.line_costs(self.run.stream, self.run.costs, self.run.timeline)
 
+    @cached_property
+    def reads(self) -> list[InputRead]:
+        """What is read of each input, those first of which most is read again."""
+        return explanation.input_reads(self.run.program, self.run.stream, self.run.costs)
+
     def facts(self, lines: int = 12) -> dict[str, object]:
         """The explanation as plain data, JSON-ready: what a planner needs to know."""
         return {
@@ -112,6 +117,7 @@ class KernelProfile:
             "occupancy": self.occupancy,
             "bounds": [asdict(bound) for bound in self.bounds],
             "lines": [{**asdict(line), "source": str(line.source)} for line in self.lines[:lines]],
+            "reads": [{**asdict(one), "times": one.times} for one in self.reads],
             "spills": [{**asdict(moved), "source": str(moved.source)} for moved in self.spills],
             "decisions": [str(decision) for decision in self.decisions],
             "summary": dict(self.summary),

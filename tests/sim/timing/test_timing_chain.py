@@ -308,3 +308,15 @@ class TestSpec:
             assert cost.descriptors == 128 and cost.engines == 16
             # matmul (NKIBench) sustains 263 GB/s with descriptors of 4 KiB.
             assert 16 * 8 * 4096 / cost.engine_ns == pytest.approx(263, rel=0.01)
+
+
+class TestExplanation:
+    def test_an_input_that_every_iteration_reads_again_is_named(self):
+        compiler = Compiler(merge_repeated=False)
+        found = timed(reload_in_loop, (128, 4096), (128, 512), compiler=compiler)
+        again = [(one.size, one.times) for one in found.reads if one.times > 1]
+        assert again == [(128 * 512 * 4, 8)]
+        assert found.facts()["reads"][0]["times"] == 8
+
+    def test_each_byte_read_once_is_one_time(self):
+        assert [one.times for one in timed(fresh_buffers, (128, 8192)).reads] == [1]
