@@ -62,6 +62,12 @@ class Access:
         return found
 
     @property
+    def stands_still(self) -> bool:
+        """True when every iteration of the loops around it touches the same elements, told from
+        the form alone: there are no block and run-time indices, and the offset is a number."""
+        return not (self.offset.terms or self.block or self.indirect)
+
+    @property
     def elements(self) -> int:
         """How many elements the tile has."""
         return math.prod(self.shape)

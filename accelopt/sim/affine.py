@@ -122,6 +122,9 @@ class Affine:
     def __sub__(self, other: Affine | int) -> Affine:
         return self + (-other if isinstance(other, int) else other * -1)
 
+    def __rsub__(self, other: int) -> Affine:
+        return self * -1 + other
+
     def __mul__(self, factor: int) -> Affine:
         if factor == 1:
             return self
@@ -274,6 +277,9 @@ class Affine:
             else:
                 raise ValueError(f"{self} still depends on a tile axis")
         return total
+
+
+ZERO = Affine()
 
 
 def variable(term: Term) -> Affine:

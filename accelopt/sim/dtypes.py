@@ -40,11 +40,16 @@ FORMATS: dict[str, np.dtype] = {
 """Every format by its NKI name."""
 
 _NAMES = {dtype: name for name, dtype in FORMATS.items()}
+_BY_SCALAR_TYPE = {dtype.type: dtype for dtype in FORMATS.values() if dtype != TFLOAT32}
 _FLOATS = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
 
 
 def parse(value: object) -> np.dtype:
     """The format for an NKI name, a NumPy dtype or a scalar type; TypeError for any other."""
+    if isinstance(value, np.dtype) and value in _NAMES:
+        return value
+    if isinstance(value, type) and value in _BY_SCALAR_TYPE:
+        return _BY_SCALAR_TYPE[value]
     if isinstance(value, str):
         value = FORMATS.get("bool" if value == "bool_" else value, value)
     if value is bool:
@@ -60,7 +65,7 @@ def parse(value: object) -> np.dtype:
 
 def name_of(dtype: np.dtype) -> str:
     """The NKI name of a format."""
-    return _NAMES.get(dtype, str(dtype))
+    return _NAMES.get(dtype) or str(dtype)
 
 
 def is_float(dtype: np.dtype) -> bool:

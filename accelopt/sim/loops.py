@@ -17,12 +17,13 @@ from types import FrameType
 
 from accelopt.sim import state
 from accelopt.sim.affine import LoopVariable, variable
+from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import control_flow
-from accelopt.sim.trace import LoopKey, NeedsConcrete, Tracer, call_chain, current
+from accelopt.sim.tracer import NeedsConcrete, Tracer, current
 
 CONSUMERS = frozenset(
     "zip enumerate reversed list tuple sorted map filter set sum min max any all iter next".split()

@@ -15,7 +15,7 @@ import numpy as np
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.errors import NOWHERE, SourceLine
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import EVERYTHING, Mask
 
 
 class Buffer(str, Enum):
@@ -29,7 +29,7 @@ class Buffer(str, Enum):
     @property
     def on_chip(self) -> bool:
         """True for SBUF and PSUM: partitioned memory that engines reach."""
-        return self in (Buffer.SBUF, Buffer.PSUM)
+        return self is Buffer.SBUF or self is Buffer.PSUM
 
 
 class Engine(str, Enum):
@@ -52,7 +52,7 @@ class LoopKind(str, Enum):
     PROGRAM = "program"  # one iteration a program of an SPMD launch
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Placement:
     """A direct allocation: block (i, j, ...) starts at `partitions[i, j, ...]` and, per partition,
     at byte `bytes[i, j, ...]` of SBUF, or at bank `banks[i, j, ...]` of PSUM."""
@@ -61,7 +61,7 @@ class Placement:
     addresses: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Tensor:
     """Storage. `shape` is (blocks..., partition, free...) on-chip, with `block_rank` leading block
     dimensions; plain row-major in HBM. Compared by identity."""
@@ -94,7 +94,7 @@ Scalar = int | float | str | bool | None
 AttributeValue = Scalar | tuple[Scalar, ...] | Affine | Mask
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Instruction:
     """One NKI instruction, for every iteration of the loops around it.
 
@@ -109,7 +109,7 @@ class Instruction:
     outputs: Mapping[str, Access]
     inputs: Mapping[str, Access]
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
-    mask: Mask = field(default_factory=Mask)
+    mask: Mask = EVERYTHING
     source: SourceLine = NOWHERE
 
     @property
@@ -118,7 +118,7 @@ class Instruction:
         return self.outputs["result"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Loop:
     """A counted loop. `tensors` are those declared in its body: fresh in every iteration."""
 

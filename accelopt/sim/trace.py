@@ -1,4 +1,4 @@
-"""Runs a kernel once on symbolic tensors and records the Program it leaves.
+"""Runs a kernel once on symbolic tensors and takes the Program it leaves.
 
 Loop bodies are traced once, with a symbolic index, as the Beta 1 tracer does. When the kernel's
 Python needs the index as a number (`if i == 0`, `tiles[i]`, `count += 1`), the loop that it belongs
@@ -7,47 +7,19 @@ to is marked, and tracing starts again with that one loop unrolled.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.access import Access
-from accelopt.sim.affine import LoopVariable
-from accelopt.sim.conditions import Block, branches
+from accelopt.sim.call_sites import LoopKey
+from accelopt.sim.collector import collector_paused
+from accelopt.sim.conditions import Block
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
-from accelopt.sim.instruction_set import OPCODES
-from accelopt.sim.mask import Mask
-from accelopt.sim.program import (
-    AttributeValue,
-    Buffer,
-    Engine,
-    Instruction,
-    Loop,
-    LoopKind,
-    Node,
-    Placement,
-    Program,
-    Tensor,
-)
-from accelopt.sim.rules import control_flow, kernels
-
-OUR_FOLDER = str(Path(__file__).parent)
-NOT_KERNEL_CODE = ("<frozen", functools.__file__, contextlib.__file__)
-MAX_NODES = 4_000_000
-"""A kernel that unrolls to more instructions than this is refused rather than traced for hours."""
-
-LoopKey = tuple[tuple[str, int], ...]
-"""A loop in the source: file and line of every call from the kernel's entry down to its `for`."""
+from accelopt.sim.program import Program, Tensor
+from accelopt.sim.tracer import NeedsConcrete, Tracer, recording
 
 
 class TensorSpec(NamedTuple):
@@ -55,340 +27,6 @@ class TensorSpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype
-
-
-class Iteration(NamedTuple):
-    """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
-    loop in the source."""
-
-    key: LoopKey
-    loop: int
-    value: int
-    traced_once: bool  # by the real tracer: not a static_range
-
-
-class NeedsConcrete(BaseException):
-    """Kernel code asked for the number behind a symbolic loop index. Not an Exception, so that a
-    kernel's `except Exception` cannot swallow it."""
-
-    def __init__(
-        self, keys: frozenset[LoopKey], conditions: frozenset[Block] = frozenset()
-    ) -> None:
-        self.keys = keys
-        self.conditions = conditions
-        super().__init__(keys)
-
-
-@dataclass(eq=False)
-class Body:
-    """A list of nodes under construction and the scope of the tensors declared in it."""
-
-    nodes: list[Node] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    variable: LoopVariable | None = None
-    kind: LoopKind | None = None
-    open: bool = True
-    unrolled_loop: int | None = None
-
-    def unrolled_child(self, loop: int | None) -> Body:
-        """A scope of its own whose nodes go to this body: one iteration of an unrolled loop."""
-        return Body(self.nodes, self.tensors, unrolled_loop=loop)
-
-
-class Tracer:
-    """The recording of one kernel run. Lives as long as the run; nothing outlives it but the
-    Program."""
-
-    def __init__(
-        self,
-        target: str,
-        unrolled: frozenset[LoopKey],
-        report: Callable[[KernelError], None] | None = None,
-        conditions: frozenset[Block] = frozenset(),
-        entry: SourceLine = NOWHERE,
-    ) -> None:
-        self.conditions = set(conditions)
-        self.target = target
-        self.unrolled = unrolled
-        self.bodies: list[Body] = [Body()]
-        self.keys: dict[LoopVariable, LoopKey] = {}
-        self.home: dict[Tensor, Body] = {}
-        self.demanded: set[LoopKey] = set()
-        self.arguments: list[Tensor] = []
-        self.mutable: set[Tensor] = set()
-        self.must_return: set[Tensor] = set()
-        self.written: set[Tensor] = set()
-        self.unplaced: set[Tensor] = set()  # results in PSUM that the compiler may copy to SBUF
-        self.grid: tuple[object, ...] = ()  # the program's coordinates
-        self.grid_shape: tuple[int, ...] = ()
-        self.shared: list[Tensor] = []
-        self.shared_cursor = 0
-        self.depth = 0  # nesting of kernel calls
-        self.entry = entry  # where the kernel begins: blamed for its arguments and results
-        self.force_auto_allocation = False
-        self.placements: dict[LoopKey, Placement | None] = {}  # of unrolled loops, by call site
-        self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
-        self.iterations: list[Iteration] = []  # of the unrolled loops around here
-        self._report = report
-        self.broken = False  # some instruction is missing: it was refused
-        self.failure: KernelError | None = None  # the last error of a rule
-        self._next_id = 0
-        self._emitted = 0
-
-    def fresh_id(self) -> int:
-        """Numbers for tensors and loop variables, in order of appearance."""
-        self._next_id += 1
-        return self._next_id
-
-    def here(self) -> SourceLine:
-        """The innermost line of kernel code that is running."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if not file.startswith(OUR_FOLDER) and not file.startswith(NOT_KERNEL_CODE):
-                return SourceLine(file, frame.f_lineno)
-            frame = frame.f_back
-        return NOWHERE
-
-    def refuse(self, error: KernelError) -> None:
-        """Raises the error with the kernel's line, or reports it and goes on when the caller of
-        the trace collects violations."""
-        if self._report is None:
-            raise self.blamed(error)
-        self._report(self.blamed(error))
-
-    @property
-    def collecting(self) -> bool:
-        """True when violations are reported instead of raised."""
-        return self._report is not None
-
-    def collect(self, error: KernelError) -> None:
-        """Reports an error that ended one call; the trace goes on without its result."""
-        assert self._report is not None
-        self.broken = True
-        self._report(self.blamed(error))
-
-    def blamed(self, error: KernelError) -> KernelError:
-        """The error with the kernel's current line. A trace that already has to start again does
-        so instead: what it has seen since may be wrong."""
-        if self.demanded:
-            raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
-        if error.source == NOWHERE:
-            error.source = self.here() if self.depth else self.entry
-            error.args = (str(error),)
-        self.failure = error
-        return error
-
-    def declare(
-        self,
-        shape: Sequence[int],
-        dtype: np.dtype,
-        buffer: Buffer,
-        *,
-        name: str = "",
-        block_rank: int = 0,
-        fill: float | int | None = None,
-        lazy_fill: bool = False,
-        data: np.ndarray | None = None,
-        placement: Placement | None = None,
-        temporary: bool = False,
-        body: Body | None = None,
-    ) -> Tensor:
-        """A new tensor in the current scope (or in `body`)."""
-        number = self.fresh_id()
-        tensor = Tensor(
-            number,
-            name or f"t{number}",
-            tuple(int(size) for size in shape),
-            np.dtype(dtype),
-            buffer,
-            block_rank,
-            fill,
-            lazy_fill,
-            data,
-            placement,
-            temporary,
-            self.here(),
-        )
-        home = body or self.bodies[-1]
-        home.tensors.append(tensor)
-        self.home[tensor] = home
-        return tensor
-
-    def body_outside(
-        self, variables: frozenset[LoopVariable], unrolled: set[int] | None = None
-    ) -> Body:
-        """The innermost open body that lies outside of all the given loops, symbolic or unrolled."""
-        for position, body in enumerate(self.bodies):
-            if body.variable in variables or body.unrolled_loop in (unrolled or ()):
-                return self.bodies[position - 1]
-        return self.bodies[-1]
-
-    def iterations_besides(self, loops: Collection[int]) -> tuple[tuple[LoopKey, int], ...]:
-        """Where we are in the unrolled loops around here, but for those of the given numbers."""
-        return tuple((item.key, item.value) for item in self.iterations if item.loop not in loops)
-
-    def emit(
-        self,
-        opcode: str,
-        *,
-        result: Access | None = None,
-        inputs: Mapping[str, Access] | None = None,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        outputs: Mapping[str, Access] | None = None,
-        mask: Mask | None = None,
-        engine: Engine | None = None,
-    ) -> Instruction | None:
-        """Appends one instruction; None when the mask never holds."""
-        if self.demanded:
-            raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
-        self._emitted += 1
-        if self._emitted > MAX_NODES:
-            raise KernelError(
-                "trace_too_long",
-                f"the kernel unrolls to more than {MAX_NODES} instructions.",
-                "Use nl.affine_range or nl.sequential_range and keep Python out of the loop.",
-                self.here(),
-            )
-        all_outputs = dict(outputs or {})
-        if result is not None:
-            all_outputs = {"result": result, **all_outputs}
-        all_inputs = dict(inputs or {})
-        for access in (*all_outputs.values(), *all_inputs.values()):
-            self.check_scope(access.tensor)
-        simple = (mask or Mask()).simplified()
-        self._check_variables((*all_outputs.values(), *all_inputs.values()), simple)
-        if simple.never:
-            return None
-        row = OPCODES[opcode]
-        instruction = Instruction(
-            opcode,
-            engine or (row.engines[0] if len(row.engines) == 1 else Engine.UNASSIGNED),
-            all_outputs,
-            all_inputs,
-            dict(attributes or {}),
-            simple,
-            self.here(),
-        )
-        self.bodies[-1].nodes.append(instruction)
-        self.written |= {access.tensor for access in all_outputs.values()}
-        return instruction
-
-    def check_scope(self, tensor: Tensor) -> None:
-        """A tensor made inside a loop or condition is gone when that block ends (S18)."""
-        home = self.home.get(tensor)
-        if home is None or not home.open:
-            self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "loop"))
-            return
-        left = [block for block in self.conditions if block.holds(tensor.source)]
-        if left and tensor.buffer.on_chip:
-            here = self.here()
-            if any(block.is_left_by(here) for block in left):
-                self.refuse(control_flow.out_of_scope(tensor.name, tensor.source, "condition"))
-
-    def note_condition(self) -> None:
-        """The running line is a condition on loop indices: its branches are scopes of tensors."""
-        here = self.here()
-        self.conditions |= branches(here)
-
-    def in_dynamic_condition(self) -> bool:
-        """True when the running line lies in a branch that depends on loop indices."""
-        here = self.here()
-        return any(block.holds(here) for block in self.conditions)
-
-    @contextmanager
-    def loop(
-        self, variable: LoopVariable, kind: LoopKind, source: SourceLine, key: LoopKey
-    ) -> Iterator[None]:
-        """Everything emitted inside becomes the body of one Loop node."""
-        self.keys[variable] = key
-        body = Body(variable=variable, kind=kind)
-        self.bodies.append(body)
-        yield
-        self.close(body)
-        if body.nodes or body.tensors:
-            self.bodies[-1].nodes.append(
-                Loop(variable, kind, tuple(body.nodes), tuple(body.tensors), source)
-            )
-
-    @contextmanager
-    def iteration(self, key: LoopKey, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
-        """One iteration of an unrolled loop; a scope of tensors unless the loop is Python's own."""
-        depth = len(self.iterations)
-        self.iterations.append(Iteration(key, loop, value, scoped))
-        if not scoped:
-            yield
-            del self.iterations[depth:]
-            return
-        body = self.bodies[-1].unrolled_child(loop)
-        self.bodies.append(body)
-        yield
-        del self.iterations[depth:]
-        self.close(body)
-
-    def close(self, body: Body) -> None:
-        """Ends a scope; loops that were left by break or return are closed with it."""
-        while self.bodies[-1] is not body:
-            self.bodies.pop().open = False
-        self.bodies.pop()
-        body.open = False
-        if self.demanded:
-            raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
-
-    def demand(self, variables: frozenset[LoopVariable]) -> NoReturn:
-        """Kernel code needs these loops' indices as numbers: start again with them unrolled."""
-        self.demanded |= {self.keys[variable] for variable in variables}
-        raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
-
-    def belongs_to_loop(self, tensor: Tensor) -> bool:
-        """True for a tensor made in the body that is being traced."""
-        return self.home.get(tensor) is self.bodies[-1]
-
-    def _check_variables(self, accesses: Iterable[Access], mask: Mask) -> None:
-        """A loop index that is used after its loop: Python's last value, so the loop is unrolled."""
-        used: set[LoopVariable] = set()
-        for access in accesses:
-            used |= access.loop_variables
-        for constraint in mask.constraints:
-            used |= constraint.loop_variables
-        if used:
-            left = used - {body.variable for body in self.bodies}
-            if left:
-                self.demand(frozenset(left))
-
-    def enclosing(self) -> list[Body]:
-        """The bodies of the loops around the current position that are symbolic, outermost first."""
-        return [body for body in self.bodies if body.variable is not None]
-
-
-def call_chain(frame: FrameType | None) -> LoopKey:
-    """File and line of every kernel frame from the kernel's entry down to this one."""
-    chain: list[tuple[str, int]] = []
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith(OUR_FOLDER):
-            if frame.f_code.co_name == "run_kernel":
-                break
-        elif not file.startswith(NOT_KERNEL_CODE):
-            chain.append((file, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(reversed(chain))
-
-
-_current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)
-
-
-def current() -> Tracer:
-    """The tracer of the kernel that is running; a host call of the NKI surface is an error."""
-    tracer = _current.get()
-    if tracer is None:
-        raise kernels.outside_of_kernel()
-    return tracer
-
-
-def active() -> Tracer | None:
-    """The tracer of the kernel that is running, or None on the host."""
-    return _current.get()
 
 
 Record = Callable[[Tracer], tuple[tuple[Tensor | None, ...], bool]]
@@ -413,9 +51,9 @@ def trace(
     while True:
         collected: list[KernelError] = []
         tracer = Tracer(target, unrolled, collected.append if report else None, conditions, source)
-        token = _current.set(tracer)
         try:
-            results, sequence = record(tracer)
+            with recording(tracer), collector_paused():
+                results, sequence = record(tracer)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
         except (NeedsConcrete, Exception) as error:  # not Ctrl-C or exit: those end the trace
@@ -428,18 +66,18 @@ def trace(
             conditions |= tracer.conditions
             continue
         finally:
-            _current.reset(token)
             if report and not tracer.demanded:
                 for violation in collected:
                     report(violation)
         root = tracer.bodies[0]
         arguments = tuple(tracer.arguments)
+        given = set(arguments)
         program = Program(
             name,
             arguments,
             results,
             tuple(root.nodes),
-            tuple(tensor for tensor in root.tensors if tensor not in set(arguments)),
+            tuple(tensor for tensor in root.tensors if tensor not in given),
             sequence,
             target,
             source,

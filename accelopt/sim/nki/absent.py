@@ -6,8 +6,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import Unsupported
-from accelopt.sim.trace import active
+from accelopt.sim.tracer import active
 
 
 class UnsupportedName(Unsupported, AttributeError):  # type: ignore[misc]
@@ -57,6 +58,6 @@ def _unsupported(name: str) -> UnsupportedName:
     tracer = active()
     error = UnsupportedName(name, "Use the documented nki.language and nki.isa functions.")
     if tracer is not None:
-        error.source = tracer.here()
+        error.source = running_line()
         error.args = (str(error),)
     return error

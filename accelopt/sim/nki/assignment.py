@@ -10,7 +10,7 @@ from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import fail, refuse
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.rules import indexing, kernels, operands
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 
 def assign(target: TensorView, value: Any) -> None:

@@ -15,7 +15,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, Axis, Term, variable
 from accelopt.sim.errors import KernelError, KernelTypeError
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.nki.tensor import TensorView, whole
@@ -23,7 +23,7 @@ from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import AttributeValue, Buffer, Engine
 from accelopt.sim.rules import indexing, limits, operands, shapes
 from accelopt.sim.rules.limits import ANY, LIMITS, OperandLimits
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 Number = (int, float, bool, np.number, np.bool_)
 
@@ -54,29 +54,42 @@ def api(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         tracer = current()
-        if not tracer.collecting:
-            return checked(*args, **kwargs)
-        if is_poisoned((*args, *kwargs.values())):
+        if tracer.collecting and is_poisoned((*args, *kwargs.values())):
             return POISON
         try:
-            return checked(*args, **kwargs)
+            if not kwargs.keys() <= known:
+                kwargs = known_only(kwargs)
+            return function(*args, **kwargs)
         except KernelError as error:
+            if not tracer.collecting:
+                raise
             tracer.collect(error)
             return POISON
-
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.keys() <= known:
-            unknown = kwargs.keys() - known - TOLERATED
-            if unknown:
-                fail(_bad_arguments(function, f"got an unexpected keyword {sorted(unknown)[0]!r}"))
-            kwargs = {name: value for name, value in kwargs.items() if name in known}
-        try:
-            signature.bind(*args, **kwargs)
         except TypeError as error:
-            fail(_bad_arguments(function, str(error)))
-        return function(*args, **kwargs)
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # not from this call, but from inside of it
+            refusal = _bad_arguments(function, _misfit(signature, args, kwargs))
+        if not tracer.collecting:
+            fail(refusal)
+        tracer.collect(refusal)
+        return POISON
+
+    def known_only(kwargs: dict[str, Any]) -> dict[str, Any]:
+        unknown = kwargs.keys() - known - TOLERATED
+        if unknown:
+            fail(_bad_arguments(function, f"got an unexpected keyword {sorted(unknown)[0]!r}"))
+        return {name: value for name, value in kwargs.items() if name in known}
 
     return call  # type: ignore[return-value]
+
+
+def _misfit(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why the arguments do not fit the signature."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return "cannot be called like this"
 
 
 def _bad_arguments(function: Callable[..., Any], problem: str) -> KernelTypeError:
@@ -97,9 +110,9 @@ def _bad_arguments(function: Callable[..., Any], problem: str) -> KernelTypeErro
 def mask_of(mask: Any) -> Mask:
     """The `mask=` argument as a Mask; None is no mask, a bool masks everything or nothing."""
     if mask is None:
-        return Mask()
+        return EVERYTHING
     if isinstance(mask, (bool, np.bool_)):
-        return Mask() if mask else NEVER
+        return EVERYTHING if mask else NEVER
     if isinstance(mask, MaskExpression) and not mask.negated:
         if not all(constraint.is_linear for constraint in mask.mask.constraints):
             fail(indexing.unsupported_mask("a mask contains '//' or '%' of an index."))
@@ -151,9 +164,12 @@ def check(api_name: str, **given: Any) -> None:
     """Applies the row of the table of limits to an instruction's operands; what is not a tile is
     left to the caller."""
     row = LIMITS.get(api_name, ANY)
+    fitting = current().fitting
     tiles = {name: v for name, v in given.items() if isinstance(v, TensorView) and v.on_chip}
     for name, view in tiles.items():
-        _check_operand(api_name, name, view, row.operands.get(name, limits.TILE))
+        form = (api_name, name, view.tile_shape, view.in_psum, view.dtype)
+        if form not in fitting and _fits(api_name, name, view, row.operands.get(name, limits.TILE)):
+            fitting.add(form)
     for first, second in row.not_both_in_psum:
         if first in tiles and second in tiles and tiles[first].in_psum and tiles[second].in_psum:
             refuse(operands.both_in_psum(api_name, first, second))
@@ -161,24 +177,31 @@ def check(api_name: str, **given: Any) -> None:
         check_same_partitions(**tiles)
 
 
-def _check_operand(api_name: str, name: str, view: TensorView, row: OperandLimits) -> None:
+def _fits(api_name: str, name: str, view: TensorView, row: OperandLimits) -> bool:
+    """True when an operand is within its limits; refuses it for each that it exceeds."""
     shape = view.tile_shape
     elements = math.prod(shape[1:])
+    problems: list[KernelError] = []
     if len(shape) > row.rank:
-        refuse(shapes.too_many_dimensions(api_name, name, shape, row.rank))
+        problems.append(shapes.too_many_dimensions(api_name, name, shape, row.rank))
     if shape[0] > row.partitions:
-        refuse(shapes.dimension_too_large(api_name, name, shape, shape[0], row.partitions))
+        problems.append(shapes.dimension_too_large(api_name, name, shape, shape[0], row.partitions))
     most = row.free or (limits.MAX_FREE_IN_PSUM if view.in_psum else limits.MAX_FREE_IN_SBUF)
     if row.vector and elements != 1:
-        refuse(operands.not_a_vector(name, elements))
+        problems.append(operands.not_a_vector(name, elements))
     elif not row.at_least <= elements <= most:
-        refuse(shapes.dimension_too_large(api_name, name, shape, elements, most))
+        problems.append(shapes.dimension_too_large(api_name, name, shape, elements, most))
     if (view.in_psum and not row.psum) or (not view.in_psum and not row.sbuf):
         mend = "Copy it with nl.copy (or nisa.tensor_copy) first."
-        refuse(operands.wrong_memory(name, repr(view), row.memories, mend))
+        problems.append(operands.wrong_memory(name, repr(view), row.memories, mend))
     if row.formats and view.dtype not in row.formats:
         allowed = ", ".join(dtypes.name_of(dtype) for dtype in row.formats)
-        refuse(operands.unsupported_format(api_name, name, dtypes.name_of(view.dtype), allowed))
+        problems.append(
+            operands.unsupported_format(api_name, name, dtypes.name_of(view.dtype), allowed)
+        )
+    for problem in problems:
+        refuse(problem)
+    return not problems
 
 
 def check_same_partitions(**tiles: TensorView | None) -> None:
@@ -253,44 +276,50 @@ def emit(
     *,
     result: TensorView,
     inputs: Mapping[str, Any] | None = None,
-    attributes: Mapping[str, AttributeValue] | None = None,
+    attributes: dict[str, AttributeValue] | None = None,
     outputs: Mapping[str, TensorView | None] | None = None,
     mask: Mask | None = None,
     engine: Any = None,
 ) -> TensorView:
     """One instruction. Inputs that are tiles become accesses, numbers become attributes, None is
-    left out; operand masks join the instruction's, except for matmul. Returns the result, which
-    remembers the mask that it was written under."""
-    mask = mask or Mask()
+    left out; operand masks join the instruction's, except for matmul. The instruction keeps the
+    dictionary of attributes. Returns the result, which remembers the mask that it was written
+    under."""
+    condition = mask or EVERYTHING
+    scalars: dict[str, AttributeValue] = {} if attributes is None else attributes
     accesses: dict[str, Access] = {}
-    scalars: dict[str, AttributeValue] = dict(attributes or {})
-    for name, value in (inputs or {}).items():
-        if isinstance(value, TensorView):
-            if opcode != "matmul":
-                mask = mask & value.mask
-        elif value is not None:
-            scalars[name] = number(value)
-    for name, value in (inputs or {}).items():
-        if isinstance(value, TensorView):
-            accesses[name] = value.access(mask)
+    if inputs:
+        views: list[tuple[str, TensorView]] = []
+        for name, value in inputs.items():
+            if isinstance(value, TensorView):
+                views.append((name, value))
+                if value.mask.constraints and opcode != "matmul":
+                    condition = condition & value.mask
+            elif value is not None:
+                scalars[name] = number(value)
+        for name, view in views:
+            accesses[name] = view.access(condition)
+    written = {"result": result.access(condition)}
+    if outputs:
+        for name, output in outputs.items():
+            if output is not None:
+                written[name] = output.access()
+    scalars["dtype"] = dtypes.name_of(result.dtype)
     current().emit(
         opcode,
-        result=result.access(mask),
+        outputs=written,
         inputs=accesses,
-        attributes={**scalars, "dtype": dtypes.name_of(result.dtype)},
-        outputs={name: view.access() for name, view in (outputs or {}).items() if view is not None},
-        mask=mask,
+        attributes=scalars,
+        mask=condition,
         engine=engine_of(engine),
     )
-    result.written_mask = mask.simplified()
+    result.written_mask = condition.simplified()
     return result
 
 
 def engine_of(engine: Any) -> Engine | None:
     """The `engine=` argument; unknown_engine and None leave the choice open."""
-    if engine is None:
-        return None
-    if isinstance(engine, Engine):
+    if engine is None or isinstance(engine, Engine):
         return engine
     name = getattr(engine, "name", str(engine))
     return None if name in ("unknown", "0") else Engine(name)

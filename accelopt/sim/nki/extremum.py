@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.nki.index import Index
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 
 class Extremum:

@@ -10,7 +10,7 @@ from accelopt.sim.affine import Affine, Axis, LoopVariable, Term, variable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
 from accelopt.sim.mask import Mask
 from accelopt.sim.rules import control_flow, indexing
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 
 class LoopIndex(int):
@@ -88,11 +88,11 @@ class Index:
     # Arithmetic keeps the expression affine, or asks for the loop to be unrolled.
 
     def _combine(self, other: Any, sign: int, swap: bool = False) -> Index:
+        mine = self.affine * -1 if swap else self.affine
         if isinstance(other, (int, np.integer)):
-            other = Index(Affine(int(other)))
+            return Index(mine + int(other) * sign, self.shape)
         if not isinstance(other, Index):
             return NotImplemented  # type: ignore[no-any-return]
-        mine = self.affine * -1 if swap else self.affine
         return Index(mine + other.affine * sign, broadcast_shapes(self.shape, other.shape))
 
     def __add__(self, other: Any) -> Index:

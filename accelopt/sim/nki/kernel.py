@@ -18,6 +18,7 @@ import numpy as np
 
 from accelopt.sim import source_text
 from accelopt.sim.affine import LoopVariable, variable
+from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
 from accelopt.sim.nki import results, rewriting
@@ -27,7 +28,8 @@ from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program, Tensor
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import TensorSpec, Tracer, active, trace
+from accelopt.sim.trace import TensorSpec, trace
+from accelopt.sim.tracer import Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
 
@@ -150,7 +152,7 @@ def run_kernel(
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             raise KernelTypeError(
-                "arguments", f"{function.__name__}: {error}.", "", tracer.here()
+                "arguments", f"{function.__name__}: {error}.", "", running_line()
             ) from None
         raise
     finally:
@@ -234,7 +236,7 @@ def _argument(tracer: Tracer, name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             return value[()]
         element = parse_dtype(value.dtype)
-        tensor = tracer.declare(value.shape, element, Buffer.HBM, name=name)
+        tensor = tracer.declare(tuple(value.shape), element, Buffer.HBM, name=name)
         tracer.arguments.append(tensor)
         return whole(tensor)
     if isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ from accelopt.sim.nki.poison import Poison
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import kernels, operands
-from accelopt.sim.trace import Tracer
+from accelopt.sim.tracer import Tracer
 
 
 def returns_something(function: Callable[..., Any]) -> bool:

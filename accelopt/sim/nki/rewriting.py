@@ -16,7 +16,7 @@ from typing import Any
 from accelopt.sim.nki.index import MaskExpression
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.rules import operands
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 CHECK = "__accelopt_annotated"
 IS_MASK = "__accelopt_is_mask"

@@ -8,6 +8,7 @@ numbers S5, S6, S9 to S12 are those of the reference `nki-api.md`.
 from __future__ import annotations
 
 import math
+from types import EllipsisType, NoneType
 from typing import Any
 
 import numpy as np
@@ -27,29 +28,36 @@ from accelopt.sim.nki.index import Index, broadcast_shapes, tile_axis
 from accelopt.sim.nki.tensor import Bound, DynamicSlice, RuntimeIndex, TensorView
 from accelopt.sim.rules import indexing, operands
 
+Number = int | Affine
+"""One number per iteration; plain where no loop index takes part, which is quicker to compute."""
+
+ALL = slice(None)
+RANGES = frozenset((slice, DynamicSlice))
+PLAIN = RANGES | {int}
+
 
 def subscript(view: TensorView, key: Any) -> TensorView:
     """`view[key]`."""
-    items = _expand(key if isinstance(key, tuple) else (key,), view.ndim)
-    if any(item is None for item in items):
+    items = key if isinstance(key, tuple) else (key,)
+    kinds = set(map(type, items))
+    if EllipsisType in kinds:
+        items = _expand(items, view.ndim)
+    if NoneType in kinds:
         return _with_new_axes(view, items)
     if len(items) > view.ndim:
         fail(KernelSyntaxError("too_many_indices", f"{len(items)} indices for {view!r}."))
-    chosen = _choose_blocks(view, items[: view.open_blocks])
-    rest = items[view.open_blocks :]
-    advanced = any(
-        isinstance(item, (TensorView, RuntimeIndex)) or (isinstance(item, Index) and item.ndim > 0)
-        for item in rest
-    )
-    basic = any(isinstance(item, (slice, DynamicSlice)) for item in rest)
-    if advanced and basic:
+    chosen, rest = view, items
+    if view.open_blocks:
+        chosen, rest = _choose_blocks(view, items), items[view.open_blocks :]
+        kinds = set(map(type, rest))
+    if kinds <= PLAIN or not _advances(rest):
+        return _basic(chosen, rest)
+    if not kinds.isdisjoint(RANGES):
         fail(
             indexing.mixed_indexing(
                 "slices and nl.arange/nl.mgrid indices are mixed in one subscript."
             )
         )
-    if not advanced:
-        return _basic(chosen, rest)
     if any(isinstance(item, Index) and item.ndim == 1 for item in rest):
         fail(indexing.one_dimensional_arange())
     if chosen.open_blocks:
@@ -59,11 +67,17 @@ def subscript(view: TensorView, key: Any) -> TensorView:
     return _advanced(chosen, rest)
 
 
+def _advances(items: tuple[Any, ...]) -> bool:
+    """True when some index has tile axes of its own, or is read at run time."""
+    return any(
+        isinstance(item, (TensorView, RuntimeIndex)) or (isinstance(item, Index) and item.ndim > 0)
+        for item in items
+    )
+
+
 def _expand(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
     """Replaces `...` by the slices it stands for."""
-    at = next((n for n, item in enumerate(items) if item is Ellipsis), None)
-    if at is None:
-        return items
+    at = next(n for n, item in enumerate(items) if item is Ellipsis)
     given = sum(1 for item in items if item is not None) - 1
     return (*items[:at], *(slice(None),) * (ndim - given), *items[at + 1 :])
 
@@ -117,7 +131,7 @@ def _choose_blocks(view: TensorView, items: tuple[Any, ...]) -> TensorView:
         if scalar is not None:
             scalar = _from_end(scalar, size)
             bounds += _scalar_bound(scalar, size, number)
-            block[at] = scalar
+            block[at] = affine_of(scalar)
         elif isinstance(item, slice) and item.indices(size) == (0, size, 1):
             kept.append(size)
         else:
@@ -133,47 +147,56 @@ def _choose_blocks(view: TensorView, items: tuple[Any, ...]) -> TensorView:
 
 
 def _basic(view: TensorView, items: tuple[Any, ...]) -> TensorView:
-    tile: list[tuple[int, int]] = []
-    offset = view.offset
-    ranges: list[tuple[Affine, int, int, int]] = []
-    pending = list(_kept_bounds(view, items))
-    rank = len(view.tile_shape)
+    shape: list[int] = []
+    strides: list[int] = []
+    offset, steps = view.offset, 0
+    ranges: list[tuple[Number, int, int, int]] = []
+    pending = _kept_bounds(view, items)
+    rank, given = len(view.tile_shape), len(items)
     for at, (size, stride) in enumerate(zip(view.tile_shape, view.strides, strict=True)):
-        item = items[at] if at < len(items) else slice(None)
-        scalar = scalar_of(item)
-        if scalar is not None:
-            scalar = _from_end(scalar, size)
-            pending += _scalar_bound(scalar, size, at)
-            offset = offset + scalar * stride
-            last = at == rank - 1 and len(tile) < 2
+        item = items[at] if at < given else ALL
+        start = None if type(item) is slice else scalar_of(item)
+        if start is not None:
+            start = _from_end(start, size)
+            pending += _scalar_bound(start, size, at)
+            last = at == rank - 1 and len(shape) < 2
             if view.on_chip and (at == 0 or last):
-                tile.append((1, stride))  # on-chip rank never drops below two (S6)
-            continue
-        start, length, step = _slice_parts(item, size)
-        if view.on_chip and at == 0 and step != 1:
-            fail(_partition_step())
-        low, high = start.bounds
-        if low < 0 or high + (length - 1) * step >= size:
-            ranges.append((start, size, step, len(tile)))
-        offset = offset + start * stride
-        tile.append((length, stride * step))
+                shape.append(1)  # on-chip rank never drops below two (S6)
+                strides.append(stride)
+        else:
+            start, length, step = _slice_parts(item, size)
+            if step != 1 and view.on_chip and at == 0:
+                fail(_partition_step())
+            if not _lies_inside(start, (length - 1) * step, size):
+                ranges.append((start, size, step, len(shape)))
+            shape.append(length)
+            strides.append(stride * step)
+        if isinstance(start, int):
+            steps += start * stride
+        else:
+            offset = offset + start * stride
     for start, size, step, axis in ranges:
-        expression = start + tile_axis(axis - len(tile), tile[axis][0]) * step
-        pending.append(Bound(expression, size, axis))
-    return view.replaced(
-        shape=(*view.shape[: view.open_blocks], *(size for size, _ in tile)),
-        offset=offset,
-        strides=tuple(stride for _, stride in tile),
-        bounds=tuple(pending),
+        expression = affine_of(start) + tile_axis(axis - len(shape), shape[axis]) * step
+        pending += (Bound(expression, size, axis),)
+    return TensorView(
+        view.storage,
+        (*view.shape[: view.open_blocks], *shape),
+        view.block,
+        offset + steps if steps else offset,
+        tuple(strides),
+        view.dtype,
+        pending,
+        view.indirect,
+        view.mask,
     )
 
 
-def _from_end(index: Affine, size: int) -> Affine:
+def _from_end(index: Number, size: int) -> Number:
     """Python's negative constants count from the end."""
-    return index + size if index.is_constant and -size <= index.constant < 0 else index
+    return index + size if isinstance(index, int) and -size <= index < 0 else index
 
 
-def _slice_parts(item: Any, size: int) -> tuple[Affine, int, int]:
+def _slice_parts(item: Any, size: int) -> tuple[Number, int, int]:
     """Start, length and step of a slice or dynamic slice."""
     if isinstance(item, DynamicSlice):
         start = scalar_of(item.start)
@@ -185,21 +208,23 @@ def _slice_parts(item: Any, size: int) -> tuple[Affine, int, int]:
         mend = "Use numbers, loop indices, slices, nl.ds, nl.arange or nl.mgrid."
         kind = type(item).__name__
         fail(KernelTypeError("index_type", f"a tensor cannot be indexed with {kind}.", mend))
+    plain = item.step is None and type(item.start) is int and type(item.stop) is int
+    if plain and 0 <= item.start < item.stop:
+        return item.start, item.stop - item.start, 1
     step = 1 if item.step is None else int(item.step)
-    start = Affine() if item.start is None else scalar_of(item.start)
-    stop = Affine(size) if item.stop is None else scalar_of(item.stop)
+    start = 0 if item.start is None else scalar_of(item.start)
+    stop = size if item.stop is None else scalar_of(item.stop)
     if isinstance(item.start, Extremum) or isinstance(item.stop, Extremum):
         fail(_variable_slice())
     if start is None or stop is None:
         fail(KernelTypeError("slice_bounds", "slice bounds must be numbers or loop indices."))
-    if item.start is not None:
-        start = _from_end(start, size)
-    if item.stop is not None:
-        stop = _from_end(stop, size)
-    span = stop - start
-    if not span.is_constant:
-        fail(_variable_slice())
-    length = -(-span.constant // step)
+    start = _from_end(start, size)
+    span = _from_end(stop, size) - start
+    if not isinstance(span, int):
+        if not span.is_constant:
+            fail(_variable_slice())
+        span = span.constant
+    length = -(-span // step)
     if length <= 0:
         fail(KernelValueError("empty_slice", f"a slice selects {length} elements."))
     return start, length, step
@@ -214,7 +239,7 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
     offset = view.offset
     strides: dict[int, int] = {}
     indirect = list(view.indirect)
-    pending = list(_kept_bounds(view, items))
+    pending = _kept_bounds(view, items)
     for at, (item, size, stride) in enumerate(
         zip(items, view.tile_shape, view.strides, strict=True)
     ):
@@ -227,12 +252,11 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
             leading = _only_numbers(items[:at])
             indirect.append(_runtime_index(view, item.tile, at, size, stride, leading))
             item = item.index
-        affine = item.affine if isinstance(item, Index) else _from_end(Affine(int(item)), size)
-        low, high = affine.bounds
-        if not runtime and (low < 0 or high >= size):
-            pending.append(Bound(affine, size, at))
+        affine = item.affine if isinstance(item, Index) else affine_of(_from_end(int(item), size))
+        if not runtime and not _lies_inside(affine, 0, size):
+            pending += (Bound(affine, size, at),)
         rest, coefficients = affine.split()
-        if any(axis.position not in coefficients for axis in affine.axes):
+        if not affine.is_linear and any(a.position not in coefficients for a in affine.axes):
             mend = "Use more axes instead: nl.arange(a)[:, None, None] and so on."
             problem = "an nl.arange index is divided or taken modulo."
             fail(KernelSyntaxError("non_affine_index", problem, mend))
@@ -244,7 +268,7 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
         shape=shape,
         offset=offset,
         strides=tuple(strides.get(axis - len(shape), 0) for axis in range(len(shape))),
-        bounds=tuple(pending),
+        bounds=pending,
         indirect=tuple(indirect),
     )
 
@@ -291,26 +315,40 @@ def _runtime_index(
 # Shared.
 
 
-def scalar_of(item: Any) -> Affine | None:
+def scalar_of(item: Any) -> Number | None:
     """The item as one number per iteration, or None when it selects several elements."""
-    if isinstance(item, (bool, np.bool_)):
+    if type(item) is int:
+        return item
+    if isinstance(item, (slice, bool, np.bool_)):
         return None
     if isinstance(item, (int, np.integer)):
-        return Affine(int(item))
+        return int(item)
     if isinstance(item, Index) and not item.shape:
-        return item.affine
+        return item.affine.constant if item.affine.is_constant else item.affine
     return None
 
 
-def _scalar_bound(index: Affine, size: int, dimension: int) -> tuple[Bound, ...]:
+def affine_of(number: Number) -> Affine:
+    """The number as an expression."""
+    return Affine(number) if isinstance(number, int) else number
+
+
+def _lies_inside(number: Number, span: int, size: int) -> bool:
+    """True when number and number + span are in 0..size-1 in every iteration."""
+    low, high = (number, number) if isinstance(number, int) else number.bounds
+    return low >= 0 and high + span < size
+
+
+def _scalar_bound(index: Number, size: int, dimension: int) -> tuple[Bound, ...]:
     """What is left to prove about a number or loop index used on a dimension."""
-    low, high = index.bounds
-    return () if low >= 0 and high < size else (Bound(index, size, dimension),)
+    return () if _lies_inside(index, 0, size) else (Bound(affine_of(index), size, dimension),)
 
 
 def _kept_bounds(view: TensorView, items: tuple[Any, ...]) -> tuple[Bound, ...]:
     """Bounds pending from an earlier subscript. Those of axes cannot move to a new subscript,
     so taking less than everything makes them an error now."""
+    if not view.bounds:
+        return ()
     whole_view = all(isinstance(item, slice) and item == slice(None) for item in items)
     for bound in view.bounds:
         if bound.expression.axes and not whole_view:

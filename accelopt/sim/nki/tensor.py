@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 from typing import Any, NoReturn
 
 import numpy as np
 
 from accelopt.sim.access import Access, Indirect
-from accelopt.sim.affine import Affine
+from accelopt.sim.affine import ZERO, Affine
+from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import control_flow, indexing, operands
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 
 class Bound:
@@ -66,6 +68,11 @@ class TensorView:
     """A tensor or part of one. `shape` starts with the block dimensions that are not chosen yet,
     then partition and free dimensions (on-chip) or all dimensions (HBM)."""
 
+    __slots__ = (
+        "_access", "block", "bounds", "dtype", "indirect", "mask", "offset", "on_chip",
+        "open_blocks", "shape", "storage", "strides", "tile_shape", "updated_in_place",
+        "written_mask",
+    )  # fmt: skip
     __array_ufunc__ = None
     __array_priority__ = 1000
 
@@ -79,26 +86,26 @@ class TensorView:
         dtype: np.dtype,
         bounds: tuple[Bound, ...] = (),
         indirect: tuple[Indirect, ...] = (),
-        mask: Mask | None = None,
+        mask: Mask = EVERYTHING,
     ) -> None:
         self.storage = tensor
+        self.on_chip = tensor.buffer.on_chip
+        """True in SBUF and PSUM."""
         self.block = block
-        self.open_blocks = sum(1 for index in block if index is None)
+        self.open_blocks = block.count(None)
         self.shape = shape
+        self.tile_shape = shape[self.open_blocks :]
+        """The shape without open block dimensions."""
         self.offset = offset
         self.strides = strides
         self.dtype = dtype
         self.bounds = bounds
         self.indirect = indirect
-        self.mask = mask or Mask()
-        self.written_mask = Mask()
+        self.mask = mask
+        self.written_mask = EVERYTHING
         """Of a result: the mask of its instruction. Outside of it the elements are undefined."""
         self.updated_in_place = False
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """The shape without open block dimensions."""
-        return self.shape[self.open_blocks :]
+        self._access: Access | None = None
 
     @property
     def ndim(self) -> int:
@@ -114,11 +121,6 @@ class TensorView:
     def buffer(self) -> str:
         """hbm, shared_hbm, sbuf or psum."""
         return self.storage.buffer.value
-
-    @property
-    def on_chip(self) -> bool:
-        """True in SBUF and PSUM."""
-        return self.storage.buffer.on_chip
 
     @property
     def in_psum(self) -> bool:
@@ -151,15 +153,15 @@ class TensorView:
     # Other views of the same elements.
 
     def __getitem__(self, key: Any) -> TensorView:
-        from accelopt.sim.nki import subscript
+        from accelopt.sim.nki.subscript import subscript
 
         if isinstance(key, MaskExpression):
             return self.replaced(mask=self.mask & key.mask)
         tracer = current()
         if not tracer.collecting:
-            return subscript.subscript(self, key)
+            return subscript(self, key)
         try:
-            return subscript.subscript(self, key)
+            return subscript(self, key)
         except KernelError as error:
             tracer.collect(error)
             return POISON  # type: ignore[return-value]
@@ -209,6 +211,8 @@ class TensorView:
     def access(self, mask: Mask | None = None) -> Access:
         """The tile as an operand. `mask` is the instruction's: indices may leave the tensor only
         where it does not hold."""
+        if self._access is not None:
+            return self._access
         if self.open_blocks:
             _fail(operands.not_a_tile(repr(self), "not every block dimension is chosen"))
         effective = self.mask & mask if mask is not None else self.mask
@@ -218,16 +222,19 @@ class TensorView:
                 current().refuse(
                     indexing.out_of_bounds(repr(self), bound.dimension, low, high, bound.size)
                 )
-        return Access(
+        access = Access(
             self.storage,
             self.shape,
-            tuple(index for index in self.block if index is not None),
+            self.block,  # type: ignore[arg-type]  # no block dimension is open
             self.offset,
             self.strides,
             self.dtype,
             self.indirect,
             self.mask,
         )
+        if not self.bounds:
+            self._access = access  # no mask can make it wrong
+        return access
 
     # Assignment and arithmetic are instructions; other modules know them.
 
@@ -278,24 +285,25 @@ class TensorView:
 
 def whole(tensor: Tensor) -> TensorView:
     """A view of everything."""
+    rank = tensor.block_rank
+    strides = row_major(tensor.shape[rank:])
+    return TensorView(tensor, tensor.shape, (None,) * rank, ZERO, strides, tensor.dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a contiguous tile."""
     strides: list[int] = []
     step = 1
-    for size in reversed(tensor.tile_shape):
+    for size in reversed(shape):
         strides.append(step)
         step *= size
-    return TensorView(
-        tensor,
-        tensor.shape,
-        (None,) * tensor.block_rank,
-        Affine(),
-        tuple(reversed(strides)),
-        tensor.dtype,
-    )
+    return tuple(reversed(strides))
 
 
 def current_line() -> str:
     """The text of the kernel line that is running."""
-    here = current().here()
+    here = running_line()
     return linecache.getline(here.file, here.line).strip()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.operators import BINARY, REDUCTIONS, UNARY
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 _FROM_NUMPY = {
     np.add: "add", np.subtract: "subtract", np.multiply: "multiply", np.divide: "divide",

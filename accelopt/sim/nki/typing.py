@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from accelopt.sim import dtypes
+from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import Unsupported
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.tensor import current_line
 from accelopt.sim.rules import control_flow, indexing
-from accelopt.sim.trace import TensorSpec, current
+from accelopt.sim.trace import TensorSpec
 
 
 class TensorAnnotation:
@@ -51,7 +52,7 @@ class scalar:
     def __bool__(self) -> bool:
         if isinstance(self.value, bool):
             raise Unsupported("do-while loops on nt.scalar", "Loop a fixed number of times.",
-                              current().here())  # fmt: skip
+                              running_line())  # fmt: skip
         if current_line().startswith("while"):
             fail(control_flow.while_on_tensor())
         fail(control_flow.condition_on_tensor())

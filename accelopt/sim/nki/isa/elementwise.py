@@ -16,7 +16,7 @@ from accelopt.sim.nki.tokens import ACTIVATIONS, op_name
 from accelopt.sim.operators import ARITHMETIC, BINARY, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 BIAS_FORMATS = (dtypes.FLOAT32, dtypes.FLOAT16, dtypes.BFLOAT16)
 ALU_UNARY = frozenset({"rsqrt", "reciprocal", "abs", "invert", "logical_not"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from accelopt.sim.trace import active
+from accelopt.sim.tracer import active
 
 FP32_MIN = float.fromhex("-0x1.fffffep+127")
 

@@ -20,7 +20,7 @@ from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import indexing, operands
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 KEEP = 255
 """In a shuffle mask: this partition is not written."""

@@ -13,7 +13,7 @@ from accelopt.sim.nki.index import Index
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Buffer, Engine
 from accelopt.sim.rules import operands, shapes
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 DOUBLE_ROW = "double_row_gen3"
 

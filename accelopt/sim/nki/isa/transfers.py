@@ -12,7 +12,7 @@ from accelopt.sim.nki.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.rules import indexing, operands, shapes
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 

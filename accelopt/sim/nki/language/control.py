@@ -11,7 +11,7 @@ from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.index import MeshGridMaker, arange
 from accelopt.sim.nki.tensor import DynamicSlice
 from accelopt.sim.program import LoopKind
-from accelopt.sim.trace import current
+from accelopt.sim.tracer import current
 
 __all__ = [
     "affine_range", "arange", "ds", "mgrid", "nc", "num_programs", "program_id", "program_ndim",

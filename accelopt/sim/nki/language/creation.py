@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.sim.call_sites import call_chain
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, emit, fail, new_tile, refuse
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Placement, Tensor
 from accelopt.sim.rules import allocation, kernels, shapes
-from accelopt.sim.trace import call_chain, current
+from accelopt.sim.tracer import current
 
 
 class BufferName:

@@ -17,7 +17,7 @@ from accelopt.sim.nki.isa.transfers import AXES, transposed
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.rules import indexing, operands, shapes
-from accelopt.sim.trace import active, current
+from accelopt.sim.tracer import active, current
 
 
 def _two_dimensional(view: TensorView) -> TensorView:
@@ -150,7 +150,9 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Prints a tile when the Program is executed."""
     if not isinstance(x, TensorView):
         fail(operands.operand_type("x", type(x).__name__))
-    current().emit("print", inputs={"data": x.access()}, attributes={"prefix": str(prefix)})
+    current().emit(
+        "print", outputs={}, inputs={"data": x.access()}, attributes={"prefix": str(prefix)}
+    )
 
 
 def static_cast(input_data: Any, dtype: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
+from accelopt.sim.call_sites import call_chain
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, tile
@@ -20,7 +21,7 @@ from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import REDUCTIONS
 from accelopt.sim.program import Buffer
-from accelopt.sim.trace import call_chain, current
+from accelopt.sim.tracer import current
 
 
 def _reduce_function(name: str, op: str) -> Callable[..., TensorView]:

@@ -1,0 +1,53 @@
+"""Where kernel code is running: its lines among the frames of the Python stack."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from pathlib import Path
+from types import FrameType
+
+from accelopt.sim.errors import NOWHERE, SourceLine
+
+OUR_FOLDER = str(Path(__file__).parent)
+NOT_KERNEL_CODE = ("<frozen", functools.__file__, contextlib.__file__)
+
+LoopKey = tuple[tuple[str, int], ...]
+"""A loop in the source: file and line of every call from the kernel's entry down to its `for`."""
+
+
+@functools.lru_cache(maxsize=1024)
+def is_kernel_code(file: str) -> bool:
+    """True unless the file is the simulated core's or the interpreter's own."""
+    return not file.startswith(OUR_FOLDER) and not file.startswith(NOT_KERNEL_CODE)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def source_line(file: str, line: int) -> SourceLine:
+    """The line, one object for all the instructions that it makes."""
+    return SourceLine(file, line)
+
+
+def running_line() -> SourceLine:
+    """The innermost line of kernel code that is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_kernel_code(file):
+            return source_line(file, frame.f_lineno)
+        frame = frame.f_back
+    return NOWHERE
+
+
+def call_chain(frame: FrameType | None) -> LoopKey:
+    """File and line of every kernel frame from the kernel's entry down to this one."""
+    chain: list[tuple[str, int]] = []
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_kernel_code(file):
+            chain.append((file, frame.f_lineno))
+        elif frame.f_code.co_name == "run_kernel" and file.startswith(OUR_FOLDER):
+            break
+        frame = frame.f_back
+    return tuple(reversed(chain))
