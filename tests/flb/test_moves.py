@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from accelopt.moves.triton import hints, loops, tiles
+from accelopt.moves.triton import arithmetic, descriptors, host, loops, masks, order
 from accelopt.moves.triton.configurations import Kind, kind_of
 from accelopt.moves.triton.knobs import find_knobs, set_options
 from accelopt.moves.triton.propose import proposals
@@ -67,7 +67,7 @@ def test_problem_sizes_are_no_knobs():
 def test_masks_leave_the_main_loop_and_stay_in_the_rest(starter):
     source = starter_source(starter, "gqa_ragged_prefill_causal_h32_kv8_d128")
     kernel = source.kernels["prefill_kernel"]
-    first, second = [n for n in ast.walk(loops.peel_masks(kernel)) if isinstance(n, ast.For)]
+    first, second = [n for n in ast.walk(masks.peel_masks(kernel)) if isinstance(n, ast.For)]
     assert "mask=" not in ast.unparse(first)
     assert "tl.where" not in ast.unparse(first)
     assert ast.unparse(second.body) == ast.unparse(
@@ -78,7 +78,7 @@ def test_masks_leave_the_main_loop_and_stay_in_the_rest(starter):
 
 def test_a_mask_on_something_else_is_kept(starter):
     source = starter_source(starter, "gemm_n4096_k4096")
-    text = ast.unparse(loops.peel_masks(source.kernels["gemm_kernel"]))
+    text = ast.unparse(masks.peel_masks(source.kernels["gemm_kernel"]))
     first = text[text.index("for start") : text.index("for start", text.index("for start") + 1)]
     assert "mask=rows[:, None] < M" in first
     assert "< K" not in first
@@ -92,7 +92,7 @@ def test_loops_with_an_early_end_are_left_alone():
         "        v = tl.load(x + p, mask=p < n)\n"
         "        if tl.sum(v) > 0:\n            break\n"
     )
-    assert loops.peel_masks(source.kernels["k"]) is None
+    assert masks.peel_masks(source.kernels["k"]) is None
 
 
 def test_one_pass_keeps_what_was_loaded_and_asserts_that_it_is_all(starter):
@@ -120,7 +120,7 @@ def test_one_pass_reloads_what_has_changed():
 
 def test_descriptors_replace_every_access_of_a_tile(starter):
     source = starter_source(starter, "gemm_n4096_k4096")
-    text = tiles.descriptor_tiles(source, source.launches[0])
+    text = descriptors.descriptor_tiles(source, source.launches[0])
     assert "tl.load(" not in text
     assert "a_ptr.load([pid_m * BLOCK_M, start])" in text
     assert "b_ptr.load([pid_n * BLOCK_N, start]).T" in text
@@ -152,7 +152,7 @@ def run(A):
 
 def test_moving_pointers_become_moving_offsets():
     source = Source(MOVING)
-    text = tiles.descriptor_tiles(source, source.launches[0])
+    text = descriptors.descriptor_tiles(source, source.launches[0])
     assert "a_ptrs_at = 0" in text
     assert "a_ptrs_at += BK" in text
     assert "a_ptr.load([pid * BM, a_ptrs_at])" in text
@@ -160,12 +160,12 @@ def test_moving_pointers_become_moving_offsets():
 
 def test_a_pointer_with_another_use_keeps_its_form():
     source = Source(MOVING.replace("    cols =", "    first = tl.load(a_ptr)\n    cols ="))
-    assert tiles.descriptor_tiles(source, source.launches[0]) is None
+    assert descriptors.descriptor_tiles(source, source.launches[0]) is None
 
 
 def test_grouped_order_follows_the_order_in_which_programs_start(starter):
     source = starter_source(starter, "gemm_n4096_k4096")
-    text = ast.unparse(tiles.grouped_order(source.kernels["gemm_kernel"]))
+    text = ast.unparse(order.grouped_order(source.kernels["gemm_kernel"]))
     assert (
         "pid_n, pid_m = tl.swizzle2d(pid_n, pid_m, tl.num_programs(1), tl.num_programs(0)" in text
     )
@@ -180,7 +180,7 @@ def test_operands_are_multiplied_in_their_own_format():
         "    v = tl.load(o_ptr).to(tl.float32)\n"
         "    tl.store(o_ptr, tl.dot(p, v) + tl.sum(v))\n"
     )
-    text = ast.unparse(tiles.own_precision_dots(source.kernels["k"]))
+    text = ast.unparse(arithmetic.own_precision_dots(source.kernels["k"]))
     assert "q = tl.load(q_ptr)\n" in text
     # v has another use in float32, so it stays wide, and so does what it is multiplied with.
     assert "v = tl.load(o_ptr).to(tl.float32)" in text
@@ -189,7 +189,7 @@ def test_operands_are_multiplied_in_their_own_format():
 
 def test_host_code_need_not_wait():
     source = Source("import torch\n\n\ndef run(x):\n    torch.cuda.synchronize()\n    return x\n")
-    assert "synchronize" not in hints.without_synchronisation(source)
+    assert "synchronize" not in host.without_synchronisation(source)
 
 
 def test_proposals_are_valid_distinct_and_ordered(starter):

@@ -93,11 +93,21 @@ def kind_of(kernel: Kernel, knobs: list[Knob]) -> Kind:
         return Kind.PRODUCT
     if dots >= 2 and programs == 1 and stepped:
         return Kind.ATTENTION
-    if dots and loops and stepped:
+    if stepped and ((dots and loops) or _has_tiles(kernel)):
         return Kind.DECODE
     if stepped:
         return Kind.ROWS
     return Kind.ELEMENTS if programs else Kind.WHOLE
+
+
+def _has_tiles(kernel: Kernel) -> bool:
+    """Whether a loop gives a vector a second axis: it handles tiles, not a piece of a row."""
+    return any(
+        isinstance(inner, ast.Subscript) and ast.unparse(inner.slice).strip("()") == ":, None"
+        for loop in ast.walk(kernel.node)
+        if isinstance(loop, (ast.For, ast.While))
+        for inner in ast.walk(loop)
+    )
 
 
 def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]:

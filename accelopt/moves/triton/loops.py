@@ -1,371 +1,75 @@
-"""Moves on the loops of a kernel: masks out of the main loop, one pass instead of several."""
+"""Moves on the loops of a kernel: counted where they were open, one pass instead of several."""
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
-from typing import NamedTuple
 
-from accelopt.moves.triton.source import Kernel, assigned_in, called, is_range, names_in
+from accelopt.moves.triton.source import Kernel, assigned_in, is_range, names_in
 
 
-class _Bound(NamedTuple):
-    """A comparison of the running positions with something fixed: position < `limit`."""
+def counted_loop(kernel: Kernel) -> ast.FunctionDef | None:
+    """Count the steps of a loop that was left open, so that it can be pipelined and its tile be set.
 
-    limit: ast.expr
-    vector: bool
-
-
-def peel_masks(kernel: Kernel) -> ast.FunctionDef | None:
-    """Split a loop in two, the first without the masks that only its last steps need.
-
-    Before: `for s in range(0, end, B): p = s + tl.arange(0, B); x = tl.load(q, mask=p < n)`.
-    After: the same body without `p < n` for all s whose block lies below every bound, then the
-    original loop for the rest. Legal because a block of B positions that ends below the bounds
-    passes every removed comparison. None when no loop has such a mask.
+    Before: `p = 0; while p < n: ...; p += B`. After: `for p in range(0, n, B): ...`. Legal when
+    the loop stores nothing else to `p` nor to what `n` and `B` are made of, ends in no other way,
+    and `p` is not read behind it.
     """
     node = copy.deepcopy(kernel.node)
     changed = False
-    for body in _bodies(node):
+    for body in bodies(node):
         for index, statement in reversed(list(enumerate(body))):
-            if isinstance(statement, ast.For) and _is_plain(statement):
-                split = _split(statement, kernel)
-                if split is not None:
-                    body[index : index + 1] = split
+            if isinstance(statement, ast.While):
+                start = _start_of(statement, body[:index])
+                counted = _counted(statement, node)
+                if start is not None and counted is not None:
+                    body[index] = counted
+                    del body[start]
                     changed = True
     return node if changed else None
 
 
-def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
-    """End a loop at the last position that any row can see.
-
-    Before: a loop over all keys whose scores are `tl.where(p[None, :] <= last[:, None], s, -inf)`.
-    After: the same loop up to `min(end, max(last) + 1)`. Legal where a block whose scores are all
-    minus infinity adds nothing, as in an online softmax.
-    """
-    node = copy.deepcopy(kernel.node)
-    changed = False
-    for body in _bodies(node):
-        for index, statement in reversed(list(enumerate(body))):
-            if not (isinstance(statement, ast.For) and _is_plain(statement)):
-                continue
-            if "visible_end" in ast.unparse(statement.iter):
-                continue  # done before
-            bounds = [b for b in _hiding_bounds(statement) if b.vector]
-            available = (
-                assigned_in(body[:index]) | set(kernel.parameters) | _earlier(node, statement)
-            )
-            bounds, setup = _resolve(bounds, statement, available)
-            if not bounds:
-                continue
-            assert isinstance(statement.iter, ast.Call)
-            end = ast.unparse(statement.iter.args[1])
-            for bound in bounds:
-                end = f"tl.minimum({end}, tl.max({ast.unparse(bound.limit)}, axis=0))"
-            name = _fresh("visible_end", node)
-            lines = [*setup, *ast.parse(f"{name} = {end}").body]
-            loop = copy.deepcopy(statement)
-            assert isinstance(loop.iter, ast.Call)
-            loop.iter.args[1] = ast.Name(name, ast.Load())
-            body[index : index + 1] = [*lines, loop]
-            changed = True
-    return node if changed else None
+def _start_of(loop: ast.While, before: list[ast.stmt]) -> int | None:
+    """Which statement sets the running position to zero, if no other touches it before the loop."""
+    if not (isinstance(loop.test, ast.Compare) and isinstance(loop.test.left, ast.Name)):
+        return None
+    name = loop.test.left.id
+    touching = [i for i, statement in enumerate(before) if name in names_in(statement)]
+    if len(touching) != 1 or not isinstance(before[touching[0]], ast.Assign):
+        return None
+    statement = before[touching[0]]
+    assert isinstance(statement, ast.Assign)
+    text = ast.unparse(statement.value)
+    zero = text == "0" or text.startswith(("tl.zeros((),", "tl.zeros([],"))
+    return touching[0] if zero and assigned_in([statement]) == {name} else None
 
 
-def _bodies(node: ast.AST) -> list[list[ast.stmt]]:
-    return [
-        getattr(inner, field)
-        for inner in ast.walk(node)
-        for field in ("body", "orelse")
-        if isinstance(getattr(inner, field, None), list)
-    ]
-
-
-def _is_plain(loop: ast.For) -> bool:
-    """A loop `for name in range(start, end, step)` without an early end."""
-    return (
-        isinstance(loop.target, ast.Name)
-        and is_range(loop.iter)
-        and isinstance(loop.iter, ast.Call)
-        and len(loop.iter.args) == 3
-        and not any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in ast.walk(loop))
-    )
-
-
-def _earlier(node: ast.FunctionDef, statement: ast.stmt) -> set[str]:
-    """Names stored anywhere above a statement."""
-    return {
-        n.id
+def _counted(loop: ast.While, node: ast.FunctionDef) -> ast.For | None:
+    """The same steps as a `for`; None when they are not of one size to one end."""
+    if not (isinstance(loop.test, ast.Compare) and isinstance(loop.test.left, ast.Name)):
+        return None
+    name, last = loop.test.left.id, loop.body[-1]
+    if (
+        len(loop.test.ops) != 1
+        or not isinstance(loop.test.ops[0], ast.Lt)
+        or loop.orelse
+        or not (isinstance(last, ast.AugAssign) and isinstance(last.op, ast.Add))
+        or ast.unparse(last.target) != name
+        or any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in ast.walk(loop))
+    ):
+        return None
+    end, step = loop.test.comparators[0], last.value
+    inside = assigned_in(loop.body[:-1])
+    if ({name} | names_in(end) | names_in(step)) & inside:
+        return None
+    assert loop.end_lineno is not None
+    if any(
+        isinstance(n, ast.Name) and n.id == name and n.lineno > loop.end_lineno
         for n in ast.walk(node)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < statement.lineno
-    }
-
-
-def _positions(loop: ast.For) -> set[str]:
-    """Names that hold the loop variable plus `tl.arange`, one position a lane."""
-    assert isinstance(loop.target, ast.Name)
-    variable = loop.target.id
-    ranges = {
-        target.id
-        for statement in loop.body
-        if isinstance(statement, ast.Assign) and called(statement.value).endswith("arange")
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    found = set()
-    for statement in loop.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
-            value = statement.value
-            sides = (value.left, value.right)
-            if isinstance(value.op, ast.Add) and any(_is_name(s, {variable}) for s in sides):
-                other = sides[1] if _is_name(sides[0], {variable}) else sides[0]
-                if called(other).endswith("arange") or _is_name(other, ranges):
-                    found |= {t.id for t in statement.targets if isinstance(t, ast.Name)}
-    return found
-
-
-def _is_name(node: ast.expr, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names
-
-
-def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
-    """An operand without `[None, :]` or `[:, None]`, and whether it had one."""
-    if isinstance(node, ast.Subscript) and "None" in ast.unparse(node.slice):
-        return node.value, True
-    return node, False
-
-
-def _bound_of(node: ast.expr, positions: set[str]) -> _Bound | None:
-    """The upper bound that a comparison puts on the positions; `_resolve` finds if it is fixed."""
-    if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
+    ):
         return None
-    left, right, operator = node.left, node.comparators[0], node.ops[0]
-    if isinstance(operator, (ast.Gt, ast.GtE)):
-        left, right = right, left
-        operator = ast.Lt() if isinstance(operator, ast.Gt) else ast.LtE()
-    if not isinstance(operator, (ast.Lt, ast.LtE)):
-        return None
-    position, _ = _bare(left)
-    limit, vector = _bare(right)
-    if not _is_name(position, positions):
-        return None
-    if isinstance(operator, ast.LtE):
-        limit = ast.BinOp(limit, ast.Add(), ast.Constant(1))
-    return _Bound(limit, vector)
-
-
-def _is_condition(node: ast.expr) -> bool:
-    """A comparison, or several joined by `&`."""
-    return isinstance(node, ast.Compare) or (
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd)
-    )
-
-
-def _conjuncts(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
-        return _conjuncts(node.left) + _conjuncts(node.right)
-    return [node]
-
-
-def _conditions(loop: ast.For) -> dict[str, ast.expr]:
-    """Conditions that the loop's body gives a name."""
-    return {
-        target.id: statement.value
-        for statement in loop.body
-        if isinstance(statement, ast.Assign)
-        and _is_condition(statement.value)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }  # fmt: skip
-
-
-def _hiding_bounds(loop: ast.For) -> list[_Bound]:
-    """Bounds of conditions that hide scores: `tl.where(condition, scores, very negative)`."""
-    positions = _positions(loop)
-    conditions = _conditions(loop)
-    found = []
-    for node in ast.walk(loop):
-        if called(node) == "tl.where" and _is_very_negative(node):
-            assert isinstance(node, ast.Call)
-            for part in _expanded(node.args[0], conditions):
-                bound = _bound_of(part, positions)
-                if bound is not None:
-                    found.append(bound)
-    return found
-
-
-def _is_very_negative(node: ast.AST) -> bool:
-    assert isinstance(node, ast.Call)
-    if len(node.args) != 3:
-        return False
-    text = ast.unparse(node.args[2]).replace(" ", "").replace("'", '"')
-    if "inf" in text and text.startswith("-"):
-        return True
-    try:
-        return float(text) <= -1e6
-    except ValueError:
-        return False
-
-
-def _expanded(node: ast.expr, conditions: dict[str, ast.expr]) -> list[ast.expr]:
-    parts: list[ast.expr] = []
-    for part in _conjuncts(node):
-        bare, _ = _bare(part)
-        if isinstance(bare, ast.Name) and bare.id in conditions:
-            parts += _expanded(conditions[bare.id], conditions)
-        else:
-            parts.append(part)
-    return parts
-
-
-def _resolve(
-    bounds: Sequence[_Bound], loop: ast.For, available: set[str]
-) -> tuple[list[_Bound], list[ast.stmt]]:
-    """The bounds whose limits are known before the loop, and copies of what defines them."""
-    usable: list[_Bound] = []
-    setup: list[ast.stmt] = []
-    inside = assigned_in(loop.body)
-    seen: set[str] = set()
-    for bound in bounds:
-        needed = _fixed_definitions(names_in(bound.limit) & inside, loop, available, inside)
-        text = ast.unparse(bound.limit)
-        if needed is None or text in seen:
-            continue
-        seen.add(text)
-        usable.append(bound)
-        for statement in needed:
-            if ast.unparse(statement) not in {ast.unparse(s) for s in setup}:
-                setup.append(copy.deepcopy(statement))
-    return usable, setup
-
-
-def _fixed_definitions(
-    names: set[str], loop: ast.For, available: set[str], inside: set[str]
-) -> list[ast.stmt] | None:
-    """The statements of the body that define `names` from things fixed before the loop."""
-    assert isinstance(loop.target, ast.Name)
-    wanted, found = set(names), []
-    for statement in reversed(loop.body):
-        stored = assigned_in([statement])
-        if stored & wanted:
-            if not isinstance(statement, ast.Assign) or loop.target.id in names_in(statement.value):
-                return None
-            found.append(statement)
-            wanted -= stored
-            wanted |= names_in(statement.value) & inside
-    return None if wanted else list(reversed(found))
-
-
-def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
-    positions = _positions(loop)
-    assert isinstance(loop.iter, ast.Call)
-    start, end, step = loop.iter.args
-    if not (isinstance(start, ast.Constant) and start.value == 0) or not positions:
-        return None
-    candidates = [
-        bound
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Compare) and (bound := _bound_of(node, positions)) is not None
-    ]
-    available = _earlier(kernel.node, loop) | set(kernel.parameters)
-    bounds, setup = _resolve(candidates, loop, available)
-    if not bounds:
-        return None
-    limits = {ast.unparse(bound.limit) for bound in bounds}
-    main = copy.deepcopy(loop)
-    remover = _MaskRemover(positions, limits)
-    main = remover.visit(main)
-    if not remover.removed:
-        return None
-    smallest = ast.unparse(end)
-    for bound in bounds:
-        limit = ast.unparse(bound.limit)
-        if limit == ast.unparse(end):
-            continue
-        smallest = (
-            f"tl.minimum({smallest}, {f'tl.min({limit}, axis=0)' if bound.vector else limit})"
-        )
-    name = _fresh("unmasked_end", kernel.node)
-    count = f"tl.maximum({smallest}, 0) // {ast.unparse(step)} * {ast.unparse(step)}"
-    assert isinstance(main.iter, ast.Call)
-    main.iter.args[1] = ast.Name(name, ast.Load())
-    rest = copy.deepcopy(loop)
-    assert isinstance(rest.iter, ast.Call)
-    rest.iter.args[0] = ast.Name(name, ast.Load())
-    return [*setup, *ast.parse(f"{name} = {count}").body, main, rest]
-
-
-class _MaskRemover(ast.NodeTransformer):
-    """Takes out comparisons that hold in the main loop; a condition that always holds goes whole."""
-
-    def __init__(self, positions: set[str], limits: set[str]) -> None:
-        self.positions = positions
-        self.limits = limits
-        self.true: set[str] = set()
-        self.removed = False
-
-    def _simplify(self, node: ast.expr) -> ast.expr | None:
-        """What is left of a condition; None when it always holds."""
-        kept = []
-        for part in _conjuncts(node):
-            bound = _bound_of(part, self.positions)
-            bare, _ = _bare(part)
-            always = _is_name(bare, self.true) or (
-                bound is not None and ast.unparse(bound.limit) in self.limits
-            )
-            if always:
-                self.removed = True
-            else:
-                kept.append(part)
-        if not kept:
-            return None
-        left = kept[0]
-        for part in kept[1:]:
-            left = ast.BinOp(left, ast.BitAnd(), part)
-        return left
-
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
-        value = node.value
-        if (
-            _is_condition(value)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-        ):
-            left = self._simplify(value)
-            if left is None:
-                self.true.add(node.targets[0].id)
-                return None
-            node.value = left
-            return node
-        self.generic_visit(node)
-        same = ast.unparse(node.targets[0]) == ast.unparse(node.value)
-        return None if same else node
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        name = called(node)
-        if name == "tl.where" and len(node.args) == 3:
-            left = self._simplify(node.args[0])
-            if left is None:
-                return node.args[1]
-            node.args[0] = left
-        elif name in ("tl.load", "tl.store"):
-            for keyword in list(node.keywords):
-                if keyword.arg == "mask":
-                    left = self._simplify(keyword.value)
-                    if left is None:
-                        node.keywords = [k for k in node.keywords if k.arg not in ("mask", "other")]
-                    else:
-                        keyword.value = left
-        return node
-
-
-def _fresh(name: str, node: ast.AST) -> str:
-    taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    while name in taken:
-        name += "_"
-    return name
+    call = ast.Call(ast.Name("range", ast.Load()), [ast.Constant(0), end, step], [])
+    return ast.For(ast.Name(name, ast.Store()), call, loop.body[:-1], [], lineno=loop.lineno)
 
 
 def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
@@ -377,8 +81,8 @@ def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
     n is a constant.
     """
     node = copy.deepcopy(kernel.node)
-    for body in _bodies(node):
-        at = [i for i, s in enumerate(body) if isinstance(s, ast.For) and _is_plain(s)]
+    for body in bodies(node):
+        at = [i for i, s in enumerate(body) if isinstance(s, ast.For) and is_plain(s)]
         loops = [body[i] for i in at]
         same = {ast.unparse(loop.iter) for loop in loops if isinstance(loop, ast.For)}
         if len(loops) < 2 or len(same) != 1:
@@ -429,3 +133,32 @@ def _straightened(loop: ast.For, known: dict[str, str]) -> list[ast.stmt]:
 
 def _mentions(text: str, name: str) -> bool:
     return name in names_in(ast.parse(text, mode="eval"))
+
+
+def bodies(node: ast.AST) -> list[list[ast.stmt]]:
+    """Every list of statements in a node."""
+    return [
+        getattr(inner, field)
+        for inner in ast.walk(node)
+        for field in ("body", "orelse")
+        if isinstance(getattr(inner, field, None), list)
+    ]
+
+
+def is_plain(loop: ast.For) -> bool:
+    """A loop `for name in range(start, end, step)` without an early end."""
+    return (
+        isinstance(loop.target, ast.Name)
+        and is_range(loop.iter)
+        and isinstance(loop.iter, ast.Call)
+        and len(loop.iter.args) == 3
+        and not any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in ast.walk(loop))
+    )
+
+
+def fresh_name(name: str, node: ast.AST) -> str:
+    """`name`, or something like it that `node` does not use."""
+    taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    while name in taken:
+        name += "_"
+    return name

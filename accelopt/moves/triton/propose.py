@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
-from accelopt.moves.triton import hints, loops, tiles
+from accelopt.moves.triton import arithmetic, descriptors, hints, host, loops, masks, order, rows
 from accelopt.moves.triton.autotuning import (
     configured_names,
     first_configuration,
@@ -20,6 +20,7 @@ from accelopt.moves.triton.source import Kernel, Launch, Source, called
 HALF_PLACE = 6.0
 TUNED_TOGETHER = 6
 ROW_WARPS = (8, 16, 4, 2, 32)
+ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
 
 
 Roles = Mapping[str, Mapping[str, Role]]
@@ -36,6 +37,17 @@ class Proposal(NamedTuple):
 class _Variant(NamedTuple):
     sentence: str
     source: str
+    weight: float
+
+
+_Move: TypeAlias = "Callable[[Source, str], str | None]"
+
+
+class _Step(NamedTuple):
+    """A structural move: its sentence, with a place for the kernel's name, and what it promises."""
+
+    sentence: str
+    move: _Move
     weight: float
 
 
@@ -65,101 +77,145 @@ def _parses(text: str) -> bool:
 
 
 def _variants(source: Source) -> Iterator[_Variant]:
-    """The source itself, each structural move on it, and the pairs that belong together."""
+    """The source itself, all moves that fit it together, and each of them alone."""
     yield _Variant("", source.text, 1.0)
-    plain = hints.without_synchronisation(source)
-    if plain is not None:
-        yield _Variant("Do not synchronise the device in the host code.", plain, 1.6)
+    for step in HOST_STEPS:
+        text = step.move(source, "")
+        if text is not None:
+            yield _Variant(step.sentence, text, step.weight)
     for launch in source.launches:
-        knobs = find_knobs(source, launch)
-        kind = kind_of(launch.kernel, knobs)
-        yield from _tile_variants(source, launch, kind)
-        yield from _loop_variants(source, launch.kernel, kind)
+        name = launch.kernel.name
+        kind = _kind_when_counted(source, name)
+        steps = _steps_of(kind)
+        yield from _together(source, name, [*HOST_STEPS, *steps])
+        for step in steps:
+            text = step.move(source, name)
+            if text is not None:
+                yield _Variant(step.sentence.format(name), text, step.weight)
+        if kind is Kind.PRODUCT:
+            yield from _together(source, name, [GROUPED, DESCRIPTORS])
+        if kind in (Kind.ATTENTION, Kind.DECODE):
+            yield from _together(source, name, [STOPPED, PEELED])
+        yield from _row_variants(source, launch, kind)
         yield from _hint_variants(source, launch)
 
 
-def _rewritten(
-    source: Source, kernel: Kernel, move: Callable[[Kernel], ast.FunctionDef | None]
-) -> str | None:
-    node = move(kernel)
-    return None if node is None else source.with_kernel(kernel, node)
+def _kind_when_counted(source: Source, name: str) -> Kind:
+    """The kind of a kernel's work; an open loop that can be counted counts as a loop."""
+    counted = COUNTED.move(source, name)
+    seen = source if counted is None else Source(counted)
+    launch = next(item for item in seen.launches if item.kernel.name == name)
+    return kind_of(launch.kernel, find_knobs(seen, launch))
 
 
-def _tile_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Variant]:
-    kernel = launch.kernel
-    descriptors = tiles.descriptor_tiles(source, launch)
-    if descriptors is not None:
-        text = f"Move the tiles of {kernel.name} with tensor descriptors."
-        yield _Variant(text, descriptors, 1.3)
+def _together(source: Source, name: str, steps: Sequence[_Step]) -> Iterator[_Variant]:
+    """Every step that can be taken, one upon the other; nothing when there is but one."""
+    taken = []
+    for step in steps:
+        text = step.move(source, name)
+        if text is not None and _parses(text):
+            taken.append(step)
+            source = Source(text)
+    if len(taken) > 1:
+        weight = TOGETHER * max(step.weight for step in taken)
+        sentences = " ".join(step.sentence.format(name) for step in taken)
+        yield _Variant(sentences, source.text, weight)
+
+
+def _on_kernel(move: Callable[[Kernel], ast.FunctionDef | None]) -> _Move:
+    """A move on a kernel's tree as one on the text."""
+
+    def on_text(source: Source, name: str) -> str | None:
+        kernel = source.kernels[name]
+        node = move(kernel)
+        return None if node is None else source.with_kernel(kernel, node)
+
+    return on_text
+
+
+def _on_launch(move: Callable[[Source, Launch], str | None]) -> _Move:
+    """A move on a launch, wherever it stands in the text by now."""
+
+    def on_text(source: Source, name: str) -> str | None:
+        launch = next((item for item in source.launches if item.kernel.name == name), None)
+        return None if launch is None else move(source, launch)
+
+    return on_text
+
+
+def _on_host(move: Callable[[Source], str | None]) -> _Move:
+    return lambda source, _: move(source)
+
+
+# More than the best of what it is made of, since each step saves something else.
+TOGETHER = 1.2
+HOST_STEPS = (
+    _Step("Do not synchronise the device in the host code.",
+          _on_host(host.without_synchronisation), 1.6),
+    _Step("Leave out the checks of input values that make the host wait for the device.",
+          _on_host(host.without_value_checks), 1.5),
+    _Step("Read the values of index tensors to the host once.",
+          _on_host(host.values_read_once), 1.6),
+)  # fmt: skip
+GROUPED = _Step(f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
+                _on_kernel(order.grouped_order), 1.15)  # fmt: skip
+DESCRIPTORS = _Step("Move the tiles of {} with tensor descriptors.",
+                    _on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
+OWN_PRECISION = _Step("Multiply the tiles of {} in the 16-bit format they are stored in.",
+                      _on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
+COUNTED = _Step("Count the steps of the open loop of {}.", _on_kernel(loops.counted_loop), 1.1)
+STOPPED = _Step("End the loop of {} at the last position that any of its rows can see.",
+                _on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
+PEELED = _Step("Take the masks out of the main loop of {}; only its last steps need them.",
+               _on_kernel(masks.peel_masks), 0.9)  # fmt: skip
+BASE_TWO = _Step("Raise two to a power in {}, with the change of base folded into its scale.",
+                 _on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
+REVERSED = _Step("Start the blocks of {} with the most work first.",
+                 _on_kernel(order.reversed_order), 0.8)  # fmt: skip
+
+
+def _steps_of(kind: Kind) -> tuple[_Step, ...]:
+    """The structural moves for a kind of work, in the order in which they go together."""
     if kind is Kind.PRODUCT:
-        grouped = _rewritten(source, kernel, tiles.grouped_order)
-        if grouped is not None:
-            text = f"Walk the grid of {kernel.name} in groups of {tiles.GROUP} rows of tiles."
-            yield _Variant(text, grouped, 1.15)
-            both = _again(grouped, kernel.name, tiles.descriptor_tiles)
-            if both is not None:
-                also = f"{text} Move its tiles with tensor descriptors."
-                yield _Variant(also, both, 1.6)
-    own = _rewritten(source, kernel, tiles.own_precision_dots)
-    if own is not None:
-        text = f"Multiply the tiles of {kernel.name} in the 16-bit format they are stored in."
-        yield _Variant(text, own, 1.8)
-    if kind in (Kind.ATTENTION, Kind.DECODE):
-        turned = _rewritten(source, kernel, tiles.reversed_order)
-        if turned is not None:
-            text = f"Start the blocks of {kernel.name} with the most work first."
-            yield _Variant(text, turned, 0.8)
+        return (OWN_PRECISION, GROUPED, DESCRIPTORS)
+    if kind is Kind.ATTENTION:
+        return (OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO, REVERSED)
+    if kind is Kind.DECODE:
+        return (OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO)
+    return (COUNTED, PEELED, BASE_TWO, DESCRIPTORS)
 
 
-def _again(text: str, name: str, move: Callable[[Source, Launch], str | None]) -> str | None:
-    """A second move on changed text, at the launch of the kernel called `name`."""
-    source = Source(text)
-    launch = next((item for item in source.launches if item.kernel.name == name), None)
-    return None if launch is None else move(source, launch)
-
-
-def _loop_variants(source: Source, kernel: Kernel, kind: Kind) -> Iterator[_Variant]:
-    stopped = _rewritten(source, kernel, loops.stop_at_bound)
-    peeled = _rewritten(source, kernel, loops.peel_masks)
-    stop = f"End the loop of {kernel.name} at the last position that any of its rows can see."
-    peel = f"Take the masks out of the main loop of {kernel.name}; only its last steps need them."
-    if stopped is not None:
-        yield _Variant(stop, stopped, 1.2)
-        inner = Source(stopped)
-        both = _rewritten(inner, inner.kernels[kernel.name], loops.peel_masks)
-        if both is not None:
-            yield _Variant(f"{stop} Take the masks out of its main loop.", both, 1.5)
-    if peeled is not None:
-        weight = 1.4 if kind in (Kind.ATTENTION, Kind.DECODE) else 0.9
-        yield _Variant(peel, peeled, weight)
-        inner = Source(peeled)
-        if kind is Kind.ATTENTION:
-            turned = _rewritten(inner, inner.kernels[kernel.name], tiles.reversed_order)
-            if turned is not None:
-                also = f"{peel} Start the blocks with the most work first."
-                yield _Variant(also, turned, 1.45)
+def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Variant]:
+    """Rows: several of them in a program, a whole one at once, and prefetched loads."""
+    kernel = launch.kernel
+    if kind is Kind.WHOLE:
+        for place, count in enumerate(ROWS_TOGETHER):
+            text = rows.several_rows(source, launch, count)
+            if text is not None:
+                sentence = f"Let each program of {kernel.name} compute {count} rows."
+                yield _Variant(sentence, text, 1.8 * 0.5 ** (place / HALF_PLACE))
     if kind is Kind.ROWS:
-        yield from _row_variants(source, kernel)
+        yield from _whole_row(source, kernel)
+    if kind in (Kind.ROWS, Kind.DECODE):
+        for stages in (3, 2):
+            pipelined = hints.pipelined_loops(source, kernel, stages)
+            if pipelined is not None:
+                text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
+                yield _Variant(text, pipelined, 0.7)
 
 
-def _row_variants(source: Source, kernel: Kernel) -> Iterator[_Variant]:
-    """Loops along a row: the whole row at once, and prefetched loads."""
+def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
     constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
     inner = source if constant is None else Source(source.with_kernel(kernel, constant))
-    whole = _rewritten(inner, inner.kernels[kernel.name], loops.one_pass)
+    whole = _on_kernel(loops.one_pass)(inner, kernel.name)
     if whole is not None:
         text = f"Read each row of {kernel.name} once and keep it, in place of a pass for each step."
         yield _Variant(text, whole, 1.5)
-    for stages in (3, 2):
-        pipelined = hints.pipelined_loops(source, kernel, stages)
-        if pipelined is not None:
-            text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
-            yield _Variant(text, pipelined, 0.7)
 
 
 def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
     kernel = launch.kernel
-    constant = _rewritten(source, kernel, hints.constant_sizes)
+    constant = _on_kernel(hints.constant_sizes)(source, kernel.name)
     if constant is not None:
         yield _Variant(f"Compile {kernel.name} for its sizes, as constants.", constant, 1.05)
     for stores in (False, True):
@@ -168,7 +224,7 @@ def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
             what = "loads and stores" if stores else "loads"
             text = f"Mark the {what} of {kernel.name} that touch data once as streaming."
             yield _Variant(text, hinted, 0.6)
-    fused = hints.fused_cast(source, launch)
+    fused = host.fused_cast(source, launch)
     if fused is not None:
         text = f"Let the store of {kernel.name} cast its output, not a second pass over it."
         yield _Variant(text, fused, 1.4)
@@ -184,7 +240,9 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
             continue
-        knobs = find_knobs(source, launch, roles.get(launch.kernel.name))
+        # A move may take the loop away that tells a tile, or make one.
+        known = {**tile_roles(launch.kernel), **roles.get(launch.kernel.name, {})}
+        knobs = find_knobs(source, launch, known)
         if whole_row:
             yield from _whole_rows(source, launch, knobs, variant)
             continue
