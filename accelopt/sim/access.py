@@ -68,6 +68,18 @@ class Access:
         return not (self.offset.terms or self.block or self.indirect)
 
     @property
+    def reach(self) -> tuple[int, int]:
+        """The first and the last element that some iteration touches, counted as the offset is."""
+        low, high = self.offset.bounds
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            span = stride * (extent - 1) if extent > 1 else 0
+            if span > 0:
+                high += span
+            else:
+                low += span
+        return low, high
+
+    @property
     def elements(self) -> int:
         """How many elements the tile has."""
         return math.prod(self.shape)

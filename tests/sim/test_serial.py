@@ -45,6 +45,44 @@ def test_round_trip_is_the_same_program(packed):
     assert constant.data.shape == (128, 64) and (constant.data == 1).all()
 
 
+def test_unrolled_instructions_share_their_forms():
+    unrolled = KERNEL.replace("affine_range(4)", "static_range(4)")
+    program = program_for(unrolled, ARGUMENTS, entry="kernel")
+    packed = serial.dumps(program)
+    again = serial.loads(packed)
+    assert serial.dumps(again) == packed
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        body = json.loads(archive.read(serial.DOCUMENT))["body"]
+    loads = [item for item, node in zip(body, program.body) if "source" in node.inputs]
+    assert any(isinstance(form, int) for form, *_ in loads)
+    pairs = zip(program.walk(), again.walk(), strict=True)
+    for (_, first), (_, second) in pairs:
+        assert first.attributes == second.attributes and first.mask == second.mask
+        assert [a.offset for a in first.inputs.values()] == [
+            a.offset for a in second.inputs.values()
+        ]
+
+
+def test_attributes_that_are_equal_but_not_alike_stay_apart():
+    kernel = """
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.isa as nisa
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.load(a)
+    for value in [1, 1.0, True, 0.0, -0.0]: t = nisa.tensor_scalar(t, nl.add, value)
+    nl.store(out, t)
+    return out
+"""
+    program = program_for(kernel, (TensorSpec((128, 64), "float32"),), entry="kernel")
+    values = [
+        repr(i.attributes["operand0"])
+        for _, i in serial.loads(serial.dumps(program)).walk()
+        if i.opcode == "tensor_scalar"
+    ]
+    assert values == ["1", "1.0", "True", "0.0", "-0.0"]
+
+
 def test_program_is_cached_by_content():
     cache = {}
     first = program_for(KERNEL, ARGUMENTS, entry="kernel", cache=cache)
@@ -72,18 +110,31 @@ def _first_loop(document):
     return next(node for node in document["body"] if node[0] == "loop")
 
 
+def _load(document):
+    """The first instruction of the loop: [form, access written, access read]."""
+    return _first_loop(document)[4][0]
+
+
+def _constant(document):
+    return next(tensor for tensor in document["tensors"] if tensor[2][6])
+
+
 CHANGES = {
-    "unknown opcode": lambda d: _first_loop(d)[4][0].__setitem__(0, "system"),
-    "unknown tensor": lambda d: _first_loop(d)[4][0][2]["result"].__setitem__(0, 999),
-    "negative size": lambda d: d["arguments"][0]["shape"].__setitem__(0, -1),
-    "float address": lambda d: _first_loop(d)[4][0][2]["result"].__setitem__(3, 0.5),
+    "unknown opcode": lambda d: _load(d)[0].__setitem__(0, "system"),
+    "unknown operand": lambda d: _load(d)[0].__setitem__(3, ["elsewhere"]),
+    "missing operand": lambda d: _load(d).pop(),
+    "unknown tensor": lambda d: _load(d)[1].__setitem__(0, 999),
+    "negative size": lambda d: d["arguments"][0][2][0].__setitem__(0, -1),
+    "float address": lambda d: _load(d)[1].__setitem__(2, 0.5),
+    "huge address": lambda d: _load(d)[1].__setitem__(2, 1 << 70),
     "two tensors of one number": lambda d: d["tensors"].append(d["arguments"][0]),
-    "unknown dtype": lambda d: d["arguments"][0].__setitem__("dtype", "object"),
-    "on-chip argument": lambda d: d["arguments"][0].__setitem__("buffer", "sbuf"),
-    "constant of another size": lambda d: next(
-        t for t in d["tensors"] if t["constant"]
-    ).__setitem__("shape", [1 << 40]),
-    "missing strides": lambda d: _first_loop(d)[4][0][2]["result"].__setitem__(4, []),
+    "unknown dtype": lambda d: d["arguments"][0][2].__setitem__(1, "object"),
+    "on-chip argument": lambda d: d["arguments"][0][2].__setitem__(2, "sbuf"),
+    "constant of another size": lambda d: _constant(d)[2].__setitem__(0, [1 << 40]),
+    "missing strides": lambda d: _load(d)[2][1].__setitem__(1, []),
+    "unknown form": lambda d: _load(d)[2].__setitem__(1, 1000),
+    "negative form": lambda d: _load(d)[2].__setitem__(1, -1),
+    "form that is a truth value": lambda d: _load(d)[2].__setitem__(1, False),
     "other version": lambda d: d.__setitem__("version", 0),
     "missing key": lambda d: d.pop("body"),
 }

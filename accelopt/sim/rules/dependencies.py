@@ -39,7 +39,7 @@ def output_dependencies(program: Program) -> Iterator[KernelError]:
     seen: set[tuple[SourceLine, Tensor]] = set()
     told_apart = _used_variables(program)
     for loops, instruction in program.walk():
-        for access in instruction.outputs.values():
+        for access in instruction.outputs.values() if loops else ():
             loop = _unindexed(loops, instruction, access, told_apart)
             if loop is not None and (instruction.source, access.tensor) not in seen:
                 seen.add((instruction.source, access.tensor))
@@ -53,7 +53,8 @@ def _used_variables(program: Program) -> frozenset[LoopVariable]:
     used: set[LoopVariable] = set()
     for _, instruction in program.walk():
         for access in (*instruction.inputs.values(), *instruction.outputs.values()):
-            used |= access.loop_variables
+            if not access.stands_still:
+                used |= access.loop_variables
         for constraint in instruction.mask.constraints:
             used |= constraint.loop_variables
     return frozenset(used)
@@ -122,12 +123,14 @@ def unwritten_reads(program: Program) -> Iterator[KernelError]:
                     yield from visit(node.body)
                 continue
             for tensor in _read_tensors(node):
-                initialised = tensor.fill is not None or tensor.data is not None
-                if initialised or tensor in written or tensor in reported:
+                if tensor in written or tensor in reported:
+                    continue
+                if tensor.fill is not None or tensor.data is not None:
                     continue
                 reported.add(tensor)
                 yield never_written(tensor, node.source)
-            written.update(access.tensor for access in node.outputs.values())
+            for access in node.outputs.values():
+                written.add(access.tensor)
 
     yield from visit(program.body)
 
@@ -145,7 +148,8 @@ def never_written(tensor: Tensor, where: SourceLine) -> KernelError:
 
 
 def _read_tensors(instruction: Instruction) -> Iterator[Tensor]:
-    if any(constraint.loop_variables for constraint in instruction.mask.constraints):
+    constraints = instruction.mask.constraints
+    if constraints and any(constraint.loop_variables for constraint in constraints):
         return  # may be masked out in the iterations that come before the first write
     for access in instruction.inputs.values():
         yield access.tensor

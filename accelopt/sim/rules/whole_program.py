@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, Axis, variable
 from accelopt.sim.errors import KernelError
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules import allocation, indexing
 from accelopt.sim.rules.limits import PSUM_BANK_BYTES, PSUM_BANKS, SBUF_BYTES
@@ -18,23 +17,14 @@ def addresses(program: Program) -> Iterator[KernelError]:
     """Accesses that leave their tensors. The tracer proves this dimension by dimension; here it is
     proven again for Programs that came from elsewhere."""
     for _, instruction in program.walk():
-        mask = instruction.mask if instruction.opcode != "matmul" else Mask()
+        mask = instruction.mask if instruction.opcode != "matmul" else EVERYTHING
         for access in (*instruction.outputs.values(), *instruction.inputs.values()):
             if _leaves(access, mask & access.mask):
                 shape, size = access.tensor.shape, math.prod(access.tensor.tile_shape)
-                low, high = _flat(access).bounds
+                low, high = access.reach
                 name = f"'{access.tensor.name}' {shape} (flattened)"
                 error = indexing.out_of_bounds(name, 0, low, high, size)
                 yield _at(error, instruction)
-
-
-def _flat(access: Access) -> Affine:
-    rank = len(access.shape)
-    address = access.offset
-    for at, (extent, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
-        if extent > 1 and stride:
-            address = address + variable(Axis(at - rank, extent)) * stride
-    return address
 
 
 def _leaves(access: Access, mask: Mask) -> bool:
@@ -44,7 +34,7 @@ def _leaves(access: Access, mask: Mask) -> bool:
         if (low < 0 or high >= size) and not mask.keeps(index, 0, size - 1):
             return True
     size = math.prod(tensor.tile_shape) * tensor.dtype.itemsize // access.dtype.itemsize
-    low, high = _flat(access).bounds
+    low, high = access.reach
     if low >= 0 and high < size:
         return False
     return not mask.constraints  # under a mask the tracer and the executor decide

@@ -1,26 +1,22 @@
-"""Programs as bytes: a ZIP archive with one JSON document and one .npy file a constant.
-
-The process that runs a kernel's Python is not to be trusted with data, and the process that holds
-the data is not to run the kernel's Python. What passes from the first to the second is these bytes,
-so `loads` believes nothing: every number, name and reference is checked, no pickle is read, and the
-caller still runs `rules.check` on the result before it executes it.
-"""
+"""Bytes to Programs, believing nothing."""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder, Term
+from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.instruction_set import OPCODES
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
     Buffer,
@@ -33,45 +29,20 @@ from accelopt.sim.program import (
     Program,
     Tensor,
 )
-
-VERSION = 1
-DOCUMENT = "program.json"
-MAX_INTEGER = 1 << 62
-MAX_BYTES = 1 << 31
-"""Archives that unpack to more are refused (the largest real Program is a few megabytes)."""
-
-
-class MalformedProgram(ValueError):
-    """Bytes that are not a Program."""
-
-
-def dumps(program: Program) -> bytes:
-    """The Program as bytes that `loads` reads back. The same Program gives the same bytes."""
-    document = {
-        "version": VERSION,
-        "name": program.name,
-        "target": program.target,
-        "source": _source(program.source),
-        "returns_sequence": program.returns_sequence,
-        "arguments": [_tensor(tensor) for tensor in program.arguments],
-        "tensors": [_tensor(tensor) for tensor in program.tensors],
-        "results": [None if tensor is None else tensor.id for tensor in program.results],
-        "body": [_node(node) for node in program.body],
-    }
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        _add(archive, DOCUMENT, json.dumps(document, separators=(",", ":")).encode())
-        for tensor in program.all_tensors():
-            if tensor.data is not None:
-                _add(archive, f"{tensor.id}.npy", _array_bytes(tensor.data))
-    return buffer.getvalue()
+from accelopt.sim.serial.layout import (
+    DOCUMENT,
+    MAX_BYTES,
+    MAX_INTEGER,
+    VERSION,
+    MalformedProgram,
+)
 
 
 def loads(data: bytes) -> Program:
     """The Program in these bytes. Raises MalformedProgram for anything `dumps` could not have
     written; whether addresses lie inside of their tensors is for `rules.check` to say."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, collector_paused():
             if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
                 raise MalformedProgram("the archive unpacks to more than 2 GiB")
             return _Reader(archive).program()
@@ -83,106 +54,47 @@ def loads(data: bytes) -> Program:
         raise MalformedProgram(f"{type(error).__name__}: {error}") from None
 
 
-# Writing.
+class _TensorForm(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    buffer: Buffer
+    block_rank: int
+    fill: float | int | None
+    lazy_fill: bool
+    constant: bool
+    placement: Placement | None
+    temporary: bool
+    source: SourceLine
 
 
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+class _InstructionForm(NamedTuple):
+    opcode: str
+    engine: Engine
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, AttributeValue]
+    mask: Mask
+    source: SourceLine
 
 
-def _array_bytes(array: np.ndarray) -> bytes:
-    """The raw bytes as .npy; the dtype stands in the document, since .npy knows no bfloat16."""
-    buffer = io.BytesIO()
-    raw = np.ascontiguousarray(array).view(np.uint8) if array.ndim else array
-    np.save(buffer, raw, allow_pickle=False)
-    return buffer.getvalue()
+class _AccessForm(NamedTuple):
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    mask: Mask
 
 
-def _source(source: SourceLine) -> list[Any]:
-    return [source.file, source.line]
+Form = TypeVar("Form")
 
 
-def _affine(affine: Affine) -> Any:
-    if not affine.terms:
-        return affine.constant
-    return [affine.constant, *([_term(term), factor] for term, factor in affine.terms)]
-
-
-def _term(term: Term) -> Any:
-    if isinstance(term, LoopVariable):
-        return term.id
-    if isinstance(term, Axis):
-        return ["axis", term.position, term.extent]
-    kind = "quotient" if isinstance(term, Quotient) else "remainder"
-    return [kind, _affine(term.inner), term.divisor]
-
-
-def _mask(mask: Mask) -> list[Any]:
-    return [_affine(constraint) for constraint in mask.constraints]
-
-
-def _tensor(tensor: Tensor) -> dict[str, Any]:
-    placement = tensor.placement
-    return {
-        "id": tensor.id,
-        "name": tensor.name,
-        "shape": list(tensor.shape),
-        "dtype": dtypes.name_of(tensor.dtype),
-        "buffer": tensor.buffer.value,
-        "block_rank": tensor.block_rank,
-        "fill": tensor.fill,
-        "lazy_fill": tensor.lazy_fill,
-        "constant": tensor.data is not None,
-        "placement": placement and [placement.partitions.tolist(), placement.addresses.tolist()],
-        "temporary": tensor.temporary,
-        "source": _source(tensor.source),
-    }
-
-
-def _access(access: Access) -> list[Any]:
-    return [
-        access.tensor.id,
-        list(access.shape),
-        [_affine(index) for index in access.block],
-        _affine(access.offset),
-        list(access.strides),
-        dtypes.name_of(access.dtype),
-        [[_access(item.index), item.stride, item.size] for item in access.indirect],
-        _mask(access.mask),
-    ]
-
-
-def _attribute(value: AttributeValue) -> Any:
-    if isinstance(value, Affine):
-        return {"affine": _affine(value)}
-    if isinstance(value, Mask):
-        return {"mask": _mask(value)}
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _node(node: Node) -> list[Any]:
-    if isinstance(node, Loop):
-        variable = node.variable
-        return [
-            "loop",
-            node.kind.value,
-            [variable.id, variable.start, variable.step, variable.trips],
-            [_tensor(tensor) for tensor in node.tensors],
-            [_node(child) for child in node.body],
-            _source(node.source),
-        ]
-    return [
-        node.opcode,
-        node.engine.value,
-        {name: _access(access) for name, access in node.outputs.items()},
-        {name: _access(access) for name, access in node.inputs.items()},
-        {name: _attribute(value) for name, value in node.attributes.items()},
-        _mask(node.mask),
-        _source(node.source),
-    ]
-
-
-# Reading.
+def _form(item: Any, known: list[Form], read: Callable[[Any], Form]) -> Form:
+    """The form that is written here, or the one that a number stands for."""
+    if type(item) is not int:
+        known.append(read(item))
+        return known[-1]
+    if not 0 <= item < len(known):
+        raise MalformedProgram(f"there is no form {item}")
+    return known[item]
 
 
 class _Reader:
@@ -192,6 +104,9 @@ class _Reader:
         self.archive = archive
         self.tensors: dict[int, Tensor] = {}
         self.variables: dict[int, LoopVariable] = {}
+        self.tensor_forms: list[_TensorForm] = []
+        self.instruction_forms: list[_InstructionForm] = []
+        self.access_forms: list[_AccessForm] = []
 
     def program(self) -> Program:
         document = json.loads(self.archive.read(DOCUMENT))
@@ -211,42 +126,56 @@ class _Reader:
             _text(document["name"]),
             arguments,
             results,
-            tuple(self.node(node) for node in document["body"]),
+            tuple(map(self.node, document["body"])),
             tensors,
             _truth(document["returns_sequence"]),
             _text(document["target"]),
             _source_line(document["source"]),
         )
 
-    def tensor(self, item: dict[str, Any]) -> Tensor:
-        number = _integer(item["id"])
-        if number in self.tensors:
+    # Tensors.
+
+    def tensor(self, item: Any) -> Tensor:
+        number, name, written = item
+        if _integer(number) in self.tensors:
             raise MalformedProgram(f"two tensors have the number {number}")
-        shape = _naturals(item["shape"])
-        block_rank = _natural(item["block_rank"])
-        buffer = Buffer(item["buffer"])
-        if block_rank > len(shape) or (block_rank and not buffer.on_chip):
-            raise MalformedProgram(f"{block_rank} block dimensions for shape {shape}")
-        dtype = dtypes.parse(_text(item["dtype"]))
-        fill = item["fill"]
-        if fill is not None and not isinstance(fill, (bool, int, float)):
-            raise MalformedProgram(f"fill {fill!r} is not a number")
+        form = _form(written, self.tensor_forms, self.tensor_form)
         tensor = Tensor(
             number,
-            _text(item["name"]),
-            shape,
-            dtype,
-            buffer,
-            block_rank,
-            fill,
-            _truth(item["lazy_fill"]),
-            self.constant(number, shape, dtype) if _truth(item["constant"]) else None,
-            _placement(item["placement"], shape[:block_rank]),
-            _truth(item["temporary"]),
-            _source_line(item["source"]),
+            f"t{number}" if name is None else _text(name),
+            form.shape,
+            form.dtype,
+            form.buffer,
+            form.block_rank,
+            form.fill,
+            form.lazy_fill,
+            self.constant(number, form.shape, form.dtype) if form.constant else None,
+            form.placement,
+            form.temporary,
+            form.source,
         )
         self.tensors[number] = tensor
         return tensor
+
+    def tensor_form(self, item: Any) -> _TensorForm:
+        sizes, dtype, where, rank, fill, lazy_fill, constant, placement, temporary, source = item
+        shape, block_rank, buffer = _naturals(sizes), _natural(rank), Buffer(where)
+        if block_rank > len(shape) or (block_rank and not buffer.on_chip):
+            raise MalformedProgram(f"{block_rank} block dimensions for shape {shape}")
+        if fill is not None and not isinstance(fill, (bool, int, float)):
+            raise MalformedProgram(f"fill {fill!r} is not a number")
+        return _TensorForm(
+            shape,
+            dtypes.parse(_text(dtype)),
+            buffer,
+            block_rank,
+            fill,
+            _truth(lazy_fill),
+            _truth(constant),
+            _placement(placement, shape[:block_rank]),
+            _truth(temporary),
+            _source_line(source),
+        )
 
     def constant(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         raw = np.load(io.BytesIO(self.archive.read(f"{number}.npy")), allow_pickle=False)
@@ -255,8 +184,10 @@ class _Reader:
             raise MalformedProgram(f"constant {number} does not have shape {shape}")
         return np.ascontiguousarray(raw).reshape(-1).view(dtypes.stored(dtype)).reshape(shape)
 
+    # Addresses.
+
     def affine(self, item: Any) -> Affine:
-        if isinstance(item, int):
+        if type(item) is int:
             return Affine(_integer(item))
         constant, *terms = item
         return Affine(
@@ -279,6 +210,8 @@ class _Reader:
         return Quotient(inner, second) if kind == "quotient" else Remainder(inner, second)
 
     def mask(self, item: Any, rank: int | None = None) -> Mask:
+        if not item and isinstance(item, list):
+            return EVERYTHING
         mask = Mask(tuple(self.affine(constraint) for constraint in item))
         for constraint in mask.constraints:
             if rank is not None and any(-axis.position > rank for axis in constraint.axes):
@@ -286,27 +219,63 @@ class _Reader:
         return mask
 
     def access(self, item: Any) -> Access:
-        number, shape, block, offset, strides, dtype, indirect, mask = item
+        number, written, start, *more = item
         tensor = self.tensors[_integer(number)]
-        sizes = _naturals(shape)
-        access = Access(
-            tensor,
-            sizes,
-            tuple(self.affine(index) for index in block),
-            self.affine(offset),
-            tuple(_integer(stride) for stride in strides),
-            dtypes.parse(_text(dtype)),
-            tuple(
-                Indirect(self.access(index), _integer(stride), _natural(size))
-                for index, stride, size in indirect
-            ),
-            self.mask(mask, len(sizes)),
-        )
-        if len(access.strides) != len(sizes) or len(access.block) != tensor.block_rank:
+        form = _form(written, self.access_forms, self.access_form)
+        offset = self.affine(start)
+        indices, runtime = more or ((), ())
+        block = tuple(map(self.affine, indices))
+        if len(block) != tensor.block_rank:
             raise MalformedProgram(f"an access of '{tensor.name}' does not fit the tensor")
-        if access.offset.axes or any(index.axes for index in access.block):
+        if offset.axes or any(index.axes for index in block):
             raise MalformedProgram("an address depends on a tile axis outside of its strides")
-        return access
+        indirect = tuple(
+            Indirect(self.access(index), _integer(stride), _natural(size))
+            for index, stride, size in runtime
+        )
+        return Access(
+            tensor, form.shape, block, offset, form.strides, form.dtype, indirect, form.mask
+        )
+
+    def access_form(self, item: Any) -> _AccessForm:
+        sizes, steps, dtype, mask = item
+        shape, strides = _naturals(sizes), tuple(map(_integer, steps))
+        if len(strides) != len(shape):
+            raise MalformedProgram(f"a tile of shape {shape} has strides {strides}")
+        return _AccessForm(shape, strides, dtypes.parse(_text(dtype)), self.mask(mask, len(shape)))
+
+    # Instructions and loops.
+
+    def node(self, item: Any) -> Node:
+        if item[0] == "loop":
+            return self.loop(item)
+        form = _form(item[0], self.instruction_forms, self.instruction_form)
+        accesses = tuple(map(self.access, item[1:]))
+        split = len(form.outputs)
+        return Instruction(
+            form.opcode,
+            form.engine,
+            dict(zip(form.outputs, accesses[:split], strict=True)),
+            dict(zip(form.inputs, accesses[split:], strict=True)),
+            form.attributes,
+            form.mask,
+            form.source,
+        )
+
+    def instruction_form(self, item: Any) -> _InstructionForm:
+        opcode, engine, outputs, inputs, attributes, mask, source = item
+        row = OPCODES[_text(opcode)]
+        names = (tuple(map(_text, outputs)), tuple(map(_text, inputs)))
+        if not set(names[0]) <= set(row.outputs) or not set(names[1]) <= set(row.inputs):
+            raise MalformedProgram(f"{opcode} does not have these operands")
+        return _InstructionForm(
+            opcode,
+            Engine(engine),
+            *names,
+            {_text(name): self.attribute(value) for name, value in attributes.items()},
+            self.mask(mask),
+            _source_line(source),
+        )
 
     def attribute(self, value: Any) -> AttributeValue:
         if isinstance(value, dict):
@@ -317,25 +286,6 @@ class _Reader:
         if isinstance(value, list):
             return tuple(_scalar(item) for item in value)
         return _scalar(value)
-
-    def node(self, item: Any) -> Node:
-        if item[0] == "loop":
-            return self.loop(item)
-        opcode, engine, outputs, inputs, attributes, mask, source = item
-        row = OPCODES[_text(opcode)]
-        result = {name: self.access(access) for name, access in outputs.items()}
-        operands = {name: self.access(access) for name, access in inputs.items()}
-        if not set(result) <= set(row.outputs) or not set(operands) <= set(row.inputs):
-            raise MalformedProgram(f"{opcode} does not have these operands")
-        return Instruction(
-            opcode,
-            Engine(engine),
-            result,
-            operands,
-            {_text(name): self.attribute(value) for name, value in attributes.items()},
-            self.mask(mask),
-            _source_line(source),
-        )
 
     def loop(self, item: Any) -> Loop:
         _, kind, (number, start, step, trips), tensors, body, source = item
@@ -354,7 +304,7 @@ class _Reader:
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_INTEGER:
+    if type(value) is not int or abs(value) > MAX_INTEGER:
         raise MalformedProgram(f"{value!r} is not an integer")
     return value
 

@@ -1,0 +1,33 @@
+"""What stands where in `program.json`.
+
+    document     {version, name, target, source, returns_sequence, arguments: [tensor],
+                  tensors: [tensor], results: [tensor number or null], body: [node]}
+    tensor       [number, name, form]        name: null for `t<number>`
+      its form   [shape, dtype, buffer, block rank, fill, lazy fill, is constant, placement,
+                  is temporary, source]
+    node         ["loop", kind, [variable, start, step, trips], [tensor], [node], source]
+                 or an instruction, [form, access, ...]
+      its form   [opcode, engine, [output name], [input name], {attribute}, mask, source]
+    access       [tensor number, form, offset], or with block indices and run-time indices
+                 [tensor number, form, offset, [index], [[access, stride, size]]]
+      its form   [shape, strides, dtype, mask]
+    affine       constant, or [constant, [term, factor], ...]
+    term         a loop's variable, ["axis", position, extent], ["quotient" | "remainder", affine,
+                 divisor]
+    mask         [affine]
+
+Unrolled loops repeat their forms, so a form is written where it first occurs, and afterwards its
+number stands for it: forms of each kind count from 0 in the order in which they are written.
+"""
+
+from __future__ import annotations
+
+VERSION = 2
+DOCUMENT = "program.json"
+MAX_INTEGER = 1 << 62
+MAX_BYTES = 1 << 31
+"""Archives that unpack to more are refused (a million unrolled instructions take some 150 MB)."""
+
+
+class MalformedProgram(ValueError):
+    """Bytes that are not a Program."""
