@@ -16,7 +16,7 @@ from accelopt.records import Evaluation, Profile, Status
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.spec import SPECS
-from accelopt.sim.timing.residency import Spills
+from accelopt.sim.timing import Spills
 
 INSPECTION = "accelopt.backends.inspection:inspect_job"
 INSPECTION_SECONDS = 120.0
