@@ -17,7 +17,7 @@ from accelopt.sandbox import fork
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.spec import SPECS
-from accelopt.sim.timing.residency import Spills
+from accelopt.sim.timing import Spills
 
 INSPECTION = "accelopt.backends.inspection:inspect_job"
 WARM = (

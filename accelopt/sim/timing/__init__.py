@@ -18,7 +18,7 @@ from accelopt.sim.timing.profile import (
     interval,
     profile,
 )
-from accelopt.sim.timing.residency import Spills
+from accelopt.sim.timing.spilling import Spills
 
 __all__ = [
     "UNRESOLVED",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,16 @@ class Stream:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def cells_of_units(self) -> list[range]:
+        """The cells of each unit: they follow each other."""
+        found = [range(0)] * len(self.units)
+        start = 0
+        for unit, cells in groupby(self.cell_unit):
+            end = start + sum(1 for _ in cells)
+            found[unit] = range(start, end)
+            start = end
+        return found
 
 
 @dataclass(frozen=True, eq=False)

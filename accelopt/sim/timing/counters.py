@@ -7,6 +7,7 @@ the same way. `TrueCounts` holds what physically happens.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from accelopt.sim.program import Tensor
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
-from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue, Traffic
 from accelopt.sim.timing.schedule import Timeline
 from accelopt.sim.timing.transfers import Transfer
 
@@ -56,29 +57,24 @@ def summary(
     interface: frozenset[Tensor],
     spec: Spec,
 ) -> tuple[dict[str, float], TrueCounts]:
-    """`interface` holds the kernel's arguments and results. The profiler's fields (`reference/neuron-profile.md`; bytes, FLOPs, fractions, seconds)."""
+    """The profiler's fields (bytes, FLOPs, seconds; percent fields are fractions) and the physical
+    counts. `interface` holds the kernel's arguments and results: what else lies in HBM is counted as
+    spilling."""
     kinds = np.bincount(np.asarray(stream.kind), minlength=len(stream.instances))
-    operations = [item.operation for item in stream.instances]
-    traffic = [o.traffic for o in operations]
-
-    def total(field: str) -> int:
-        return int(
-            sum(int(n) * getattr(t, field) for n, t in zip(kinds, traffic, strict=True) if n)
-        )
-
+    traffic = _traffic(stream, kinds)
     moved = _transfer_totals(stream, costs, interface)
-    seconds = timeline.latency_ns * 1e-9
-    flops, transposes = total("flops"), total("transpose_flops")
+    instructions = _instructions(stream, kinds)
+    flops, transposes = traffic.flops, traffic.transpose_flops
     hbm = moved["hbm_read"] + moved["hbm_write"]
     fields: dict[str, float] = {
         "latency": timeline.latency_ns * 1e-6,
-        "total_time": seconds,
+        "total_time": timeline.latency_ns * 1e-9,
         "hbm_read_bytes": moved["hbm_read"],
         "hbm_write_bytes": moved["hbm_write"],
-        "psum_read_bytes": total("psum_read"),
-        "psum_write_bytes": total("psum_write"),
-        "sbuf_read_bytes": total("sbuf_read") + moved["sbuf_read"],
-        "sbuf_write_bytes": total("sbuf_write") + moved["sbuf_write"],
+        "psum_read_bytes": traffic.psum_read,
+        "psum_write_bytes": traffic.psum_write,
+        "sbuf_read_bytes": traffic.sbuf_read + moved["sbuf_read"],
+        "sbuf_write_bytes": traffic.sbuf_write + moved["sbuf_write"],
         "spill_reload_bytes": moved["spill_reload"],
         "spill_save_bytes": moved["spill_save"],
         "hardware_flops": flops,
@@ -90,22 +86,11 @@ def summary(
         "dma_transfer_count": moved["transfers"],
         "dma_transfer_total_bytes": hbm,
         "dma_transfer_average_bytes": hbm / moved["transfers"] if moved["transfers"] else 0.0,
+        **_activity(timeline, instructions),
+        "matmul_instruction_count": instructions["tensor"],
     }
-    instructions: dict[str, int] = {}
-    for queue in Queue:
-        name = QUEUE_NAMES[queue]
-        busy = active_ns(timeline, queue)
-        prefix = name if queue is Queue.DMA else f"{name}_engine"
-        fields[f"{prefix}_active_time"] = busy * 1e-9
-        fields[f"{prefix}_active_time_percent"] = busy / timeline.latency_ns
-        instructions[name] = int(
-            sum(int(n) for n, o in zip(kinds, operations, strict=True) if o.queue is queue)
-        )
-        if queue is not Queue.DMA:
-            fields[f"{prefix}_instruction_count"] = instructions[name]
-    fields["matmul_instruction_count"] = instructions["tensor"]
     true = TrueCounts(
-        int(sum(int(n) * o.true_flops for n, o in zip(kinds, operations, strict=True))),
+        sum(int(n) * i.operation.true_flops for n, i in zip(kinds, stream.instances, strict=True)),
         _fp32_share(stream, kinds),
         moved["hbm_read"],
         moved["hbm_write"],
@@ -113,6 +98,41 @@ def summary(
         instructions,
     )
     return fields, true
+
+
+def _traffic(stream: Stream, kinds: np.ndarray) -> Traffic:
+    """What all instances of all operations add to the counters."""
+    one = [
+        (int(n), item.operation.traffic) for n, item in zip(kinds, stream.instances, strict=True)
+    ]
+    return Traffic(
+        **{
+            field.name: sum(n * getattr(traffic, field.name) for n, traffic in one)
+            for field in dataclasses.fields(Traffic)
+        }
+    )
+
+
+def _instructions(stream: Stream, kinds: np.ndarray) -> dict[str, int]:
+    """Instances by engine."""
+    found = dict.fromkeys(QUEUE_NAMES, 0)
+    for n, item in zip(kinds, stream.instances, strict=True):
+        found[QUEUE_NAMES[item.operation.queue]] += int(n)
+    return found
+
+
+def _activity(timeline: Timeline, instructions: dict[str, int]) -> dict[str, float]:
+    """For each engine the time in which it works, its part of the latency, and its instructions."""
+    fields: dict[str, float] = {}
+    for queue in Queue:
+        busy = active_ns(timeline, queue)
+        name = QUEUE_NAMES[queue]
+        prefix = name if queue is Queue.DMA else f"{name}_engine"
+        fields[f"{prefix}_active_time"] = busy * 1e-9
+        fields[f"{prefix}_active_time_percent"] = busy / timeline.latency_ns
+        if queue is not Queue.DMA:
+            fields[f"{prefix}_instruction_count"] = instructions[name]
+    return fields
 
 
 def _fp32_share(stream: Stream, kinds: np.ndarray) -> float:

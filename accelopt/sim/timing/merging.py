@@ -8,6 +8,9 @@ defined in between: the compiler repeats what it would otherwise have to keep or
 
 from __future__ import annotations
 
+from itertools import chain
+from math import inf
+
 import numpy as np
 
 from accelopt.sim.access import Access
@@ -31,15 +34,6 @@ def merge_repeated(
     """Removes repeated work from the stream, in place. The windows bound what may be defined in
     SBUF, bytes per partition, between two occurrences of an instruction or of a load; they do not
     apply inside of sequential loops when `over_sequential`. True when anything was removed."""
-    writes_of = np.zeros(len(stream.cell_unit), np.int64)
-    for cells in stream.writes:
-        for cell in cells:
-            writes_of[cell] += 1
-    once = (writes_of == 1).tolist()
-    for cell, unit in enumerate(stream.cell_unit):
-        info = stream.units[unit]
-        if info.depth and not info.tensor.temporary:
-            once[cell] = False  # the kernel says where this tile lives: in each iteration anew
     broadcast_rows = _rows_for_broadcast(stream)
     signatures = [
         None if item.operation in broadcast_rows else _signature(item.operation)
@@ -49,43 +43,24 @@ def merge_repeated(
         return False
     keys = [_load_keys(item) if s is not None else None
             for item, s in zip(stream.instances, signatures, strict=True)]  # fmt: skip
-    patient = [over_sequential and _in_sequential_loop(item) for item in stream.instances]
+    window_of = [
+        inf if over_sequential and _in_sequential_loop(item)
+        else work_window if key is None else load_window
+        for item, key in zip(stream.instances, keys, strict=True)
+    ]  # fmt: skip
+    numbering = _Numbering(stream)
     defined = _defined_bytes(stream)
-    value = list(range(len(once)))
-    alias: dict[int, int] = {}
-    seen: dict[tuple[object, ...], list[int]] = {}
     removed: set[int] = set()
-    fresh = len(once)
     counts: dict[int, int] = {}
     for at, kind in enumerate(stream.kind):
-        reads, writes = stream.reads[at], stream.writes[at]
-        signature = signatures[kind]
-        if signature is not None and writes and all(once[cell] for cell in writes):
-            key_list = keys[kind]
-            key = (
-                signature,
-                key_list[stream.row[at]] if key_list is not None else None,
-                *[value[alias.get(cell, cell)] for cell in reads],
-            )
-            earlier = seen.get(key)
-            if earlier is None:
-                seen[key] = [at, at]
-            else:
-                window = load_window if key_list is not None else work_window
-                if patient[kind] or defined[at] - defined[earlier[1]] <= window:
-                    earlier[1] = at
-                    for mine, theirs in zip(writes, stream.writes[earlier[0]], strict=True):
-                        alias[mine] = alias.get(theirs, theirs)
-                    removed.add(at)
-                    counts[kind] = counts.get(kind, 0) + 1
-                    continue
-                for mine, theirs in zip(writes, stream.writes[earlier[0]], strict=True):
-                    value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
-                earlier[0] = earlier[1] = at
-                continue
-        for cell in writes:
-            value[cell] = fresh
-            fresh += 1
+        signature, key = signatures[kind], keys[kind]
+        if signature is None or not numbering.single(at):
+            numbering.new_values(at)
+            continue
+        does = (signature, key[stream.row[at]] if key is not None else None)
+        if numbering.repeats(at, does, defined, window_of[kind]):
+            removed.add(at)
+            counts[kind] = counts.get(kind, 0) + 1
     if not removed:
         return False
     for kind, count in counts.items():
@@ -94,8 +69,66 @@ def merge_repeated(
             Decision("merge_repeated", f"{operation.label} is done once for several iterations",
                      operation.source, count)
         )  # fmt: skip
-    drop(stream, removed, alias)
+    drop(stream, removed, numbering.alias)
     return True
+
+
+class _Numbering:
+    """The number of the value in each cell, and which instance made each value last."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.once = _written_once(stream)
+        self.value = list(range(len(self.once)))
+        self.fresh = len(self.once)
+        self.alias: dict[int, int] = {}  # cell of removed work -> the cell that has its value
+        self.seen: dict[tuple[object, ...], tuple[int, int]] = {}  # done at, last wanted at
+
+    def single(self, at: int) -> bool:
+        """True when an instance writes, and only cells that nobody else writes."""
+        once, writes = self.once, self.stream.writes[at]
+        return bool(writes) and all(once[cell] for cell in writes)
+
+    def new_values(self, at: int) -> None:
+        """What an instance writes is like nothing that was there before."""
+        for cell in self.stream.writes[at]:
+            self.value[cell] = self.fresh
+            self.fresh += 1
+
+    def repeats(
+        self, at: int, does: tuple[object, ...], defined: list[float], window: float
+    ) -> bool:
+        """True when an earlier instance did the same to the same values, within the window; its
+        results then stand for this one's."""
+        value, alias, writes = self.value, self.alias, self.stream.writes
+        key = (*does, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
+        earlier = self.seen.get(key)
+        if earlier is None:
+            self.seen[key] = (at, at)
+            self.new_values(at)
+            return False
+        done, wanted = earlier
+        pairs = zip(writes[at], writes[done], strict=True)
+        if defined[at] - defined[wanted] <= window:
+            self.seen[key] = (done, at)
+            for mine, theirs in pairs:
+                alias[mine] = alias.get(theirs, theirs)
+            return True
+        self.seen[key] = (at, at)
+        for mine, theirs in pairs:
+            value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
+        return False
+
+
+def _written_once(stream: Stream) -> list[bool]:
+    """For each cell, whether one instance writes it and the kernel does not say that each iteration
+    of a loop has its own."""
+    writes = np.bincount(
+        np.fromiter(chain.from_iterable(stream.writes), np.int64), minlength=len(stream.cell_unit)
+    )
+    own = np.array([unit.depth > 0 and not unit.tensor.temporary for unit in stream.units], bool)
+    once: list[bool] = ((writes == 1) & ~own[np.asarray(stream.cell_unit, np.int64)]).tolist()
+    return once
 
 
 def drop(stream: Stream, removed: set[int], alias: dict[int, int]) -> None:

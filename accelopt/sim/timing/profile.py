@@ -28,8 +28,8 @@ from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.expansion import expand, scopes
 from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.operation import Decision, combined
-from accelopt.sim.timing.residency import Spills
 from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
+from accelopt.sim.timing.spilling import Spills
 from accelopt.sim.timing.transfers import Transfer
 
 UNRESOLVED = 0.05

@@ -20,7 +20,7 @@ from accelopt.sim.timing.operation import Decision
 def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
     """Gives a tile a new unit, in place, wherever an instance writes to it and nothing of its
     contents is read afterwards."""
-    cells_of = _cells_of_units(stream)
+    cells_of = stream.cells_of_units()
     fresh = _fresh_starts(stream, cells_of)
     if len(set(fresh.values())) == len(fresh):
         return
@@ -42,22 +42,13 @@ def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
     ]
 
 
-def _cells_of_units(stream: Stream) -> dict[int, range]:
-    """The cells of each unit; they follow each other."""
-    first: dict[int, int] = {}
-    for cell, unit in enumerate(stream.cell_unit):
-        first.setdefault(unit, cell)
-    ends = [*list(first.values())[1:], len(stream.cell_unit)]
-    return {unit: range(start, end) for (unit, start), end in zip(first.items(), ends, strict=True)}
-
-
-def _fresh_starts(stream: Stream, cells_of: dict[int, range]) -> dict[int, int]:
+def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
     """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
     Backwards: a cell is wanted from its reader up to the write that replaces it."""
     bytes_of = [_replaced_bytes(item) for item in stream.instances]
     cell_bytes = [
-        unit.bytes * unit.partitions / len(cells_of[number]) if number in cells_of else 0
-        for number, unit in enumerate(stream.units)
+        unit.bytes * unit.partitions / max(len(cells), 1)
+        for unit, cells in zip(stream.units, cells_of, strict=True)
     ]
     tied = [_sequential_depth(item) for item in stream.instances]
     wanted = bytearray(len(stream.cell_unit))

@@ -7,34 +7,21 @@ one that was only loaded is loaded again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
 
-from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.cells import Stream
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Decision, Operation, Queue
-from accelopt.sim.timing.transfers import Transfer, spill_transfer, transfers
+from accelopt.sim.timing.operation import Decision
+from accelopt.sim.timing.spilling import Moves, Spills, write_moves
+from accelopt.sim.timing.transfers import Transfer, transfers
 
 REPEAT_SHARE = 0.85
 """A loaded array that takes more than this part of SBUF is loaded anew for every pass over it, when
 not everything fits: matmul (NKIBench) reads its right-hand side exactly 32 times, while gqa keeps
 128 KiB of v. Fitted on those two."""
-
-
-@dataclass(frozen=True)
-class Spills:
-    """Bytes that one tensor costs because SBUF is too small."""
-
-    tensor: str = ""
-    source: SourceLine = NOWHERE
-    saved: int = 0
-    reloaded: int = 0
-    loaded_again: int = 0
 
 
 def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
@@ -91,7 +78,7 @@ def fit_sbuf(
     if keeper.repeated:
         keeper.capacity = spec.sbuf_partition_bytes
     keeper.run()
-    return _insert(stream, costs, keeper, spec, decisions)
+    return write_moves(stream, costs, keeper.before, keeper.loads, spec, decisions)
 
 
 class _Keeper:
@@ -105,7 +92,7 @@ class _Keeper:
         self.capacity = capacity
         self.loads = _defining_loads(stream, uses)
         self.repeated = _repeated_sites(stream, uses, self.loads, capacity)
-        self.before: dict[int, list[tuple[str, int]]] = {}  # position -> actions before it
+        self.before: Moves = {}
 
     def run(self) -> None:
         stream, uses = self.stream, self.uses
@@ -245,123 +232,3 @@ def _shared_loops(stream: Stream, first: int, second: int) -> int:
     while depth < min(len(a), len(b)) and a[depth] is b[depth]:
         depth += 1
     return depth
-
-
-def _insert(
-    stream: Stream,
-    costs: list[Transfer | None],
-    keeper: _Keeper,
-    spec: Spec,
-    decisions: list[Decision],
-) -> tuple[list[Transfer | None], dict[int, Spills]]:
-    """Writes the keeper's actions into the stream."""
-    size, first_cell = _cell_ranges(stream)
-    shift: dict[int, int] = {}  # unit -> how far its current cells lie from its original ones
-    cell_unit, original = stream.cell_unit, list(stream.cell_unit)
-    kinds: dict[tuple[str, int], int] = {}
-    saved_in: dict[int, int] = {}
-    kind: list[int] = []
-    row: list[int] = []
-    reads: list[list[int]] = []
-    writes: list[list[int]] = []
-    new_costs: list[Transfer | None] = []
-    moved: dict[int, Spills] = {}
-
-    def add(k: int, r: int, rd: list[int], wr: list[int], cost: Transfer | None) -> None:
-        kind.append(k)
-        row.append(r)
-        reads.append(rd)
-        writes.append(wr)
-        new_costs.append(cost)
-
-    def current(cells: list[int]) -> list[int]:
-        return [cell + shift.get(original[cell], 0) for cell in cells]
-
-    def renew(unit: int) -> None:
-        """A tile that comes back gets storage of its own."""
-        shift[unit] = len(cell_unit) - first_cell[unit]
-        cell_unit.extend([len(stream.units)] * size[unit])
-        stream.units.append(stream.units[unit])
-
-    def all_cells(unit: int) -> list[int]:
-        start = first_cell[unit] + shift.get(unit, 0)
-        return list(range(start, start + size[unit]))
-
-    for position in range(len(stream)):
-        for action, unit in keeper.before.get(position, ()):
-            info = stream.units[unit]
-            so_far = moved.get(info.site) or Spills(info.tensor.name, info.tensor.source)
-            if action == "load":
-                total = 0
-                renew(unit)
-                for load in keeper.loads[unit]:
-                    cost = costs[load]
-                    add(stream.kind[load], stream.row[load], stream.reads[load],
-                        current(stream.writes[load]), cost)  # fmt: skip
-                    total += cost.bytes if cost else 0
-                moved[info.site] = replace(so_far, loaded_again=so_far.loaded_again + total)
-                continue
-            cost = spill_transfer(info.bytes, info.partitions, action == "save", spec)
-            number = _spill_kind(stream, kinds, action, unit)
-            if unit not in saved_in:
-                saved_in[unit] = len(cell_unit)
-                cell_unit.append(unit_in_hbm(stream))
-            ticket = saved_in[unit]
-            if action == "save":
-                add(number, unit, all_cells(unit), [ticket], cost)
-                moved[info.site] = replace(so_far, saved=so_far.saved + cost.bytes)
-            else:
-                renew(unit)
-                add(number, unit, [ticket], all_cells(unit), cost)
-                moved[info.site] = replace(so_far, reloaded=so_far.reloaded + cost.bytes)
-        add(stream.kind[position], stream.row[position], current(stream.reads[position]),
-            current(stream.writes[position]), costs[position])  # fmt: skip
-    stream.kind, stream.row, stream.reads, stream.writes = kind, row, reads, writes
-    for site, spill in moved.items():
-        what = []
-        if spill.saved or spill.reloaded:
-            what.append("is spilled")
-        if spill.loaded_again:
-            what.append("is loaded again")
-        name = next(u.tensor.name for u in stream.units if u.site == site)
-        decisions.append(
-            Decision("fit_sbuf", f"{name} " + " and ".join(what), stream.sites[site], 1,
-                     spill.saved + spill.reloaded + spill.loaded_again)
-        )  # fmt: skip
-    return new_costs, moved
-
-
-def _cell_ranges(stream: Stream) -> tuple[list[int], list[int]]:
-    """How many cells each unit has, and its first: they are consecutive."""
-    size = [0] * len(stream.units)
-    first = [-1] * len(stream.units)
-    for cell, unit in enumerate(stream.cell_unit):
-        if first[unit] < 0:
-            first[unit] = cell
-        size[unit] += 1
-    return size, first
-
-
-def unit_in_hbm(stream: Stream) -> int:
-    """A unit that takes no SBUF: the place in HBM that a spilled unit is saved in."""
-    first = stream.units[0]
-    stream.units.append(
-        replace(first, tensor=replace(first.tensor, buffer=Buffer.HBM), bytes=0, site=-1)
-    )
-    return len(stream.units) - 1
-
-
-def _spill_kind(stream: Stream, kinds: dict[tuple[str, int], int], action: str, unit: int) -> int:
-    """The operation that stands for saving or reloading units of one site."""
-    info = stream.units[unit]
-    key = (action, info.site)
-    if key not in kinds:
-        opcode = "spill_save" if action == "save" else "spill_reload"
-        operation = Operation(
-            opcode, Queue.DMA, (), (), source=info.tensor.source,
-            label=f"{opcode} {info.tensor.name}", touches_sbuf=False,
-        )  # fmt: skip
-        kinds[key] = len(stream.instances)
-        empty = np.zeros(0, np.int64)
-        stream.instances.append(Instances(operation, (), empty, {}, np.zeros((0, 0), np.int64)))
-    return kinds[key]

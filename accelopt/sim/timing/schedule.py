@@ -8,7 +8,7 @@ window: an engine that waits may start a later instruction out of the next few.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -142,6 +142,150 @@ def _lines(stream: Stream, spec: Spec) -> _Lines:
     )
 
 
+class _Machine:
+    """Five queues and their engines, from one event to the next. What is looked at for every
+    instance lies in plain lists: a large kernel has millions of them."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        graph: Graph,
+        costs: list[Transfer | None],
+        spec: Spec,
+        windows: tuple[int, ...],
+    ) -> None:
+        n = len(stream)
+        self.kind = stream.kind
+        self.costs = costs
+        self.graph = graph
+        self.windows = windows
+        self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
+        self.lines = _lines(stream, spec)
+        self.dma = _DmaEngines(spec)
+        self.waits = list(graph.waits)
+        self.ready_at = [0.0] * n
+        self.cause = [-1] * n
+        self.start, self.free, self.done = [0.0] * n, [0.0] * n, [0.0] * n
+        self.latest = [-1] * 5  # instance that each engine started last
+        self.head = [0] * 5  # first of each queue that has not started
+        self.issued = [bytearray(len(line)) for line in self.lines.members]
+        self.ready: list[list[int]] = [[] for _ in range(5)]  # ordinals that may start now
+        self.future: list[list[tuple[float, int]]] = [[] for _ in range(5)]  # (time, ordinal)
+        self.engine_free = [0.0] * 5
+        self.port_free = [0.0, 0.0, 0.0, 0.0]
+        self.events: list[tuple[float, int]] = []  # (time, queue that looks again)
+        self.alarm = 0.0  # when the DMA queue looks again
+
+    def run(self) -> Timeline:
+        """Until nothing is left to start."""
+        for at, waits in enumerate(self.waits):
+            if waits == 0:
+                self._becomes_ready(at)
+        events, engine_free, lines = self.events, self.engine_free, self.lines
+        started = 0
+        while events:
+            now, queue = heappop(events)
+            if now < engine_free[queue]:
+                continue  # a wake-up at the time it gets free is already there
+            waiting, coming = self.ready[queue], self.future[queue]
+            while coming and coming[0][0] <= now:
+                heappush(waiting, heappop(coming)[1])
+            at = self._transfer(now) if queue == DMA else self._instruction(queue, now)
+            if at >= 0:
+                started += 1
+                self._leaves(queue, lines.ordinal[at])
+                heappush(events, (self.free[at], queue))
+                self._release(at)
+        if started < len(self.waits):
+            raise RuntimeError(
+                f"{len(self.waits) - started} of {len(self.waits)} instances never started: "
+                "dependences form a cycle"
+            )
+        return Timeline(
+            self.start, self.free, self.done, lines.queue, self.cause, max(self.done, default=0.0)
+        )
+
+    def _transfer(self, now: float) -> int:
+        """Starts the transfer whose turn it is; -1 when there is none, or no engine for it yet."""
+        dma, line, waiting = self.dma, self.lines.members[DMA], self.ready[DMA]
+        limit = self.head[DMA] + self.windows[DMA]
+        while waiting and waiting[0] < limit:
+            at = line[heappop(waiting)]
+            dma.add(self.kind[at], at)
+        if not dma.turns:
+            return -1
+        at = dma.next()
+        cost = self.costs[at]
+        assert cost is not None
+        allowed = dma.backlog_ends(cost) - self.fetch
+        if allowed > now:
+            if not now < self.alarm <= allowed:
+                self.alarm = allowed
+                heappush(self.events, (allowed, DMA))
+            return -1
+        dma.take()
+        complete, held_by = dma.run(at, cost, now)
+        if held_by >= 0:
+            self.cause[at] = held_by
+        self.start[at] = self.free[at] = now
+        self.done[at] = complete
+        return at
+
+    def _instruction(self, queue: int, now: float) -> int:
+        """Starts the first instruction in an engine's window that can; -1 when none can."""
+        waiting = self.ready[queue]
+        if not waiting or waiting[0] >= self.head[queue] + self.windows[queue]:
+            coming = self.future[queue]
+            if coming:
+                heappush(self.events, (coming[0][0], queue))
+            return -1
+        lines, port_free = self.lines, self.port_free
+        at = lines.members[queue][heappop(waiting)]
+        kind = self.kind[at]
+        begin = now
+        for port in lines.ports[kind]:
+            if port_free[port] > begin:
+                begin = port_free[port]
+        until = begin + lines.issue_ns[kind]
+        for port in lines.ports[kind]:
+            port_free[port] = until
+        if self.ready_at[at] < self.engine_free[queue] and self.latest[queue] >= 0:
+            self.cause[at] = self.latest[queue]
+        self.engine_free[queue] = until
+        self.latest[queue] = at
+        self.start[at], self.free[at] = begin, until
+        self.done[at] = until + lines.latency_ns[kind]
+        return at
+
+    def _leaves(self, queue: int, place: int) -> None:
+        """Moves the window on past all that has started."""
+        flags = self.issued[queue]
+        flags[place] = 1
+        if place == self.head[queue]:
+            end = flags.find(0, place)
+            self.head[queue] = end if end >= 0 else len(flags)
+
+    def _release(self, at: int) -> None:
+        """Tells those who wait for an instance's result, or only for its start."""
+        waits, ready_at, cause = self.waits, self.ready_at, self.cause
+        for others, moment in (
+            (self.graph.successors[at], self.done[at] + self.hop),
+            (self.graph.followers[at], self.start[at]),
+        ):
+            for other in others:
+                waits[other] -= 1
+                if ready_at[other] < moment:
+                    ready_at[other] = moment
+                    cause[other] = at
+                if waits[other] == 0:
+                    self._becomes_ready(other)
+
+    def _becomes_ready(self, at: int) -> None:
+        queue, moment = self.lines.queue[at], self.ready_at[at]
+        heappush(self.future[queue], (moment, self.lines.ordinal[at]))
+        heappush(self.events, (max(moment, self.engine_free[queue]), queue))
+
+
 def schedule(
     stream: Stream,
     graph: Graph,
@@ -149,120 +293,9 @@ def schedule(
     spec: Spec,
     windows: tuple[int, ...] = WINDOWS,
 ) -> Timeline:
-    """Runs the stream on the machine. One loop over events, kept in local variables: it is what a
-    large kernel spends its time in."""
-    n = len(stream)
-    kind = stream.kind
-    queue, ordinal, members, issue_of, latency_of, ports = _lines(stream, spec)
-    waits = list(graph.waits)
-    ready_at = [0.0] * n
-    cause = [-1] * n
-    latest = [-1] * 5
-    start, free, done = [0.0] * n, [0.0] * n, [0.0] * n
-    head = [0] * 5
-    issued = [bytearray(len(line)) for line in members]
-    ready: list[list[int]] = [[] for _ in range(5)]  # ordinals that may start now
-    future: list[list[tuple[float, int]]] = [[] for _ in range(5)]  # (time, ordinal)
-    engine_free = [0.0] * 5
-    port_free = [0.0, 0.0, 0.0, 0.0]
-    dma = _DmaEngines(spec)
-    hop, ahead = spec.semaphore_ns, spec.dma_latency_ns
-    events: list[tuple[float, int]] = []
-    for at in range(n):
-        if waits[at] == 0:
-            heappush(future[queue[at]], (0.0, ordinal[at]))
-    for q in range(5):
-        if future[q]:
-            heappush(events, (0.0, q))
-    successors, followers = graph.successors, graph.followers
-    end = alarm = 0.0
-    remaining = n
-    while events:
-        now, q = heappop(events)
-        if now < engine_free[q]:
-            continue  # a wake-up at the time it gets free is already there
-        line, waiting, coming = members[q], ready[q], future[q]
-        while coming and coming[0][0] <= now:
-            heappush(waiting, heappop(coming)[1])
-        limit = head[q] + windows[q]
-        if q == DMA:
-            while waiting and waiting[0] < limit:
-                at = line[heappop(waiting)]
-                dma.add(kind[at], at)
-            if not dma.turns:
-                continue
-            at = dma.next()
-            cost = costs[at]
-            assert cost is not None
-            allowed = dma.backlog_ends(cost) - ahead
-            if allowed > now:
-                if not now < alarm <= allowed:
-                    alarm = allowed
-                    heappush(events, (allowed, q))
-                continue
-            dma.take()
-            begin = until = now
-            complete, held_by = dma.run(at, cost, now)
-            if held_by >= 0:
-                cause[at] = held_by
-        else:
-            if not waiting or waiting[0] >= limit:
-                if coming:
-                    heappush(events, (coming[0][0], q))
-                continue
-            at = line[heappop(waiting)]
-            k = kind[at]
-            begin = now
-            start_allowed = engine_free[q]
-            port = ports[k]
-            for number in port:
-                if port_free[number] > begin:
-                    begin = port_free[number]
-            until = begin + issue_of[k]
-            complete = until + latency_of[k]
-            for number in port:
-                port_free[number] = until
-            engine_free[q] = until
-            if ready_at[at] < start_allowed and latest[q] >= 0:
-                cause[at] = latest[q]
-            latest[q] = at
-        place = ordinal[at]
-        flags = issued[q]
-        flags[place] = 1
-        if place == head[q]:
-            h = place
-            while h < len(flags) and flags[h]:
-                h += 1
-            head[q] = h
-        start[at], free[at], done[at] = begin, until, complete
-        if complete > end:
-            end = complete
-        remaining -= 1
-        heappush(events, (until, q))
-        moment = complete + hop
-        for other in successors[at]:
-            waits[other] -= 1
-            if ready_at[other] < moment:
-                ready_at[other] = moment
-                cause[other] = at
-            if waits[other] == 0:
-                other_queue = queue[other]
-                at_time = ready_at[other]
-                heappush(future[other_queue], (at_time, ordinal[other]))
-                if at_time < engine_free[other_queue]:
-                    at_time = engine_free[other_queue]
-                heappush(events, (at_time, other_queue))
-        for other in followers[at]:
-            waits[other] -= 1
-            if ready_at[other] < begin:
-                ready_at[other] = begin
-                cause[other] = at
-            if waits[other] == 0:
-                heappush(future[queue[other]], (ready_at[other], ordinal[other]))
-                heappush(events, (max(ready_at[other], engine_free[queue[other]]), queue[other]))
-    if remaining:
-        raise RuntimeError(f"{remaining} of {n} instances never started: dependences form a cycle")
-    return Timeline(start, free, done, queue, cause, end + spec.launch_ns)
+    """Runs the stream on the machine."""
+    timeline = _Machine(stream, graph, costs, spec, windows).run()
+    return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 
 def _port(queue: Queue, touches_sbuf: bool, touches_psum: bool, spec: Spec) -> tuple[int, ...]:

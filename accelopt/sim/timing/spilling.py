@@ -1,0 +1,191 @@
+"""The stream with what a full SBUF makes necessary: saves, reloads, loads once more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.program import Buffer
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.operation import Decision, Operation, Queue
+from accelopt.sim.timing.transfers import Transfer, spill_transfer
+
+Moves = dict[int, list[tuple[str, int]]]
+"""Position in program order -> what happens before it: "save", "reload" or "load", and the unit."""
+
+
+@dataclass(frozen=True)
+class Spills:
+    """Bytes that one tensor costs because SBUF is too small."""
+
+    tensor: str = ""
+    source: SourceLine = NOWHERE
+    saved: int = 0
+    reloaded: int = 0
+    loaded_again: int = 0
+
+
+def write_moves(
+    stream: Stream,
+    costs: list[Transfer | None],
+    moves: Moves,
+    loads: list[tuple[int, ...]],
+    spec: Spec,
+    decisions: list[Decision],
+) -> tuple[list[Transfer | None], dict[int, Spills]]:
+    """Writes moves into the stream, in place. `loads` are, for each unit, the positions of the
+    transfers that "load" repeats. Returns the transfers of the new stream and, per site, what was
+    moved."""
+    writer = _Writer(stream, costs, spec)
+    for position in range(len(stream)):
+        for action, unit in moves.get(position, ()):
+            if action == "load":
+                writer.load_again(unit, loads[unit])
+            else:
+                writer.spill(unit, action)
+        writer.copy(position)
+    writer.replace_stream()
+    decisions += writer.decisions()
+    return writer.new_costs, writer.moved
+
+
+class _Writer:
+    """The stream with saves, reloads and repeated loads, written from its beginning."""
+
+    def __init__(self, stream: Stream, costs: list[Transfer | None], spec: Spec) -> None:
+        self.stream = stream
+        self.costs = costs
+        self.spec = spec
+        self.new_costs: list[Transfer | None] = []
+        self.moved: dict[int, Spills] = {}  # site -> what it costs
+        self.cells_of = stream.cells_of_units()
+        self.unit_of = list(stream.cell_unit)  # of the cells that were there before
+        self.shift: dict[int, int] = {}  # unit -> how far its current cells lie from those
+        self.kinds: dict[tuple[str, int], int] = {}
+        self.saved_in: dict[int, int] = {}
+        self.kind: list[int] = []
+        self.row: list[int] = []
+        self.reads: list[list[int]] = []
+        self.writes: list[list[int]] = []
+
+    def copy(self, position: int) -> None:
+        """Takes over an instance of the old stream."""
+        stream = self.stream
+        self._add(
+            stream.kind[position],
+            stream.row[position],
+            self._current(stream.reads[position]),
+            self._current(stream.writes[position]),
+            self.costs[position],
+        )
+
+    def load_again(self, unit: int, loads: tuple[int, ...]) -> None:
+        """Repeats the loads that a unit consists of."""
+        self._renew(unit)
+        total = 0
+        for position in loads:
+            self.copy(position)
+            cost = self.costs[position]
+            total += cost.bytes if cost else 0
+        so_far = self._so_far(unit)
+        self._count(unit, replace(so_far, loaded_again=so_far.loaded_again + total))
+
+    def spill(self, unit: int, action: str) -> None:
+        """Moves a unit out ("save") or back ("reload")."""
+        stream, info, so_far = self.stream, self.stream.units[unit], self._so_far(unit)
+        cost = spill_transfer(info.bytes, info.partitions, action == "save", self.spec)
+        number = _spill_kind(stream, self.kinds, action, unit)
+        if unit not in self.saved_in:
+            self.saved_in[unit] = len(stream.cell_unit)
+            stream.cell_unit.append(unit_in_hbm(stream))
+        place = [self.saved_in[unit]]
+        if action == "save":
+            self._add(number, unit, self._cells(unit), place, cost)
+            self._count(unit, replace(so_far, saved=so_far.saved + cost.bytes))
+        else:
+            self._renew(unit)
+            self._add(number, unit, place, self._cells(unit), cost)
+            self._count(unit, replace(so_far, reloaded=so_far.reloaded + cost.bytes))
+
+    def replace_stream(self) -> None:
+        """Puts what was written in the place of the old stream."""
+        stream = self.stream
+        stream.kind, stream.row, stream.reads, stream.writes = (
+            self.kind, self.row, self.reads, self.writes,
+        )  # fmt: skip
+
+    def decisions(self) -> list[Decision]:
+        """What was moved, by declaration."""
+        found = []
+        for site, moved in self.moved.items():
+            what = []
+            if moved.saved or moved.reloaded:
+                what.append("is spilled")
+            if moved.loaded_again:
+                what.append("is loaded again")
+            found.append(
+                Decision("fit_sbuf", f"{moved.tensor} " + " and ".join(what),
+                         self.stream.sites[site], 1,
+                         moved.saved + moved.reloaded + moved.loaded_again)
+            )  # fmt: skip
+        return found
+
+    def _add(
+        self, kind: int, row: int, reads: list[int], writes: list[int], cost: Transfer | None
+    ) -> None:
+        self.kind.append(kind)
+        self.row.append(row)
+        self.reads.append(reads)
+        self.writes.append(writes)
+        self.new_costs.append(cost)
+
+    def _current(self, cells: list[int]) -> list[int]:
+        shift, unit_of = self.shift, self.unit_of
+        return [cell + shift.get(unit_of[cell], 0) for cell in cells]
+
+    def _cells(self, unit: int) -> list[int]:
+        moved_by = self.shift.get(unit, 0)
+        return [cell + moved_by for cell in self.cells_of[unit]]
+
+    def _renew(self, unit: int) -> None:
+        """A tile that comes back gets storage of its own."""
+        stream, cells = self.stream, self.cells_of[unit]
+        self.shift[unit] = len(stream.cell_unit) - cells.start
+        stream.cell_unit.extend([len(stream.units)] * len(cells))
+        stream.units.append(stream.units[unit])
+
+    def _so_far(self, unit: int) -> Spills:
+        info = self.stream.units[unit]
+        return self.moved.get(info.site) or Spills(info.tensor.name, info.tensor.source)
+
+    def _count(self, unit: int, spills: Spills) -> None:
+        self.moved[self.stream.units[unit].site] = spills
+
+
+def unit_in_hbm(stream: Stream) -> int:
+    """A unit that takes no SBUF: the place in HBM that a spilled unit is saved in."""
+    first = stream.units[0]
+    stream.units.append(
+        replace(first, tensor=replace(first.tensor, buffer=Buffer.HBM), bytes=0, site=-1)
+    )
+    return len(stream.units) - 1
+
+
+def _spill_kind(stream: Stream, kinds: dict[tuple[str, int], int], action: str, unit: int) -> int:
+    """The operation that stands for saving or reloading units of one site."""
+    info = stream.units[unit]
+    key = (action, info.site)
+    if key not in kinds:
+        opcode = "spill_save" if action == "save" else "spill_reload"
+        operation = Operation(
+            opcode, Queue.DMA, (), (), source=info.tensor.source,
+            label=f"{opcode} {info.tensor.name}", touches_sbuf=False,
+        )  # fmt: skip
+        kinds[key] = len(stream.instances)
+        empty = np.zeros(0, np.int64)
+        stream.instances.append(Instances(operation, (), empty, {}, np.zeros((0, 0), np.int64)))
+    return kinds[key]
