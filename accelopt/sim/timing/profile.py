@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
+from accelopt.sim.collector import collector_paused
 from accelopt.sim.program import Program
 from accelopt.sim.spec import SPECS, Spec
 from accelopt.sim.timing import (
@@ -141,21 +139,8 @@ def profile(
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for nothing: legality is for `sim.rules`."""
-    with _collector_paused():
+    with collector_paused():
         return _profile(program, spec or SPECS[program.target], compiler or Compiler())
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Millions of small lists that hold no cycles: looking for garbage among them takes a third of
-    the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
