@@ -16,7 +16,8 @@ from accelopt.eval_numpy import KernelProperties
 from accelopt.flashinfer import package, runner_client
 from accelopt.flashinfer.baselines import Baseline, BaselineCache
 from accelopt.flashinfer.calling import passes_destination
-from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+from accelopt.flashinfer.evaluation import evaluate
+from accelopt.flashinfer.task import Plan, Task
 from accelopt.flashinfer.tracefiles import (
     BuildSpec,
     Definition,

@@ -16,9 +16,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from accelopt.flashinfer import package
 from accelopt.flashinfer.channel import Message
 from accelopt.flashinfer.child import Child, ChildDied, ChildTimeout
-from accelopt.flashinfer.evaluation import REFEREE, STARTUP_SECONDS, Task, evaluate, gpu_lock
+from accelopt.flashinfer.evaluation import evaluate
+from accelopt.flashinfer.lock import gpu_lock
+from accelopt.flashinfer.task import Task
 from accelopt.flashinfer.timing import Statistics
 from accelopt.flashinfer.tracefiles import Solution, workload_stem
+from accelopt.flashinfer.trial import REFEREE, STARTUP_SECONDS
 from accelopt.records import Status
 from accelopt.store import content_key, write_atomically
 

@@ -52,11 +52,18 @@ def materialise(root: Path, definition: Definition, workload: Workload) -> list[
     return list(missing)
 
 
-def generate(definition: Definition, workload: Workload, seed: int) -> Arrays:
-    """Valid values for every safetensors input of `workload`, by input name."""
+def generate(
+    definition: Definition, workload: Workload, seed: int, *, indices_only: bool = False
+) -> Arrays:
+    """Valid values for every safetensors input of `workload`, or every integer one, by name."""
     random = np.random.default_rng(seed)
     arrays: Arrays = {}
-    names = [name for name, source in workload.inputs.items() if source.type == "safetensors"]
+    names = [
+        name
+        for name, source in workload.inputs.items()
+        if source.type == "safetensors"
+        and not (indices_only and "float" in definition.inputs[name].dtype)
+    ]
     # Offsets of queries first: those of keys depend on them.
     for name in sorted(
         names, key=lambda name: (not name.endswith("indptr"), name[:2] == "kv", name)

@@ -9,7 +9,6 @@ reference; the parent's own clock checks the latencies.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import sys
@@ -20,15 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.flashinfer.channel import Channel, Message
+from accelopt.flashinfer.guard import difference, guarded_functions, share_memory
 from accelopt.flashinfer.inputs import Draw, InputFactory, torch_dtype
-from accelopt.flashinfer.observation import LaunchCounter, profiled, recording_operators
+from accelopt.flashinfer.loading import load_entry
+from accelopt.flashinfer.observation import LaunchCounter, recording_operators, watching_kernels
+from accelopt.flashinfer.surroundings import describe_environment
 from accelopt.flashinfer.timing import Clock
 from accelopt.flashinfer.tracefiles import Definition, Solution, Trace
 
 SET_BUDGET_BYTES = 24 << 30
 MOST_SETS = 8
-BUSY_SECONDS = 0.03
-ROUND_SECONDS = 0.5  # a slow kernel is timed on fewer sets a round
+BUSY_SECONDS = 0.04
+ROUND_SECONDS = 0.3  # a slow kernel is timed on fewer sets a round
 PACKAGE_SECONDS = 4.0  # beyond this the package's timer gets fewer iterations
 
 
@@ -54,10 +56,12 @@ class Candidate:
         )
         self.clock = Clock(self.device)
         self.counter = LaunchCounter()
-        self.guarded = _guarded(torch)
+        self.guarded = guarded_functions(torch)
         self.sets: list[list[Any]] = []
+        self.warm: list[Any] = []
         self.results: list[list[Any]] = []
         self.backlog_ms = 0.0
+        self.call_seconds = 1.0
         self.function: Callable[..., Any] = _missing
 
     def load(self, message: Message) -> Message:
@@ -156,26 +160,37 @@ class Candidate:
         outputs = sum(t.numel() * t.element_size() for t in self._allocate())
         one = max(1, sum(sizes) + 2 * outputs)
         count = int(min(MOST_SETS, SET_BUDGET_BYTES // one, message.get("sets", MOST_SETS)))
-        count = max(2, min(count, int(ROUND_SECONDS / self._seconds(first))))
-        self.sets = [first] + [
-            self.inputs.make(Draw(int(message["seed"]) + 1 + index)) for index in range(count - 1)
-        ]
+        self.call_seconds = self._seconds(first)
+        count = max(2, min(count, int(ROUND_SECONDS / self.call_seconds)))
+        draws = [Draw(int(message["seed"]) + 1 + index) for index in range(count)]
+        self.warm = first
+        self.sets = [self.inputs.make(draw) for draw in draws]
         with self.torch.no_grad():
-            for inputs in self.sets[:2]:
-                self.call(inputs)
+            self.call(self.sets[0])
             self.clock.synchronize()
-            self.backlog_ms = min(200.0, self.clock.host_ms(self.call, self.sets))
+            self.backlog_ms = self.clock.backlog_ms(self.call, self.sets, self._filler(draws))
             lag = self.clock.lag_ms(self.call, self.sets[0])
         return {"status": "ran", "sets": count, "lag_ms": lag, "backlog_ms": self.backlog_ms}
+
+    def _filler(self, draws: list[Draw]) -> Callable[[int], None]:
+        """What is queued before a timed call: its set's new contents, and a call on another set."""
+        files = [self.inputs.files_of(draw) for draw in draws]
+
+        def fill(index: int) -> None:
+            self.inputs.fill(self.sets[index], draws[index], files[index])
+            self.call(self.warm)
+
+        return fill
 
     def _keep_busy(self) -> None:
         """Let clocks and power settle where they are under this kernel's own load."""
         if not self.clock.on_gpu:
             return
+        burst = max(1, min(8, int(0.1 * BUSY_SECONDS / self.call_seconds)))
         begin = time.perf_counter()
         while time.perf_counter() - begin < BUSY_SECONDS:
-            for _ in range(4):
-                self.call(self.sets[-1])
+            for _ in range(burst):
+                self.call(self.warm)
             self.clock.synchronize()
 
     def _seconds(self, inputs: list[Any]) -> float:
@@ -189,27 +204,34 @@ class Candidate:
         return max(1e-6, time.perf_counter() - begin)
 
     def round(self, message: Message) -> Message:
-        """Refill every set from new seeds, time one call for each, and call each once more."""
-        draws = [Draw(int(seed)) for seed in message["seeds"]]
+        """Time one call for each set, with contents that are new by then, and call each once more."""
+        observe = message.get("observe", "")
+        fill = self._filler([Draw(**values) for values in message["draws"]])
         heavy: dict[str, int] = {}
+        seen: Message = {}
         before = self.counter.count
         with self.torch.no_grad():
-            self._keep_busy()
-            for inputs, draw in zip(self.sets, draws, strict=True):
-                self.inputs.fill(inputs, draw)
             self.results = []
             self._poison()
-            if message.get("observe"):
+            self._keep_busy()
+
+            def timed(mark: Callable[[], object] = lambda: None) -> list[float]:
+                latencies, self.results = self.clock.round(
+                    self.call, self.sets, self.backlog_ms, fill, mark
+                )
+                return latencies
+
+            if observe == "operators":
                 with recording_operators(heavy):
-                    latencies, self.results = self.clock.round(
-                        self.call, self.sets, self.backlog_ms
-                    )
+                    latencies = timed()
+            elif observe == "kernels":
+                latencies, seen = watching_kernels(timed, self.counter, self.device)
             else:
-                latencies, self.results = self.clock.round(self.call, self.sets, self.backlog_ms)
+                latencies = timed()
             launches = self.counter.count - before
-            shared = _share_memory(self.results)
+            shared = share_memory(self.results)
             differences = [
-                _difference(self.torch, result, self.call(inputs))
+                difference(self.torch, result, self.call(inputs))
                 for result, inputs in zip(self.results, self.sets, strict=True)
             ]
             self.clock.synchronize()
@@ -221,6 +243,7 @@ class Candidate:
             "difference": max(differences),
             "heavy": heavy,
             "replaced": self._replaced(),
+            **seen,
         }
 
     def reveal(self, message: Message) -> Message:
@@ -234,20 +257,6 @@ class Candidate:
                 self.call(self.sets[index % len(self.sets)])
             self.clock.synchronize()
         return {"status": "ran"}
-
-    def watch(self, message: Message) -> Message:
-        """One call under the profiler: Triton's share of the GPU time, and foreign streams."""
-        share, streams = None, None
-        if self.clock.on_gpu:
-            marker = self.torch.zeros(1, device=self.device)
-
-            def work() -> None:
-                marker.add_(1)
-                with self.torch.no_grad():
-                    self.call(self.sets[0])
-
-            share, streams = profiled(work, self.counter.names)
-        return {"status": "ran", "triton_share": share, "other_streams": streams}
 
     def package(self, message: Message) -> Message:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
@@ -275,112 +284,8 @@ class Candidate:
         return {"status": "ran", **describe_environment(self.torch, self.device)}
 
 
-def describe_environment(torch: Any, device: Any) -> Message:
-    """Hardware name and library versions, as traces record them."""
-    libs = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
-    try:
-        import triton
-
-        libs["triton"] = str(triton.__version__)
-    except ImportError:
-        pass
-    if device.type != "cuda":
-        return {"hardware": "cpu", "libs": libs}
-    libs["cuda"] = str(torch.version.cuda)
-    return {"hardware": torch.cuda.get_device_name(device), "libs": libs}
-
-
-def load_entry(solution: Solution, folder: Path, definition: Definition) -> Callable[..., Any]:
-    """Write the sources below `folder`, import the entry file, and return the entry function."""
-    for source in solution.sources:
-        relative = Path(source.path)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise ValueError(f"source path {source.path} leaves its folder")
-        path = folder / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(source.content)
-    if solution.spec.language not in ("triton", "python"):
-        return _build_with_package(solution, definition)
-    entry, symbol = solution.spec.entry_point.split("::")
-    if len(solution.sources) > 1:
-        sys.path.insert(0, str(folder))
-    spec = importlib.util.spec_from_file_location("candidate_source", folder / entry)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{entry} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["candidate_source"] = module
-    spec.loader.exec_module(module)
-    function = getattr(module, symbol, None)
-    if not callable(function):
-        raise ImportError(f"{entry} has no function {symbol}")
-    return function  # type: ignore[no-any-return]
-
-
-def _build_with_package(solution: Solution, definition: Definition) -> Callable[..., Any]:
-    """Compiled languages are built by FlashInfer-Bench itself."""
-    from flashinfer_bench import Definition as PackageDefinition
-    from flashinfer_bench import Solution as PackageSolution
-    from flashinfer_bench.compile import BuilderRegistry
-
-    built = BuilderRegistry.get_instance().build(
-        PackageDefinition.model_validate_json(definition.model_dump_json(exclude_unset=True)),
-        PackageSolution.model_validate_json(solution.model_dump_json(exclude_unset=True)),
-    )
-    return built  # type: ignore[no-any-return]
-
-
 def _missing(*_: Any) -> Any:
     raise RuntimeError("the solution was not loaded")
-
-
-def _guarded(torch: Any) -> dict[str, tuple[Any, str, Any]]:
-    """Name to owner, attribute and present value of what a cheat would replace."""
-    names: list[tuple[Any, str]] = [
-        (torch, "empty"), (torch, "equal"), (torch, "no_grad"),
-        (torch.Tensor, "normal_"), (torch.Tensor, "copy_"), (torch.Tensor, "zero_"),
-        (torch.Tensor, "fill_"), (torch.Tensor, "random_"), (torch.Tensor, "cpu"),
-        (torch.Tensor, "contiguous"), (torch.Tensor, "numpy"), (torch, "Generator"),
-    ]  # fmt: skip
-    if torch.cuda.is_available():
-        names += [
-            (torch.cuda, "synchronize"), (torch.cuda, "Event"), (torch.cuda, "_sleep"),
-            (torch.cuda, "current_stream"), (torch.cuda.Event, "record"),
-            (torch.cuda.Event, "elapsed_time"), (torch.cuda.Event, "synchronize"),
-        ]  # fmt: skip
-    return {
-        f"{getattr(owner, '__name__', owner)}.{key}": (owner, key, getattr(owner, key))
-        for owner, key in names
-        if hasattr(owner, key)
-    }
-
-
-def _share_memory(results: list[list[Any]]) -> bool:
-    """Whether two calls of a round returned the same memory while both results were held."""
-    seen: set[int] = set()
-    for result in results:
-        for output in result:
-            if hasattr(output, "data_ptr") and output.numel():
-                if output.data_ptr() in seen:
-                    return True
-                seen.add(output.data_ptr())
-    return False
-
-
-def _difference(torch: Any, first: list[Any], second: list[Any]) -> float:
-    """Relative L2 between two calls on the same inputs; infinite when one is not finite alone."""
-    worst = 0.0
-    for a, b in zip(first, second, strict=True):
-        if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.shape != b.shape:
-            return float("inf")
-        x, y = a.to(torch.float32), b.to(torch.float32)
-        finite = torch.isfinite(y)
-        if bool((torch.isfinite(x) != finite).any()):
-            return float("inf")
-        zero = torch.zeros_like(x)
-        gap = torch.where(finite, x - y, zero)
-        size = float(torch.linalg.vector_norm(torch.where(finite, y, zero)))
-        worst = max(worst, float(torch.linalg.vector_norm(gap)) / max(size, 1e-30))
-    return worst
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ class Compiler:
         """Every kernel that one call of the solution would launch, compiled for the target."""
         import torch
 
-        from accelopt.flashinfer.candidate import load_entry
+        from accelopt.flashinfer.loading import load_entry
 
         self.compiled.clear()
         definition = Definition.model_validate(request["definition"])

@@ -64,7 +64,7 @@ class InputFactory:
             from safetensors.torch import load_file
 
             path = self.root / source.path
-            self._files[name] = load_file(str(path))[source.tensor_key or name]
+            self._files[name] = load_file(str(path), str(self.device))[source.tensor_key or name]
             generated = generated and blobs.is_generated(path)
         return generated and bool(self._files)
 
@@ -90,12 +90,17 @@ class InputFactory:
         self.fill(made, draw)
         return made
 
-    def fill(self, tensors: list[Any], draw: Draw) -> None:
-        """Give every tensor of a set the values of `draw`, in place: the memory stays, no value does."""
+    def fill(
+        self, tensors: list[Any], draw: Draw, files: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        """Give every tensor of a set the values of `draw`, in place: the memory stays, no value does.
+
+        With `files`, the draw's own from `files_of`, nothing waits for the device.
+        """
         import torch
 
         generator = torch.Generator(device=self.device).manual_seed(draw.seed)
-        files = self._indices(draw)
+        files = self.files_of(draw) if files is None else files
         for tensor, (name, spec) in zip(tensors, self.definition.inputs.items(), strict=True):
             if not isinstance(tensor, torch.Tensor):
                 continue
@@ -104,17 +109,15 @@ class InputFactory:
             else:
                 _fill_random(tensor, spec.dtype, generator, draw.scale)
 
-    def _indices(self, draw: Draw) -> dict[str, torch.Tensor]:
+    def files_of(self, draw: Draw) -> dict[str, torch.Tensor]:
+        """The tensors of a draw that come from files or stand for them, on the device."""
         import torch
 
         if not (draw.fresh_indices and self._generated):
             return self._files
-        arrays = blobs.generate(self.definition, self.workload, draw.seed)
-        return {
-            name: torch.from_numpy(array) if name not in self._files or array.dtype.kind in "iub"
-            else self._files[name]
-            for name, array in arrays.items()
-        }  # fmt: skip
+        arrays = blobs.generate(self.definition, self.workload, draw.seed, indices_only=True)
+        fresh = {name: torch.from_numpy(a).to(self.device) for name, a in arrays.items()}
+        return {**self._files, **fresh}
 
 
 def _fill_random(

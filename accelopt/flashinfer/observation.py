@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+from accelopt.flashinfer.channel import Message
 
 # Operators that do a whole problem's work in a library's kernel. Bare names, without overloads.
 HEAVY = {
@@ -20,26 +24,12 @@ HEAVY = {
 }  # fmt: skip
 
 
-class Observation(NamedTuple):
-    """One observed call.
-
-    `heavy_elements`: output elements by heavy operator. `launches`: kernels started through
-    Triton. `triton_share`: share of GPU time in those kernels, and `other_streams`: kernels on
-    streams that are not the call's; both None when the profiler saw nothing.
-    """
-
-    heavy_elements: dict[str, int]
-    launches: int
-    triton_share: float | None
-    other_streams: int | None
-
-
 class LaunchCounter:
     """Counts kernels started through Triton, compiled or interpreted. Install before loading."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.names: set[str] = set()
+        self.by_name: Counter[str] = Counter()
         try:
             import triton
         except ImportError:
@@ -57,7 +47,7 @@ class LaunchCounter:
         name = getattr(metadata, "data", metadata)
         name = name.get() if hasattr(name, "get") and not isinstance(name, dict) else name
         if isinstance(name, dict) and "name" in name:
-            self.names.add(str(name["name"]))
+            self.by_name[str(name["name"])] += 1
 
     def _watch_interpreter(self) -> None:
         from triton.runtime import interpreter
@@ -94,43 +84,78 @@ def recording_operators(found: dict[str, int]) -> Iterator[None]:
         yield
 
 
-def profiled(work: Callable[[], Any], triton_names: set[str]) -> tuple[float | None, int | None]:
-    """Share of GPU time in Triton's kernels, and the number of kernels on another stream.
+def watching_kernels(
+    timed: Callable[[Callable[[], object]], list[float]], counter: LaunchCounter, device: Any
+) -> tuple[list[float], Message]:
+    """A round under the profiler: its latencies, and what kernels its calls were made of.
 
-    Both None when the profiler is not to be had or saw nothing. The stream of the call is the one
-    the first kernel of `work` runs on; `work` starts with a kernel of the harness.
+    `timed(mark)` runs the round with `mark()` close around each call. `triton_share`: share of GPU
+    time in kernels that Triton started; `other_streams`: kernels on a stream that is not the
+    call's; `kernel_ms`: median of the calls' summed kernels. All None where the profiler cannot
+    start or sees nothing, as on a machine that forbids it.
     """
     import torch
 
+    marker = torch.zeros(1, dtype=torch.complex128, device=device)
+    launched = Counter(counter.by_name)
+    latencies: list[float] = []
     try:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            work()
+            latencies = timed(lambda: marker.fill_(1.0))
             torch.cuda.synchronize()
         kernels = _kernels(profile)
-    except Exception:  # a profiler that cannot start is no fault of the candidate
-        return None, None
-    if not kernels:
-        return None, None
-    own_stream = kernels[0][2]
-    candidate = kernels[1:]
-    total = sum(duration for _, duration, _ in candidate)
-    if not candidate or total == 0:
-        return 0.0, 0
-    triton = sum(duration for name, duration, _ in candidate if _is_triton(name, triton_names))
-    return triton / total, sum(stream != own_stream for _, _, stream in candidate)
+    except Exception:
+        if latencies:  # the round went well; a profiler that fails is no fault of the candidate
+            return latencies, dict(_NOTHING_SEEN)
+        raise
+    launched = Counter(counter.by_name) - launched
+    return latencies, _facts(kernels, launched, len(latencies)) if kernels else dict(_NOTHING_SEEN)
 
 
-def _kernels(profile: Any) -> list[tuple[str, float, int]]:
-    """Name, duration in microseconds and stream of each kernel, in the order they started."""
+_NOTHING_SEEN: Message = {"triton_share": None, "other_streams": 0, "kernel_ms": None}
+
+
+class _Kernel(NamedTuple):
+    """One kernel as the profiler saw it; nanoseconds."""
+
+    start: float
+    name: str
+    duration: float
+    stream: int
+
+    @property
+    def is_mark(self) -> bool:
+        return "complex<double>" in self.name
+
+
+def _facts(kernels: list[_Kernel], launched: Counter[str], calls: int) -> Message:
+    """What the kernels between the marks say."""
+    marks = [index for index, kernel in enumerate(kernels) if kernel.is_mark]
+    if len(marks) != 2 * calls:
+        return {**_NOTHING_SEEN, "marks_disturbed": True}
+    spans = [kernels[first + 1 : last] for first, last in zip(marks[::2], marks[1::2], strict=True)]
+    inside = [kernel for span in spans for kernel in span]
+    total = sum(kernel.duration for kernel in inside)
+    # A kernel may bear a Triton kernel's name without being one: then more ran than were started.
+    ran = Counter(kernel.name for kernel in kernels)
+    own = {name for name in launched if ran[name] <= launched[name]}
+    triton = sum(kernel.duration for kernel in inside if kernel.name in own)
+    stream = kernels[marks[0]].stream
+    return {
+        "triton_share": triton / total if total else 0.0,
+        "other_streams": sum(kernel.stream != stream for kernel in kernels),
+        "kernel_ms": statistics.median(sum(k.duration for k in span) for span in spans) / 1e6,
+    }
+
+
+def _kernels(profile: Any) -> list[_Kernel]:
+    """Every kernel, copy and fill on the device, in the order they started."""
     found = []
     for event in profile.profiler.kineto_results.events():
         if "cuda" in str(event.device_type()).lower():
-            start = event.start_ns() if hasattr(event, "start_ns") else event.start_us()
-            duration = event.duration_ns() if hasattr(event, "duration_ns") else event.duration_us()
-            found.append((start, event.name(), float(duration), int(event.device_resource_id())))
-    found.sort()
-    return [(name, duration, stream) for _, name, duration, stream in found]
-
-
-def _is_triton(name: str, names: set[str]) -> bool:
-    return name in names
+            nanoseconds = hasattr(event, "start_ns")
+            start = event.start_ns() if nanoseconds else event.start_us() * 1e3
+            duration = event.duration_ns() if nanoseconds else event.duration_us() * 1e3
+            stream = int(event.device_resource_id())
+            found.append(_Kernel(start, event.name(), float(duration), stream))
+    return sorted(found)

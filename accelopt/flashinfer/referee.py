@@ -15,10 +15,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from accelopt.flashinfer.candidate import describe_environment
 from accelopt.flashinfer.channel import Channel, Message
 from accelopt.flashinfer.comparison import Tolerance, compare, limit_of
 from accelopt.flashinfer.inputs import Draw, InputFactory, torch_dtype
+from accelopt.flashinfer.surroundings import describe_environment
 from accelopt.flashinfer.timing import Clock, summarise
 from accelopt.flashinfer.tracefiles import Definition, Trace
 
@@ -150,7 +150,7 @@ class Referee:
         sets = [self.inputs.make(Draw(int(seed))) for seed in message["seeds"]]
         samples: list[float] = []
         with self.torch.no_grad():
-            backlog = min(200.0, clock.host_ms(self._call, sets))
+            backlog = clock.backlog_ms(self._call, sets)
             begin = time.perf_counter()
             for _ in range(int(message["rounds"])):
                 samples += clock.round(self._call, sets, backlog)[0]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from accelopt.flashinfer.calling import passes_destination
 from accelopt.flashinfer.child import Child, ChildDied, ChildTimeout
-from accelopt.flashinfer.evaluation import Task, gpu_lock
+from accelopt.flashinfer.lock import gpu_lock
+from accelopt.flashinfer.task import Task
 from accelopt.flashinfer.tracefiles import Trace
 
 RUNNER = "accelopt.flashinfer.runner"

@@ -1,10 +1,11 @@
 """Launch-free timing of one call on a GPU, and its statistics.
 
-A round queues, behind a kernel that only waits, for each set of inputs: a write over memory larger
-than the L2 cache, a start event, the call, an end event. The GPU never waits for the host, so the
-time between two events is the call's own. Each set's contents are new in every round and are used
-once, so nothing computed before can stand in for the work. (FlashInfer-Bench 0.1.2 synchronises
-before each call and so adds 13 to 23 microseconds of launch to every kernel; measured on an H200.)
+A round queues, behind a kernel that only waits, for each set of inputs: what gives the set its new
+contents, an untimed call on other inputs, a write over memory larger than the L2 cache, a start
+event, the call, an end event. The GPU never waits for the host, so the time between two events is
+the call's own; contents that come so late cannot be worked on before; and clocks and power are
+where the kernel's own load takes them. (FlashInfer-Bench 0.1.2 synchronises before each call and
+so adds 13 to 23 microseconds of launch to every kernel; measured on an H200.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 # Wait this much longer than the host needs to queue a round, so that the queue never runs dry.
 BACKLOG_FACTOR = 1.5
+# A call that waits for the device drains the queue itself; a longer backlog would only cool the GPU.
+MOST_BACKLOG_MS = 40.0
 FLUSH_BYTES = 256 << 20
+
+Call = Callable[[list[Any]], Any]
+
+
+def _nothing(index: int = 0) -> None:
+    """Stands where nothing is to be done."""
 
 
 class Statistics(NamedTuple):
@@ -61,6 +70,7 @@ class Clock:
 
         self.device = device
         self.on_gpu = device.type == "cuda"
+        self.queued_ms = 0.0  # what the host took to queue the last round
         if self.on_gpu:
             self._event = torch.cuda.Event
             self._synchronize = torch.cuda.synchronize
@@ -86,41 +96,56 @@ class Clock:
             self._synchronize()
 
     def round(
-        self, call: Callable[[list[Any]], Any], sets: list[list[Any]], backlog_ms: float
+        self,
+        call: Call,
+        sets: list[list[Any]],
+        backlog_ms: float,
+        before: Callable[[int], object] = _nothing,
+        mark: Callable[[], object] = _nothing,
     ) -> tuple[list[float], list[Any]]:
-        """One call for each set; milliseconds and results, in the order of `sets`."""
+        """One call for each set; milliseconds and results, in the order of `sets`.
+
+        `before(i)` is queued untimed in front of call i; `mark()` close around it, also untimed.
+        """
         if not self.on_gpu:
-            return self._round_on_cpu(call, sets)
+            return self._round_on_cpu(call, sets, before)
         starts = [self._event(enable_timing=True) for _ in sets]
         ends = [self._event(enable_timing=True) for _ in sets]
         results = []
         self._synchronize()
         self._sleep(int(backlog_ms * self._cycles_per_ms))
-        for start, end, inputs in zip(starts, ends, sets, strict=True):
+        begin = time.perf_counter()
+        for index, (start, end, inputs) in enumerate(zip(starts, ends, sets, strict=True)):
+            before(index)
             self._zero(self._flush)
+            mark()
             start.record()
             results.append(call(inputs))
             end.record()
+            mark()
+        self.queued_ms = (time.perf_counter() - begin) * 1e3
         self._synchronize()
         return [float(s.elapsed_time(e)) for s, e in zip(starts, ends, strict=True)], results
 
     def _round_on_cpu(
-        self, call: Callable[[list[Any]], Any], sets: list[list[Any]]
+        self, call: Call, sets: list[list[Any]], before: Callable[[int], object]
     ) -> tuple[list[float], list[Any]]:
         latencies, results = [], []
-        for inputs in sets:
+        for index, inputs in enumerate(sets):
+            before(index)
             begin = time.perf_counter()
             results.append(call(inputs))
             latencies.append((time.perf_counter() - begin) * 1e3)
         return latencies, results
 
-    def host_ms(self, call: Callable[[list[Any]], Any], sets: list[list[Any]]) -> float:
-        """Milliseconds the host needs to queue a round, with room to spare."""
-        begin = time.perf_counter()
-        self.round(call, sets, 0.0)
-        return BACKLOG_FACTOR * (time.perf_counter() - begin) * 1e3 + 0.2
+    def backlog_ms(
+        self, call: Call, sets: list[list[Any]], before: Callable[[int], object] = _nothing
+    ) -> float:
+        """How long the GPU must wait so that the host has queued a round, with room to spare."""
+        self.round(call, sets, 0.0, before)
+        return min(MOST_BACKLOG_MS, BACKLOG_FACTOR * self.queued_ms + 0.2)
 
-    def lag_ms(self, call: Callable[[list[Any]], Any], inputs: list[Any]) -> float:
+    def lag_ms(self, call: Call, inputs: list[Any]) -> float:
         """Work left on other streams when the call's own stream is done, in milliseconds.
 
         The smallest of five, less what a synchronisation of an idle device takes.

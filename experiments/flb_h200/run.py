@@ -25,9 +25,10 @@ from accelopt.backends import BackendOptions
 from accelopt.backends.flashinfer import candidate_of
 from accelopt.flashinfer import package
 from accelopt.flashinfer.baselines import BaselineCache
-from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+from accelopt.flashinfer.evaluation import evaluate
 from accelopt.flashinfer.roofline import bound
 from accelopt.flashinfer.targets import target_of
+from accelopt.flashinfer.task import Plan, Task
 from accelopt.flashinfer.tracefiles import TraceFolder, workload_stem, write_json
 from accelopt.flb_wrapper import keep
 from accelopt.loop import optimize_all

@@ -30,10 +30,11 @@ sys.path.insert(0, str(ROOT))
 
 from accelopt.flashinfer import package
 from accelopt.flashinfer.calling import passes_destination
-from accelopt.flashinfer.candidate import load_entry
-from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+from accelopt.flashinfer.evaluation import evaluate
 from accelopt.flashinfer.inputs import Draw, InputFactory
+from accelopt.flashinfer.loading import load_entry
 from accelopt.flashinfer.selection import choose
+from accelopt.flashinfer.task import Plan, Task
 from accelopt.flashinfer.tracefiles import TraceFolder
 from accelopt.store import write_atomically
 

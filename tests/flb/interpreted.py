@@ -11,11 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
 from accelopt.flashinfer import blobs
-from accelopt.flashinfer.candidate import load_entry
 from accelopt.flashinfer.inputs import Draw, InputFactory
+from accelopt.flashinfer.loading import load_entry
 from accelopt.flashinfer.tracefiles import Definition, Solution, Trace
 
 

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+from accelopt.flashinfer.evaluation import evaluate
+from accelopt.flashinfer.task import Plan, Task
 from accelopt.records import Status
 
 TINY = Plan(sets=2, least_rounds=2, most_rounds=2, package=False)

@@ -30,7 +30,8 @@ def has_gpu() -> bool:
 
 
 def judge(exhibit, device):
-    from accelopt.flashinfer.evaluation import Plan, Task, evaluate
+    from accelopt.flashinfer.evaluation import evaluate
+    from accelopt.flashinfer.task import Plan, Task
 
     definition = FOLDER.definitions[exhibit.definition]
     on_gpu = device != "cpu"
