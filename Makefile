@@ -17,7 +17,7 @@ run: install
 	$(BIN)/accelopt run
 
 test: install
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 2 --dist loadfile
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
