@@ -142,6 +142,7 @@ def _transfer(
     if layout.conflicting:
         run = min(layout.hbm_run, elements) * layout.size
         conflict = descriptors * (spec.hbm_conflict_ns + run / spec.hbm_conflict_bytes_per_ns)
+    time += 2 * spec.dma_buffer_ns  # the engine's report, a write to a semaphore (nki-dma-overview)
     total = partitions * elements * layout.size
     return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict)
 
