@@ -71,6 +71,13 @@ class Access:
     def reach(self) -> tuple[int, int]:
         """The first and the last element that some iteration touches, counted as the offset is."""
         low, high = self.offset.bounds
+        first, last = self.tile_reach
+        return low + first, high + last
+
+    @property
+    def tile_reach(self) -> tuple[int, int]:
+        """The first and the last element of the tile, counted from its offset."""
+        low = high = 0
         for extent, stride in zip(self.shape, self.strides, strict=True):
             span = stride * (extent - 1) if extent > 1 else 0
             if span > 0:

@@ -8,12 +8,12 @@ that accumulates. Assignments that cannot be folded stay as the copies that they
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypedDict
 
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
+from accelopt.sim.last_uses import LastUses, tensors_of
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Node, Program, Tensor
 
 ASSIGN = "assign"
@@ -34,12 +34,12 @@ def fold_assignments(program: Program) -> Folded:
     writers: dict[Tensor, int] = {}
     for _, instruction in program.walk():
         for access in instruction.inputs.values():
-            for tensor in tensors_read(access):
+            for tensor in tensors_of(access):
                 readers[tensor] = readers.get(tensor, 0) + 1
         for access in instruction.outputs.values():
             writers[access.tensor] = writers.get(access.tensor, 0) + 1
             for item in access.indirect:
-                for tensor in tensors_read(item.index):
+                for tensor in tensors_of(item.index):
                     readers[tensor] = readers.get(tensor, 0) + 1
     kept = {tensor for tensor in program.results if tensor is not None}
     single = {
@@ -53,22 +53,16 @@ def fold_assignments(program: Program) -> Folded:
     return {"body": body, "tensors": tuple(t for t in program.tensors if t not in gone)}
 
 
-def tensors_read(access: Access) -> Iterable[Tensor]:
-    """The tensor of an access and those of its run-time indices."""
-    yield access.tensor
-    for item in access.indirect:
-        yield from tensors_read(item.index)
-
-
 def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tuple[Node, ...]:
     out: list[Node] = []
     producer: dict[Tensor, int] = {}  # temporary -> position in `out` of the instruction making it
+    last = LastUses()
     for node in nodes:
         if isinstance(node, Loop):
+            last.note(len(out), node)
             out.append(replace(node, body=_fold(node.body, single, gone)))
             continue
-        merged = _merge(node, out, producer, gone) if ASSIGN in node.attributes else None
-        if merged is not None:
+        if ASSIGN in node.attributes and _merge(node, out, producer, last, gone):
             continue
         if ASSIGN in node.attributes:
             attributes = {k: v for k, v in node.attributes.items() if k != ASSIGN}
@@ -76,42 +70,48 @@ def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tu
         result = node.outputs.get("result")
         if result is not None and result.tensor in single:
             producer[result.tensor] = len(out)
+        last.note(len(out), node)
         out.append(node)
     return tuple(out)
 
 
 def _merge(
-    assignment: Instruction, out: list[Node], producer: dict[Tensor, int], gone: set[Tensor]
-) -> Instruction | None:
-    """Rewrites the producer in `out` to write the assignment's destination, when it may."""
+    assignment: Instruction,
+    out: list[Node],
+    producer: dict[Tensor, int],
+    last: LastUses,
+    gone: set[Tensor],
+) -> bool:
+    """Rewrites the producer in `out` to write the assignment's destination; False when it may not."""
     accumulates = assignment.opcode == "tensor_tensor"
     value = assignment.inputs["data2" if accumulates else "data"]
     position = producer.get(value.tensor)
     if position is None:
-        return None
+        return False
     made = out[position]
     assert isinstance(made, Instruction)
     target = assignment.result
     if not made.result.same_elements(value) or value.shape != target.shape:
-        return None
+        return False
     if not set(assignment.mask.constraints) <= set(made.mask.constraints):
-        return None
+        return False
     if not _may_write(made, target, accumulates):
-        return None
-    if any(_touches(node, target.tensor) for node in out[position + 1 :]):
-        return None
+        return False
+    if last.touched(target.tensor) > position:
+        return False
     if any(access.tensor is target.tensor for access in made.inputs.values()) and (
         position != len(out) - 1 or made.opcode in ("matmul", "transpose", "tensor_tensor_scan")
     ):
-        return None
+        return False
     attributes = dict(made.attributes)
     attributes.setdefault("dtype", name_of(made.result.dtype))
     if accumulates:
         attributes["accumulate"] = True
     merged = replace(made, outputs={**made.outputs, "result": target}, attributes=attributes)
     out[position] = merged
+    last.note(position, merged)
     gone.add(value.tensor)
-    return merged
+    return True
 
 
 def _may_write(made: Instruction, target: Access, accumulates: bool) -> bool:
@@ -122,14 +122,6 @@ def _may_write(made: Instruction, target: Access, accumulates: bool) -> bool:
         return True
     free_choice = made.engine not in (Engine.TENSOR, Engine.DMA)
     return free_choice and target.tensor.buffer.on_chip
-
-
-def _touches(node: Node, tensor: Tensor) -> bool:
-    if isinstance(node, Loop):
-        return any(_touches(child, tensor) for child in node.body)
-    return any(
-        tensor in tensors_read(access) for access in (*node.inputs.values(), *node.outputs.values())
-    )
 
 
 def _without_tensors(nodes: tuple[Node, ...], gone: set[Tensor]) -> tuple[Node, ...]:

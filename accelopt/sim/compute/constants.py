@@ -6,6 +6,8 @@ bias of activations. Knowing them saves multiplying by one and adding zero.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from accelopt.sim import dtypes
@@ -54,7 +56,7 @@ class Constants:
 def _sets_once(write: Use, uses: list[Use]) -> bool:
     """True for a whole write at top level, before every read."""
     access, tensor = write.access, write.access.tensor
-    whole = access.elements == int(np.prod(tensor.shape)) and not access.offset.constant
+    whole = access.elements == math.prod(tensor.shape) and not access.offset.constant
     plain = not write.loops and not write.instruction.mask.constraints and write.covers
     simple = write.instruction.opcode == "memset" or (
         write.instruction.opcode == "dma_copy" and access.dtype == dtypes.FLOAT32

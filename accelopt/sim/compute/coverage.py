@@ -8,6 +8,7 @@ next (else its iterations can share storage)? Both answer "yes" when in doubt.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Hashable
 
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.compute.regions import (
@@ -34,6 +35,10 @@ class History:
         self.row = row_length(tensor)
         self._regions: dict[tuple[Use, frozenset[LoopVariable]], Region | None] = {}
         self._writers = [use for use in uses if use.covers]
+        self._first_writes: dict[Hashable, int] = {}
+        for use in self._writers:
+            if use.plain:
+                self._first_writes.setdefault(_elements(use), use.order)
 
     def region(self, use: Use, fixed: frozenset[LoopVariable] = frozenset()) -> Region | None:
         """What a use reaches while some loops stand still."""
@@ -45,6 +50,10 @@ class History:
     def sees_only_writes(self, read: Use, within: tuple[Loop, ...]) -> bool:
         """True when every element that `read` reads was written earlier in the same iteration of
         the loops `within` (the outermost loops around the read)."""
+        if not read.access.indirect:
+            first = self._first_writes.get(_elements(read))
+            if first is not None and first < read.order:
+                return True  # the very same elements, in the same iteration
         ids = {loop.variable.id for loop in within}
         left: dict[frozenset[LoopVariable], list[Rectangle]] = {}
         earlier = bisect_left(self._writers, read.order, key=lambda use: use.order)
@@ -69,3 +78,9 @@ class History:
         """True when the program writes every element of the tensor."""
         writes = (self.region(use) for use in reversed(self._writers))
         return covered(everything(self.tensor, self.row), (w for w in writes if w is not None))
+
+
+def _elements(use: Use) -> Hashable:
+    """Equal for uses of a tensor that reach the same elements in every iteration of one loop."""
+    access = use.access
+    return (use.loops, access.block, access.offset, access.shape, access.strides, access.dtype)

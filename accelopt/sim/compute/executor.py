@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from accelopt.sim import dtypes
+from accelopt.sim.collector import collector_paused
 from accelopt.sim.compute import blas, elementwise, indexed, matrix, movement, reductions
 from accelopt.sim.compute.addressing import register_slots
 from accelopt.sim.compute.constants import Constants
@@ -126,6 +127,12 @@ class Executable:
         self._threads = 1 if shuffle else threads or available_threads()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = Lock()
+        with collector_paused():
+            self._compile_program(program, least_work)
+
+    # Compiling.
+
+    def _compile_program(self, program: Program, least_work: int) -> None:
         program = forward_copies(program)
         self.arguments, self.results = program.arguments, program.results
         uses = uses_by_tensor(program)
@@ -137,8 +144,6 @@ class Executable:
         self._lane = Lane(register_slots(program), Constants(uses), storages)
         self._lanes = [self._lane]
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
-
-    # Compiling.
 
     def _compile(self, node: Node, loops: tuple[Loop, ...], lane: Lane) -> Step:
         if isinstance(node, Instruction):

@@ -12,12 +12,12 @@ concerned. Only the executor works on the result; rules and timing see the kerne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.compute.uses import Use, mask_is_aligned, uses_by_tensor
+from accelopt.sim.last_uses import LastUses
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Engine, Instruction, Loop, Node, Program, Tensor
 
@@ -39,16 +39,20 @@ def forward_copies(program: Program) -> Program:
 def _forward(nodes: tuple[Node, ...], passing: dict[Tensor, list[Use]]) -> tuple[Node, ...]:
     out: list[Node | None] = []
     makers: dict[Tensor, int] = {}  # a passing tensor -> where in `out` it is made
+    last = LastUses()
     for node in nodes:
         if isinstance(node, Loop):
+            last.note(len(out), node)
             out.append(replace(node, body=_forward(node.body, passing)))
             continue
         instruction = node
-        for name in list(instruction.inputs):
-            instruction = _read_through(instruction, name, out, makers)
-        position = _write_through(instruction, out, makers)
+        for name, access in node.inputs.items():
+            if access.tensor in makers:
+                instruction = _read_through(instruction, name, out, makers, last)
+        position = _write_through(instruction, out, makers, last)
         if position is None:
             position = len(out)
+            last.note(position, instruction)
             out.append(instruction)
         result = instruction.outputs.get("result")
         if result is not None and result.tensor in passing:
@@ -75,7 +79,7 @@ def _keeps_format(instruction: Instruction) -> bool:
 
 
 def _write_through(
-    copy: Instruction, out: list[Node | None], makers: dict[Tensor, int]
+    copy: Instruction, out: list[Node | None], makers: dict[Tensor, int], last: LastUses
 ) -> int | None:
     """Lets the instruction that made a copy's source write its destination instead. Returns its
     place, None when it may not."""
@@ -92,9 +96,11 @@ def _write_through(
     if not made.result.same_elements(source) or made.result.shape != target.shape:
         return None
     mask = _joined_mask(made, copy)
-    if mask is None or any(_touches(node, target.tensor) for node in out[position:]):
+    if mask is None or last.touched(target.tensor) >= position:
         return None
-    out[position] = replace(made, outputs={**made.outputs, "result": target}, mask=mask)
+    merged = replace(made, outputs={**made.outputs, "result": target}, mask=mask)
+    out[position] = merged
+    last.note(position, merged)
     return position
 
 
@@ -109,13 +115,15 @@ def _joined_mask(made: Instruction, copy: Instruction) -> Mask | None:
 
 
 def _read_through(
-    reader: Instruction, name: str, out: list[Node | None], makers: dict[Tensor, int]
+    reader: Instruction,
+    name: str,
+    out: list[Node | None],
+    makers: dict[Tensor, int],
+    last: LastUses,
 ) -> Instruction:
     """Lets an instruction read what its operand was copied, or transposed, from."""
     access = reader.inputs[name]
-    position = makers.get(access.tensor)
-    if position is None:
-        return reader
+    position = makers[access.tensor]
     made = out[position]
     assert isinstance(made, Instruction)
     source = _plain_copy(made)
@@ -125,7 +133,7 @@ def _read_through(
         return reader
     if made.mask.constraints and not _masked_alike(made, reader):
         return reader
-    if any(_writes(node, source.tensor) for node in out[position + 1 :]):
+    if last.written(source.tensor) > position:
         return reader
     if any(access.tensor is source.tensor for access in reader.outputs.values()):
         return reader
@@ -148,25 +156,3 @@ def _masked_alike(made: Instruction, reader: Instruction) -> bool:
     use = Use(reader.result, (), 0, reader, False, True)
     same = set(made.mask.constraints) == set(reader.mask.constraints)
     return same and mask_is_aligned(use) and reader.opcode != "matmul"
-
-
-def _accesses(node: Instruction) -> Iterable[Access]:
-    for access in (*node.inputs.values(), *node.outputs.values()):
-        yield access
-        yield from (item.index for item in access.indirect)
-
-
-def _touches(node: Node | None, tensor: Tensor) -> bool:
-    if node is None:
-        return False
-    if isinstance(node, Loop):
-        return any(_touches(child, tensor) for child in node.body)
-    return any(access.tensor is tensor for access in _accesses(node))
-
-
-def _writes(node: Node | None, tensor: Tensor) -> bool:
-    if node is None:
-        return False
-    if isinstance(node, Loop):
-        return any(_writes(child, tensor) for child in node.body)
-    return any(access.tensor is tensor for access in node.outputs.values())

@@ -7,6 +7,7 @@ gathered and scattered by element numbers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -220,11 +221,11 @@ class Site:
 
     def inside(self, access: Access) -> bool:
         """True when every element lies in the storage, masked or not, in every iteration."""
-        item = access.dtype.itemsize
-        steps = [s * item * (n - 1) for s, n in zip(access.strides, access.shape, strict=True)]
-        low, high = self._start(access).bounds
-        low += sum(s for s in steps if s < 0)
-        high += sum(s for s in steps if s > 0) + item
+        start, item = self._start(access), access.dtype.itemsize
+        first, last = access.tile_reach
+        low, high = start.bounds
+        low += first * item
+        high += (last + 1) * item
         if low >= 0 and high <= self.storage(access).layout.size:
             return True
         return self.pattern is None and not access.indirect and not self.window.trivial
@@ -252,11 +253,9 @@ class Site:
                     source=source,
                 ) from None
 
-        recurs = distinct_values(self._start(access)) < executions(self.loops)
-        constrained = {key for key in keys if key in self.window.keys}
-        if constrained:
+        if not self.window.keys.isdisjoint(keys):
             return self._windowed(address, make, keys, shape, storage)
-        if not recurs:
+        if not self.loops or distinct_values(self._start(access)) >= executions(self.loops):
             return lambda: make(address())
         views: dict[int, np.ndarray] = {}
         storage.views.append(views)  # type: ignore[arg-type]
@@ -289,7 +288,12 @@ class Site:
 
 
 def _positions(access: Access) -> tuple[int, ...]:
-    return tuple(range(-len(access.shape), 0))
+    return _axes(len(access.shape))
+
+
+@functools.lru_cache(maxsize=16)
+def _axes(rank: int) -> tuple[int, ...]:
+    return tuple(range(-rank, 0))
 
 
 def column(access: Access, rank: int) -> Access:

@@ -16,6 +16,8 @@ from accelopt.sim.program import Tensor
 
 def normal(expression: Affine) -> Affine:
     """The expression with its terms in a fixed order, so that equal ones compare equal."""
+    if len(expression.terms) < 2:
+        return expression
     return Affine(expression.constant, tuple(sorted(expression.terms, key=repr)))
 
 
@@ -194,19 +196,42 @@ Rectangle = tuple[Interval, Interval]
 
 def covered(read: Region, writes: Iterable[Region]) -> bool:
     """True when the writes together reach every element the read does."""
+    reached = {(write.rows, write.columns) for write in writes if _comparable(read, write)}
     left = [(read.rows, read.columns)]
-    for write in writes:
-        left = uncovered(left, read, write)
-        if not left:
-            return True
+    for rectangle in joined(reached):
+        left = [piece for other in left for piece in _subtract(other, rectangle)]
     return not left
+
+
+def joined(rectangles: Iterable[Rectangle]) -> set[Rectangle]:
+    """Fewer rectangles with the same elements: those in one row of tiles become one, then those
+    in one column. What thousands of tiles leave open would be in as many pieces."""
+    rows: dict[Interval, list[Interval]] = {}
+    for across, along in rectangles:
+        rows.setdefault(across, []).append(along)
+    columns: dict[Interval, list[Interval]] = {}
+    for across, parts in rows.items():
+        for along in _joined(parts):
+            columns.setdefault(along, []).append(across)
+    return {(across, along) for along, parts in columns.items() for across in _joined(parts)}
+
+
+def _joined(intervals: list[Interval]) -> list[Interval]:
+    found: list[Interval] = []
+    for interval in sorted(intervals):
+        if found and interval.first <= found[-1].last:
+            found[-1] = Interval(found[-1].first, max(found[-1].last, interval.last))
+        else:
+            found.append(interval)
+    return found
 
 
 def uncovered(left: list[Rectangle], read: Region, write: Region) -> list[Rectangle]:
     """What a write leaves of the rectangles of a read."""
     if not _comparable(read, write):
         return left
-    return [piece for rectangle in left for piece in _subtract(rectangle, write)]
+    written = (write.rows, write.columns)
+    return [piece for rectangle in left for piece in _subtract(rectangle, written)]
 
 
 def _comparable(read: Region, write: Region) -> bool:
@@ -227,10 +252,10 @@ def _comparable(read: Region, write: Region) -> bool:
     return True
 
 
-def _subtract(rectangle: Rectangle, write: Region) -> list[Rectangle]:
+def _subtract(rectangle: Rectangle, written: Rectangle) -> list[Rectangle]:
     rows, columns = rectangle
-    top, bottom = max(rows.first, write.rows.first), min(rows.last, write.rows.last)
-    left, right = max(columns.first, write.columns.first), min(columns.last, write.columns.last)
+    top, bottom = max(rows.first, written[0].first), min(rows.last, written[0].last)
+    left, right = max(columns.first, written[1].first), min(columns.last, written[1].last)
     if top >= bottom or left >= right:
         return [rectangle]
     pieces = [

@@ -9,7 +9,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.program import Instruction, Loop, Program, Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Use:
     """One access of an instruction to a tensor. `order` counts instructions in program order; an
     instruction's reads come before its writes."""
@@ -24,11 +24,19 @@ class Use:
     @property
     def covers(self) -> bool:
         """True for a write that leaves nothing of what was there in the elements it reaches."""
-        return self.writes and not self.access.indirect and not self._keeps_old
+        return self.writes and not self.access.indirect and not _reads_result(self.instruction)
 
     @property
-    def _keeps_old(self) -> bool:
-        return _reads_result(self.instruction)
+    def plain(self) -> bool:
+        """True for a use of all its elements, in every iteration alike: nothing is masked, and
+        nothing is carried from one iteration to the next."""
+        instruction = self.instruction
+        return not (
+            instruction.mask.constraints
+            or self.access.mask.constraints
+            or instruction.opcode == "loop_reduce"
+            or any(access.mask.constraints for access in instruction.inputs.values())
+        )
 
 
 def _reads_result(instruction: Instruction) -> bool:
@@ -58,23 +66,18 @@ def _index_reads(access: Access) -> Iterator[Access]:
 def uses_by_tensor(program: Program) -> dict[Tensor, list[Use]]:
     """Every access to every tensor, in program order."""
     found: dict[Tensor, list[Use]] = {}
-
-    def add(
-        access: Access, reads: bool, writes: bool, where: tuple[int, tuple[Loop, ...], Instruction]
-    ) -> None:
-        order, loops, instruction = where
-        use = Use(access, loops, order, instruction, reads, writes)
-        found.setdefault(access.tensor, []).append(use)
-
     for order, (loops, instruction) in enumerate(program.walk()):
-        where = (order, loops, instruction)
-        for access in instruction.inputs.values():
-            add(access, True, False, where)
-        for access in (*instruction.inputs.values(), *instruction.outputs.values()):
-            for index in _index_reads(access):
-                add(index, True, False, where)
-        for access in instruction.outputs.values():
-            add(access, _reads_result(instruction), True, where)
+        inputs, outputs = instruction.inputs.values(), instruction.outputs.values()
+        reads = list(inputs)
+        for access in (*inputs, *outputs):
+            if access.indirect:
+                reads += _index_reads(access)
+        for access in reads:
+            use = Use(access, loops, order, instruction, True, False)
+            found.setdefault(access.tensor, []).append(use)
+        for access in outputs:
+            use = Use(access, loops, order, instruction, _reads_result(instruction), True)
+            found.setdefault(access.tensor, []).append(use)
     return found
 
 
