@@ -7,6 +7,7 @@ import builtins
 import hashlib
 import re
 import textwrap
+from functools import lru_cache
 from typing import NamedTuple
 
 KERNEL_NAMES = ("kernel", "optimized_kernel")
@@ -165,9 +166,14 @@ def _after_preamble(tree: ast.Module) -> int:
     return at
 
 
+@lru_cache(maxsize=4096)
 def fingerprint(source: str) -> str:
     """A hash that is equal for sources differing only in layout, comments, docstrings and the
-    names of local variables; the raw text's hash when it does not parse."""
+    names of local variables; the raw text's hash when it does not parse.
+
+    For recognising repetitions. It is no ground for a verdict: a kernel can read its own docstring,
+    or the names in its code, and do something else for each.
+    """
     tree = _parse(source)
     if tree is not None:
         try:

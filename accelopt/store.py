@@ -1,11 +1,14 @@
-"""What is kept on disk: files written whole or not at all, an append-only journal, run folders."""
+"""What is kept on disk: files written whole or not at all, an append-only journal, run folders, and
+a shelf of results that hold for every run."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -154,6 +157,47 @@ def _lock(file: IO[bytes], path: Path) -> None:
         raise ConfigError(
             f"another process is writing {path}; wait for it, or choose another folder"
         ) from error
+
+
+class Shelf:
+    """Results that hold for every run of this user, by kind and key: a database in a cache folder.
+
+    What cannot be read or written is not there: no run depends on it. Beyond `most` results those
+    put there first go.
+    """
+
+    def __init__(self, folder: Path | str, most: int = 20_000) -> None:
+        self.path = Path(folder) / "shelf.sqlite"
+        self.most = most
+
+    def find(self, kind: str, key: str) -> object:
+        """The value under `kind` and `key`, or None."""
+        with contextlib.suppress(sqlite3.Error, OSError, ValueError), self._open() as database:
+            query = "SELECT value FROM results WHERE kind = ? AND key = ?"
+            row = database.execute(query, (kind, key)).fetchone()
+            return None if row is None else json.loads(row[0])
+        return None
+
+    def put(self, kind: str, key: str, value: object) -> None:
+        """Keep `value`, which must be plain JSON, under `kind` and `key`."""
+        with contextlib.suppress(sqlite3.Error, OSError), self._open() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO results (kind, key, value) VALUES (?, ?, ?)",
+                (kind, key, json.dumps(value)),
+            )
+            last = "(SELECT max(rowid) FROM results)"
+            database.execute(f"DELETE FROM results WHERE rowid <= {last} - ?", (self.most,))
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One transaction; a connection of its own, for any thread."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self.path, timeout=10.0)) as database, database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            columns = "kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)"
+            database.execute(f"CREATE TABLE IF NOT EXISTS results ({columns})")
+            yield database
 
 
 class RunFolder:

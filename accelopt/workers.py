@@ -164,7 +164,7 @@ class WorkerPool:
         if count < 1:
             raise ValueError(f"a pool of {count} workers")
         self.count = min(count, len(cores)) if cores else count
-        self.cache = cache
+        self.cache = cache or str(default_cache())
         self._threads = max(1, (os.cpu_count() or 1) // self.count)
         self._executor = ThreadPoolExecutor(self.count, thread_name_prefix="accelopt-worker")
         self._cores: asyncio.Queue[int] = asyncio.Queue()

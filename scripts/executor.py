@@ -5,10 +5,10 @@ from pathlib import Path
 
 from accelopt.agents.executor import ExecutorPrompts
 from accelopt.agents.prompts import PromptPair, read_names
-from accelopt.records import PlannerResult, SampleResult, ServiceResult
+from accelopt.records import PlannerResult, SampleResult, Scrutiny, ServiceResult
 from accelopt.stages import command_line
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
-from accelopt.stages.plan import view_kernel
+from accelopt.stages.plan import view_all
 from accelopt.stages.profile import with_profiles
 from accelopt.stages.roles import executor_for
 from accelopt.stages.tables import read_plans
@@ -26,9 +26,9 @@ def prompts(args: Namespace) -> ExecutorPrompts:
     )
 
 
-def told(key: str, sample: SampleResult) -> None:
+def told(name: str, sample: SampleResult) -> None:
     verdict = f"{sample.speedup:.3f} times as fast" if sample.speedup else f"{sample.error}"
-    command_line.say(f"{key}: {verdict.strip().splitlines()[0] if verdict.strip() else 'failed'}")
+    command_line.say(f"{name}: {verdict.strip().splitlines()[0] if verdict.strip() else 'failed'}")
 
 
 def mind_strangers(plans: list[PlannerResult], services: set[str]) -> None:
@@ -43,10 +43,11 @@ async def main(args: Namespace) -> None:
     fixer_config, texts = command_line.model_config(args, "fixer"), prompts(args)
     plans = read_plans(args.extractor_output_path)
     args.exp_dir.mkdir(parents=True, exist_ok=True)
-    async with command_line.workshop(args, args.exp_dir / ".accelopt" / "executor") as workshop:
+    folder = args.exp_dir / ".accelopt" / "executor"
+    async with command_line.workshop(args, folder, Scrutiny.QUICK) as workshop:
         candidates = await with_profiles(
             args.problems_path,
-            workshop.evaluations,
+            workshop.verifications,
             command_line.say,
             {p.service_name for p in plans},
         )
@@ -59,9 +60,16 @@ async def main(args: Namespace) -> None:
             workshop.offline,
             toolbox_for(workshop.evaluations, args.tools),
         )
-        views = [await view_kernel(c, workshop.backend) for c in candidates]
+        views = await view_all(candidates, workshop.backend)
         settings = ExecutorSettings(args.num_samples, args.fixer_steps)
-        workplace = Workplace(executor, workshop.evaluations, workshop.backend, settings, told)
+        workplace = Workplace(
+            executor,
+            workshop.evaluations,
+            workshop.backend,
+            settings,
+            told,
+            workshop.verifications,
+        )
         results = await carry_out_all(views, plans, workplace)
     write_results(args, results, started)
 

@@ -7,7 +7,7 @@ from accelopt.agents.planner import PlannerPrompts
 from accelopt.agents.prompts import PromptPair, read_names
 from accelopt.stages import command_line
 from accelopt.stages.history import history_beside
-from accelopt.stages.plan import draw_plans, view_kernel
+from accelopt.stages.plan import draw_plans, view_all
 from accelopt.stages.roles import planner_for, read_aspects
 from accelopt.stages.tables import read_candidates, write_records
 
@@ -25,7 +25,7 @@ async def main(args: Namespace) -> None:
     history = history_beside(args.profile_result_path)
     async with command_line.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
         planner = planner_for(config, workshop.calls, texts, workshop.offline)
-        views = [await view_kernel(c, workshop.backend, history=history) for c in candidates]
+        views = await view_all(candidates, workshop.backend, history=history)
         results = await draw_plans(views, planner, args.breadth)
     write_records(args.output_path, results)
     command_line.write_times(args.exp_dir, "planner", started, command_line.timestamp())

@@ -11,7 +11,8 @@ from accelopt.stages.tables import read_executor_results, write_table
 async def main(args: Namespace) -> None:
     results = read_executor_results(args.executor_results_path)
     selected = select(results, SELECTIONS[args.selection], args.topk)
-    rows = [write_candidate(item, args.output_base_path).to_row() for item in selected]
+    folder = args.output_base_path.resolve()  # the next stage may run in another folder
+    rows = [write_candidate(item, folder).to_row() for item in selected]
     write_table(args.output_base_path / "candidates.csv", rows, CANDIDATE_COLUMNS)
     command_line.say(f"{len(rows)} candidates in {args.output_base_path / 'candidates.csv'}")
 

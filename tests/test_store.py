@@ -10,7 +10,14 @@ import textwrap
 import pytest
 
 from accelopt.errors import ConfigError
-from accelopt.store import Journal, RunFolder, content_key, write_atomically, write_json
+from accelopt.store import (
+    Journal,
+    RunFolder,
+    Shelf,
+    content_key,
+    write_atomically,
+    write_json,
+)
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -110,6 +117,26 @@ def test_a_run_folder_keeps_its_configuration(tmp_path):
         run.save_config({"beam": 2, "seeds": (1, 2)})
         with pytest.raises(ConfigError, match="beam"):
             run.save_config({"beam": 3, "seeds": (1, 2)})
+
+
+def test_a_shelf_keeps_what_was_put_there_and_lets_the_oldest_go(tmp_path):
+    shelf = Shelf(tmp_path / "new", most=3)
+    assert shelf.find("verdict", "a") is None
+    for number in range(5):
+        shelf.put("verdict", str(number), {"n": [number, 0.5]})
+    shelf.put("verdict", "3", "again")
+    again = Shelf(tmp_path / "new", most=3)
+    found = [again.find("verdict", str(number)) for number in range(5)]
+    assert found == [None, None, None, "again", {"n": [4, 0.5]}]
+    assert again.find("prediction", "4") is None
+
+
+def test_a_shelf_that_cannot_be_used_is_empty(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "shelf.sqlite").write_text("not a database, but long enough to be looked at" * 40)
+    for shelf in (Shelf(tmp_path / "file" / "below"), Shelf(tmp_path)):
+        shelf.put("verdict", "a", 1)
+        assert shelf.find("verdict", "a") is None
 
 
 def test_content_keys_do_not_run_together():

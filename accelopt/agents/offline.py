@@ -21,9 +21,11 @@ T = TypeVar("T")
 
 LONGEST_SNIPPET = 24  # lines of a lesson's before and after
 LONGEST_CHAIN = 2  # rewrites in one plan
-MOST_PREDICTED = 6  # rewrites of one kernel whose time is predicted, the most promising ones
+MOST_PREDICTED = 6  # rewrites of one kernel whose time is predicted, or as many as are drawn
+MOST_EXTENDED = 6  # of those, the fastest ones, that may begin a longer chain
 MOST_FURTHER = 3  # the same for a kernel inside a chain
 SPARE = 1  # chains looked at beyond those that were drawn or tried
+LEAST_GAIN = 0.002  # predicted share of the goal that a plan must save to be carried out
 GAIN = 0.01  # predicted share of the time that a further rewrite of a chain must save
 THEN = " Then: "
 
@@ -61,9 +63,10 @@ class OfflineProposer:
         predicted to miss the goal."""
         seen = {item.plan for item in view.tried}
         fresh = 0
-        ranked = await self._rank(view, view.kernel)
-        for option in ranked[: draws + len(seen) + SPARE]:
-            chain, predicted = await self._chain(view, option)
+        ranked = await self._rank(view, view.kernel, max(MOST_PREDICTED, draws))
+        for place, option in enumerate(ranked[: draws + len(seen) + SPARE]):
+            longest = LONGEST_CHAIN if place < MOST_EXTENDED else 1
+            chain, predicted = await self._chain(view, option, longest)
             if chain in seen or _hopeless(predicted, view.goal):
                 continue
             if fresh == draw:
@@ -108,11 +111,13 @@ class OfflineProposer:
         )
         return Lesson(title, summary, summary)
 
-    async def _chain(self, view: KernelView, first: Option) -> tuple[str, float | None]:
+    async def _chain(
+        self, view: KernelView, first: Option, longest: int
+    ) -> tuple[str, float | None]:
         """The sentences of `first` and of the rewrites that are predicted to help after it, and
         the milliseconds predicted for all of them together."""
         sentences, now = [first.rewrite.sentence], first
-        while len(sentences) < LONGEST_CHAIN and now.predicted is not None:
+        while len(sentences) < longest and now.predicted is not None:
             further = await self._rank(view, now.rewrite.source, MOST_FURTHER)
             if not further or further[0].predicted is None:
                 break
@@ -122,9 +127,7 @@ class OfflineProposer:
             sentences.append(now.rewrite.sentence)
         return THEN.join(sentences), now.predicted
 
-    async def _rank(
-        self, view: KernelView, source: str, predicted: int = MOST_PREDICTED
-    ) -> list[Option]:
+    async def _rank(self, view: KernelView, source: str, predicted: int) -> list[Option]:
         """The rewrites of `source`: by prediction, those without one behind, in their order."""
         key = f"{predicted}/{fingerprint(source)}"
         return await _once(self._ranked, key, lambda: self._predict(view, source, predicted))
@@ -153,7 +156,7 @@ class OfflineProposer:
 
 
 def _hopeless(predicted: float | None, goal: float | None) -> bool:
-    return predicted is not None and goal is not None and predicted >= goal
+    return predicted is not None and goal is not None and predicted > goal * (1 - LEAST_GAIN)
 
 
 async def _once(

@@ -9,40 +9,18 @@ from typing import Annotated
 
 import typer
 
-from accelopt.agents.budget import Budget
 from accelopt.backends.flashinfer import candidate_of
-from accelopt.cli.options import (
-    BeamWidth,
-    Experiences,
-    FixerSteps,
-    Iterations,
-    Logfire,
-    MaxDollars,
-    MaxTokens,
-    ModelFile,
-    Plans,
-    Replay,
-    Samples,
-    Target,
-    Tools,
-    Workers,
-)
-from accelopt.cli.session import (
-    SessionOptions,
-    checkout,
-    device_of,
-    hold_session,
-    neuron_cores,
-    result_rows,
-)
+from accelopt.cli.options import Shared, with_shared_options
+from accelopt.cli.session import checkout, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.records import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import result_table
-from accelopt.stages.iteration import Outcome, Settings
+from accelopt.stages.iteration import Outcome
 from accelopt.store import write_atomically
 
 
+@with_shared_options(iterations=4, beam=3, plans=4, samples=2)
 def optimize(
     kernel: Annotated[Path, typer.Argument(help="the kernel's file")],
     reference: Annotated[
@@ -52,47 +30,22 @@ def optimize(
         Path | None, typer.Option(help="FlashInfer-Bench definition, for a Triton solution")
     ] = None,
     workload: Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")] = None,
-    model_config: ModelFile = None,
     offline: Annotated[bool, typer.Option("--offline", help="rules only, no model")] = False,
-    iterations: Iterations = 4,
-    beam: BeamWidth = 3,
-    plans: Plans = 4,
-    samples: Samples = 2,
-    fixer_steps: FixerSteps = 2,
-    tools: Tools = 0,
-    target: Target = "trn1",
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
-    rel_tol: Annotated[float | None, typer.Option(help="bound of the relative L2 error")] = None,
-    workers: Workers = 0,
-    max_dollars: MaxDollars = None,
-    max_tokens: MaxTokens = None,
-    experience_list_path: Experiences = None,
-    replay: Replay = None,
-    logfire: Logfire = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Make KERNEL faster while it computes what REFERENCE says."""
-    if offline and model_config:
+    if offline and shared.model_config:
         raise ConfigError("--offline and --model-config exclude each other")
     start = _start(kernel, reference, definition, workload)
     folder = out or Path("runs") / kernel.stem
     _mind_earlier_run(folder, resume)
-    options = SessionOptions(
-        out=folder,
-        settings=Settings(iterations, beam, plans, samples, fixer_steps),
-        model_config=model_config,
-        backend="nki" if definition is None else "flashinfer",
-        prompts=None if definition is None else checkout() / "prompts" / "flb",
-        target=target,
-        rel_tol=rel_tol,
-        workers=workers,
-        cores=neuron_cores(),
-        budget=Budget(max_dollars, max_tokens),
-        experiences=experience_list_path,
-        replay=replay,
-        tools=tools,
-        traced=logfire,
-    )
+    options = shared.session(folder)
+    if definition is not None:
+        prompts = checkout() / "prompts" / "flb"
+        options = options._replace(backend="flashinfer", prompts=prompts)
     outcomes = hold_session([start], options)
     show(outcomes, folder)
 

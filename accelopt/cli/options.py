@@ -1,25 +1,103 @@
-"""Options that `run` and `optimize` share, with their help texts."""
+"""The options that `run` and `optimize` share: named, explained and used in this one place."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-ModelFile = Annotated[
-    Path | None, typer.Option(help="model configuration; without it no model is used")
-]
-Iterations = Annotated[int, typer.Option(help="T")]
-BeamWidth = Annotated[int, typer.Option(help="B, kernels kept")]
-Plans = Annotated[int, typer.Option(help="N, plans for each kernel")]
-Samples = Annotated[int, typer.Option(help="K, implementations of each plan")]
-FixerSteps = Annotated[int, typer.Option(help="F, repair rounds of a sample")]
-Tools = Annotated[int, typer.Option(help="tool calls an executor may make for one answer")]
-Target = Annotated[str, typer.Option(help="trn1 or trn2")]
-Workers = Annotated[int, typer.Option(help="evaluations at a time; 0: one for each CPU")]
-MaxDollars = Annotated[float | None, typer.Option(help="stop in good order there")]
-MaxTokens = Annotated[int | None, typer.Option(help="stop in good order there")]
-Experiences = Annotated[Path | None, typer.Option(help="start from the memory of another run")]
-Replay = Annotated[Path | None, typer.Option(help="answer from this run's journal")]
-Logfire = Annotated[bool, typer.Option("--logfire", help="trace model calls with logfire")]
+from accelopt.agents.budget import Budget
+from accelopt.cli.session import SessionOptions, neuron_cores
+from accelopt.stages.iteration import Settings
+from accelopt.stages.select import SELECTIONS
+
+
+class Shared(NamedTuple):
+    """What a run may be told on the command line; each field's annotation is its option."""
+
+    model_config: Annotated[
+        Path | None, typer.Option(help="model configuration; without it no model is used")
+    ] = None
+    iterations: Annotated[int, typer.Option(min=0, help="T")] = 2
+    beam: Annotated[int, typer.Option(min=1, help="B, kernels kept")] = 2
+    plans: Annotated[int, typer.Option(min=1, help="N, plans for each kernel")] = 2
+    samples: Annotated[int, typer.Option(min=1, help="K, implementations of each plan")] = 1
+    fixer_steps: Annotated[int, typer.Option(min=0, help="F, repair rounds of a sample")] = 2
+    tools: Annotated[
+        int, typer.Option(min=0, help="tool calls an executor may make for one answer")
+    ] = 0
+    selection: Annotated[str, typer.Option(help=" or ".join(sorted(SELECTIONS)))] = "elitist"
+    target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1"
+    rel_tol: Annotated[
+        float | None,
+        typer.Option(help="bound of the relative L2 error; by default the problem's own"),
+    ] = None
+    workers: Annotated[
+        int, typer.Option(min=0, help="evaluations at a time; 0: one for each CPU")
+    ] = 0
+    max_dollars: Annotated[float | None, typer.Option(help="stop in good order there")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="stop in good order there")] = None
+    experience_list_path: Annotated[
+        Path | None, typer.Option(help="start from the memory of another run")
+    ] = None
+    replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None
+    logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls with logfire")] = (
+        False
+    )
+
+    def session(self, out: Path) -> SessionOptions:
+        """A session of the simulated or real NeuronCore in the folder `out`."""
+        return SessionOptions(
+            out=out,
+            settings=Settings(
+                self.iterations,
+                self.beam,
+                self.plans,
+                self.samples,
+                self.fixer_steps,
+                self.selection,
+            ),
+            model_config=self.model_config,
+            target=self.target,
+            rel_tol=self.rel_tol,
+            workers=self.workers,
+            cores=neuron_cores(),
+            budget=Budget(self.max_dollars, self.max_tokens),
+            experiences=self.experience_list_path,
+            replay=self.replay,
+            tools=self.tools,
+            traced=self.logfire,
+        )
+
+
+def with_shared_options(**defaults: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command's parameter `shared` as options of its own, with other `defaults` for some."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def called(**given: Any) -> None:
+            shared = Shared(**{name: given.pop(name) for name in Shared._fields})
+            command(**given, shared=shared)
+
+        hints = {**get_type_hints(command, include_extras=True), **_shared_hints()}
+        standing = {**Shared._field_defaults, **defaults}
+        own = inspect.signature(command).parameters.values()
+        parameters = [parameter for parameter in own if parameter.name != "shared"]
+        parameters += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=standing[name])
+            for name in Shared._fields
+        ]
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
+        )
+        called.__annotations__ = {p.name: hints[p.name] for p in parameters}
+        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        return called
+
+    return decorate
+
+
+def _shared_hints() -> dict[str, Any]:
+    return get_type_hints(Shared, include_extras=True)

@@ -7,42 +7,19 @@ from typing import Annotated
 
 import typer
 
-from accelopt.agents.budget import Budget
-from accelopt.cli.options import (
-    BeamWidth,
-    Experiences,
-    FixerSteps,
-    Iterations,
-    Logfire,
-    MaxDollars,
-    MaxTokens,
-    ModelFile,
-    Plans,
-    Replay,
-    Samples,
-    Target,
-    Tools,
-    Workers,
-)
-from accelopt.cli.session import (
-    SessionOptions,
-    checkout,
-    device_of,
-    hold_session,
-    neuron_cores,
-    result_rows,
-)
+from accelopt.cli.options import Shared, with_shared_options
+from accelopt.cli.session import checkout, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.nkibench import read_benchmark
 from accelopt.records import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import result_table
 from accelopt.stages.collect import start_of
-from accelopt.stages.iteration import Settings
 
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
 
 
+@with_shared_options()
 def run(
     problems: Annotated[
         str, typer.Option(help="names with commas between, or `all`")
@@ -51,37 +28,11 @@ def run(
         "runs/first"
     ),
     benchmark: Annotated[Path | None, typer.Option(help="another summary.json or folder")] = None,
-    model_config: ModelFile = None,
-    iterations: Iterations = 2,
-    beam: BeamWidth = 2,
-    plans: Plans = 2,
-    samples: Samples = 1,
-    fixer_steps: FixerSteps = 2,
-    tools: Tools = 0,
-    selection: Annotated[str, typer.Option(help="elitist or published")] = "elitist",
-    target: Target = "trn1",
-    workers: Workers = 0,
-    max_dollars: MaxDollars = None,
-    max_tokens: MaxTokens = None,
-    experience_list_path: Experiences = None,
-    replay: Replay = None,
-    logfire: Logfire = False,
+    *,
+    shared: Shared,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
-    options = SessionOptions(
-        out=out,
-        settings=Settings(iterations, beam, plans, samples, fixer_steps, selection),
-        model_config=model_config,
-        target=target,
-        workers=workers,
-        cores=neuron_cores(),
-        budget=Budget(max_dollars, max_tokens),
-        experiences=experience_list_path,
-        replay=replay,
-        tools=tools,
-        traced=logfire,
-    )
-    outcomes = hold_session(chosen(problems, benchmark or checkout()), options)
+    outcomes = hold_session(chosen(problems, benchmark or checkout()), shared.session(out))
     screen = output()
     screen.print(result_table(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Results, kernels, diffs and the journal lie in {out}.")

@@ -11,8 +11,9 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
-from accelopt.moves.source import Argument, NotAKernel, parse
+from accelopt.moves.source import Argument, parameters_of
 
 MAKERS = frozenset("ones zeros empty full".split())
 DRAWS = frozenset("normal uniform standard_normal random randint exponential".split())
@@ -34,15 +35,19 @@ class _Unclear(Exception):
 def kernel_arguments(kernel: str, reference: str) -> dict[str, Argument]:
     """Shape and dtype of each tensor parameter of a kernel; empty when the reference is unclear."""
     try:
-        parameters = parse(kernel).parameters
-        values = _Reference(reference).nki_inputs()
-    except (_Unclear, NotAKernel, SyntaxError, RecursionError):
+        values = _reference_inputs(reference)
+    except (_Unclear, SyntaxError, RecursionError):
         return {}
     return {
         name: Argument(value.shape, value.dtype)
-        for name, value in zip(parameters, values, strict=False)
+        for name, value in zip(parameters_of(kernel), values, strict=False)
         if isinstance(value, Array)
     }
+
+
+@lru_cache(maxsize=64)
+def _reference_inputs(reference: str) -> list[object]:
+    return _Reference(reference).nki_inputs()
 
 
 class _Reference:

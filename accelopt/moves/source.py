@@ -6,6 +6,7 @@ Trees are never changed: an edit makes a new `Kernel`.
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
@@ -15,9 +16,13 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from accelopt.errors import AcceloptError
+from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.moves.signatures import LOOPS, MODULES, SUBMODULES
 
 Path = tuple[int, ...]
+
+DEEPEST = 100
+"""Levels of nesting in a kernel that is read; hand-written ones have about 20."""
 
 
 class NotAKernel(AcceloptError):
@@ -143,6 +148,7 @@ class Kernel:
 
 def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:
     """Read a kernel. Raises NotAKernel when the text holds none."""
+    _refuse_depth(text)
     try:
         wrapper = MetadataWrapper(cst.parse_module(text))
     except cst.ParserSyntaxError as error:
@@ -176,6 +182,35 @@ def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:
             lifted = [Line(statement, positions[statement].start.line)]
         body += lifted
     return Kernel(module, definition.name.value, tuple(body), aliases, arguments or {})
+
+
+def parameters_of(text: str) -> list[str]:
+    """The parameters of the kernel in a text, by a glance at it; none when it holds no kernel."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    by_name = {function.name: function for function in functions}
+    named = [by_name[name] for name in KERNEL_NAMES if name in by_name][:1]
+    found = named or [function for function in functions if function.decorator_list]
+    return [argument.arg for argument in found[0].args.args] if len(found) == 1 else []
+
+
+def _refuse_depth(text: str) -> None:
+    """NotAKernel for text whose nesting would overflow the stack of libcst's parser or visitors.
+
+    Python's own parser says so safely, and refuses more than 200 parentheses in each other.
+    """
+    try:
+        level: list[ast.AST] = [ast.parse(text)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotAKernel(f"the kernel is not Python: {error}") from error
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise NotAKernel(f"the kernel's expressions and blocks nest deeper than {DEEPEST} levels")
 
 
 def line(code: str, number: int = 0) -> Line:
@@ -275,7 +310,7 @@ def _walk(nodes: Sequence[Node], prefix: Path) -> Iterator[tuple[Path, Node]]:
 def _find_kernel(module: cst.Module) -> cst.FunctionDef:
     functions = [node for node in module.body if isinstance(node, cst.FunctionDef)]
     by_name = {function.name.value: function for function in functions}
-    for name in ("kernel", "optimized_kernel"):
+    for name in KERNEL_NAMES:
         if name in by_name:
             return by_name[name]
     decorated = [function for function in functions if function.decorators]

@@ -16,6 +16,7 @@ from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.backends import BackendOptions
 from accelopt.errors import AcceloptError
+from accelopt.records import Scrutiny
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
@@ -57,7 +58,9 @@ def backend_options(args: Namespace, folder: Path) -> BackendOptions:
     )
 
 
-def workshop(args: Namespace, folder: Path) -> AbstractAsyncContextManager[Workshop]:
+def workshop(
+    args: Namespace, folder: Path, screening: Scrutiny = Scrutiny.FULL
+) -> AbstractAsyncContextManager[Workshop]:
     """A workshop in `folder` as the parsed arguments ask for it."""
     nc_id = getattr(args, "nc_id", None)
     options = WorkshopOptions(
@@ -66,6 +69,7 @@ def workshop(args: Namespace, folder: Path) -> AbstractAsyncContextManager[Works
         cores=() if nc_id is None else (nc_id,),
         replay=getattr(args, "replay", None),
         traced=getattr(args, "logfire", False),
+        screening=screening,
     )
     return open_workshop(folder, backend_options(args, folder), options)
 

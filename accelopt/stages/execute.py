@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
@@ -44,13 +44,17 @@ class ExecutorSettings(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """What carrying out a plan needs. `told` hears of every finished sample."""
+    """What carrying out a plan needs. `told` hears of every finished sample, by kernel and plan.
+
+    `evaluations` judge every sample; `verifications`, where given, the fastest ones once more.
+    """
 
     executor: Implements
     evaluations: Evaluations
     backend: Backend
     settings: ExecutorSettings
     told: Callable[[str, SampleResult], None] = lambda *_: None
+    verifications: Evaluations | None = None
 
 
 class Attempt(NamedTuple):
@@ -91,7 +95,7 @@ async def make_sample(
         rounds.append(FixerRound(body=attempt.draft.source, status=status, error=error))
         attempt = await _attempt(view, repaired, workplace)
     result = sample_result(view, plan, attempt, rounds)
-    workplace.told(plan_id(draw, sample), result)
+    workplace.told(f"{view.service_name} {plan_id(draw, sample)}", result)
     return result
 
 
@@ -125,18 +129,14 @@ def sample_result(
             error=NO_IMPLEMENTATION, status=Status.MISSING, plan=plan, reason=reason
         )
     baseline, profile = view.profile, evaluation.profile
-    result = SampleResult(
-        body=attempt.draft.source,
-        spec_code=view.reference,
-        baseline=view.kernel,
-        baseline_latency=baseline.latency if baseline else None,
-        problem=view.candidate.problem,
-        values=to_json(view.candidate.values),
-        kernel_metadata=to_json(evaluation.to_metadata()),
-        baseline_metadata=to_json(baseline.to_metadata() if baseline else {}),
-        status=evaluation.status,
-        plan=attempt.draft.plan or plan,
-        rounds=list(rounds),
+    result = _about(view).model_copy(
+        update={
+            "body": attempt.draft.source,
+            "kernel_metadata": to_json(evaluation.to_metadata()),
+            "status": evaluation.status,
+            "plan": attempt.draft.plan or plan,
+            "rounds": list(rounds),
+        }
     )
     if profile is None:
         error = evaluation.message or evaluation.status.value
@@ -145,12 +145,26 @@ def sample_result(
     return result.model_copy(update={"latency": profile.latency, "speedup": speedup})
 
 
+def _about(view: KernelView) -> SampleResult:
+    """What every sample of a kernel says of the kernel itself."""
+    baseline = view.profile
+    return SampleResult(
+        spec_code=view.reference,
+        baseline=view.kernel,
+        baseline_latency=baseline.latency if baseline else None,
+        problem=view.candidate.problem,
+        values=to_json(view.candidate.values),
+        baseline_metadata=to_json(baseline.to_metadata() if baseline else {}),
+    )
+
+
 async def carry_out_all(
     views: Sequence[KernelView], plans: Sequence[PlannerResult], workplace: Workplace
 ) -> list[ServiceResult]:
     """Every plan of every viewed kernel, all of them concurrently.
 
-    Plans are matched by service name; a kernel without plans gets a result without samples.
+    Plans are matched by service name; a kernel without plans gets one sample without a body, so
+    that later stages still know of it.
     """
     by_service = {result.service_name: result.plans for result in plans}
 
@@ -160,6 +174,41 @@ async def carry_out_all(
             carry_out(view, text, i, workplace) for i, text in enumerate(texts)
         )
         samples = {key: value for result in results for key, value in result.items()}
+        samples = samples or {plan_id(0, 0): _unplanned(view)}
+        if workplace.verifications is not None:
+            samples = await verify_fastest(view, samples, workplace.verifications)
         return ServiceResult(view.service_name, view.candidate.case_name, samples)
 
     return await together(of_kernel(view) for view in views)
+
+
+async def verify_fastest(
+    view: KernelView, samples: Mapping[str, SampleResult], verifications: Evaluations
+) -> dict[str, SampleResult]:
+    """The samples, where the fastest one that is faster than its baseline has passed everything.
+
+    Screening may let a wrong kernel through; it must not come out first. Those in front that fail
+    get the verdict they failed with.
+    """
+    checked = dict(samples)
+    faster = [key for key, sample in samples.items() if (sample.speedup or 0.0) > 1.0]
+    for key in sorted(faster, key=lambda key: samples[key].latency or 0.0):
+        sample = samples[key]
+        assert sample.body is not None
+        evaluation = await verifications.evaluate(view.candidate, sample.body)
+        if evaluation.status is Status.CORRECT:
+            break
+        attempt = Attempt(Draft(sample.body, plan=sample.plan or ""), evaluation)
+        checked[key] = sample_result(view, sample.plan or "", attempt, sample.rounds)
+    return checked
+
+
+def _unplanned(view: KernelView) -> SampleResult:
+    """What stands for a kernel for which nothing was planned: its baseline, and no body."""
+    return _about(view).model_copy(
+        update={
+            "error": NO_IMPLEMENTATION,
+            "status": Status.MISSING,
+            "reason": "no plan was drawn for this kernel",
+        }
+    )

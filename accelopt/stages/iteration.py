@@ -21,7 +21,7 @@ from accelopt.records import (
 from accelopt.search.selection import PARENT, Selected, Selection, select_elitist
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out
 from accelopt.stages.learn import MemorySettings, accumulate, choose_rewrites, summarize_rewrites
-from accelopt.stages.plan import view_kernel
+from accelopt.stages.plan import view_all
 from accelopt.stages.profile import Profiled, profile_candidates
 from accelopt.stages.select import SELECTIONS, write_candidate
 from accelopt.stages.together import together
@@ -146,17 +146,12 @@ async def view_beam(
     """Each kernel of the beam with all that a proposer may know of it."""
     results = [result for iteration in history for result in iteration.results]
     candidates = [await materialize(selected, number, run) for selected in beam]
-    goal = min((selected.latency for selected in beam), default=None)
-    return await together(
-        view_kernel(
-            candidate,
-            run.workshop.backend,
-            history=results,
-            experiences=experiences,
-            iteration=number,
-            goal=goal if candidate.profile and candidate.profile.simulated else None,
-        )
-        for candidate in candidates
+    return await view_all(
+        candidates,
+        run.workshop.backend,
+        history=results,
+        experiences=experiences,
+        iteration=number,
     )
 
 

@@ -37,6 +37,43 @@ async def view_kernel(
     )
 
 
+def goals(candidates: Sequence[Candidate]) -> dict[str, float]:
+    """By case name, the milliseconds that a plan must promise less than: the fastest candidate's.
+
+    Only where profiles are simulated, as predictions are; a device may well disagree with them.
+    """
+    found: dict[str, float] = {}
+    for candidate in candidates:
+        profile = candidate.profile
+        if profile is not None and profile.simulated:
+            latency = min(profile.latency, found.get(candidate.case_name, profile.latency))
+            found[candidate.case_name] = latency
+    return found
+
+
+async def view_all(
+    candidates: Sequence[Candidate],
+    backend: Backend,
+    *,
+    history: Sequence[ServiceResult] = (),
+    experiences: Sequence[Experience] = (),
+    iteration: int = 0,
+) -> list[KernelView]:
+    """What a proposer may know of each candidate, in order."""
+    fastest = goals(candidates)
+    return await together(
+        view_kernel(
+            candidate,
+            backend,
+            history=history,
+            experiences=experiences,
+            iteration=iteration,
+            goal=fastest.get(candidate.case_name),
+        )
+        for candidate in candidates
+    )
+
+
 async def draw_plans(
     views: Sequence[KernelView], planner: Plans, breadth: int
 ) -> list[PlannerResult]:

@@ -5,7 +5,7 @@ from simulation import SMALL
 
 from accelopt.moves.names import apart
 from accelopt.moves.reading import read
-from accelopt.moves.source import Argument, NotAKernel, parse
+from accelopt.moves.source import Argument, NotAKernel, parameters_of, parse
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
@@ -132,3 +132,26 @@ def test_a_condition_keeps_names_together():
 def test_what_is_no_kernel_is_said(text):
     with pytest.raises(NotAKernel):
         parse(text)
+
+
+@pytest.mark.parametrize("levels", [150, 3000, 100_000])
+@pytest.mark.parametrize(
+    "deep",
+    [
+        lambda n: "x = " + "(" * n + "1" + ")" * n,
+        lambda n: "x = " + "-" * n + "1",
+        lambda n: "x = " + "1 + " * n + "1",
+        lambda n: "x = a" + ".b" * n,
+        lambda n: "if a:\n        pass\n" + "    elif a:\n        pass\n" * n,
+    ],
+)
+def test_nesting_that_would_overflow_the_stack_is_refused(deep, levels):
+    """A model can write it; libcst's parser dies of it, and the whole run with it."""
+    source = f"def kernel(a):\n    {deep(levels)}\n    return a\n"
+    try:
+        assert parse(source).parameters == ["a"]
+    except NotAKernel:
+        pass
+    else:
+        assert levels == 150
+    assert parameters_of(source) in (["a"], [])
