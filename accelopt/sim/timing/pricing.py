@@ -57,7 +57,7 @@ def engine_cycles(operation: Operation, spec: Spec) -> tuple[float, float]:
     next instruction can start. Elements take no less than MIN_II of the engine's time."""
     n = _wide(operation)
     if operation.queue is Queue.GPSIMD:
-        return _gpsimd_elements(operation, n), spec.gpsimd_start_cycles
+        return _gpsimd_elements(operation, n, spec), spec.gpsimd_start_cycles
     overhead = spec.access_cycles
     if "reduce_result" in _outputs(operation):
         overhead += (
@@ -104,7 +104,11 @@ def _elements(operation: Operation, n: int, spec: Spec) -> float:
     return n
 
 
-def _gpsimd_elements(operation: Operation, n: int) -> float:
+def _gpsimd_elements(operation: Operation, n: int, spec: Spec) -> float:
+    """One element a cycle (isa: iota, affine_select), and twice that for two operands: both come
+    through the port that it shares with VectorE (arch guide), which takes as long there."""
+    if operation.opcode in TWO_TENSOR:
+        return spec.two_input_cycles_per_element * n
     if operation.opcode != "local_gather" or operation.instruction is None:
         return n
     attributes = operation.instruction.attributes
