@@ -22,3 +22,8 @@ class MissingExtra(AcceloptError):
 
 class BudgetExhausted(AcceloptError):
     """The run's budget of money, tokens or calls is spent; finished work is kept."""
+
+
+def about_file(error: OSError) -> str:
+    """What kept a file or folder from being read or written, as a sentence that names it."""
+    return f"{error.filename} cannot be used: {(error.strerror or str(error)).lower()}"

@@ -73,7 +73,7 @@ class OfflineProposer:
                 return PlanDraft(chain, reasoning=" ".join(view.facts))
             seen.add(chain)
             fresh += 1
-        return PlanDraft(None, reason="no further rewrite applies to this kernel")
+        return PlanDraft(None, reason=_why_none(len(ranked)))
 
     async def implement(self, view: KernelView, plan: str, draw: int, sample: int) -> Draft:
         """The planned chain; sample k leaves out its last k rewrites, but not the first."""
@@ -153,6 +153,13 @@ class OfflineProposer:
             if fingerprint(rewrite.source) != fingerprint(source):
                 distinct.setdefault(fingerprint(rewrite.source), rewrite)
         return list(distinct.values())
+
+
+def _why_none(rewrites: int) -> str:
+    """Why there is no plan, or no further one, for the person who waits for it."""
+    if not rewrites:
+        return "no rewriting rule applies to this kernel"
+    return f"of {rewrites} rewrites that apply, none is left that promises a faster kernel"
 
 
 def _hopeless(predicted: float | None, goal: float | None) -> bool:

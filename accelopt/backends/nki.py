@@ -21,7 +21,8 @@ from accelopt.backends.inspection import (
     inspection_payload,
 )
 from accelopt.backends.nki_names import describe
-from accelopt.devices import trainium
+from accelopt.devices import TARGETS, trainium
+from accelopt.errors import ConfigError
 from accelopt.kernel_source import complete_imports
 from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
@@ -61,11 +62,13 @@ SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 
 class NKIBackend:
-    """A `Backend` whose evaluations run on `pool`."""
+    """A `Backend` whose evaluations run on `pool`. ConfigError for an unknown target."""
 
     name = "nki"
 
     def __init__(self, pool: WorkerPool, options: BackendOptions) -> None:
+        if options.target not in TARGETS:
+            raise ConfigError(f"no target {options.target!r}; there are {', '.join(TARGETS)}")
         self.pool = pool
         self.options = options
         self.shelf = Shelf(pool.cache)

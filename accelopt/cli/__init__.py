@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from accelopt.errors import AcceloptError
+from accelopt.errors import AcceloptError, about_file
 
 COMMANDS = {
     "run": "accelopt.cli.run:run",
@@ -38,6 +38,10 @@ def main() -> None:
         app()
     except AcceloptError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        if error.filename is None:  # not about a file that somebody named
+            raise
+        sys.exit(f"error: {about_file(error)}")
 
 
 def _load(place: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import existing
+from accelopt.cli.kernel_file import existing, known
 from accelopt.report.check import check as examine
 from accelopt.report.check import check_text
 
@@ -20,7 +20,7 @@ def check(
     target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1",
 ) -> None:
     """Trace KERNEL, report every violated rule, and compare it with REFERENCE."""
-    report = examine(existing(kernel), existing(reference) if reference else None, target)
+    report = examine(existing(kernel), existing(reference) if reference else None, known(target))
     typer.echo(check_text(report))
     if not report.passed:
         raise typer.Exit(1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accelopt.devices import Argument, KernelFailure, TensorArgument
+from accelopt.devices import TARGETS, Argument, KernelFailure, TensorArgument
 from accelopt.devices.simulated import SimulatedDevice
 from accelopt.errors import ConfigError
 from accelopt.referee.reference import Reference
@@ -21,14 +21,19 @@ def existing(path: Path) -> Path:
     return path
 
 
+def known(target: str) -> str:
+    """`target`. Raises ConfigError when there is no such generation."""
+    if target not in TARGETS:
+        raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
+    return target
+
+
 def simulate(kernel: Path, reference: Path, target: str) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
-    if target not in SPECS:
-        raise ConfigError(f"no target {target!r}; there are {', '.join(SPECS)}")
     problem = Reference(existing(reference))
     arguments = [_argument(value) for value in problem.kernel_inputs(problem.inputs(0))]
     try:
-        executable = SimulatedDevice(target).compile(str(existing(kernel)), arguments)
+        executable = SimulatedDevice(known(target)).compile(str(existing(kernel)), arguments)
     except KernelFailure as failure:
         raise ConfigError(f"{kernel}: {failure.message}") from failure
     return timing.profile(executable.program, SPECS[target])

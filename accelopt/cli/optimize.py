@@ -95,7 +95,7 @@ def show(outcomes: list[Outcome], folder: Path) -> None:
     screen = output()
     screen.print(result_table(result_rows(outcomes, folder), device_of(outcomes)))
     if outcome.best is None:
-        raise ConfigError(f"the kernel does not pass its own reference: {outcome.failure}")
+        raise ConfigError(f"there is nothing to start from: {outcome.failure}")
     place = folder / outcome.start.case_name
     command = shlex.join(["accelopt", *sys.argv[1:]])
     words = [w for w in shlex.split(command) if w != "--resume"]

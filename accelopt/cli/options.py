@@ -11,6 +11,7 @@ import typer
 
 from accelopt.agents.budget import Budget
 from accelopt.cli.session import SessionOptions, neuron_cores
+from accelopt.errors import ConfigError
 from accelopt.stages.iteration import Settings
 from accelopt.stages.select import SELECTIONS
 
@@ -49,7 +50,10 @@ class Shared(NamedTuple):
     )
 
     def session(self, out: Path) -> SessionOptions:
-        """A session of the simulated or real NeuronCore in the folder `out`."""
+        """A session of the simulated or real NeuronCore in the folder `out`. Raises ConfigError."""
+        if self.selection not in SELECTIONS:
+            known = ", ".join(sorted(SELECTIONS))
+            raise ConfigError(f"no selection {self.selection!r}; there are {known}")
         return SessionOptions(
             out=out,
             settings=Settings(

@@ -36,6 +36,8 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
             line.planned += 1
             line.expected += settings.samples
             board.say(line, f"iteration {iteration}, plan {line.planned}: {plain(draft.text, 90)}")
+        else:
+            line.unplanned = draft.reason
 
     def sampled(case: str, iteration: int, sample: SampleResult) -> None:
         begin(case, iteration)
@@ -58,6 +60,8 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         board.say(line, latency)
 
     def settled(outcome: Outcome) -> None:
-        board.say(board.lines[outcome.start.case_name], "finished")
+        line = board.lines[outcome.start.case_name]
+        why = f": {plain(line.unplanned, 120)}" if line.unplanned and not line.planned else ""
+        board.say(line, f"finished{why}")
 
     return Watcher(planned, sampled, measured, settled)

@@ -72,7 +72,11 @@ def check(
 ) -> CheckReport:
     """Traces and verifies the kernel in a file, for the arguments that the reference makes (or, with
     no reference, that the kernel's own annotations tell), and compares what it computes."""
-    module = load(kernel.read_text(), str(kernel))
+    try:
+        module = load(kernel.read_text(), str(kernel))
+    except Exception as error:  # the file's own Python, or no Python at all
+        said = f"{type(error).__name__}: {error}"
+        return CheckReport(kernel.name, target, (), problem=f"the file cannot be loaded: {said}")
     function = _entry(module.__dict__, kernel)
     problem = None if reference is None else Reference(reference)
     inputs = None if problem is None else problem.inputs(seed)

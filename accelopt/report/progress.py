@@ -29,6 +29,7 @@ class Line:
         self.name = name
         self.iteration = 0
         self.planned = 0
+        self.unplanned = ""  # why the last planner that was asked had no plan
         self.expected = 0
         self.done = 0
         self.correct = 0

@@ -15,7 +15,7 @@ from typing import Any
 from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.backends import BackendOptions
-from accelopt.errors import AcceloptError
+from accelopt.errors import AcceloptError, about_file
 from accelopt.records import Scrutiny
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
@@ -27,6 +27,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         asyncio.run(work)
     except AcceloptError as error:
         sys.exit(f"error: {error}")
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.exit(f"error: {about_file(error)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command continues where this one stopped")
 
