@@ -170,15 +170,19 @@ class Candidate:
             self.clock.synchronize()
             self.backlog_ms = self.clock.backlog_ms(self.call, self.sets, self._filler(draws))
             lag = self.clock.lag_ms(self.call, self.sets[0])
-        return {"status": "ran", "sets": count, "lag_ms": lag, "backlog_ms": self.backlog_ms}
+        call_ms = 1e3 * self.call_seconds
+        return {"status": "ran", "sets": count, "lag_ms": lag, "call_ms": call_ms}
 
     def _filler(self, draws: list[Draw]) -> Callable[[int], None]:
-        """What is queued before a timed call: its set's new contents, and a call on another set."""
+        """What is queued before a timed call: a call on another set, then its set's new contents.
+
+        In this order: what the candidate starts in the one call cannot see the contents of the next.
+        """
         files = [self.inputs.files_of(draw) for draw in draws]
 
         def fill(index: int) -> None:
-            self.inputs.fill(self.sets[index], draws[index], files[index])
             self.call(self.warm)
+            self.inputs.fill(self.sets[index], draws[index], files[index])
 
         return fill
 

@@ -48,6 +48,8 @@ class Trial:
         self.kernel_ms: float | None = None
         self.expected: list[Message] = []
         self.revealed_a_round = 1
+        self.sets = 0
+        self.lag_ms = 0.0
         self.request: Message = {
             "definition": task.definition.model_dump(mode="json", exclude_unset=True),
             "workload": task.workload.model_dump(mode="json", exclude_unset=True),
@@ -88,7 +90,12 @@ class Trial:
             self._stress()
         with gpu_lock(self.task.device, alone=True):
             revealed = self._time()
+            if self.task.plan.kernel_clock:
+                self.kernel_ms = self._watch_kernels()
         with gpu_lock(self.task.device, alone=False):
+            if not self.task.plan.kernel_clock:
+                self._watch_kernels()
+            self._accept_clocks()
             for name, draw in revealed:
                 self._judge(name, draw, f"timed call ({name})")
             self._trial("after", Draw(secrets.randbits(40)), observe=True)
@@ -236,58 +243,74 @@ class Trial:
         """All rounds; returns the timed calls whose outputs are to be judged."""
         plan = self.task.plan
         prepared = self._candidate("prepare", seed=secrets.randbits(40), sets=plan.sets)
-        count = int(prepared["sets"])
-        order = secrets.SystemRandom().sample(range(plan.least_rounds), 2)
-        # Which round is watched, and how, the candidate can neither know nor count.
-        watched = {order[0]: "operators", **({order[1]: "kernels"} if self._on_gpu else {})}
+        self.sets, self.lag_ms = int(prepared["sets"]), float(prepared["lag_ms"])
+        if self._on_gpu:
+            self.outside_ms = self._outside_ms(float(prepared["call_ms"]))
+        if plan.package:
+            self._package()
+        observed = secrets.randbelow(plan.least_rounds)
         judged = {secrets.randbelow(plan.least_rounds), plan.least_rounds}
         revealed: list[tuple[str, Draw]] = []
         begin = time.monotonic()
         for index in range(plan.most_rounds):
-            observe = watched.get(index, "")
-            picks = secrets.SystemRandom().sample(range(count), min(count, self.revealed_a_round))
-            draws = [
-                Draw(secrets.randbits(40), 1.0, self._has_indices and position == picks[0])
-                for position in range(count)
-            ]
-            self._round(draws, observe)
+            picks = secrets.SystemRandom().sample(range(self.sets), self.revealed_a_round)
+            draws = self._draws(picks[0])
+            reply = self._round(draws, "operators" if index == observed else "")
+            if index == observed:
+                self._accept_operators(reply)
+            else:
+                self.samples += [float(value) for value in reply["latencies"]]
             if index in judged:
-                for pick in picks:
-                    name = f"round{index}_{pick}"
-                    described = self._candidate("reveal", index=pick, name=name)
-                    rules.accept_outputs(self.task, described["outputs"], self.expected)
-                    revealed.append((name, draws[pick]))
+                revealed += [self._reveal(f"round{index}_{pick}", pick, draws) for pick in picks]
             done = index + 1 >= plan.least_rounds
             if done and (
                 time.monotonic() - begin > plan.seconds
                 or summarise(self.samples).spread <= plan.steady
             ):
                 break
-        if self._on_gpu:
-            median = summarise(self.samples).median
-            self.outside_ms = self._outside_ms(median)
-            self.notes += rules.accept_clocks(
-                median, float(prepared["lag_ms"]), self.outside_ms, self.kernel_ms
-            )
-        if plan.package:
-            self._package()
         return revealed
 
-    def _round(self, draws: list[Draw], observe: str) -> None:
-        """One round; those that something watches do not count as samples."""
+    def _draws(self, reindexed: int) -> list[Draw]:
+        """New inputs for each set; of one of them also the index tensors are new."""
+        return [
+            Draw(secrets.randbits(40), 1.0, self._has_indices and position == reindexed)
+            for position in range(self.sets)
+        ]
+
+    def _round(self, draws: list[Draw], observe: str) -> Message:
         reply = self._candidate("round", draws=[d._asdict() for d in draws], observe=observe)
         rules.accept_round(self.task, reply)
-        if observe == "operators":
-            self._accept_operators(reply)
-        elif observe == "kernels":
-            self.notes += rules.accept_kernels(self.task, reply)
-            self.kernel_ms = reply["kernel_ms"]
-        else:
-            self.samples += [float(value) for value in reply["latencies"]]
+        return reply
 
-    def _outside_ms(self, median: float) -> float:
+    def _reveal(self, name: str, index: int, draws: list[Draw]) -> tuple[str, Draw]:
+        described = self._candidate("reveal", index=index, name=name)
+        rules.accept_outputs(self.task, described["outputs"], self.expected)
+        return name, draws[index]
+
+    def _watch_kernels(self) -> float | None:
+        """One more round, which the candidate cannot tell from the others, under the profiler.
+
+        The last one, for launches are slower in a process that the profiler has been in (seen on
+        an H200: 45 microseconds a call). Returns the milliseconds its kernels take.
+        """
+        if not self._on_gpu:
+            return None
+        reply = self._round(self._draws(0), "kernels")
+        self.notes += rules.accept_kernels(self.task, reply)
+        milliseconds: float | None = reply["kernel_ms"]
+        return milliseconds
+
+    def _accept_clocks(self) -> None:
+        if self.outside_ms is None:
+            return
+        median = summarise(self.samples).median
+        self.notes += rules.accept_clocks(
+            median, self.lag_ms, self.outside_ms, self.kernel_ms, self.package_ms
+        )
+
+    def _outside_ms(self, call_ms: float) -> float:
         """Milliseconds a call by the parent's clock: what so many more calls take longer."""
-        calls = int(max(8, min(400, 30.0 / max(median, 1e-3))))
+        calls = int(max(8, min(400, 30.0 / max(call_ms, 1e-3))))
         walls = []
         for count in (calls, 2 * calls):
             begin = time.perf_counter()
@@ -309,13 +332,6 @@ class Trial:
             self.notes.append(f"the package's timer failed: {_first_line(str(ended))}")
             return
         self.package_ms = float(reply["latency_ms"])
-        median = summarise(self.samples).median
-        # The package's timer adds launch time, 13 to 23 microseconds on an H200.
-        if not 0.85 * median <= self.package_ms <= 1.25 * median + 0.06:
-            self.notes.append(
-                f"the timers disagree: {self.package_ms:.4f} ms by the package, {median:.4f} ms "
-                "launch-free"
-            )
 
     def _correct(self, statistics: Statistics) -> Evaluation:
         disagree = any("disagree" in note for note in self.notes)

@@ -126,6 +126,7 @@ def measure(task: Task) -> dict[str, object]:
     verdict = evaluate(task)
     row["status"] = verdict.evaluation.status.value
     row["hardware"] = verdict.hardware
+    row["evaluation_seconds"] = round(verdict.evaluation.seconds, 1)
     if verdict.latency is None:
         row["message"] = verdict.evaluation.message
         return row

@@ -1,6 +1,6 @@
 # tries: make a stream from the class of the current one
 # claims: rmsnorm_h4096
-# verdict: refused (gpu)
+# verdict: refused or wrong_numbers (gpu)
 import torch
 import triton
 import triton.language as tl
