@@ -135,8 +135,8 @@ Node = Loop | Instruction
 @dataclass(frozen=True, eq=False)
 class Program:
     """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns
-    (an argument when a mutable parameter is returned); `returns_sequence` is True when the kernel
-    returned a tuple or list."""
+    (an argument when a mutable parameter is returned), in `result_shapes` where those are not the
+    tensors' own; `returns_sequence` is True when the kernel returned a tuple or list."""
 
     name: str
     arguments: tuple[Tensor, ...]
@@ -146,6 +146,13 @@ class Program:
     returns_sequence: bool = False
     target: str = "trn1"
     source: SourceLine = NOWHERE
+    result_shapes: tuple[tuple[int, ...] | None, ...] = ()
+
+    def shape_of_result(self, number: int) -> tuple[int, ...] | None:
+        """The shape in which the kernel returned a result; None for a result that is None."""
+        tensor = self.results[number]
+        reshaped = self.result_shapes[number] if self.result_shapes else None
+        return reshaped or (None if tensor is None else tensor.shape)
 
     def walk(self) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
         """Every instruction with the loops around it, outermost first, in program order."""

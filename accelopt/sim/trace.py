@@ -18,8 +18,8 @@ from accelopt.sim.collector import collector_paused
 from accelopt.sim.conditions import Block
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
-from accelopt.sim.program import Program, Tensor
-from accelopt.sim.tracer import NeedsConcrete, Tracer, recording
+from accelopt.sim.program import Program
+from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, recording
 
 
 class TensorSpec(NamedTuple):
@@ -29,9 +29,8 @@ class TensorSpec(NamedTuple):
     dtype: np.dtype
 
 
-Record = Callable[[Tracer], tuple[tuple[Tensor | None, ...], bool]]
-"""Runs the kernel under a tracer: declares arguments, calls, returns result tensors and whether
-they came as a sequence."""
+Record = Callable[[Tracer], Returned]
+"""Runs the kernel under a tracer: declares arguments, calls, tells what came back."""
 
 
 def trace(
@@ -53,7 +52,7 @@ def trace(
         tracer = Tracer(target, unrolled, collected.append if report else None, conditions, source)
         try:
             with recording(tracer), collector_paused():
-                results, sequence = record(tracer)
+                returned = record(tracer)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
         except (NeedsConcrete, Exception) as error:  # not Ctrl-C or exit: those end the trace
@@ -75,11 +74,12 @@ def trace(
         program = Program(
             name,
             arguments,
-            results,
+            returned.results,
             tuple(root.nodes),
             tuple(tensor for tensor in root.tensors if tensor not in given),
-            sequence,
+            returned.sequence,
             target,
             source,
+            returned.shapes,
         )
         return replace(program, **fold_assignments(program))

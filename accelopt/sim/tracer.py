@@ -50,6 +50,15 @@ class Iteration(NamedTuple):
     traced_once: bool  # by the real tracer: not a static_range
 
 
+class Returned(NamedTuple):
+    """What a kernel gave back: tensors, their shapes where it had reshaped them, and whether they
+    came as a sequence."""
+
+    results: tuple[Tensor | None, ...] = ()
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    sequence: bool = False
+
+
 class NeedsConcrete(BaseException):
     """Kernel code asked for the number behind a symbolic loop index. Not an Exception, so that a
     kernel's `except Exception` cannot swallow it."""

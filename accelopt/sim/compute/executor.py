@@ -135,6 +135,7 @@ class Executable:
     def _compile_program(self, program: Program, least_work: int) -> None:
         program = forward_copies(program)
         self.arguments, self.results = program.arguments, program.results
+        self._shapes = [program.shape_of_result(n) for n in range(len(program.results))]
         uses = uses_by_tensor(program)
         self._layouts = plan(program, uses)
         self._fresh = _fresh_in_loops(self._layouts)
@@ -221,7 +222,10 @@ class Executable:
         try:
             with self._workers():
                 self._run_steps()
-            return tuple(None if t is None else self._result(t) for t in self.results)
+            return tuple(
+                None if tensor is None else self._result(tensor).reshape(shape or ())
+                for tensor, shape in zip(self.results, self._shapes, strict=True)
+            )
         finally:
             for lane in self._lanes:
                 for storage in lane.storages.values():

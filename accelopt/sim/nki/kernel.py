@@ -26,10 +26,10 @@ from accelopt.sim.nki.builder import parse_dtype
 from accelopt.sim.nki.extremum import kernel_max, kernel_min
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView, whole
-from accelopt.sim.program import Buffer, LoopKind, Program, Tensor
+from accelopt.sim.program import Buffer, LoopKind, Program
 from accelopt.sim.rules import kernels
 from accelopt.sim.trace import TensorSpec, trace
-from accelopt.sim.tracer import Tracer, active
+from accelopt.sim.tracer import Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
 
@@ -113,7 +113,7 @@ def trace_kernel(
     function = wrapped.function
     dimensions = tuple(_size(n) for n in (wrapped.grid if grid is None else grid))
 
-    def record(tracer: Tracer) -> tuple[tuple[Tensor | None, ...], bool]:
+    def record(tracer: Tracer) -> Returned:
         tracer.force_auto_allocation = bool(wrapped.options.get("force_auto_alloc"))
         names = _parameter_names(function, args, kwargs or {})
         values = [

@@ -37,8 +37,10 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _undefined(program: Program) -> tuple[np.ndarray | None, ...]:
     """What a measuring run returns: arrays of the right shapes, whose contents mean nothing."""
     return tuple(
-        None if result is None else np.zeros(result.shape, dtypes.stored(result.dtype))
-        for result in program.results
+        None
+        if result is None
+        else np.zeros(program.shape_of_result(number) or (), dtypes.stored(result.dtype))
+        for number, result in enumerate(program.results)
     )
 
 

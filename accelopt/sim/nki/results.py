@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import math
 import textwrap
 from collections.abc import Callable
 from typing import Any
 
+from accelopt.sim.affine import ZERO
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki.builder import emit, fail
 from accelopt.sim.nki.poison import Poison
-from accelopt.sim.nki.tensor import TensorView, whole
+from accelopt.sim.nki.tensor import TensorView, row_major, whole
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import kernels, operands
-from accelopt.sim.tracer import Tracer
+from accelopt.sim.tracer import Returned, Tracer
 
 
 def returns_something(function: Callable[..., Any]) -> bool:
@@ -33,16 +35,15 @@ def returns_something(function: Callable[..., Any]) -> bool:
     )
 
 
-def collect(
-    tracer: Tracer, returned: Any, *, legacy: bool, on_chip_allowed: bool
-) -> tuple[tuple[Tensor | None, ...], bool]:
-    """The Program's results, and whether they came as a sequence."""
+def collect(tracer: Tracer, returned: Any, *, legacy: bool, on_chip_allowed: bool) -> Returned:
+    """The Program's results."""
     if tracer.demanded:  # the trace starts again
-        return (), False
+        return Returned()
     leaves = [leaf for leaf in _leaves(returned) if not isinstance(leaf, Poison)]
     found = [_result(tracer, leaf, on_chip_allowed) for leaf in leaves]
+    shapes = [_new_shape(leaf) for leaf in leaves]
     if all(tensor is None for tensor in found):
-        found = []
+        found, shapes = [], []
         if legacy:
             found = [tensor for tensor in tracer.arguments if tensor in tracer.written]
         if not found:
@@ -54,7 +55,8 @@ def collect(
         unwritten = result is not None and result not in tracer.written and not tracer.broken
         if unwritten and result not in tracer.must_return:
             tracer.refuse(kernels.output_not_written(result.name if result else ""))
-    return tuple(found), isinstance(returned, (tuple, list))
+    reshaped = tuple(shapes) if any(shapes) else ()
+    return Returned(tuple(found), reshaped, isinstance(returned, (tuple, list)))
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -71,6 +73,10 @@ def _result(tracer: Tracer, leaf: Any, on_chip_allowed: bool) -> Tensor | None:
         problem = f"the kernel returns a {type(leaf).__name__}, not a tensor."
         fail(KernelTypeError("return_type", problem, mend))
     if not leaf.on_chip:
+        if not _is_whole(leaf):
+            mend = "Return the whole tensor, or store the part into a tensor of its own."
+            problem = f"the kernel returns a part of tensor '{leaf.name}' {leaf.storage.shape}."
+            fail(KernelTypeError("return_type", problem, mend))
         return leaf.storage
     if not on_chip_allowed:
         mend = "nl.store it into a tensor made with buffer=nl.shared_hbm and return that."
@@ -81,3 +87,23 @@ def _result(tracer: Tracer, leaf: Any, on_chip_allowed: bool) -> Tensor | None:
     )
     emit("dma_copy", result=out, inputs={"source": leaf}, attributes={"oob_mode": "error"})
     return out.storage
+
+
+def _is_whole(view: TensorView) -> bool:
+    """True when a view of a tensor in HBM has all its elements in order."""
+    long = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
+    expected = row_major(tuple(n for n, _ in long))
+    return (
+        math.prod(view.shape) == math.prod(view.storage.shape)
+        and view.offset == ZERO
+        and tuple(stride for _, stride in long) == expected
+        and view.dtype == view.storage.dtype
+        and not view.indirect
+    )
+
+
+def _new_shape(leaf: Any) -> tuple[int, ...] | None:
+    """The shape of a result that the kernel reshaped before it returned it."""
+    if not isinstance(leaf, TensorView) or leaf.on_chip or leaf.shape == leaf.storage.shape:
+        return None
+    return leaf.shape

@@ -41,8 +41,9 @@ def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
 def check_annotation(value: Any, annotation: Any, name: str) -> Any:
     """The value itself, when it is a tensor of the annotated shape."""
     shape = getattr(annotation, "shape", None)
-    if isinstance(value, TensorView) and shape is not None and tuple(shape) != value.shape:
-        current().refuse(operands.annotated_shape(name, value.shape, tuple(shape)))
+    wanted = tuple(shape) if isinstance(shape, (tuple, list)) else None
+    if isinstance(value, TensorView) and wanted is not None and wanted != value.shape:
+        current().refuse(operands.annotated_shape(name, value.shape, wanted))
     return value
 
 

@@ -1,7 +1,8 @@
 """What stands where in `program.json`.
 
     document     {version, name, target, source, returns_sequence, arguments: [tensor],
-                  tensors: [tensor], results: [tensor number or null], body: [node]}
+                  tensors: [tensor], results: [tensor number or null],
+                  result_shapes: [] or [shape or null], body: [node]}
     tensor       [number, name, form]        name: null for `t<number>`
       its form   [shape, dtype, buffer, block rank, fill, lazy fill, is constant, placement,
                   is temporary, source]
@@ -22,7 +23,7 @@ number stands for it: forms of each kind count from 0 in the order in which they
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 DOCUMENT = "program.json"
 MAX_INTEGER = 1 << 62
 MAX_BYTES = 1 << 31

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -122,6 +123,10 @@ class _Reader:
         )
         if any(tensor is not None and tensor.buffer.on_chip for tensor in results):
             raise MalformedProgram("a result lies on-chip")
+        shapes = tuple(item and _naturals(item) for item in document["result_shapes"])
+        for result, shape in zip(results, shapes, strict=True) if shapes else ():
+            if shape and (result is None or math.prod(shape) != math.prod(result.shape)):
+                raise MalformedProgram(f"a result cannot have shape {shape}")
         return Program(
             _text(document["name"]),
             arguments,
@@ -131,6 +136,7 @@ class _Reader:
             _truth(document["returns_sequence"]),
             _text(document["target"]),
             _source_line(document["source"]),
+            shapes,
         )
 
     # Tensors.

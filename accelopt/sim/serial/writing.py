@@ -64,6 +64,7 @@ class _Writer:
             "arguments": [self.tensor(tensor) for tensor in program.arguments],
             "tensors": [self.tensor(tensor) for tensor in program.tensors],
             "results": [None if tensor is None else tensor.id for tensor in program.results],
+            "result_shapes": program.result_shapes,
             "body": [self.node(node) for node in program.body],
         }
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from accelopt.sim import compute
+from accelopt.sim import compute, nki, serial
 from accelopt.sim.errors import KernelError, Unsupported
 from accelopt.sim.nki import measurement
 
@@ -208,3 +208,48 @@ def test_import_shims(kernel_text):
             return out
         """)
     assert np.array_equal(text.run(A), A)
+
+
+def test_a_result_has_the_shape_it_was_returned_in(kernel_text):
+    """As `interpolate_bilinear_2x_fwd` of nki-samples: (n, c) are one dimension inside."""
+    text = """
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray((6, 16), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.exp(nl.load(a.reshape((6, 16)))))
+        return out.reshape((2, 3, 16)), out
+    """
+    module = kernel_text(text).module
+    a = A[:2, :48].reshape(2, 3, 16)
+    program = module.kernel.trace(a)
+    again = serial.loads(serial.dumps(program))
+    for found in (module.kernel(a), compute.execute(again, [a])):
+        assert [array.shape for array in found] == [(2, 3, 16), (6, 16)]
+        np.testing.assert_allclose(found[0], np.exp(a), rtol=1e-6)
+    assert nki.benchmark(module.kernel)(a)[0].shape == (2, 3, 16)
+
+
+@pytest.mark.parametrize("part", ["out[0:64, :]", "out.reshape((256, 256))[0:128, :]"])
+def test_a_part_of_a_tensor_is_no_result(kernel_text, part):
+    text = f"""
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(a))
+        return {part}
+    """
+    with pytest.raises(KernelError, match="returns a part of tensor"):
+        kernel_text(text).module.kernel(A)
+
+
+@pytest.mark.parametrize("annotation", ["nki.tensor", "nt.tensor", "nt.tensor[128, 512]"])
+def test_annotations_of_parameters(kernel_text, annotation):
+    """nki.tensor as an annotation is the class of tensors, as in nki-samples `maxpooling.py`."""
+    text = f"""
+    @nki.jit
+    def kernel(a: {annotation}) -> nki.tensor:
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(a))
+        return out
+    """
+    np.testing.assert_array_equal(kernel_text(text).module.kernel(A), A)

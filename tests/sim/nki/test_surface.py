@@ -209,6 +209,8 @@ IN_PLACE = {
         np.exp(X).sum(1, keepdims=True),
     "nisa.tensor_scalar_reduce(data=t, op0=nl.multiply, operand0=2.0, reduce_op=np.max, "
     "reduce_res=r)": 2 * X.max(1, keepdims=True),
+    "nisa.tensor_scalar_reduce(data=t, op0=nl.abs, operand0=0.0, reduce_op=nl.max, reduce_res=r)":
+        np.abs(X).max(1, keepdims=True),
     "nisa.dma_copy(dst=r, src=c)": C,
     "nisa.tensor_copy_predicated(src=v, dst=r, predicate=nl.less(v, 0.5, dtype=nl.uint8))":
         np.where(C < 0.5, C, 0),

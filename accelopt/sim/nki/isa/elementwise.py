@@ -233,13 +233,16 @@ def tensor_scalar_reduce(
         mend = "Swap the operands by other arithmetic."
         refuse(KernelValueError("reverse0", "tensor_scalar_reduce has no reverse0 yet.", mend))
     allowed = frozenset("add subtract multiply maximum minimum".split())
+    name = op_name(op0, ARITHMETIC | {"abs"})
+    if name == "abs":  # of one operand: the other is ignored
+        name, operand0 = "abs_max", 0.0
     return emit(
         "tensor_scalar",
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "operand0": column(operand0)},
         outputs={"reduce_result": destination(reduce_res, "reduce_res")},
         attributes={
-            "op0": op_name(op0, ARITHMETIC),
+            "op0": name,
             "reverse0": bool(reverse0),
             "reduce_op": op_name(reduce_op, allowed),
         },
