@@ -69,8 +69,12 @@ class Executable(Protocol):
     def low_precision(self) -> tuple[LowPrecision, ...]:
         """Narrow floating-point formats that data passes through, as far as the device sees them."""
 
-    def run(self, arrays: Sequence[object]) -> tuple[np.ndarray, ...]:
-        """The kernel's outputs for these arguments (arrays and plain values, in order)."""
+    def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
+        """The kernel's outputs for these arguments (arrays and plain values, in order).
+
+        `shuffle` draws an order for the iterations that the kernel declares independent. A device
+        that has an order of its own keeps it.
+        """
 
     def measure(self, timings: Timings) -> Measurement:
         """Time the kernel."""

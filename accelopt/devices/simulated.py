@@ -159,12 +159,16 @@ class SimulatedExecutable:
         for _, instruction in self.program.walk():
             yield from _attribute_formats(instruction)
 
-    def run(self, arrays: Sequence[object]) -> tuple[np.ndarray, ...]:
-        """Execute the Program on the arrays among the arguments."""
+    def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
+        """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of
+        every affine loop run in an order drawn from it."""
         tensors = [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
         try:
             with np.errstate(all="ignore"):
-                results = compute.execute(self.program, tensors)
+                if shuffle is None:
+                    results = compute.execute(self.program, tensors)
+                else:
+                    results = compute.execute(self.program, tensors, order="shuffled", seed=shuffle)
         except KernelError as error:
             raise KernelFailure(Status.RUN_ERROR, str(error)) from error
         except MemoryError as error:
