@@ -143,7 +143,8 @@ class SimulatedExecutable:
         self.isolation = isolation
 
     def low_precision(self) -> tuple[LowPrecision, ...]:
-        """Narrow formats of tensors and of instruction results, each with its first source line."""
+        """Narrow formats of tensors, of views of them and of instruction results, each with its
+        first source line."""
         found: dict[str, str] = {}
         for dtype, where in self._formats():
             name = dtypes.name_of(dtype)
@@ -158,6 +159,9 @@ class SimulatedExecutable:
                 yield tensor.dtype, f"{tensor.name} at {tensor.source}"
         for _, instruction in self.program.walk():
             yield from _attribute_formats(instruction)
+            for access in (*instruction.outputs.values(), *instruction.inputs.values()):
+                if access.dtype != access.tensor.dtype:  # the same bytes read in another format
+                    yield access.dtype, f"{access.tensor.name} at {instruction.source}"
 
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of

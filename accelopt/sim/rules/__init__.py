@@ -17,9 +17,10 @@ Rule = Callable[[Program], Iterator[KernelError]]
 
 def program_rules() -> tuple[Rule, ...]:
     """The rules of finished Programs, in the order in which they are tried."""
-    from accelopt.sim.rules import dependencies, whole_program
+    from accelopt.sim.rules import dependencies, instructions, whole_program
 
     return (
+        instructions.instructions,
         whole_program.addresses,
         whole_program.buffer_sizes,
         whole_program.direct_allocation,
