@@ -101,7 +101,9 @@ class _Numbering:
         """True when an earlier instance did the same to the same values, within the window; its
         results then stand for this one's."""
         value, alias, writes = self.value, self.alias, self.stream.writes
-        key = (*does, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
+        # A tile that is cut into other pieces cannot stand for this one piece by piece.
+        pieces = len(writes[at])
+        key = (*does, pieces, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
         earlier = self.seen.get(key)
         if earlier is None:
             self.seen[key] = (at, at)
