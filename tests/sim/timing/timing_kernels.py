@@ -101,6 +101,38 @@ def separate_scale_bias_exp(x, scale, bias):
     return out
 
 
+def exp_summed_in_the_engine(x):
+    """The sum of exp over four tiles: only the last instruction reads the accumulated sum out."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, found = nl.load(x), nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.sbuf)
+    commands = nisa.reduce_cmd
+    step = total // 4
+    first, last = tile[0:rows, 0:step], tile[0:rows, 3 * step : total]
+    nisa.activation(nl.exp, first, reduce_op=nl.add, reduce_cmd=commands.reset_reduce)
+    for i in nl.static_range(1, 3):
+        middle = tile[0:rows, i * step : (i + 1) * step]
+        nisa.activation(nl.exp, middle, reduce_op=nl.add, reduce_cmd=commands.reduce)
+    nisa.activation(nl.exp, last, reduce_op=nl.add, reduce_cmd=commands.reduce, reduce_res=found)
+    nl.store(out, found)
+    return out
+
+
+def squared_twice(x):
+    """Two loops that each square the same tiles, and twice in the first."""
+    rows, total = x.shape
+    out = nl.ndarray((2, rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.affine_range(total // 512):
+        piece = tile[0:rows, nl.ds(i * 512, 512)]
+        added = nl.add(nl.square(piece), nl.square(piece))
+        nl.store(out[0, 0:rows, nl.ds(i * 512, 512)], added)
+    for i in nl.affine_range(total // 512):
+        squared = nl.square(tile[0:rows, nl.ds(i * 512, 512)])
+        nl.store(out[1, 0:rows, nl.ds(i * 512, 512)], squared)
+    return out
+
+
 def fused_scale_bias_exp(x, scale, bias):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
