@@ -133,6 +133,13 @@ def _whole(tensor: Tensor) -> Access:
     return Access(tensor, tensor.tile_shape, (), Affine(), tuple(reversed(strides)), tensor.dtype)
 
 
+def _stays_in_engine(instruction: Instruction) -> bool:
+    """True when an instruction adds to the engine's accumulation registers and a later one reads
+    them: nothing says so but the order."""
+    adds = instruction.attributes.get("reduce_cmd") in ("reset", "reduce", "reset_reduce")
+    return adds and "reduce_result" not in instruction.outputs
+
+
 def _lower_instruction(instruction: Instruction, choose: bool) -> Iterator[Operation]:
     if instruction.opcode == "print":
         return
@@ -155,6 +162,7 @@ def _lower_instruction(instruction: Instruction, choose: bool) -> Iterator[Opera
         accumulates=instruction.opcode == "matmul" and bool(accumulate),
         source=instruction.source,
         label=opcode_label(instruction),
+        kept=_stays_in_engine(instruction),
     )
 
 

@@ -101,7 +101,9 @@ class _Numbering:
         """True when an earlier instance did the same to the same values, within the window; its
         results then stand for this one's."""
         value, alias, writes = self.value, self.alias, self.stream.writes
-        key = (*does, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
+        # A tile that is cut into other pieces cannot stand for this one piece by piece.
+        pieces = len(writes[at])
+        key = (*does, pieces, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
         earlier = self.seen.get(key)
         if earlier is None:
             self.seen[key] = (at, at)
@@ -109,7 +111,7 @@ class _Numbering:
             return False
         done, wanted = earlier
         pairs = zip(writes[at], writes[done], strict=True)
-        if defined[at] - defined[wanted] <= window:
+        if defined[at] - defined[wanted] <= window and self._side_by_side(at, done):
             self.seen[key] = (done, at)
             for mine, theirs in pairs:
                 alias[mine] = alias.get(theirs, theirs)
@@ -118,6 +120,19 @@ class _Numbering:
         for mine, theirs in pairs:
             value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
         return False
+
+    def _side_by_side(self, at: int, done: int) -> bool:
+        """True for two executions of one instruction, and for two instructions in one iteration of
+        the same loops. Work in sibling loops is done again: the compiler moves what is invariant out
+        of a loop but does not look from one loop into the next."""
+        stream = self.stream
+        one, other = stream.kind[at], stream.kind[done]
+        if one == other:
+            return True
+        here, there = stream.instances[one], stream.instances[other]
+        return here.loops == there.loops and bool(
+            np.array_equal(here.iterations[stream.row[at]], there.iterations[stream.row[done]])
+        )
 
 
 def _written_once(stream: Stream) -> list[bool]:
@@ -186,6 +201,8 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
 def _signature(operation: Operation) -> tuple[object, ...] | None:
     """What an operation does, apart from where its data lie; None when it must not be merged."""
     if operation.opcode in NEVER_MERGED or operation.accumulates or operation.is_store:
+        return None
+    if operation.kept and not operation.is_dma:
         return None
     if operation.belongs_to_matmul or len(operation.writes) != 1:
         return None

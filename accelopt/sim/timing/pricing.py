@@ -31,7 +31,7 @@ def priced(operation: Operation, spec: Spec) -> Operation:
         issue, latency = _matmul_cycles(operation, spec) / clock, spec.engine_latency_ns
     else:
         elements, overhead = engine_cycles(operation, spec)
-        issue = (max(elements, spec.minimum_issue_cycles) + overhead) / clock
+        issue = max(elements + overhead, spec.minimum_issue_cycles) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
     return replace(
         operation,

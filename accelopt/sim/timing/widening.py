@@ -22,7 +22,16 @@ WIDEST_ELEMENTS = 512
 """Widest instruction that merging makes: what a PSUM bank holds in fp32."""
 
 WIDENED = frozenset(
-    {"activation", "copy", "memset", "reciprocal", "tensor_scalar", "tensor_tensor", "select"}
+    {
+        "activation",
+        "copy",
+        "memset",
+        "reciprocal",
+        "select",
+        "tensor_reduce",
+        "tensor_scalar",
+        "tensor_tensor",
+    }
 )
 
 
@@ -101,7 +110,7 @@ def _is_tiny(node: Nest | Operation, trips: int) -> bool:
         return False
     if node.instruction is not None and node.instruction.mask.constraints:
         return False
-    n = node.writes[0].free_elements
+    n = max(access.free_elements for access in (*node.reads, *node.writes))
     return n <= TINY_ELEMENTS and n * trips <= WIDEST_ELEMENTS
 
 
@@ -115,10 +124,12 @@ def _step(access: Access, variable: LoopVariable) -> int | None:
     """Elements from one iteration to the next; None when the partition or the block moves."""
     if any(variable in index.loop_variables for index in access.block) or access.indirect:
         return None
-    step = access.offset.coefficient(variable) * variable.step
-    rest = access.offset - Affine(0, ((variable, access.offset.coefficient(variable)),))
-    if variable in rest.loop_variables:
-        return None
+    if variable not in access.offset.loop_variables:
+        return 0
+    coefficient = access.offset.coefficient(variable)
+    step = coefficient * variable.step
+    if variable in (access.offset - Affine(0, ((variable, coefficient),))).loop_variables:
+        return None  # inside of a division or a remainder
     row = 1
     for length in access.tensor.tile_shape[1:]:
         row *= length

@@ -14,6 +14,7 @@ from timing_kernels import (
     F32,
     column_by_column,
     copy_in_pieces,
+    exp_summed_in_the_engine,
     fresh_buffers,
     keep_everything,
     masked_copy,
@@ -24,6 +25,7 @@ from timing_kernels import (
     reload_in_loop,
     scores_and_maximum,
     spread_row,
+    squared_twice,
     sum_of_scaled,
     through_hbm,
     timed,
@@ -206,6 +208,15 @@ class TestCompilerEmulation:
                 assert named not in {d.pass_name for d in off.decisions}
         if name != "remove_dead":
             assert named in seen
+
+    def test_sums_that_stay_in_the_engine_are_neither_dead_nor_merged(self):
+        found = timed(exp_summed_in_the_engine, (128, 2048))
+        assert found.summary["scalar_engine_instruction_count"] == 4
+
+    def test_work_is_not_merged_across_sibling_loops(self):
+        # Issue 5: hoisted when invariant, merged within an iteration, not across siblings.
+        found = timed(squared_twice, (128, 2048), compiler=Compiler(remove_dead=False))
+        assert found.summary["scalar_engine_instruction_count"] == 2 * 4
 
     def test_decisions_name_source_lines(self):
         found = timed(reload_in_loop, (128, 4096), (128, 512))

@@ -101,6 +101,38 @@ def separate_scale_bias_exp(x, scale, bias):
     return out
 
 
+def exp_summed_in_the_engine(x):
+    """The sum of exp over four tiles: only the last instruction reads the accumulated sum out."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, found = nl.load(x), nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.sbuf)
+    commands = nisa.reduce_cmd
+    step = total // 4
+    first, last = tile[0:rows, 0:step], tile[0:rows, 3 * step : total]
+    nisa.activation(nl.exp, first, reduce_op=nl.add, reduce_cmd=commands.reset_reduce)
+    for i in nl.static_range(1, 3):
+        middle = tile[0:rows, i * step : (i + 1) * step]
+        nisa.activation(nl.exp, middle, reduce_op=nl.add, reduce_cmd=commands.reduce)
+    nisa.activation(nl.exp, last, reduce_op=nl.add, reduce_cmd=commands.reduce, reduce_res=found)
+    nl.store(out, found)
+    return out
+
+
+def squared_twice(x):
+    """Two loops that each square the same tiles, and twice in the first."""
+    rows, total = x.shape
+    out = nl.ndarray((2, rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.affine_range(total // 512):
+        piece = tile[0:rows, nl.ds(i * 512, 512)]
+        added = nl.add(nl.square(piece), nl.square(piece))
+        nl.store(out[0, 0:rows, nl.ds(i * 512, 512)], added)
+    for i in nl.affine_range(total // 512):
+        squared = nl.square(tile[0:rows, nl.ds(i * 512, 512)])
+        nl.store(out[1, 0:rows, nl.ds(i * 512, 512)], squared)
+    return out
+
+
 def fused_scale_bias_exp(x, scale, bias):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
@@ -152,6 +184,21 @@ def column_by_column(x):
     for i in nl.affine_range(total):
         doubled = nisa.tensor_tensor(tile[0:rows, nl.ds(i, 1)], tile[0:rows, nl.ds(i, 1)], nl.add)
         result[0:rows, nl.ds(i, 1)] = nisa.reciprocal(doubled)
+    nl.store(out, result)
+    return out
+
+
+def windows_one_by_one(x, weights, together=64):
+    """The weighted sum of each window of four elements, a window at a time, in groups."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total - 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, weight = nl.load(x), nl.load(weights)
+    result = nl.ndarray((rows, total - 64), dtype=x.dtype, buffer=nl.sbuf)
+    for group in nl.affine_range((total - 64) // together):
+        for i in nl.affine_range(together):
+            start = group * together + i
+            product = nisa.tensor_tensor(tile[0:rows, nl.ds(start, 4)], weight, nl.multiply)
+            result[0:rows, nl.ds(start, 1)] = nisa.tensor_reduce(nl.add, product, axis=[1])
     nl.store(out, result)
     return out
 
