@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.instruction_set import OPCODES
-from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules.limits import (
     MAX_BN_STATS_FREE,
@@ -34,6 +33,8 @@ BUFFERS = {
     ("matmul", "moving"): Buffer.SBUF,
     ("matmul", "result"): Buffer.PSUM,
 }
+ROWS_AT_ONCE = 2
+"""Rows of each operand that a matmul with `perf_mode` takes together (double_row_gen3)."""
 REACH_HBM = frozenset({"dma_copy", "print", "random", "gather"})
 TURNED_BY_VECTOR = 32
 TURNED_BY_TENSOR = 128
@@ -53,7 +54,7 @@ def _problems(instruction: Instruction) -> Iterator[str]:
         yield f"cannot run on the {engine.value} engine"
     for name, access in (*instruction.outputs.items(), *instruction.inputs.items()):
         if access.tensor.buffer.on_chip:
-            yield from _on_chip(opcode, name, access, instruction.mask & access.mask)
+            yield from _on_chip(instruction, name, access)
         elif opcode not in REACH_HBM:
             yield f"cannot reach its operand {name} in HBM"
     if opcode == "matmul":
@@ -67,8 +68,8 @@ def _problems(instruction: Instruction) -> Iterator[str]:
             yield f"turns {data.shape}, more than {most} x {most}"
 
 
-def _on_chip(opcode: str, name: str, access: Access, mask: Mask) -> Iterator[str]:
-    tensor = access.tensor
+def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[str]:
+    opcode, tensor = instruction.opcode, access.tensor
     if max(access.partitions, tensor.tile_shape[0]) > MAX_PARTITIONS:
         yield f"has an operand {name} of {max(access.partitions, tensor.tile_shape[0])} partitions"
     wanted = BUFFERS.get((opcode, name), tensor.buffer)
@@ -78,13 +79,16 @@ def _on_chip(opcode: str, name: str, access: Access, mask: Mask) -> Iterator[str
         return  # descriptors reach every byte, in any order
     of_memory = MAX_FREE_IN_PSUM if tensor.buffer is Buffer.PSUM else MAX_FREE_IN_SBUF
     most = MOST_FREE.get((opcode, name), of_memory)
+    if name != "result" and instruction.attributes.get("perf_mode"):
+        most *= ROWS_AT_ONCE
     if _free(access) > most:
         yield f"has an operand {name} of {_free(access)} elements a partition, at most {most}"
     row = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize // access.dtype.itemsize
     if access.partitions > 1 and access.strides[0] % row:
         yield f"has an operand {name} whose partitions are not those of its tensor"
     reach = sum(abs(s) * (n - 1) for s, n in zip(access.strides[1:], access.shape[1:], strict=True))
-    if reach >= row and not access.indirect and not mask.constraints:  # a mask may end the row
+    masked = instruction.mask.constraints or access.mask.constraints  # may end the row
+    if reach >= row and not access.indirect and not masked:
         yield f"has an operand {name} that runs from one partition into the next"
 
 
