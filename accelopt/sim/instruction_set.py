@@ -117,7 +117,6 @@ OPCODES: dict[str, Opcode] = {
         Opcode("random", (), (), (_G, _V), meaning="uniform in [0, 1)"),
         Opcode("dropout", ("data", "probability"), ("probability",), (_V,),
                optional=("probability",), meaning="zero with the given probability"),
-        Opcode("all_reduce", ("data",), ("op", "axes"), (_G,), meaning="over SPMD programs"),
         Opcode("print", ("data",), ("prefix",), (_G,), outputs=(), meaning="device_print"),
     )
 }  # fmt: skip

@@ -22,7 +22,6 @@ from accelopt.sim.errors import SourceLine
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
-from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import NeedsConcrete, Tracer, current
 
 CONSUMERS = frozenset(
@@ -81,9 +80,10 @@ class KernelRange:
 def _carries(
     tracer: Tracer, before: dict[str, object], frame: FrameType, statement: ast.For
 ) -> bool:
-    """True when the body rebinds a name that its next iteration reads first. A tensor of the loop
-    carried that way is refused: it is gone when the iteration ends."""
-    carried = False
+    """True when the body rebinds a name that its next iteration reads first. Not so a tensor by
+    one made in the loop (S18): that is gone when the iteration ends, so each iteration starts from
+    the tensor outside. The SDK's tracer warns of it (`nki.errors.rst`,
+    err_local_variable_used_out_of_scope) and refuses the name after the loop, as `check_scope`."""
     after = frame.f_locals
     for name in exposed_names(statement):
         if name not in before or name not in after or state.same(before[name], after[name]):
@@ -91,11 +91,10 @@ def _carries(
         if only_places(statement, name):
             continue
         old, new = before[name], after[name]
-        both = isinstance(old, TensorView) and isinstance(new, TensorView)
-        if both and tracer.belongs_to_loop(new.storage):  # type: ignore[attr-defined]
-            tracer.refuse(control_flow.rebound_in_loop(name))
-        carried = True
-    return carried
+        shadows = isinstance(old, TensorView) and isinstance(new, TensorView)
+        if not (shadows and tracer.belongs_to_loop(new.storage)):  # type: ignore[attr-defined]
+            return True
+    return False
 
 
 class StaticRange:

@@ -95,3 +95,6 @@ def _bounded_by(expression: Affine, constraint: Affine) -> Affine:
 
 EVERYTHING = Mask()
 """The mask that lets every element through."""
+
+NOTHING = Mask((Affine(-1),))
+"""The mask that lets no element through."""

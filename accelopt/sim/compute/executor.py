@@ -25,7 +25,7 @@ from accelopt.sim.compute.parallel import WORTHWHILE, loops_to_split
 from accelopt.sim.compute.storage import Layout, Storage, plan
 from accelopt.sim.compute.uses import uses_by_tensor
 from accelopt.sim.compute.widening import with_wide_floats
-from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor
 
 MAX_THREADS = 4  # more only fight for the interpreter
@@ -65,7 +65,6 @@ EMITTERS: dict[str, Emitter] = {
     "sequence_bounds": indexed.sequence_bounds,
     "random": elementwise.random,
     "dropout": elementwise.dropout,
-    "all_reduce": reductions.all_reduce_of_one,
     "print": indexed.device_print,
 }
 
@@ -298,8 +297,6 @@ class Executable:
 
 def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Step:
     """A function that carries an instruction out for the current loop values."""
-    if instruction.opcode == "all_reduce" and any(x.kind is LoopKind.PROGRAM for x in loops):
-        raise Unsupported("nl.all_reduce over several programs", source=instruction.source)
     site = Site(instruction, loops, lane)
     body = EMITTERS[instruction.opcode](site)
     prelude, refresh = site.prelude, site.window.refresh

@@ -24,7 +24,7 @@ WORTHWHILE = 2_000_000
 BALANCE = 0.8
 """The least share of useful time when iterations do not divide evenly among threads."""
 
-_ORDERED = frozenset(("random", "dropout", "print", "all_reduce"))
+_ORDERED = frozenset(("random", "dropout", "print"))
 """Instructions whose order across iterations can be observed."""
 
 

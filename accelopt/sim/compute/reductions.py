@@ -7,9 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.access import Access
 from accelopt.sim.compute import arithmetic
-from accelopt.sim.compute.movement import put
 from accelopt.sim.compute.operands import Destination, Read, Site, Step, column
 from accelopt.sim.operators import BITWISE
 
@@ -294,10 +292,3 @@ def bn_aggr(site: Site) -> Step:
         store(np.concatenate([mean, spread.sum(axis=1, keepdims=True) / total], axis=1))
 
     return run
-
-
-def all_reduce_of_one(site: Site) -> Step:
-    """The reduction over a single SPMD program: a copy."""
-    data: Access = site.instruction.inputs["data"]
-    held = dtypes.stored(site.result.dtype)
-    return put(site.destination(site.result, None), site.view(data), held)

@@ -15,7 +15,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, Axis, Term, variable
 from accelopt.sim.errors import KernelError, KernelTypeError
-from accelopt.sim.mask import EVERYTHING, Mask
+from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.nki.tensor import TensorView, whole
@@ -112,15 +112,12 @@ def mask_of(mask: Any) -> Mask:
     if mask is None:
         return EVERYTHING
     if isinstance(mask, (bool, np.bool_)):
-        return EVERYTHING if mask else NEVER
+        return EVERYTHING if mask else NOTHING
     if isinstance(mask, MaskExpression) and not mask.negated:
         if not all(constraint.is_linear for constraint in mask.mask.constraints):
             fail(indexing.unsupported_mask("a mask contains '//' or '%' of an index."))
         return mask.mask
     fail(indexing.unsupported_mask(f"mask={mask!r} is not a conjunction of affine comparisons."))
-
-
-NEVER = Mask((Affine(-1),))
 
 
 def tile(value: Any, name: str) -> TensorView:

@@ -8,7 +8,7 @@ import numpy as np
 
 from accelopt.sim.affine import Affine, Axis, LoopVariable, Term, variable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.rules import control_flow, indexing
 from accelopt.sim.tracer import current
 
@@ -218,7 +218,7 @@ class MaskExpression:
 
     def __and__(self, other: Any) -> MaskExpression:
         if isinstance(other, (bool, np.bool_)):
-            return self if other else MaskExpression(Mask((Affine(-1),)), self.shape)
+            return self if other else MaskExpression(NOTHING, self.shape)
         if not isinstance(other, MaskExpression):
             raise _mask_error(f"a mask cannot be combined with {type(other).__name__}.")
         if self.negated or other.negated:

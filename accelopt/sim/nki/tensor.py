@@ -12,7 +12,7 @@ from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import ZERO, Affine
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError
-from accelopt.sim.mask import EVERYTHING, Mask
+from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.program import Buffer, Tensor
@@ -118,9 +118,11 @@ class TensorView:
         return self.dtype.itemsize
 
     @property
-    def buffer(self) -> str:
-        """hbm, shared_hbm, sbuf or psum."""
-        return self.storage.buffer.value
+    def buffer(self) -> Any:
+        """Its memory: nl.hbm, nl.shared_hbm, nl.sbuf or nl.psum."""
+        from accelopt.sim.nki.language.creation import NAMES
+
+        return NAMES[self.storage.buffer.value]
 
     @property
     def in_psum(self) -> bool:
@@ -133,7 +135,7 @@ class TensorView:
         return self.storage.name
 
     def __repr__(self) -> str:
-        return f"<{self.buffer} tensor '{self.name}' {self.shape} {self.dtype}>"
+        return f"<{self.storage.buffer.value} tensor '{self.name}' {self.shape} {self.dtype}>"
 
     def replaced(self, **changes: Any) -> TensorView:
         """The same view with some of its fields changed."""
@@ -157,6 +159,8 @@ class TensorView:
 
         if isinstance(key, MaskExpression):
             return self.replaced(mask=self.mask & key.mask)
+        if isinstance(key, (bool, np.bool_)):  # a comparison of numbers, where a loop is unrolled
+            return self if key else self.replaced(mask=NOTHING)
         tracer = current()
         if not tracer.collecting:
             return subscript(self, key)

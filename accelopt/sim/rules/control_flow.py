@@ -48,13 +48,3 @@ def out_of_scope(name: str, made: SourceLine, block: str) -> KernelError:
         f"tensor '{name}' (made at {made}) is used outside of the {block} that it was made in.",
         "Declare it with nl.ndarray before that block and assign into it: t[...] = value.",
     )
-
-
-def rebound_in_loop(name: str) -> KernelError:
-    """`acc = acc + x` in a loop: a new tensor every iteration, the old one never updated."""
-    return KernelSyntaxError(
-        "err_local_variable_used_out_of_scope",
-        f"'{name}' is rebound in the loop and read again in its next iteration; a tensor made "
-        "inside a loop does not outlive the iteration.",
-        f"Declare '{name}' before the loop and update it in place: {name}[...] = value.",
-    )

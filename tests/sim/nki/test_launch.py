@@ -168,7 +168,7 @@ def test_unknown_and_missing_arguments_quote_the_signature(kernel_text):
 
 @pytest.mark.parametrize(
     "use",
-    ["nl.all_reduce(t, np.add, 0)", "nisa.builtin_custom_op()", "nisa._tiled_offloaded_fma(t)",
+    ["nl.gemm_grid(4)", "nisa.builtin_custom_op()", "nisa._tiled_offloaded_fma(t)",
      "nccl.all_gather(t)"],
 )  # fmt: skip
 def test_what_is_not_there_is_named(kernel_text, use):
@@ -253,3 +253,56 @@ def test_annotations_of_parameters(kernel_text, annotation):
         return out
     """
     np.testing.assert_array_equal(kernel_text(text).module.kernel(A), A)
+
+
+ALL_REDUCE = """
+@nki.jit
+def kernel(a):
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    t = nl.all_reduce(nl.load(a), op=np.add, program_axes=[0], dtype=nl.float32)
+    nl.store(out[nl.program_id(0)], t)
+    return out
+"""
+
+
+def test_a_reduction_over_one_program_is_its_own_tile(kernel_text):
+    assert np.array_equal(kernel_text(ALL_REDUCE).module.kernel[1](A)[0], A)
+
+
+def test_a_reduction_over_several_programs_says_what_to_do(kernel_text):
+    with pytest.raises(Unsupported, match=r"over 2 programs.*second kernel") as refused:
+        kernel_text(ALL_REDUCE).module.kernel[2](A)
+    assert refused.value.source.line == 14
+
+
+def test_the_memory_of_a_tensor_is_the_name_it_was_made_with(kernel_text):
+    """As `softmax_kernel` of nki-samples `helper_kernels.py`."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            turned = nisa.nc_transpose(t[:, 0:128])
+            assert t.buffer is nl.sbuf and turned.buffer is nl.psum and a.buffer is nl.hbm
+            again = nl.ndarray((128, 512), dtype=a.dtype, buffer=t.buffer)
+            again[...] = nl.copy(t)
+            nl.store(out, again)
+            return out
+        """)
+    assert np.array_equal(text.run(A), A)
+
+
+def test_a_comparison_of_numbers_masks_a_tile(kernel_text):
+    """Where a loop is unrolled its index is a number, and so `tile[i < 3]` a truth value (nki-samples
+    `blockwise_mm.py`)."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((4, nl.par_dim(128), 512), dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in nl.static_range(4):
+                t = nl.zeros((128, 512), dtype=a.dtype)
+                t[...] = nl.add(nl.load(a)[i < 3], 1.0)
+                nl.store(out[i], t)
+            return out
+        """)
+    assert np.array_equal(text.run(A), np.stack([A + 1, A + 1, A + 1, 0 * A]))

@@ -343,6 +343,22 @@ def test_s18_rebinding_in_a_loop_is_refused_not_stale(kernel_text):
     assert refused.value.identifier == "err_local_variable_used_out_of_scope"
 
 
+def test_s18_a_name_rebound_in_a_loop_starts_from_the_tensor_outside(kernel_text):
+    """docs (the same place: "Warning: shadowing local tensor"): the body is traced once. As
+    `calculate_expert_affinities` of nki-samples `blockwise_mm.py`."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            for i in nl.affine_range(4):
+                t = nl.add(t, 1.0)
+                nl.store(out[i], t)
+            return out
+        """)
+    assert np.array_equal(text.run(A), np.broadcast_to(A + 1, (4, 128, 512)))
+
+
 def test_s18_subtile_rebound_by_name_is_no_write(kernel_text):
     """Observed: NKIBench rope."""
     text = kernel_text(copying("u = t[:, 0:256]", "u = nl.exp(t[:, 0:256])"))
@@ -547,3 +563,42 @@ def test_s31_buffer_that_cannot_fit_is_refused(kernel_text):
     with pytest.raises(KernelError) as refused:
         text.trace(A)
     assert refused.value.identifier == "GCA046"
+
+
+@pytest.mark.parametrize("transpose", ["nl.transpose", "nisa.nc_transpose"])
+def test_the_mask_of_a_transpose_is_over_its_operand(kernel_text, transpose):
+    """As `attention_token_gen_kernel` of nki-samples: the columns that are left out lie outside of
+    the destination."""
+    text = kernel_text(f"""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+            t = nl.load(a[0:16, :])
+            turned = nl.zeros((128, 32), dtype=nl.float32)
+            p, q = nl.arange(128)[:, None], nl.arange(16)[None, :]
+            for i in nl.affine_range(4):
+                f = nl.arange(128)[None, :]
+                turned[p, q + i * 16] = {transpose}(
+                    t[nl.arange(16)[:, None], f + i * 128], mask=(f + i * 128 < 200))
+            nl.store(out, turned)
+            return out
+        """)
+    expected = np.zeros((128, 32), np.float32)
+    expected[:, :16] = A[:16, :128].T
+    expected[:72, 16:] = A[:16, 128:200].T
+    assert np.array_equal(text.run(A), expected)
+
+
+def test_a_transpose_reads_outside_of_its_tensor_only_under_a_mask(kernel_text):
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+            t = nl.load(a[:, 0:50])
+            f = nl.arange(64)[None, :]
+            r = nl.zeros((64, 128), dtype=nl.float32)
+            r[...] = nl.transpose(t[nl.arange(128)[:, None], f], mask=(f < 50))
+            nl.store(out, r)
+            return out
+        """)
+    assert np.array_equal(text.run(A)[:50], A[:, :50].T) and not text.run(A)[50:].any()

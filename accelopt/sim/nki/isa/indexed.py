@@ -8,7 +8,7 @@ from typing import Any
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelTypeError, KernelValueError
-from accelopt.sim.mask import Mask
+from accelopt.sim.mask import EVERYTHING, NOTHING
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
@@ -53,7 +53,7 @@ def affine_select(
     if isinstance(pred, Index):
         pred = pred > 0
     if isinstance(pred, bool):
-        pred = MaskExpression(Mask() if pred else builder.NEVER, ())
+        pred = MaskExpression(EVERYTHING if pred else NOTHING, ())
     if not isinstance(pred, MaskExpression) or pred.combined:
         problem = "the predicate of affine_select is not a single affine comparison."
         fail(indexing.unsupported_mask(problem))

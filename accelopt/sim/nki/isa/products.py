@@ -6,13 +6,15 @@ import math
 from typing import Any
 
 from accelopt.sim import dtypes
+from accelopt.sim.affine import Affine, Axis, Term, variable
 from accelopt.sim.errors import KernelValueError
+from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, check, emit, fail, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Buffer, Engine
-from accelopt.sim.rules import operands, shapes
+from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current
 
 DOUBLE_ROW = "double_row_gen3"
@@ -114,13 +116,30 @@ def nc_transpose(
     )
     if tensor:
         current().unplaced.add(result.storage)
+    condition = mask_of(mask) & source.mask
+    source.access(condition)  # bounds are checked before the axes turn
+    flat = source.replaced(bounds=(), mask=EVERYTHING).reshape((rows, columns))
     return emit(
         "transpose",
         result=result,
-        inputs={"data": source.reshape((rows, columns))},
-        mask=mask_of(mask),
+        inputs={"data": flat},
+        mask=_turned(condition, source.tile_shape),
         engine=chosen,
     )
+
+
+def _turned(mask: Mask, shape: tuple[int, ...]) -> Mask:
+    """A mask over the axes of a tile as one over (free axes as one, partitions)."""
+    long = [at for at, size in enumerate(shape) if at and size > 1]
+    moved: dict[Term, Affine] = {Axis(-len(shape), shape[0]): variable(Axis(-1, shape[0]))}
+    if len(long) == 1:
+        size = shape[long[0]]
+        moved[Axis(long[0] - len(shape), size)] = variable(Axis(-2, size))
+    for constraint in mask.constraints:
+        if not constraint.axes <= moved.keys():
+            problem = f"a mask constrains several free axes of a tile {shape} that is transposed."
+            fail(indexing.unsupported_mask(problem))
+    return Mask(tuple(constraint.substitute(moved) for constraint in mask.constraints))
 
 
 def _movable(view: TensorView) -> TensorView:

@@ -127,6 +127,7 @@ from accelopt.sim.nki.language.movement import (
 )
 from accelopt.sim.nki.language.reductions import (
     all,
+    all_reduce,
     dropout,
     loop_reduce,
     matmul,
@@ -148,6 +149,7 @@ __all__ = [
     "add",
     "affine_range",
     "all",
+    "all_reduce",
     "arange",
     "arctan",
     "atomic_rmw",
@@ -271,6 +273,6 @@ __all__ = [
 
 __getattr__ = absent_names(
     "nl",
-    "all_reduce gemm_grid gemm_stationary_grid nki_dtype simulate fori_loop while_loop "
+    "gemm_grid gemm_stationary_grid nki_dtype simulate fori_loop while_loop "
     "dynamic_range core_barrier",
 )

@@ -10,7 +10,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, in_hbm, mask_of, new_tile, tile
-from accelopt.sim.nki.index import Index
+from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.isa.enums import oob_mode
 from accelopt.sim.nki.isa.products import in_sbuf
 from accelopt.sim.nki.isa.transfers import AXES, transposed
@@ -132,7 +132,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     source = tile(x, "x")
     builder.check("transpose", x=source)
     turned = nc_transpose(in_sbuf(source), mask=mask, engine=Engine.TENSOR)
-    return copy(turned, dtype=dtype)
+    return copy(turned, dtype=dtype, mask=MaskExpression(turned.written_mask, turned.shape))
 
 
 @api

@@ -9,14 +9,14 @@ from typing import Any
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.call_sites import call_chain
-from accelopt.sim.errors import KernelTypeError
+from accelopt.sim.call_sites import call_chain, running_line
+from accelopt.sim.errors import KernelTypeError, Unsupported
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, tile
 from accelopt.sim.nki.index import Index, LoopIndex
 from accelopt.sim.nki.isa import reductions as instructions
 from accelopt.sim.nki.isa.products import matmul as product
-from accelopt.sim.nki.language import elementwise
+from accelopt.sim.nki.language import elementwise, movement
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import REDUCTIONS
@@ -110,6 +110,31 @@ def loop_reduce(
         attributes={"op": name, "loops": tuple(sorted(v.id for v in variables))},
         mask=mask_of(mask),
     )
+
+
+@api
+def all_reduce(
+    x: Any,
+    op: Any,
+    program_axes: Any,
+    *,
+    dtype: Any = None,
+    mask: Any = None,
+    parallel_reduce: bool = True,
+    asynchronous: bool = False,
+) -> TensorView:
+    """The reduction of x over the programs of a launch: of one program, x itself."""
+    source = tile(x, "x")
+    op_name(op, REDUCTIONS)
+    programs = math.prod(current().grid_shape)
+    if programs > 1:
+        raise Unsupported(
+            f"nl.all_reduce over {programs} programs, which run one after the other here",
+            "Let each program store its tile into its own part of a tensor in nl.shared_hbm, and "
+            "reduce that in a second kernel; or launch one program that loops over the work.",
+            running_line(),
+        )
+    return movement.copy(source, dtype=dtype, mask=mask)
 
 
 # Compositions.
