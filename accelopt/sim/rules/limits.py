@@ -96,7 +96,6 @@ LIMITS: dict[str, InstructionLimits] = {
         moving=OperandLimits(psum=False, free=MAX_MOVING_FREE, formats=FLOATS),
     ),
     "nc_transpose on Tensor engine": _row(data=OperandLimits(psum=False, free=128)),
-    "nc_transpose on Vector engine": _row(data=OperandLimits(partitions=32, free=32)),
     "transpose": _row(x=OperandLimits(free=128, rank=2)),
     "activation": _row(reduce_res=VECTOR),
     "tensor_tensor": _row(("data1", "data2")),

@@ -30,8 +30,6 @@ BEYOND = {
     "u = nisa.nc_matmul(q, q, tile_position=(0, 0))": "tile_position",
     "u = nisa.nc_matmul(q, q, tile_position=(0, 16), tile_size=(128, 128))": "tile_position",
     "u = nisa.nc_transpose(t)": "err_size_of_dimension_exceed_arch_limit",
-    "u = nisa.nc_transpose(q, engine=nisa.vector_engine)":
-        "err_size_of_dimension_exceed_arch_limit",
     "u = nisa.activation(nl.exp, t, bias=1.0)": "operand_type",  # obs: TypeError
     "u = nisa.activation(nl.cos, t)": "unsupported_op",
     "u = nisa.activation_reduce(nl.exp, t, reduce_op=np.max, reduce_res=c)": "reduce_op",
