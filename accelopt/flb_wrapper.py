@@ -55,7 +55,7 @@ _ERROR_KEYS = {
 
 # Many candidates share one GPU: enough samples to rank by, and the package's timer for winners only.
 SEARCH_PLAN = Plan(
-    sets=6, least_rounds=6, most_rounds=10, seconds=0.5, package=False, kernel_clock=False
+    sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False
 )
 
 

@@ -144,7 +144,7 @@ def _time_reference(child: Child, task: Task) -> Baseline:
     with gpu_lock(task.device, alone=True):
         deadline = time.monotonic() + task.timeout_seconds
         timed = child.ask(
-            {"request": "time", "seeds": [1, 2, 3], "rounds": 6, "seconds": 4.0}, deadline
+            {"request": "time", "seeds": [1, 2, 3, 4, 5], "rounds": 6, "seconds": 4.0}, deadline
         )
         if timed["status"] == "raised":
             return Baseline(name=REFERENCE, failure=f"{timed['error']}: {timed['message']}")

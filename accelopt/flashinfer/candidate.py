@@ -24,12 +24,11 @@ from accelopt.flashinfer.inputs import Draw, InputFactory, torch_dtype
 from accelopt.flashinfer.loading import load_entry
 from accelopt.flashinfer.observation import LaunchCounter, recording_operators, watching_kernels
 from accelopt.flashinfer.surroundings import describe_environment
-from accelopt.flashinfer.timing import Clock
+from accelopt.flashinfer.timing import BUSY_SECONDS, Clock
 from accelopt.flashinfer.tracefiles import Definition, Solution, Trace
 
 SET_BUDGET_BYTES = 24 << 30
 MOST_SETS = 8
-BUSY_SECONDS = 0.04
 ROUND_SECONDS = 0.3  # a slow kernel is timed on fewer sets a round
 PACKAGE_SECONDS = 4.0  # beyond this the package's timer gets fewer iterations
 
@@ -59,7 +58,8 @@ class Candidate:
         self.guarded = guarded_functions(torch)
         self.sets: list[list[Any]] = []
         self.warm: list[Any] = []
-        self.results: list[list[Any]] = []
+        self.kept: dict[str, list[Any]] = {}
+        self.copy = torch.Tensor.clone
         self.backlog_ms = 0.0
         self.call_seconds = 1.0
         self.function: Callable[..., Any] = _missing
@@ -158,7 +158,7 @@ class Candidate:
         first = self.inputs.make(Draw(int(message["seed"])))
         sizes = [t.numel() * t.element_size() for t in first if hasattr(t, "numel")]
         outputs = sum(t.numel() * t.element_size() for t in self._allocate())
-        one = max(1, sum(sizes) + 2 * outputs)
+        one = max(1, sum(sizes) + 3 * outputs)
         count = int(min(MOST_SETS, SET_BUDGET_BYTES // one, message.get("sets", MOST_SETS)))
         self.call_seconds = self._seconds(first)
         count = max(2, min(count, int(ROUND_SECONDS / self.call_seconds)))
@@ -186,17 +186,6 @@ class Candidate:
 
         return fill
 
-    def _keep_busy(self) -> None:
-        """Let clocks and power settle where they are under this kernel's own load."""
-        if not self.clock.on_gpu:
-            return
-        burst = max(1, min(8, int(0.1 * BUSY_SECONDS / self.call_seconds)))
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < BUSY_SECONDS:
-            for _ in range(burst):
-                self.call(self.warm)
-            self.clock.synchronize()
-
     def _seconds(self, inputs: list[Any]) -> float:
         """Wall time of one call, to plan by; never zero."""
         with self.torch.no_grad():
@@ -215,14 +204,17 @@ class Candidate:
         seen: Message = {}
         before = self.counter.count
         with self.torch.no_grad():
-            self.results = []
             self._poison()
-            self._keep_busy()
+            self.clock.settle(lambda: self.call(self.warm), BUSY_SECONDS)
+            copies: list[list[Any]] = []
+            results: list[list[Any]] = []
 
             def timed(mark: Callable[[], object] = lambda: None) -> list[float]:
-                latencies, self.results = self.clock.round(
-                    self.call, self.sets, self.backlog_ms, fill, mark
-                )
+                latencies, outputs = self.clock.round(
+                    self.call, self.sets, self.backlog_ms, fill,
+                    lambda result: copies.append(self._copied(result)), mark,
+                )  # fmt: skip
+                results.extend(outputs)
                 return latencies
 
             if observe == "operators":
@@ -233,26 +225,31 @@ class Candidate:
             else:
                 latencies = timed()
             launches = self.counter.count - before
-            shared = share_memory(self.results)
+            self.kept.update({name: copies[index] for name, index in message["keep"].items()})
             differences = [
-                difference(self.torch, result, self.call(inputs))
-                for result, inputs in zip(self.results, self.sets, strict=True)
+                difference(self.torch, copy, self.call(inputs))
+                for copy, inputs in zip(copies, self.sets, strict=True)
             ]
             self.clock.synchronize()
         return {
             "status": "ran",
             "latencies": latencies,
             "launches": launches,
-            "shared": shared,
+            "shared": share_memory(results),
             "difference": max(differences),
             "heavy": heavy,
             "replaced": self._replaced(),
             **seen,
         }
 
+    def _copied(self, result: list[Any]) -> list[Any]:
+        """What a call returned as it is when the call ends; only plain tensors can be copied."""
+        plain = self.torch.Tensor
+        return [self.copy(output) if type(output) is plain else output for output in result]
+
     def reveal(self, message: Message) -> Message:
-        """Write the outputs of one timed call that the parent chose after the round."""
-        return self._describe(self.results[int(message["index"])], message["name"])
+        """Write the outputs of a timed call that the parent asked to keep, as they then were."""
+        return self._describe(self.kept.pop(message["name"]), message["name"])
 
     def batch(self, message: Message) -> Message:
         """So many calls back to back, then a synchronisation: for the parent's own clock."""
@@ -264,7 +261,6 @@ class Candidate:
 
     def package(self, message: Message) -> Message:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
-        self.results = []
         from flashinfer_bench.bench.timing import time_runnable
 
         def function(*arguments: Any) -> Any:

@@ -11,7 +11,7 @@ def guarded_functions(torch: Any) -> dict[str, tuple[Any, str, Any]]:
         (torch, "empty"), (torch, "equal"), (torch, "no_grad"),
         (torch.Tensor, "normal_"), (torch.Tensor, "copy_"), (torch.Tensor, "zero_"),
         (torch.Tensor, "fill_"), (torch.Tensor, "random_"), (torch.Tensor, "cpu"),
-        (torch.Tensor, "contiguous"), (torch.Tensor, "numpy"), (torch, "Generator"),
+        (torch.Tensor, "contiguous"), (torch.Tensor, "numpy"), (torch.Tensor, "clone"), (torch, "Generator"),
     ]  # fmt: skip
     if torch.cuda.is_available():
         names += [

@@ -3,8 +3,9 @@
 A round queues, behind a kernel that only waits, for each set of inputs: what gives the set its new
 contents, an untimed call on other inputs, a write over memory larger than the L2 cache, a start
 event, the call, an end event. The GPU never waits for the host, so the time between two events is
-the call's own; contents that come so late cannot be worked on before; and clocks and power are
-where the kernel's own load takes them. (FlashInfer-Bench 0.1.2 synchronises before each call and
+the call's own; contents that come so late cannot be worked on before, what is
+not there when the call ends can be seen to be missing; and clocks and power are where the kernel's
+own load takes them. (FlashInfer-Bench 0.1.2 synchronises before each call and
 so adds 13 to 23 microseconds of launch to every kernel; measured on an H200.)
 """
 
@@ -24,11 +25,12 @@ BACKLOG_FACTOR = 1.5
 # A call that waits for the device drains the queue itself; a longer backlog would only cool the GPU.
 MOST_BACKLOG_MS = 40.0
 FLUSH_BYTES = 256 << 20
+BUSY_SECONDS = 0.04  # of its own load before a round
 
 Call = Callable[[list[Any]], Any]
 
 
-def _nothing(index: int = 0) -> None:
+def _nothing(_: object = None) -> None:
     """Stands where nothing is to be done."""
 
 
@@ -101,14 +103,16 @@ class Clock:
         sets: list[list[Any]],
         backlog_ms: float,
         before: Callable[[int], object] = _nothing,
+        after: Callable[[Any], object] = _nothing,
         mark: Callable[[], object] = _nothing,
     ) -> tuple[list[float], list[Any]]:
         """One call for each set; milliseconds and results, in the order of `sets`.
 
-        `before(i)` is queued untimed in front of call i; `mark()` close around it, also untimed.
+        Queued untimed: `before(i)` in front of call i, `after(result)` behind it, and `mark()`
+        close around it.
         """
         if not self.on_gpu:
-            return self._round_on_cpu(call, sets, before)
+            return self._round_on_cpu(call, sets, before, after)
         starts = [self._event(enable_timing=True) for _ in sets]
         ends = [self._event(enable_timing=True) for _ in sets]
         results = []
@@ -123,12 +127,17 @@ class Clock:
             results.append(call(inputs))
             end.record()
             mark()
+            after(results[-1])
         self.queued_ms = (time.perf_counter() - begin) * 1e3
         self._synchronize()
         return [float(s.elapsed_time(e)) for s, e in zip(starts, ends, strict=True)], results
 
     def _round_on_cpu(
-        self, call: Call, sets: list[list[Any]], before: Callable[[int], object]
+        self,
+        call: Call,
+        sets: list[list[Any]],
+        before: Callable[[int], object],
+        after: Callable[[Any], object],
     ) -> tuple[list[float], list[Any]]:
         latencies, results = [], []
         for index, inputs in enumerate(sets):
@@ -136,6 +145,7 @@ class Clock:
             begin = time.perf_counter()
             results.append(call(inputs))
             latencies.append((time.perf_counter() - begin) * 1e3)
+            after(results[-1])
         return latencies, results
 
     def backlog_ms(
@@ -144,6 +154,20 @@ class Clock:
         """How long the GPU must wait so that the host has queued a round, with room to spare."""
         self.round(call, sets, 0.0, before)
         return min(MOST_BACKLOG_MS, BACKLOG_FACTOR * self.queued_ms + 0.2)
+
+    def settle(self, work: Callable[[], object], seconds: float) -> None:
+        """Repeat `work` until clocks and power are where its own load takes them."""
+        if not self.on_gpu:
+            return
+        begin = time.perf_counter()
+        work()
+        self._synchronize()
+        once = max(1e-6, time.perf_counter() - begin)
+        burst = max(1, min(8, int(0.1 * seconds / once)))
+        while time.perf_counter() - begin < seconds:
+            for _ in range(burst):
+                work()
+            self._synchronize()
 
     def lag_ms(self, call: Call, inputs: list[Any]) -> float:
         """Work left on other streams when the call's own stream is done, in milliseconds.

@@ -39,7 +39,7 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
-FULL = Plan(least_rounds=6, most_rounds=12, seconds=0.8, steady=0.003)
+FULL = Plan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003)
 
 
 def say(text: str) -> None:
@@ -118,7 +118,7 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     found: dict[str, list[float]] = {"start": [], "winner": []}
     for turn in range(2):
         for label, solution in (("start", start), ("winner", winner)):
-            verdict = evaluate(task_of(folder, name, solution, plan=FULL._replace(package=turn == 0)))
+            verdict = evaluate(task_of(folder, name, solution, plan=FULL._replace(package=turn == 0, kernel_clock=turn == 0)))
             if verdict.evaluation.status is not Status.CORRECT:
                 row[f"{label}_failure"] = f"{verdict.evaluation.status}: {verdict.evaluation.message}"
                 continue
@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--definitions", nargs="*")
     parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--beam", type=int, default=2)
-    parser.add_argument("--plans", type=int, default=6)
+    parser.add_argument("--plans", type=int, default=4)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--target", default="h200")
     parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final")
@@ -219,7 +219,7 @@ def main() -> None:
     say("the hostile solutions are judged")
     rows = []
     if "final" not in args.skip:
-        rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 6)
+        rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 8)
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
     versions = package.versions()
     summary = {"date": stamp, "versions": versions, "rows": rows, "hostile": refused}
