@@ -22,6 +22,9 @@ DMA_BYTES_PER_MS = 272e6
 
 LONGER_ROWS = frozenset({"widen", "merge_loads", "pack_stores"})
 
+REVEALING = frozenset({"inline"})
+"""Moves that change nothing but what the others see: work comes to light that was there before."""
+
 ACTIVE_FIELDS = {
     "dma": "dma_active_time_percent",
     "tensor": "tensor_engine_active_time_percent",
@@ -73,7 +76,9 @@ def rewrites(source: str, facts: Facts) -> list[Change]:
             if text in seen:
                 continue
             seen.add(text)
-            benefit = _benefit(before, work(changed), facts.metrics)
+            benefit = 0.0
+            if name not in REVEALING:
+                benefit = _benefit(before, work(changed), facts.metrics)
             sentence = _distinct(site, {change.site.text for change in changes})
             changes.append(Change(replace(site, text=sentence, benefit=benefit), text))
     return _varied(changes)

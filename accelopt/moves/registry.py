@@ -21,6 +21,7 @@ MOVES = {
     "fuse_loops": "accelopt.moves.fusion:FuseLoops",
     "widen": "accelopt.moves.tiles:Widen",
     "interchange": "accelopt.moves.reuse:Interchange",
+    "inline": "accelopt.moves.inlining:Inline",
 }
 
 

@@ -47,6 +47,7 @@ SMALL = {
     "scale_blocks": (OWN / "scale_blocks.py", [(128, 4, 2048), (128, 2048)]),
     "carried": (OWN / "carried.py", [(128, 4, 256)]),
     "products_ds": (OWN / "products_ds.py", [(256, 256), (256, 512), (256, 512)]),
+    "gelu_by_helpers": (OWN / "gelu_by_helpers.py", [(256, 512), (1, 512)]),
     "silu_mgrid_masked": (VARIANTS / "silu_mgrid_masked.py", [(128, 2, 2048)]),
     "silu_block_dims": (VARIANTS / "silu_block_dims.py", [(128, 2, 512)]),
     "silu_helpers_3d": (VARIANTS / "silu_helpers_3d.py", [(128, 2, 512)]),

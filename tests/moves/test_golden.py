@@ -59,6 +59,21 @@ SUMS = """def kernel(x):
 """
 SUMS_ARGUMENTS = {"x": Argument((512, 512))}
 
+HELPER = """def kernel(x):
+    out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        tile = nl.load(x[i * 128:(i + 1) * 128, 0:512])
+        nl.store(out[i * 128:(i + 1) * 128, 0:512], value=swish(tile, scale=nl.square(tile)))
+    return out
+
+
+def swish(value, scale):
+    \"\"\"value times the sigmoid of scale.\"\"\"
+    power = nl.exp(nl.negative(scale))
+    return nl.multiply(value, nl.reciprocal(nl.add(power, 1.0)))
+"""
+HELPER_ARGUMENTS = {"x": Argument((512, 512))}
+
 CASES = {
     "hoist": (PRODUCT, PRODUCT_ARGUMENTS, {"value": "w_tile", "loop": "m"}),
     "block": (PRODUCT, PRODUCT_ARGUMENTS, {"loop": "m", "factor": 2, "keep": False}),
@@ -73,6 +88,7 @@ CASES = {
     "reuse_load": (ROWS, ROWS_ARGUMENTS, {}),
     "fuse_loops": (SUMS, SUMS_ARGUMENTS, {}),
     "reduce_on_the_way": (SUMS, SUMS_ARGUMENTS, {}),
+    "inline": (HELPER, HELPER_ARGUMENTS, {}),
 }
 
 
