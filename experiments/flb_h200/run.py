@@ -1,4 +1,4 @@
-"""The starter set end to end on one GPU: baselines, the offline loop, hostile solutions, comparison.
+"""The starter set end to end on one GPU: the offline loop, baselines, comparison, hostile solutions.
 
     python experiments/flb_h200/run.py --out experiments/flb_h200/results
 
@@ -215,21 +215,32 @@ def main() -> None:
     names = args.definitions or sorted(folder.definitions)
     outcomes = {} if "loop" in args.skip else optimise(folder, names, args)
     say("the loop is done")
-    refused = [] if "hostile" in args.skip else hostile(folder, args)
-    say("the hostile solutions are judged")
-    rows = []
+    rows, refused = [], []
     if "final" not in args.skip:
         rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 8)
+        say("starts and winners are measured again")
+        write_summary(rows, refused, args)
+    if "hostile" not in args.skip:
+        refused = hostile(folder, args)
+        say("the hostile solutions are judged")
+    print(write_summary(rows, refused, args))
+    say("done")
+
+
+def write_summary(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
+    """`summary.json` and `summary.md`, with the date and the versions; returns the text."""
     stamp = datetime.now(timezone.utc).isoformat(timespec="seconds")
     versions = package.versions()
-    summary = {"date": stamp, "versions": versions, "rows": rows, "hostile": refused}
+    seconds = round(time.monotonic() - BEGIN)
+    summary = {
+        "date": stamp, "versions": versions, "seconds": seconds, "rows": rows, "hostile": refused
+    }  # fmt: skip
     write_atomically(args.out / "summary.json", json.dumps(summary, indent=2) + "\n")
     text = report(rows, refused, args)
     if rows:
         text += f"\n```\n{compared(args.out)}```\n"
-    write_atomically(args.out / "summary.md", f"{stamp}, {versions}\n\n{text}")
-    print(text)
-    say("done")
+    write_atomically(args.out / "summary.md", f"{stamp}, {versions}, {seconds} s\n\n{text}")
+    return text
 
 
 if __name__ == "__main__":
