@@ -77,6 +77,8 @@ def _unindexed(
             continue
         if _accumulates(instruction, access, loop) or _once(instruction.mask, loop.variable):
             continue
+        if any(i.index.tensor in inner.tensors for i in access.indirect for inner in loops[at:]):
+            continue  # at rows that every iteration finds for itself
         return loop
     return None
 

@@ -602,3 +602,25 @@ def test_a_transpose_reads_outside_of_its_tensor_only_under_a_mask(kernel_text):
             return out
         """)
     assert np.array_equal(text.run(A)[:50], A[:, :50].T) and not text.run(A)[50:].any()
+
+
+def test_parallel_iterations_may_write_rows_that_each_finds_at_run_time(kernel_text):
+    """As the gradients of affinities in nki-samples `blockwise_mm_bwd.py`."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a, rows):
+            out = nl.ndarray((1024, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+            t, index = nl.load(a), nl.load(rows)
+            p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+            for n in nl.affine_range(4):
+                row = nl.multiply(index[0:128, n], 2, dtype=nl.int32)
+                nl.store(out[row[p, 0], f], t[p, n * 64 + f])
+                row = nl.add(row, 1, dtype=nl.int32)
+                nl.store(out[row[p, 0], f], t[p, n * 64 + f])
+            return out
+        """)
+    rows = np.random.default_rng(0).permutation(512).reshape(128, 4).astype(np.int32)
+    found = text.run(A, rows)
+    for n in range(4):
+        assert np.array_equal(found[rows[:, n] * 2], A[:, n * 64 : (n + 1) * 64])
+        assert np.array_equal(found[rows[:, n] * 2 + 1], A[:, n * 64 : (n + 1) * 64])
