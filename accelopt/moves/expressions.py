@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from accelopt.moves.arithmetic import constant_of, float_of, floats, integers, placed
+from accelopt.moves.calls import read_call
 from accelopt.moves.indexing import Slice, is_index, view_through
-from accelopt.moves.polynomial import ONE, ZERO, Polynomial, Symbol, opaque, ramp
+from accelopt.moves.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
 from accelopt.moves.results import (
-    Partition,
     broadcast,
-    dtype_named,
     dtype_of,
     promoted,
-    result_of,
 )
-from accelopt.moves.signatures import CONSTANTS, SIGNATURES, WRITES
-from accelopt.moves.source import Kernel, code_of
+from accelopt.moves.signatures import CONSTANTS
+from accelopt.moves.source import Kernel
 from accelopt.moves.values import (
     Access,
     Call,
@@ -40,7 +38,7 @@ from accelopt.moves.values import (
 if TYPE_CHECKING:
     from accelopt.moves.reading import Statement
 
-__all__ = ["Scope", "ShapeOf", "is_index", "whole"]
+__all__ = ["Scope", "ShapeOf", "is_index"]
 
 BUILTINS = frozenset({"min", "max", "len", "range", "int", "float", "slice", "tuple", "list"})
 OPERATORS = {
@@ -66,15 +64,6 @@ class ShapeOf(Unknown):
                 Polynomial.symbol(Symbol(f"{tensor.name}.shape[{axis}]")) for axis in range(rank)
             )
         return Sequence(tuple(Number(size) for size in tensor.shape))
-
-
-def whole(tensor: Tensor, node: cst.BaseExpression) -> Access:
-    """A tensor by its bare name."""
-    dims = None
-    if tensor.shape is not None:
-        rank = len(tensor.shape)
-        dims = tuple(ramp(size, axis - rank) for axis, size in enumerate(tensor.shape))
-    return Access(tensor, dims, tensor.shape, node)
 
 
 @dataclass(eq=False)
@@ -148,7 +137,7 @@ class Scope:
         if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
             return self._comparison(node)
         if isinstance(node, cst.Call):
-            return self._call(node)
+            return read_call(self, node)
         return self._not_understood(node)
 
     def _not_understood(self, node: cst.CSTNode) -> Unknown:
@@ -312,112 +301,6 @@ class Scope:
         }
         condition = conditions.get(type(operator))
         return Mask((condition,)) if condition is not None else Unknown((left, right))
-
-    def _call(self, node: cst.Call) -> Value:
-        assert self.statement is not None
-        name = self.kernel.canonical(node.func)
-        if isinstance(node.func, cst.Attribute) and name not in SIGNATURES:
-            method = self._method(node)
-            if method is not None:
-                return method
-        values = [self.evaluate(argument.value) for argument in node.args]
-        simple = self._simple_call(name, values)
-        if simple is not None:
-            return simple
-        if name not in SIGNATURES:
-            return self._unknown_call(values)
-        arguments: dict[str, cst.BaseExpression] = {}
-        by_name: dict[str, Value] = {}
-        for position, (argument, value) in enumerate(zip(node.args, values, strict=True)):
-            signature = SIGNATURES[name]
-            if argument.keyword is None and position >= len(signature):
-                return self._unknown_call(values)
-            key = argument.keyword.value if argument.keyword else signature[position]
-            arguments[key], by_name[key] = argument.value, value
-        call = Call(name, node, arguments, by_name)
-        self.calls[node] = call
-        for key, value in by_name.items():
-            if key in WRITES.get(name, ()) and isinstance(value, TensorValue):
-                self.statement.writes.append(value.access)
-                for dim in value.access.dims or ():
-                    self.statement.mentions |= dim.loops
-                if key != "reduce_res" and name == "nl.store":
-                    continue
-                if key == "dst":
-                    continue
-            self.use(value)
-        return result_of(call)
-
-    def _unknown_call(self, values: list[Value]) -> Unknown:
-        """A helper or an instruction not known here: it may write whatever it is given."""
-        assert self.statement is not None
-        self.statement.opaque = True
-        for value in values:
-            self.use(value)
-            if isinstance(value, TensorValue):
-                self.statement.writes.append(value.access)
-        return Unknown(tuple(values))
-
-    def _method(self, node: cst.Call) -> Value | None:
-        assert isinstance(node.func, cst.Attribute)
-        base = node.func.value
-        if isinstance(base, cst.Name) and base.value in self.kernel.aliases:
-            return None
-        if self.kernel.canonical(node.func) in {"np.dtype.type", "nl.float32", "np.float32"}:
-            return None
-        owner = self.evaluate(base)
-        values = [self.evaluate(argument.value) for argument in node.args]
-        if isinstance(owner, Unknown) and code_of(node.func).endswith(".type") and values:
-            return Constant(float_of(values[0]))
-        if not isinstance(owner, TensorValue):
-            return None
-        member = node.func.attr.value
-        sizes = values[0].items if values and isinstance(values[0], Sequence) else tuple(values)
-        shape = tuple(item.polynomial for item in sizes if isinstance(item, Number))
-        if member == "reshape" and len(shape) == len(sizes) and owner.access.tensor.buffer == "hbm":
-            tensor = owner.access.tensor
-            alias = Tensor(tensor.name, shape, tensor.dtype, "hbm", tensor.path, root=tensor)
-            return TensorValue(whole(alias, node))
-        if member == "broadcast_to" and len(shape) == len(sizes):
-            self.use(owner)
-            return Result(shape, owner.access.tensor.dtype, "sbuf")
-        if member == "astype":
-            self.use(owner)
-            return Result(owner.access.shape, dtype_named(values[0]) if values else None, "sbuf")
-        return self._unknown_call([owner, *values])
-
-    def _simple_call(self, name: str | None, values: list[Value]) -> Value | None:
-        numbers = [v.polynomial for v in values if isinstance(v, Number)]
-        exact = len(numbers) == len(values) and bool(values)
-        if name == "nl.arange" and exact:
-            start = numbers[0] if len(numbers) > 1 else ZERO
-            return Ramp(start, numbers[-1] - start)
-        if name == "nl.ds" and exact and len(numbers) == 2:
-            bounds = Number(numbers[0]), Number(numbers[0] + numbers[1])
-            return Slice((*bounds, Constant(None)))
-        if name == "nl.par_dim" and exact:
-            return Partition((), numbers[0])
-        if name in {"min", "max"} and exact:
-            constants = [number.constant for number in numbers]
-            if None not in constants:
-                choose = min if name == "min" else max
-                return Number(Polynomial.number(choose(constants)))  # type: ignore[type-var,arg-type]
-            text = ", ".join(n.render(lambda symbol: symbol.name) for n in numbers)
-            return Number(opaque(f"{name}({text})", tuple(numbers)))
-        if name == "int" and exact:
-            return Number(numbers[0])
-        if name in {"np.float32", "nl.float32", "np.int32", "np.uint16", "float"} and values:
-            return Constant(float_of(values[0]))
-        if name and name.split(".")[0] in {"np", "math"}:
-            return Unknown(tuple(values))
-        if name == "nl.program_id":
-            return Number(Polynomial.symbol(Symbol(f"program_id({code_of_all(values)})")))
-        return None
-
-
-def code_of_all(values: list[Value]) -> str:
-    """Text for the arguments of a call that only needs a name."""
-    return ", ".join(str(constant_of(value)) for value in values)
 
 
 def replace_node(access: Access, node: cst.BaseExpression) -> Access:

@@ -28,6 +28,7 @@ from accelopt.moves.values import (
     TensorValue,
     Unknown,
     Value,
+    whole,
 )
 
 
@@ -156,7 +157,7 @@ class _Reader:
                 parameter, shape, argument.dtype if argument else None, "hbm", (), parameter=True
             )
             self.reading.tensors.append(tensor)
-            self.bind(parameter, TensorValue(expressions.whole(tensor, cst.Name(parameter))))
+            self.bind(parameter, TensorValue(whole(tensor, cst.Name(parameter))))
             self.reading.shared.add(parameter)
         self.body(self.kernel.body, (), ())
         return self.reading
@@ -297,7 +298,7 @@ class _Reader:
             return
         statement.result = tensor
         self.reading.tensors.append(tensor)
-        self.bind(target.value, TensorValue(expressions.whole(tensor, target)), target)
+        self.bind(target.value, TensorValue(whole(tensor, target)), target)
 
     def unpack(self, statement: Statement, target: cst.Tuple, result: Value) -> None:
         names = [element.value for element in target.elements]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from accelopt.moves.polynomial import ONE, Polynomial, Symbol
+from accelopt.moves.polynomial import ONE, Polynomial, Symbol, ramp
 from accelopt.moves.signatures import DTYPE_BYTES
 from accelopt.moves.source import Path
 
@@ -197,3 +197,12 @@ def shape_of(value: Value) -> tuple[Polynomial, ...] | None:
 def _plain(dim: Polynomial) -> Polynomial:
     """Without ramps of one element, which are constant zero."""
     return dim.without(*(ramp for ramp in dim.ramps if ramp.size == ONE))
+
+
+def whole(tensor: Tensor, node: cst.BaseExpression) -> Access:
+    """A tensor by its bare name."""
+    dims = None
+    if tensor.shape is not None:
+        rank = len(tensor.shape)
+        dims = tuple(ramp(size, axis - rank) for axis, size in enumerate(tensor.shape))
+    return Access(tensor, dims, tensor.shape, node)
