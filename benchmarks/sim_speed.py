@@ -1,11 +1,15 @@
 """How fast the simulated core runs NKIBench kernels, against NumPy on the same problem.
 
     python benchmarks/sim_speed.py [FOLDER] [--only NAME] [--repeats N] [--check]
+    python benchmarks/sim_speed.py --unrolled N
 
 FOLDER holds a `summary.json` of NKIBench's form (ours by default). Per problem, the kernel's Program
 and the reference's `forward` run in one process, alternating; printed are the ratio of their median
 times, the seconds to trace and verify and to compile, and peak resident memory. `--check` compares results.
 The target is a geometric mean of at most 1.5 and no problem above 4.
+
+With `--unrolled` it measures what each step before the first number costs a kernel of N instructions
+that Python unrolls: no loop stands for its iterations there, so every instruction is paid for.
 """
 
 from __future__ import annotations
@@ -136,6 +140,51 @@ def measure_alone(case: Case, repeats: int, check: bool) -> Measurement:
         return pool.apply(measure, (case, repeats, check))
 
 
+def unrolled_kernel(x: Any, rounds: int) -> Any:
+    """Ten instructions a round."""
+    from accelopt.sim.nki import isa as nisa
+    from accelopt.sim.nki import language as nl
+
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    weights = nl.load(x[0:128, 0:128])
+    for i in nl.static_range(rounds):
+        tile = nl.load(x[0:128, i * 512 : (i + 1) * 512])
+        product = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+        product[0:128, 0:512] += nisa.nc_matmul(weights, tile)
+        raised = nisa.activation(nl.exp, product, scale=0.5)
+        added = nisa.tensor_tensor(raised, tile, nl.add)
+        scaled = nisa.tensor_scalar(added, nl.multiply, 2.0, op1=nl.add, operand1=1.0)
+        shifted = nl.exp(scaled - nl.max(scaled, axis=1))
+        normal = shifted / nl.sum(shifted, axis=1)
+        nl.store(out[0:128, i * 512 : (i + 1) * 512], normal)
+    return out
+
+
+def measure_unrolled(instructions: int) -> None:
+    """Prints microseconds of processor time an instruction, step by step."""
+    from accelopt.sim import rules, serial
+    from accelopt.sim.compute import compile_program
+    from accelopt.sim.nki.kernel import trace_kernel
+    from accelopt.sim.trace import TensorSpec
+
+    rounds = max(instructions // 10, 1)
+    argument = TensorSpec((128, 512 * rounds), np.dtype(np.float32))
+
+    def step(name: str, function: Any, *args: Any) -> Any:
+        gc.collect()
+        start = time.process_time()
+        result = function(*args)
+        each = (time.process_time() - start) / (rounds * 10) * 1e6
+        print(f"{name:<12}{each:8.1f} us an instruction{peak_bytes() / 2**30:9.2f} GiB", flush=True)
+        return result
+
+    program = step("trace", trace_kernel, unrolled_kernel, [argument, rounds])
+    step("verify", rules.check, program)
+    data = step("write", serial.dumps, program)
+    step("read", serial.loads, data)
+    step("compile", compile_program, program)
+
+
 def show(row: Measurement) -> str:
     """One line of the table."""
     return (
@@ -151,7 +200,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the names of the problems to run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side")
     parser.add_argument("--check", action="store_true", help="compare results with the reference")
+    parser.add_argument("--unrolled", type=int, default=0, metavar="N", help="instructions")
     options = parser.parse_args()
+    if options.unrolled:
+        measure_unrolled(options.unrolled)
+        return
     cases = [c for c in read_benchmark(options.folder).cases if options.only in c.case_name]
     print(f"{'problem':<44}{'core s':>9}{'numpy s':>9}{'ratio':>8}{'trace':>8}{'compile':>8}"
           f"{'peak GiB':>9}{'difference':>11}")  # fmt: skip

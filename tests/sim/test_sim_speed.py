@@ -53,3 +53,11 @@ def test_it_prints_a_line_a_problem_and_the_mean(tmp_path: Path) -> None:
     assert ratio > 0 and seconds_core >= 0 and seconds_numpy >= 0
     assert float(row[-1]) < 1e-6  # the relative difference of the results
     assert "geometric mean" in done.stdout
+
+
+def test_it_prints_what_each_step_costs_an_unrolled_kernel() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "sim_speed.py"), "--unrolled", "100"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["trace", "verify", "write", "read", "compile"]
+    assert all(float(row[1]) > 0 and row[2:4] == ["us", "an"] for row in rows)
