@@ -8,12 +8,13 @@ that accumulates. Assignments that cannot be folded stay as the copies that they
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TypedDict
 
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
-from accelopt.sim.last_uses import LastUses, tensors_of
+from accelopt.sim.last_uses import LastUses, indices_of
 from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Node, Program, Tensor
 
 ASSIGN = "assign"
@@ -30,22 +31,22 @@ class Folded(TypedDict):
 
 def fold_assignments(program: Program) -> Folded:
     """Body and top-level tensors of the program with every possible assignment folded."""
-    readers: dict[Tensor, int] = {}
-    writers: dict[Tensor, int] = {}
+    readers: Counter[Tensor] = Counter()
+    writers: Counter[Tensor] = Counter()
     for _, instruction in program.walk():
         for access in instruction.inputs.values():
-            for tensor in tensors_of(access):
-                readers[tensor] = readers.get(tensor, 0) + 1
+            readers[access.tensor] += 1
+            if access.indirect:
+                readers.update(indices_of(access))
         for access in instruction.outputs.values():
-            writers[access.tensor] = writers.get(access.tensor, 0) + 1
-            for item in access.indirect:
-                for tensor in tensors_of(item.index):
-                    readers[tensor] = readers.get(tensor, 0) + 1
+            writers[access.tensor] += 1
+            if access.indirect:
+                readers.update(indices_of(access))
     kept = {tensor for tensor in program.results if tensor is not None}
     single = {
         tensor
         for tensor, count in writers.items()
-        if count == 1 and readers.get(tensor, 0) == 1 and tensor.temporary and tensor not in kept
+        if count == 1 and readers[tensor] == 1 and tensor.temporary and tensor not in kept
     }
     gone: set[Tensor] = set()
     body = _fold(program.body, single, gone)

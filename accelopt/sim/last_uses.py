@@ -44,8 +44,8 @@ class LastUses:
         return self._written.get(tensor, -1)
 
 
-def tensors_of(access: Access) -> Iterator[Tensor]:
-    """The tensor of an access and those of its run-time indices."""
-    yield access.tensor
+def indices_of(access: Access) -> Iterator[Tensor]:
+    """The tensors of an access's run-time indices, and of theirs."""
     for item in access.indirect:
-        yield from tensors_of(item.index)
+        yield item.index.tensor
+        yield from indices_of(item.index)
