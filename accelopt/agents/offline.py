@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 from accelopt.agents.prompts import quote
@@ -117,7 +118,7 @@ class OfflineProposer:
         """The sentences of `first` and of the rewrites that are predicted to help after it, and
         the milliseconds predicted for all of them together."""
         sentences, now = [first.rewrite.sentence], first
-        while len(sentences) < longest and now.predicted is not None:
+        while len(sentences) < longest and now.predicted is not None and isfinite(now.predicted):
             further = await self._rank(view, now.rewrite.source, MOST_FURTHER)
             if not further or further[0].predicted is None:
                 break

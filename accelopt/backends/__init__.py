@@ -58,7 +58,8 @@ class Backend(Protocol):
         """Where the time of `source` goes. `candidate.profile` is its measured profile."""
 
     async def predict(self, candidate: Candidate, source: str) -> float | None:
-        """Milliseconds that `source` would take, without running it; None where unknown."""
+        """Milliseconds that `source` would take, without running it: infinity for one that would be
+        refused, None where unknown."""
 
     async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
         """Whether the source `winner` is faster than `parent` beyond noise, measured again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from accelopt.kernel_source import complete_imports
 from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
 from accelopt.moves.shapes import kernel_arguments
-from accelopt.moves.source import NotAKernel, parameters_of
+from accelopt.moves.source import NotAKernel
 from accelopt.records import (
     Candidate,
     Confirmation,
@@ -104,9 +105,12 @@ class NKIBackend:
         return Explanation((*facts, *inspected.notes), share)
 
     async def predict(self, candidate: Candidate, source: str) -> float | None:
-        """Milliseconds that the simulated core predicts; None where it cannot trace the kernel."""
-        profile = (await self._inspect(candidate, source)).profile
-        return profile.latency if profile else None
+        """Milliseconds that the simulated core predicts; infinitely many for a kernel that it
+        refuses, None where it cannot tell."""
+        inspected = await self._inspect(candidate, source)
+        if inspected.status is Status.COMPILE_ERROR:
+            return math.inf
+        return inspected.profile.latency if inspected.profile else None
 
     async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
         """Both measured again, in turns, in a worker of their own."""
@@ -117,8 +121,8 @@ class NKIBackend:
     async def _inspect(self, candidate: Candidate, source: str) -> Evaluation:
         known = kernel_arguments(source, self.reference(candidate))
         arguments = [
-            (known[name].shape, known[name].dtype) if name in known else SCALAR
-            for name in parameters_of(source)
+            (argument.shape, argument.dtype) if argument.shape else SCALAR
+            for argument in known.values()
         ]
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")

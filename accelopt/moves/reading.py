@@ -21,6 +21,7 @@ from accelopt.moves.source import IllegalMove, Kernel, Line, Loop, Path, names_i
 from accelopt.moves.values import (
     Access,
     Call,
+    Constant,
     Number,
     Result,
     Sequence,
@@ -147,10 +148,14 @@ class _Reader:
         self.count = 0
 
     def run(self) -> Reading:
-        for parameter in self.kernel.parameters:
+        for given in self.kernel.definition.params.params:
+            parameter = given.name.value
             argument = self.kernel.arguments.get(parameter)
             if argument is None and self.kernel.arguments:
-                self.bind(parameter, Unknown())  # the others are tensors: this one is a number
+                self.bind(parameter, _default(given))
+                continue
+            if argument is not None and not argument.shape:
+                self.bind(parameter, Unknown())
                 continue
             shape = tuple(Polynomial.number(n) for n in argument.shape) if argument else None
             tensor = Tensor(
@@ -354,6 +359,15 @@ class _Reader:
         statement.kind = "store" if call.name == "nl.store" else "compute"
         statement.target = call.access(WRITES[call.name][0])
         statement.opaque |= statement.target is None
+
+
+def _default(parameter: cst.Param) -> Value:
+    """What a parameter is that nobody passes."""
+    if isinstance(parameter.default, cst.Integer):
+        return Number(Polynomial.number(parameter.default.evaluated_value))
+    if isinstance(parameter.default, cst.Float):
+        return Constant(parameter.default.evaluated_value)
+    return Unknown()
 
 
 def _trips(arguments: list[Value]) -> Polynomial | None:

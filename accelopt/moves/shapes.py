@@ -33,15 +33,17 @@ class _Unclear(Exception):
 
 
 def kernel_arguments(kernel: str, reference: str) -> dict[str, Argument]:
-    """Shape and dtype of each tensor parameter of a kernel; empty when the reference is unclear."""
+    """What the reference passes for each parameter of a kernel; empty when it is unclear.
+
+    A number has no dimensions. Parameters that are left to their defaults are not named.
+    """
     try:
         values = _reference_inputs(reference)
     except (_Unclear, SyntaxError, RecursionError):
         return {}
     return {
-        name: Argument(value.shape, value.dtype)
+        name: Argument(value.shape, value.dtype) if isinstance(value, Array) else Argument(())
         for name, value in zip(parameters_of(kernel), values, strict=False)
-        if isinstance(value, Array)
     }
 
 

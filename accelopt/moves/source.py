@@ -35,7 +35,7 @@ class IllegalMove(AcceloptError):
 
 @dataclass(frozen=True)
 class Argument:
-    """What is known of a kernel parameter: a tensor's shape and dtype."""
+    """What is known of a kernel parameter: a tensor's shape and dtype; a number has no dimensions."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"

@@ -228,12 +228,21 @@ def _check(reading: Reading, statement: Statement) -> None:
 
     for part in parts(statement.line.node):
         call = reading.calls.get(part)
+        if call is None and _names_its_shape(part):
+            raise IllegalMove(f"line {number} gives a shape itself")
         if call is None or call.name in DECLARATIONS:
             continue
         if call.name in PRODUCTS and statement.call is call:
             continue
         if call.name not in ELEMENTWISE or "reduce_res" in call.values:
             raise IllegalMove(f"{call.name} in line {number} is not elementwise")
+
+
+def _names_its_shape(part: cst.CSTNode) -> bool:
+    """`tile.broadcast_to((128, 512))` would not grow with its tile."""
+    if not isinstance(part, cst.Call) or not isinstance(part.func, cst.Attribute):
+        return False
+    return part.func.attr.value in {"broadcast_to", "reshape"}
 
 
 def _check_invariant(statement: Statement, facts: LoopFacts) -> None:

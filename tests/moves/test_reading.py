@@ -155,3 +155,30 @@ def test_nesting_that_would_overflow_the_stack_is_refused(deep, levels):
     else:
         assert levels == 150
     assert parameters_of(source) in (["a"], [])
+
+
+def test_what_nobody_passes_is_its_default():
+    """A grid kernel's program number is a symbol, its tile size a number."""
+    source = HEADER.replace("def kernel(x):", "def kernel(x, width=512):") + (
+        "    row = nl.program_id(0)\n"
+        "    for j in nl.affine_range(x.shape[1] // width):\n"
+        "        tile = nl.load(x[row * 128:(row + 1) * 128, j * width:(j + 1) * width])\n"
+        "    return out\n"
+    )
+    assert "width=512" in source
+    given = {"x": Argument((1024, 2048))}
+    reading = read(parse(source, given))
+    assert reading.loops[0].trips.constant == 4
+    assert [statement.opaque for statement in reading.statements].count(True) == 0
+    passed = read(parse(source, {**given, "width": Argument(())}))
+    assert passed.loops[0].trips is None or passed.loops[0].trips.constant is None
+
+
+def test_a_slice_keeps_its_bounds_under_a_name():
+    source = (
+        HEADER + "    rows = slice(0, 128)\n    tile = nl.load(x[rows, 0:512])\n    return out\n"
+    )
+    [load] = [s for s in read(parse(source, {"x": Argument((512, 1024))})).statements if s.reads][
+        :1
+    ]
+    assert [size.constant for size in load.reads[0].shape] == [128, 512]
