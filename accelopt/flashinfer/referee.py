@@ -97,6 +97,8 @@ class Referee:
                 compare(name, got, value, self.tolerance, limit, elementwise=not stress)._asdict()
             )
             (self.folder / f"{message['name']}_{index}.bin").unlink()
+        if self.device.type == "cuda":
+            self.torch.cuda.empty_cache()  # others share the device's memory
         return {"status": "judged", "figures": figures}
 
     def _amplification(self, draw: Draw, wanted: list[Any]) -> float:

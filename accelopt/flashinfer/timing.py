@@ -77,6 +77,7 @@ class Clock:
             self._event = torch.cuda.Event
             self._synchronize = torch.cuda.synchronize
             self._sleep = torch.cuda._sleep
+            self._empty_cache = torch.cuda.empty_cache
             self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
             self._zero = torch.Tensor.zero_
             self._cycles_per_ms = self._measure_sleep()
@@ -96,6 +97,11 @@ class Clock:
         """Wait for all streams of the device."""
         if self.on_gpu:
             self._synchronize()
+
+    def release(self) -> None:
+        """Give back the device's memory that nothing holds; other processes may need it."""
+        if self.on_gpu:
+            self._empty_cache()
 
     def round(
         self,

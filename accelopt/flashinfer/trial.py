@@ -95,6 +95,7 @@ class Trial:
         with gpu_lock(self.task.device, alone=False):
             if not self.task.plan.kernel_clock:
                 self._watch_kernels()
+            self._candidate("rest")
             self._accept_clocks()
             for name, draw in kept:
                 self._judge_timed(name, draw)

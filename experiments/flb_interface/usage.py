@@ -3,7 +3,10 @@
     python experiments/flb_interface/usage.py
 """
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, ".")  # from the root of a checkout, installed or not
 
 from accelopt.flashinfer.tracefiles import Solution, TraceFolder, read_json, write_json
 from accelopt.flb_wrapper import FlashInferKernel

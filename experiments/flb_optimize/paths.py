@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
+
+# The scripts import this first, and so run from a checkout that is not installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 HERE = Path("experiments/flb_optimize")
 STARTER = HERE / "starter_trace"

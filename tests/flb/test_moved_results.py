@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +179,13 @@ def test_rows_that_are_not_alone_stay_apart(change):
     assert change[0] in ONE_ROW
     source = Source(ONE_ROW.replace(*change))
     assert rows.several_rows(source, source.launches[0], 4) is None
+
+
+def test_the_grid_goes_with_the_rows():
+    for proposal in proposals(ONE_ROW):
+        if "row_is_inside" in proposal.source:
+            [count] = set(re.findall(r"ROWS=(\d+)", proposal.source))
+            assert f"triton.cdiv(count, {count})" in proposal.source
 
 
 def moved(starter):

@@ -240,8 +240,10 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
             continue
-        # A move may take the loop away that tells a tile, or make one.
+        # A move may take the loop away that tells a tile, or make one; rows a program are no tile
+        # to set, for the grid depends on them.
         known = {**tile_roles(launch.kernel), **roles.get(launch.kernel.name, {})}
+        known.pop(rows.ROWS, None)
         knobs = find_knobs(source, launch, known)
         if whole_row:
             yield from _whole_rows(source, launch, knobs, variant)

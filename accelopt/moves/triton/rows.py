@@ -14,6 +14,7 @@ ELEMENTWISE = {
     "tl.rsqrt", "tl.abs", "tl.sigmoid", "tl.sin", "tl.cos", "tl.cast", "tl.fma", "tl.cdiv",
     "tl.math.rsqrt", "tl.math.exp", "tl.math.sqrt",
 }  # fmt: skip
+ROWS = "ROWS"  # the parameter that says how many
 REDUCTIONS = {"tl.sum", "tl.max", "tl.min"}
 
 
@@ -29,17 +30,19 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
     if count is None or kernel.autotune is not None or not _is_straight(kernel.node):
         return None
     node = copy.deepcopy(kernel.node)
+    if ROWS in kernel.parameters:
+        return None  # done before
     names = {
         word: fresh_name(word, node)
-        for word in ("row_count", "ROWS", "program_rows", "row_is_inside")
+        for word in ("row_count", ROWS, "program_rows", "row_is_inside")
     }
     rewriter = _IntoTile(names, _depending(node))
     node = rewriter.visit(node)
     if rewriter.failed:
         return None
     node.body[:0] = ast.parse(
-        f"{names['program_rows']} = tl.program_id(0) * {names['ROWS']} + "
-        f"tl.arange(0, {names['ROWS']})[:, None]\n"
+        f"{names['program_rows']} = tl.program_id(0) * {names[ROWS]} + "
+        f"tl.arange(0, {names[ROWS]})[:, None]\n"
         f"{names['row_is_inside']} = {names['program_rows']} < {names['row_count']}"
     ).body
     _add_parameters(node.args, names)
@@ -51,7 +54,7 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
     close = source.end(launch.call) - 1
     before = source.data[:close].rstrip()
     comma = "" if before.endswith((b",", b"(")) else ", "
-    added = f"{comma}{names['row_count']}={count}, {names['ROWS']}={rows}"
+    added = f"{comma}{names['row_count']}={count}, {names[ROWS]}={rows}"
     return source.edited(
         [
             place,
@@ -114,7 +117,7 @@ def _depending(node: ast.FunctionDef) -> set[str]:
 
 def _add_parameters(arguments: ast.arguments, names: dict[str, str]) -> None:
     constant = ast.parse("tl.constexpr", mode="eval").body
-    added = [ast.arg(names["row_count"]), ast.arg(names["ROWS"], constant)]
+    added = [ast.arg(names["row_count"]), ast.arg(names[ROWS], constant)]
     arguments.args += added
     if arguments.defaults:  # none may follow one that has a default
         arguments.defaults += [ast.Constant(1), ast.Constant(1)]
