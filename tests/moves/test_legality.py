@@ -311,3 +311,17 @@ def test_a_plan_for_another_kernel_is_refused(name):
                   "pattern": "silu", "engine": "vector", "keep": False}  # fmt: skip
     with pytest.raises(IllegalMove):
         move(name).apply(kernel(RUNNING_TILE), Site(name, parameters, ""))
+
+
+def test_a_tile_that_is_given_a_shape_does_not_grow():
+    """`broadcast_to((128, 512))` names the width that widening would change."""
+    subject = kernel(
+        """
+for j in nl.affine_range(2):
+    a = nl.load(x[0, 0:1, j * 512:(j + 1) * 512])
+    nl.store(out[0, :, j * 512:(j + 1) * 512], value=nl.exp(a.broadcast_to((128, 512))))
+"""
+    )
+    with pytest.raises(IllegalMove, match="gives a shape itself"):
+        widen(subject, "j", 2)
+    assert not sites("widen", subject)
