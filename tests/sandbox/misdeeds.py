@@ -35,8 +35,10 @@ def report(payload: Payload, channel: BinaryIO) -> None:
 
 def descriptors(payload: Payload, channel: BinaryIO) -> None:
     """What is open in this process, with what it is."""
-    found = {number: os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")
-             if os.path.exists(f"/proc/self/fd/{number}") or int(number) < 4}  # fmt: skip
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        if entry.exists() or int(entry.name) < 4:
+            found[entry.name] = str(entry.readlink())
     channel.write(json.dumps(found).encode())
 
 
