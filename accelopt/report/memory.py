@@ -10,7 +10,7 @@ from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.spec import SPECS
 from accelopt.sim.timing import Compiler, profile
-from accelopt.sim.timing.cells import Stream
+from accelopt.sim.timing.stream import Stream
 
 COLUMNS = 64
 BARS = " ▁▂▃▄▅▆▇█"

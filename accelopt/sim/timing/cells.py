@@ -8,58 +8,19 @@ question about cell numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from itertools import chain, groupby
+from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from accelopt.sim.access import Access
-from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.stream import Stream, Unit
 
 CELLS_PER_ACCESS = 8
 """Tiles are cut no finer than lets an access cover this many cells on average."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One block of a tensor in one iteration of the loops around its declaration."""
-
-    tensor: Tensor
-    bytes: int  # per partition
-    partitions: int
-    site: int  # units declared at one place rotate through the same buffers
-    depth: int = 0  # loops around the declaration
-
-
-@dataclass
-class Stream:
-    """Dynamic instances in program order, as lists: the passes that follow go through them one at a
-    time, and nothing is faster to go through."""
-
-    instances: list[Instances]
-    kind: list[int] = field(default_factory=list)  # index into `instances`
-    row: list[int] = field(default_factory=list)  # which of its iterations
-    reads: list[list[int]] = field(default_factory=list)  # cells
-    writes: list[list[int]] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
-    cell_unit: list[int] = field(default_factory=list)
-    sites: list[SourceLine] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    def cells_of_units(self) -> list[range]:
-        """The cells of each unit: they follow each other."""
-        found = [range(0)] * len(self.units)
-        start = 0
-        for unit, cells in groupby(self.cell_unit):
-            end = start + sum(1 for _ in cells)
-            found[unit] = range(start, end)
-            start = end
-        return found
 
 
 @dataclass(frozen=True, eq=False)

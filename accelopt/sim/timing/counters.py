@@ -14,9 +14,9 @@ import numpy as np
 
 from accelopt.sim.program import Tensor
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue, Traffic
 from accelopt.sim.timing.schedule import Timeline
+from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
 
 

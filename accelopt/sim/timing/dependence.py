@@ -13,8 +13,8 @@ from heapq import heappop, heappush
 
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.operation import Decision, Queue
+from accelopt.sim.timing.stream import Stream
 
 
 @dataclass(frozen=True)

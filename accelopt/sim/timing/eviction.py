@@ -15,10 +15,10 @@ import numpy as np
 
 from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
 from accelopt.sim.timing.pricing import is_transpose, priced
+from accelopt.sim.timing.stream import Stream
 
 
 class _Eviction(NamedTuple):

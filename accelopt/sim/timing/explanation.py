@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program, Tensor
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.operation import QUEUE_NAMES
 from accelopt.sim.timing.schedule import Timeline
+from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
 
 

@@ -17,11 +17,11 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation
+from accelopt.sim.timing.stream import Stream
 
-NEVER_MERGED = frozenset({"random", "dropout", "all_reduce", "loop_reduce", "print"})
+NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print"})
 
 
 def merge_repeated(

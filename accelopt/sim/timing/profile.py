@@ -20,7 +20,7 @@ from accelopt.sim.timing import (
     residency,
     widening,
 )
-from accelopt.sim.timing.cells import Stream, stream
+from accelopt.sim.timing.cells import stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.expansion import expand, scopes
@@ -28,6 +28,7 @@ from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.operation import Decision, combined
 from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
 from accelopt.sim.timing.spilling import Spills
+from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
 
 UNRESOLVED = 0.05

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import Counter
 
 from accelopt.sim.program import LoopKind
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision
+from accelopt.sim.timing.stream import Stream
 
 
 def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:

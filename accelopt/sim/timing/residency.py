@@ -13,9 +13,9 @@ import numpy as np
 
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.spilling import Moves, Spills, write_moves
+from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer, transfers
 
 REPEAT_SHARE = 0.85

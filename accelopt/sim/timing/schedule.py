@@ -13,9 +13,9 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.dependence import Graph
 from accelopt.sim.timing.operation import Queue
+from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
 
 WINDOWS = (16, 5, 5, 8, 64)

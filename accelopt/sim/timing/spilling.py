@@ -9,9 +9,9 @@ import numpy as np
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import Stream
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer, spill_transfer
 
 Moves = dict[int, list[tuple[str, int]]]

@@ -1,0 +1,50 @@
+"""What the passes after expansion work on: every instance in program order, with the pieces of tiles
+that it touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from accelopt.sim.errors import SourceLine
+from accelopt.sim.program import Tensor
+from accelopt.sim.timing.expansion import Instances
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One block of a tensor in one iteration of the loops around its declaration."""
+
+    tensor: Tensor
+    bytes: int  # per partition
+    partitions: int
+    site: int  # units declared at one place rotate through the same buffers
+    depth: int = 0  # loops around the declaration
+
+
+@dataclass
+class Stream:
+    """Dynamic instances in program order, as lists: the passes that follow go through them one at a
+    time, and nothing is faster to go through."""
+
+    instances: list[Instances]
+    kind: list[int] = field(default_factory=list)  # index into `instances`
+    row: list[int] = field(default_factory=list)  # which of its iterations
+    reads: list[list[int]] = field(default_factory=list)  # cells
+    writes: list[list[int]] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    cell_unit: list[int] = field(default_factory=list)
+    sites: list[SourceLine] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def cells_of_units(self) -> list[range]:
+        """The cells of each unit: they follow each other."""
+        found = [range(0)] * len(self.units)
+        start = 0
+        for unit, cells in groupby(self.cell_unit):
+            end = start + sum(1 for _ in cells)
+            found[unit] = range(start, end)
+            start = end
+        return found
