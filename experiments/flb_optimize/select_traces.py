@@ -31,7 +31,7 @@ def main(args: Namespace) -> None:
         print(f"{workload_stem(choice.workload)}: {choice.solution.name}, {shown}")
     write_atomically(args.output, "".join(lines))
     for problem in folder.problems:
-        print(f"left out: {problem}")
+        print(f"problem: {problem}")
 
 
 if __name__ == "__main__":
