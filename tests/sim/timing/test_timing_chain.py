@@ -21,6 +21,7 @@ from timing_kernels import (
     matmul_with_transpose,
     modulo_buffers,
     nested,
+    product,
     refilled_buffer,
     reload_in_loop,
     scores_and_maximum,
@@ -331,3 +332,11 @@ class TestExplanation:
 
     def test_each_byte_read_once_is_one_time(self):
         assert [one.times for one in timed(fresh_buffers, (128, 8192)).reads] == [1]
+
+
+def test_a_product_that_says_it_is_a_transpose_costs_what_a_product_costs():
+    # trainium2_arch.rst: transpose mode is twice as fast; a claim does not buy that.
+    honest, claimed = (
+        timed(product, (128, 128), (128, 512), flag, target="trn2") for flag in (False, True)
+    )
+    assert claimed.latency_ms == honest.latency_ms

@@ -118,6 +118,15 @@ def exp_summed_in_the_engine(x):
     return out
 
 
+def product(left, right, is_transpose):
+    """One product in PSUM."""
+    out = nl.ndarray((left.shape[1], right.shape[1]), dtype=left.dtype, buffer=nl.shared_hbm)
+    stationary, moving = nl.load(left), nl.load(right)
+    found = nisa.nc_matmul(stationary, moving, is_transpose=is_transpose)
+    nl.store(out, nl.copy(found))
+    return out
+
+
 def squared_twice(x):
     """Two loops that each square the same tiles, and twice in the first."""
     rows, total = x.shape
