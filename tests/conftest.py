@@ -1,6 +1,8 @@
-"""Golden files: what a person should review, compared with what the code makes now."""
+"""Golden files: what a person should review, compared with what the code makes now. And a home of
+its own for each run of the tests: what a user's cache knows must not decide them."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write golden files instead of comparing"
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Caches begin empty: here, and in the programs that tests start."""
+    before = os.environ.get("HOME")
+    folder = tmp_path_factory.mktemp("home")
+    os.environ["HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["HOME"]
+    else:
+        os.environ["HOME"] = before
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ The result goes to the descriptor named on the command line: one line of JSON on
 before any of the job's code runs, then whatever the entry writes. The keeper's exit code is the
 worker's, or 128 plus the signal that ended it.
 
-`python -I entry.py serve DESCRIPTOR ROOT MODULE...` is a fork server instead (see `forkserver`).
+`python -I entry.py serve DESCRIPTOR SEARCH_PATH MODULE...` is a fork server instead (see `forkserver`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FAILED = 1
 def main(result: int) -> int:
     """Read the job, run it in a confined process, and return that process's exit code."""
     line = _first_line(0)
-    sys.path.insert(0, str(json.loads(line)["root"]))
+    sys.path[:0] = json.loads(line)["search_path"].split(os.pathsep)
     from accelopt.sandbox import confinement, kernel
 
     job = _job(line)
@@ -193,8 +193,8 @@ def _work(job: Job, entered: list[str], result: int) -> None:
         os._exit(code)
 
 
-def _serve(descriptor: str, root: str, *modules: str) -> None:
-    sys.path.insert(0, root)
+def _serve(descriptor: str, search_path: str, *modules: str) -> None:
+    sys.path[:0] = search_path.split(os.pathsep)
     from accelopt.sandbox import forkserver
 
     forkserver.serve(int(descriptor), modules)

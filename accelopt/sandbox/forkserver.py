@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accelopt.sandbox import kernel
-from accelopt.sandbox.policy import PACKAGE
+from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import (
     ENTRY,
     Process,
@@ -73,7 +73,7 @@ class ForkServer:
         if self._process is None or self._process.poll() is not None or self._socket is None:
             self.close()
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            words = ["serve", str(theirs.fileno()), str(PACKAGE.parent), *self.modules]
+            words = ["serve", str(theirs.fileno()), search_path(), *self.modules]
             folder = Path(tempfile.gettempdir())
             with theirs:
                 self._process = subprocess.Popen(

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 # Where the interpreter and its libraries live; the C library's own files besides.
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom")
+_INTERPRETER = (sys.prefix, sys.base_prefix, sys.exec_prefix)
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def runtime_paths() -> tuple[str, ...]:
     """What Python, its installed packages and this package need to be read from."""
-    return (*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, str(PACKAGE))
+    return (*_SYSTEM, *_INTERPRETER, str(PACKAGE), *package_folders())
+
+
+@cache
+def package_folders() -> tuple[str, ...]:
+    """Where this process finds installed packages outside of the interpreter's own folders (`pip
+    install --target` and a PYTHONPATH): an isolated interpreter does not look there."""
+    found = importlib.util.find_spec("numpy")
+    if found is None or found.origin is None:
+        return ()
+    folder = Path(found.origin).parents[1]
+    return () if any(folder.is_relative_to(own) for own in _INTERPRETER) else (str(folder),)
+
+
+def search_path() -> str:
+    """What a child puts in front of its module search path: this package's folder and those of
+    `package_folders`, joined as in PYTHONPATH."""
+    return os.pathsep.join((str(PACKAGE.parent), *package_folders()))
 
 
 @dataclass(frozen=True)
@@ -48,7 +69,7 @@ class Job:
     payload: dict[str, object]
     policy: Policy
     limits: Limits
-    root: str = str(PACKAGE.parent)
+    search_path: str = field(default_factory=search_path)
     inside: tuple[str, ...] = ()  # what already holds the child when it starts
 
     def to_dict(self) -> dict[str, object]:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import numpy
 import pytest
 
 from accelopt.sandbox import (
@@ -18,6 +21,7 @@ from accelopt.sandbox import (
     run,
     spawn,
 )
+from accelopt.sandbox.policy import package_folders, search_path
 
 TESTS = Path(__file__).resolve().parents[1]
 QUICK = Limits(seconds=30, memory_bytes=1 << 30)
@@ -237,3 +241,25 @@ def test_the_bubblewrap_command_names_only_what_the_policy_allows(tmp_path):
     ]
     online = bubblewrap.prefix("bwrap", Policy(network=True), tmp_path)
     assert "--unshare-net" not in online
+
+
+def test_packages_of_a_python_path_are_found_and_readable_in_the_child(tmp_path):
+    installed = tmp_path / "site"
+    installed.mkdir()
+    (installed / "numpy").symlink_to(Path(numpy.__file__).parent)
+    code = (
+        "import sys; from accelopt.sandbox import policy; "
+        "print(policy.package_folders(), policy.Job('', {}, None, None).search_path, "
+        f"{str(installed)!r} in policy.runtime_paths())"
+    )
+    root = str(TESTS.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), root))}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert said == f"{(str(installed),)} {root}:{installed} True\n"
+
+
+def test_the_interpreters_own_packages_need_no_search_path():
+    assert package_folders() == ()
+    assert search_path() == str(TESTS.parent)

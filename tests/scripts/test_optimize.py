@@ -28,7 +28,7 @@ def begin(*arguments):
 
 def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     out = tmp_path / "run"
-    options = ["--out", out, "--iterations", 1, "--plans", 2, "--samples", 1]
+    options = ["--out", out, "--iterations", 2, "--plans", 2, "--samples", 1]
     process = begin(*own, *options)
     journal = out / "journal.jsonl"
     deadline = time.monotonic() + 240
