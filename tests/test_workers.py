@@ -144,7 +144,8 @@ def test_closing_a_pool_ends_what_runs(cache):
 def test_a_winner_is_measured_again_beside_its_parent(cache):
     assert not confirm(request(), request(), cache=cache).confirmed
     found = confirm(request("recurses", compile_seconds=3), request(), cache=cache)
-    assert not found.confirmed and found.message.startswith("timeout")
+    # Endless recursion ends by the clock, or before Python 3.11 with the process's stack.
+    assert not found.confirmed and found.message.startswith(("timeout", "crash"))
     less_work = request("maximum_of_the_first_columns")
     found = confirm(less_work, request(), cache=cache)
     assert found.confirmed is (found.speedup > 1.02)

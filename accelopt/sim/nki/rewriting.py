@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import textwrap
 from types import CodeType, FunctionType
 from typing import Any
@@ -25,7 +26,8 @@ LEFT = "__accelopt_left"
 
 def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
     """The function with its source rewritten where needed, over the global names given."""
-    code = _code(function.__code__) or function.__code__
+    text = "".join(linecache.getlines(function.__code__.co_filename))
+    code = _code(function.__code__, text) or function.__code__
     names[CHECK] = check_annotation
     names[IS_MASK] = _is_mask
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -86,8 +88,9 @@ def _find(code: CodeType, name: str) -> CodeType | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _code(code: CodeType) -> CodeType | None:
-    """The rewritten code; None when there is nothing to rewrite or no source to read."""
+def _code(code: CodeType, text: str) -> CodeType | None:
+    """The rewritten code; None when there is nothing to rewrite or no source to read. `text` is that
+    of its file: code objects that differ in an annotation alone are equal before Python 3.11."""
     try:
         lines, first = inspect.getsourcelines(code)
         source = "".join(lines)
