@@ -1,6 +1,7 @@
 """The worker boundary: whatever a kernel does, there is one Evaluation and nothing else happens."""
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 
@@ -144,8 +145,9 @@ def test_closing_a_pool_ends_what_runs(cache):
 def test_a_winner_is_measured_again_beside_its_parent(cache):
     assert not confirm(request(), request(), cache=cache).confirmed
     found = confirm(request("recurses", compile_seconds=3), request(), cache=cache)
-    # Endless recursion ends by the clock, or before Python 3.11 with the process's stack.
-    assert not found.confirmed and found.message.startswith(("timeout", "crash"))
+    # Before Python 3.11 each call takes room on the process's stack, and recursion ends with that.
+    ending = "timeout" if sys.version_info >= (3, 11) else "crash"
+    assert not found.confirmed and found.message.startswith(ending)
     less_work = request("maximum_of_the_first_columns")
     found = confirm(less_work, request(), cache=cache)
     assert found.confirmed is (found.speedup > 1.02)

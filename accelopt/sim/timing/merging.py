@@ -82,7 +82,9 @@ class _Numbering:
         self.value = list(range(len(self.once)))
         self.fresh = len(self.once)
         self.alias: dict[int, int] = {}  # cell of removed work -> the cell that has its value
-        self.seen: dict[tuple[object, ...], tuple[int, int]] = {}  # done at, last wanted at
+        # By what was done and by whom: where it was done, and where it was wanted last.
+        self.seen: dict[tuple[object, ...], tuple[int, int]] = {}
+        self.latest: dict[tuple[object, ...], int] = {}  # by what was done: where it was done last
 
     def single(self, at: int) -> bool:
         """True when an instance writes, and only cells that nobody else writes."""
@@ -98,38 +100,38 @@ class _Numbering:
     def repeats(
         self, at: int, does: tuple[object, ...], defined: list[float], window: float
     ) -> bool:
-        """True when an earlier instance did the same to the same values, within the window; its
-        results then stand for this one's."""
+        """True when an instance of the same instruction, or one beside this, did the same to the
+        same values before, within the window; its results then stand for this one's."""
         value, alias, writes = self.value, self.alias, self.stream.writes
         # A tile that is cut into other pieces cannot stand for this one piece by piece.
         pieces = len(writes[at])
         key = (*does, pieces, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
-        earlier = self.seen.get(key)
-        if earlier is None:
-            self.seen[key] = (at, at)
-            self.new_values(at)
-            return False
-        done, wanted = earlier
-        pairs = zip(writes[at], writes[done], strict=True)
-        if defined[at] - defined[wanted] <= window and self._side_by_side(at, done):
-            self.seen[key] = (done, at)
-            for mine, theirs in pairs:
+        own = (self.stream.kind[at], *key)
+        latest = self.latest.get(key)
+        found = self.seen.get(own)
+        if found is None and latest is not None and self._side_by_side(at, latest):
+            found = (latest, latest)
+        if found is not None and defined[at] - defined[found[1]] <= window:
+            done = found[0]
+            self.seen[own] = (done, at)
+            for mine, theirs in zip(writes[at], writes[done], strict=True):
                 alias[mine] = alias.get(theirs, theirs)
             return True
-        self.seen[key] = (at, at)
-        for mine, theirs in pairs:
-            value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
+        self.seen[own] = (at, at)
+        self.latest[key] = at
+        if latest is None:
+            self.new_values(at)
+        else:
+            for mine, theirs in zip(writes[at], writes[latest], strict=True):
+                value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
         return False
 
     def _side_by_side(self, at: int, done: int) -> bool:
-        """True for two executions of one instruction, and for two instructions in one iteration of
-        the same loops. Work in sibling loops is done again: the compiler moves what is invariant out
-        of a loop but does not look from one loop into the next."""
+        """True for two instructions in one iteration of the same loops. Work in sibling loops is
+        done again: the compiler moves what is invariant out of a loop but does not look from one
+        loop into the next."""
         stream = self.stream
-        one, other = stream.kind[at], stream.kind[done]
-        if one == other:
-            return True
-        here, there = stream.instances[one], stream.instances[other]
+        here, there = (stream.instances[stream.kind[one]] for one in (at, done))
         return here.loops == there.loops and bool(
             np.array_equal(here.iterations[stream.row[at]], there.iterations[stream.row[done]])
         )

@@ -54,7 +54,7 @@ def _wide(operation: Operation) -> int:
 
 def engine_cycles(operation: Operation, spec: Spec) -> tuple[float, float]:
     """Cycles of Vector, Scalar or GpSimd engine: for the elements, and on top of them before the
-    next instruction can start. Elements take no less than MIN_II of the engine's time."""
+    next instruction can start. Both together take no less than MIN_II."""
     n = _wide(operation)
     if operation.queue is Queue.GPSIMD:
         return _gpsimd_elements(operation, n, spec), spec.gpsimd_start_cycles

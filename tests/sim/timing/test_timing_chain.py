@@ -26,6 +26,7 @@ from timing_kernels import (
     reload_in_loop,
     scores_and_maximum,
     spread_row,
+    squared_in_siblings,
     squared_twice,
     sum_of_scaled,
     through_hbm,
@@ -217,6 +218,10 @@ class TestCompilerEmulation:
     def test_work_is_not_merged_across_sibling_loops(self):
         # Issue 5: hoisted when invariant, merged within an iteration, not across siblings.
         found = timed(squared_twice, (128, 2048), compiler=Compiler(remove_dead=False))
+        assert found.summary["scalar_engine_instruction_count"] == 2 * 4
+
+    def test_invariant_work_leaves_its_loop_also_beside_a_sibling_that_does_the_same(self):
+        found = timed(squared_in_siblings, (128, 2048))
         assert found.summary["scalar_engine_instruction_count"] == 2 * 4
 
     def test_decisions_name_source_lines(self):

@@ -142,6 +142,21 @@ def squared_twice(x):
     return out
 
 
+def squared_in_siblings(x):
+    """Two sibling loops in an outer one; each squares the same tiles in every iteration of it."""
+    rows, total = x.shape
+    out = nl.ndarray((4, 2, rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for repeat in nl.affine_range(4):
+        for i in nl.affine_range(total // 512):
+            squared = nl.square(tile[0:rows, nl.ds(i * 512, 512)])
+            nl.store(out[repeat, 0, 0:rows, nl.ds(i * 512, 512)], squared)
+        for i in nl.affine_range(total // 512):
+            squared = nl.square(tile[0:rows, nl.ds(i * 512, 512)])
+            nl.store(out[repeat, 1, 0:rows, nl.ds(i * 512, 512)], squared)
+    return out
+
+
 def fused_scale_bias_exp(x, scale, bias):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile, s, b = nl.load(x), nl.load(scale), nl.load(bias)
