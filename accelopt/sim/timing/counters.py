@@ -7,14 +7,15 @@ the same way. `TrueCounts` holds what physically happens.
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from accelopt.sim.program import Tensor
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue, Traffic
+from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.pricing import Price, Traffic, price
 from accelopt.sim.timing.schedule import Timeline
 from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
@@ -60,10 +61,11 @@ def summary(
     """The profiler's fields (bytes, FLOPs, seconds; percent fields are fractions) and the physical
     counts. `interface` holds the kernel's arguments and results: what else lies in HBM is counted as
     spilling."""
-    kinds = np.bincount(np.asarray(stream.kind), minlength=len(stream.instances))
-    traffic = _traffic(stream, kinds)
+    counts = _instances_by_form(stream)
+    totals = _totals(counts, spec)
+    traffic = totals.traffic
     moved = _transfer_totals(stream, costs, interface)
-    instructions = _instructions(stream, kinds)
+    instructions = _instructions(counts)
     flops, transposes = traffic.flops, traffic.transpose_flops
     hbm = moved["hbm_read"] + moved["hbm_write"]
     fields: dict[str, float] = {
@@ -90,8 +92,8 @@ def summary(
         "matmul_instruction_count": instructions["tensor"],
     }
     true = TrueCounts(
-        sum(int(n) * i.operation.true_flops for n, i in zip(kinds, stream.instances, strict=True)),
-        _fp32_share(stream, kinds),
+        totals.true_flops,
+        _fp32_share(counts, spec),
         moved["hbm_read"],
         moved["hbm_write"],
         moved["descriptors"],
@@ -100,24 +102,29 @@ def summary(
     return fields, true
 
 
-def _traffic(stream: Stream, kinds: np.ndarray) -> Traffic:
+def _instances_by_form(stream: Stream) -> Counter[Operation]:
+    """How many instances each form of operation has."""
+    kinds = np.bincount(np.asarray(stream.kind), minlength=len(stream.instances))
+    counts: Counter[Operation] = Counter()
+    for n, item in zip(kinds.tolist(), stream.instances, strict=True):
+        counts[item.form] += n
+    return counts
+
+
+def _totals(counts: Counter[Operation], spec: Spec) -> Price:
     """What all instances of all operations add to the counters."""
-    one = [
-        (int(n), item.operation.traffic) for n, item in zip(kinds, stream.instances, strict=True)
-    ]
-    return Traffic(
-        **{
-            field.name: sum(n * getattr(traffic, field.name) for n, traffic in one)
-            for field in dataclasses.fields(Traffic)
-        }
+    prices = [(n, price(form, spec)) for form, n in counts.items()]
+    columns = zip(*([n * value for value in one.traffic] for n, one in prices), strict=True)
+    return Price(
+        traffic=Traffic(*map(sum, columns)), true_flops=sum(n * one.true_flops for n, one in prices)
     )
 
 
-def _instructions(stream: Stream, kinds: np.ndarray) -> dict[str, int]:
+def _instructions(counts: Counter[Operation]) -> dict[str, int]:
     """Instances by engine."""
     found = dict.fromkeys(QUEUE_NAMES, 0)
-    for n, item in zip(kinds, stream.instances, strict=True):
-        found[QUEUE_NAMES[item.operation.queue]] += int(n)
+    for form, n in counts.items():
+        found[QUEUE_NAMES[form.queue]] += n
     return found
 
 
@@ -135,12 +142,12 @@ def _activity(timeline: Timeline, instructions: dict[str, int]) -> dict[str, flo
     return fields
 
 
-def _fp32_share(stream: Stream, kinds: np.ndarray) -> float:
+def _fp32_share(counts: Counter[Operation], spec: Spec) -> float:
     total = slow = 0
-    for n, item in zip(kinds, stream.instances, strict=True):
-        flops = int(n) * item.operation.traffic.flops
+    for form, n in counts.items():
+        flops = n * price(form, spec).traffic.flops
         total += flops
-        if flops and item.operation.reads[-1].dtype.itemsize == 4:
+        if flops and form.reads[-1].dtype.itemsize == 4:
             slow += flops
     return slow / total if total else 0.0
 
@@ -151,10 +158,12 @@ def _transfer_totals(
     names = ("hbm_read", "hbm_write", "sbuf_read", "sbuf_write", "spill_save", "spill_reload",
              "transfers", "descriptors")  # fmt: skip
     totals = dict.fromkeys(names, 0)
-    roles = [_role(item.operation, interface) for item in stream.instances]
+    roles: dict[int, tuple[str, bool, bool, bool]] = {}
     for kind, cost in zip(stream.kind, costs, strict=True):
         if cost is None:
             continue
+        if kind not in roles:
+            roles[kind] = _role(stream.instances[kind].operation, interface)
         role, from_sbuf, to_sbuf, scratch = roles[kind]
         totals["transfers"] += 1
         totals["descriptors"] += cost.descriptors

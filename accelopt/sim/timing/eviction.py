@@ -17,7 +17,7 @@ from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
-from accelopt.sim.timing.pricing import is_transpose, priced
+from accelopt.sim.timing.pricing import is_transpose
 from accelopt.sim.timing.stream import Stream
 
 
@@ -55,7 +55,7 @@ def merge_evictions(stream: Stream, spec: Spec, decisions: list[Decision]) -> No
         readers = [e for e in members if any(cell in written for cell in e.reads)]
         later = {id(entry) for entry in (*copies, *readers)}
         entries += [entry for entry in members if id(entry) not in later]
-        entries.append(_merged(stream, copies, wide, spec))
+        entries.append(_merged(stream, copies, wide))
         entries += readers
         merged[eviction.kind] = merged.get(eviction.kind, 0) + len(copies) - 1
     stream.kind = [entry.kind for entry in entries]
@@ -125,17 +125,14 @@ def _group_keys(item: Instances, group: int) -> np.ndarray:
     return numbers
 
 
-def _merged(
-    stream: Stream, copies: list[_Entry], wide: dict[tuple[int, int], int], spec: Spec
-) -> _Entry:
+def _merged(stream: Stream, copies: list[_Entry], wide: dict[tuple[int, int], int]) -> _Entry:
     kind, count = copies[0].kind, len(copies)
     number = wide.get((kind, count))
     if number is None:
         item = stream.instances[kind]
-        operation = item.operation
-        width = operation.writes[0].free_elements * count
+        operation = item.operation.resized(item.operation.writes[0].free_elements * count)
         number = wide[kind, count] = len(stream.instances)
-        stream.instances.append(item._replace(operation=priced(operation.resized(width), spec)))
+        stream.instances.append(item._replace(operation=operation, form=operation))
     return _Entry(
         number,
         copies[-1].row,

@@ -15,6 +15,7 @@ import numpy as np
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Loop, Tensor
+from accelopt.sim.timing.forms import Forms
 from accelopt.sim.timing.operation import Nest, Operation, Queue
 
 Values = dict[LoopVariable, np.ndarray]
@@ -34,6 +35,7 @@ class Instances(NamedTuple):
     """The iterations of one operation that its mask leaves."""
 
     operation: Operation
+    form: Operation  # the one that stands for all of its form
     loops: tuple[Loop, ...]
     positions: np.ndarray  # (n,) increasing
     values: Values  # (n,) each
@@ -45,7 +47,7 @@ class Instances(NamedTuple):
 def expand(nest: Nest) -> list[Instances]:
     """Every operation with all its iterations, in the order of the tree."""
     root = Body((), np.zeros(1, np.int64), {}, np.zeros((1, 0), np.int64))
-    return [instances for instances in _expand_body(nest, root) if instances.positions.size]
+    return [found for found in _expand_body(nest, root, Forms()) if found.positions.size]
 
 
 def scopes(nest: Nest) -> dict[Tensor, int]:
@@ -75,16 +77,21 @@ def _size(node: Nest | Operation) -> int:
     return trips * sum(map(_size, node.body))
 
 
-def _expand_body(nest: Nest, outer: Body) -> Iterator[Instances]:
+def _expand_body(nest: Nest, outer: Body, forms: Forms) -> Iterator[Instances]:
     sizes = [_size(child) for child in nest.body]
     body = outer if nest.loop is None else _iterate(nest.loop, outer, sum(sizes))
     offset = 0
     for child, size in zip(nest.body, sizes, strict=True):
         if isinstance(child, Nest):
             inner = Body(body.loops, body.starts + offset, body.values, body.iterations)
-            yield from _expand_body(child, inner)
+            yield from _expand_body(child, inner, forms)
+        elif child.instruction is not None and child.instruction.mask.constraints:
+            yield from _masked(child, child.instruction.mask, body, body.starts + offset)
         else:
-            yield from _instances(child, body, offset)
+            yield Instances(
+                child, forms.of(child), body.loops, body.starts + offset,
+                body.values, body.iterations,
+            )  # fmt: skip
         offset += size
 
 
@@ -101,19 +108,17 @@ def _iterate(loop: Loop, outer: Body, size: int) -> Body:
     return Body((*outer.loops, loop), starts, values, iterations)
 
 
-def _instances(operation: Operation, body: Body, offset: int) -> Iterator[Instances]:
+def _masked(
+    operation: Operation, mask: Mask, body: Body, positions: np.ndarray
+) -> Iterator[Instances]:
     """The operation's iterations; several groups of them when its mask leaves different widths."""
-    positions = body.starts + offset
-    mask = operation.instruction.mask if operation.instruction else Mask()
-    if not mask.constraints:
-        yield Instances(operation, body.loops, positions, body.values, body.iterations)
-        return
     access = operation.writes[0] if operation.writes else operation.reads[0]
     partitions, elements = masked_extent(mask, access.shape, body.values, positions.size)
     alive = (partitions > 0) & (elements > 0)
 
     def chosen(some: np.ndarray, what: Operation, extents: bool) -> Instances:
         return Instances(
+            what,
             what,
             body.loops,
             positions[some],

@@ -8,6 +8,7 @@ did. The rules are those that the active times of NKIBench's engines show (`refe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -49,7 +50,13 @@ def lower(
 ) -> Nest:
     """The tree of operations as written, nothing merged. Instructions that leave the engine open
     get the one that the compiler would choose, or the first they may run on."""
-    body = tuple(_lower_nodes(program.body, [] if decisions is None else decisions, choose_engines))
+    chosen: Counter[tuple[str, Queue, SourceLine]] = Counter()
+    body = tuple(_lower_nodes(program.body, chosen, choose_engines))
+    if decisions is not None:
+        decisions += [
+            Decision("choose_engines", f"{opcode} on {QUEUE_NAMES[queue]}", source, count)
+            for (opcode, queue, source), count in chosen.items()
+        ]
     return Nest(None, _identities(Nest(None, body)) + _fills(program.tensors) + body)
 
 
@@ -84,25 +91,22 @@ def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
 
 
 def _lower_nodes(
-    nodes: tuple[Node, ...], decisions: list[Decision], choose: bool
+    nodes: tuple[Node, ...], chosen: Counter[tuple[str, Queue, SourceLine]], choose: bool
 ) -> Iterator[Nest | Operation]:
+    """The nodes as operations. Counts the engines that it chooses."""
     multiplied = {
         node.source for node in nodes if isinstance(node, Instruction) and node.opcode == "matmul"
     }
     for node in nodes:
         if isinstance(node, Loop):
-            inner = tuple(_lower_nodes(node.body, decisions, choose))
+            inner = tuple(_lower_nodes(node.body, chosen, choose))
             yield Nest(node, _fills(node.tensors) + inner)
-            continue
-        for operation in _lower_instruction(node, choose):
+        elif node.opcode != "print":
+            queue = choose_queue(node) if choose else first_queue(node)
             if choose and node.engine is Engine.UNASSIGNED:
-                engine = QUEUE_NAMES[operation.queue]
-                decisions.append(
-                    Decision("choose_engines", f"{node.opcode} on {engine}", node.source)
-                )
-            if node.opcode in ("transpose", "copy") and node.source in multiplied:
-                operation = replace(operation, belongs_to_matmul=True)
-            yield operation
+                chosen[node.opcode, queue, node.source] += 1
+            inside = node.opcode in ("transpose", "copy") and node.source in multiplied
+            yield _lower_instruction(node, queue, inside)
 
 
 def _fills(tensors: tuple[Tensor, ...]) -> tuple[Operation, ...]:
@@ -140,29 +144,31 @@ def _stays_in_engine(instruction: Instruction) -> bool:
     return adds and "reduce_result" not in instruction.outputs
 
 
-def _lower_instruction(instruction: Instruction, choose: bool) -> Iterator[Operation]:
-    if instruction.opcode == "print":
-        return
-    queue = choose_queue(instruction) if choose else first_queue(instruction)
-    accumulate = instruction.attributes.get("accumulate")
+def _lower_instruction(
+    instruction: Instruction, queue: Queue, belongs_to_matmul: bool
+) -> Operation:
+    opcode = instruction.opcode
+    accumulate = bool(instruction.attributes.get("accumulate"))
     reads = tuple(instruction.inputs.values())
-    reads += tuple(item.index for access in reads for item in access.indirect)
     writes = tuple(instruction.outputs.values())
-    reads += tuple(item.index for access in writes for item in access.indirect)
-    if instruction.opcode == "loop_reduce" or (instruction.opcode == "dma_copy" and accumulate):
+    for access in (*reads, *writes):
+        if access.indirect:
+            reads += tuple(item.index for item in access.indirect)
+    if opcode == "loop_reduce" or (opcode == "dma_copy" and accumulate):
         reads += (instruction.result,)
-    if instruction.opcode == "matmul":
+    if opcode == "matmul":
         reads = (instruction.inputs["stationary"], instruction.inputs["moving"])
-    yield Operation(
-        instruction.opcode,
+    return Operation(
+        opcode,
         queue,
         reads,
         writes,
         instruction,
-        accumulates=instruction.opcode == "matmul" and bool(accumulate),
+        accumulates=opcode == "matmul" and accumulate,
         source=instruction.source,
         label=opcode_label(instruction),
         kept=_stays_in_engine(instruction),
+        belongs_to_matmul=belongs_to_matmul,
     )
 
 

@@ -18,6 +18,7 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Decision, Operation
 from accelopt.sim.timing.stream import Stream
 
@@ -34,12 +35,8 @@ def merge_repeated(
     """Removes repeated work from the stream, in place. The windows bound what may be defined in
     SBUF, bytes per partition, between two occurrences of an instruction or of a load; they do not
     apply inside of sequential loops when `over_sequential`. True when anything was removed."""
-    broadcast_rows = _rows_for_broadcast(stream)
-    signatures = [
-        None if item.operation in broadcast_rows else _signature(item.operation)
-        for item in stream.instances
-    ]
-    if not any(_may_repeat(stream, signatures)):
+    signatures = _signatures(stream)
+    if not _may_repeat(stream, signatures):
         return False
     keys = [_load_keys(item) if s is not None else None
             for item, s in zip(stream.instances, signatures, strict=True)]  # fmt: skip
@@ -79,6 +76,7 @@ class _Numbering:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.once = _written_once(stream)
+        self.iterated = [item.positions.size > 1 for item in stream.instances]
         self.value = list(range(len(self.once)))
         self.fresh = len(self.once)
         self.alias: dict[int, int] = {}  # cell of removed work -> the cell that has its value
@@ -106,18 +104,21 @@ class _Numbering:
         # A tile that is cut into other pieces cannot stand for this one piece by piece.
         pieces = len(writes[at])
         key = (*does, pieces, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
-        own = (self.stream.kind[at], *key)
+        kind = self.stream.kind[at]
+        own = (kind, *key) if self.iterated[kind] else None
         latest = self.latest.get(key)
-        found = self.seen.get(own)
+        found = self.seen.get(own) if own else None
         if found is None and latest is not None and self._side_by_side(at, latest):
             found = (latest, latest)
         if found is not None and defined[at] - defined[found[1]] <= window:
             done = found[0]
-            self.seen[own] = (done, at)
+            if own:
+                self.seen[own] = (done, at)
             for mine, theirs in zip(writes[at], writes[done], strict=True):
                 alias[mine] = alias.get(theirs, theirs)
             return True
-        self.seen[own] = (at, at)
+        if own:
+            self.seen[own] = (at, at)
         self.latest[key] = at
         if latest is None:
             self.new_values(at)
@@ -132,7 +133,9 @@ class _Numbering:
         loop into the next."""
         stream = self.stream
         here, there = (stream.instances[stream.kind[one]] for one in (at, done))
-        return here.loops == there.loops and bool(
+        if here.loops != there.loops:
+            return False
+        return not here.loops or bool(
             np.array_equal(here.iterations[stream.row[at]], there.iterations[stream.row[done]])
         )
 
@@ -161,18 +164,16 @@ def drop(stream: Stream, removed: set[int], alias: dict[int, int]) -> None:
         stream.reads = [stream.reads[at] for at in keep]
 
 
-def _may_repeat(stream: Stream, signatures: list[tuple[object, ...] | None]) -> list[bool]:
+def _may_repeat(stream: Stream, signatures: list[int | None]) -> bool:
     """Quick look: is there any site whose instances, or two sites alike, could repeat? Only loads
     start a chain of repeats, and work on what is already in place."""
-    out: list[bool] = []
-    known: set[tuple[object, ...]] = set()
+    known: set[int] = set()
     for item, signature in zip(stream.instances, signatures, strict=True):
-        if signature is None:
-            out.append(False)
-            continue
-        out.append(item.positions.size > 1 or signature in known)
-        known.add(signature)
-    return out
+        if signature is not None:
+            if item.positions.size > 1 or signature in known:
+                return True
+            known.add(signature)
+    return False
 
 
 def _in_sequential_loop(item: Instances) -> bool:
@@ -184,20 +185,42 @@ def _in_sequential_loop(item: Instances) -> bool:
 def _rows_for_broadcast(stream: Stream) -> set[Operation]:
     """Loads, inside loops, of one row that is only ever spread over partitions, and the spreading:
     mamba (NKIBench) repeats both for every channel tile."""
+    rows = [
+        item.operation
+        for item in stream.instances
+        if item.loops and item.form.is_dma and item.form.writes[0].partitions == 1
+    ]
+    if not rows:
+        return set()
     readers: dict[object, list[Operation]] = {}
     for item in stream.instances:
         for access in item.operation.reads:
             readers.setdefault(access.tensor, []).append(item.operation)
     found: set[Operation] = set()
-    for item in stream.instances:
-        operation = item.operation
-        if not (operation.is_dma and item.loops and operation.writes[0].partitions == 1):
-            continue
+    for operation in rows:
         users = readers.get(operation.writes[0].tensor, [])
         if users and all(user.opcode == "broadcast" for user in users):
             found.add(operation)
             found.update(users)
     return found
+
+
+def _signatures(stream: Stream) -> list[int | None]:
+    """For each operation a number for what it does; None when it must not be merged."""
+    numbers: dict[tuple[object, ...], int] = {}
+
+    def number(form: Operation) -> int | None:
+        signature = _signature(form)
+        return None if signature is None else numbers.setdefault(signature, len(numbers))
+
+    found = by_form(stream.instances, number)
+    broadcast_rows = _rows_for_broadcast(stream)
+    if not broadcast_rows:
+        return found
+    return [
+        None if item.operation in broadcast_rows else signature
+        for item, signature in zip(stream.instances, found, strict=True)
+    ]
 
 
 def _signature(operation: Operation) -> tuple[object, ...] | None:
@@ -236,6 +259,8 @@ def _load_keys(item: Instances) -> list[tuple[int, ...]] | None:
     hbm = [a for a in item.operation.reads if not a.tensor.buffer.on_chip]
     if not hbm:
         return None
+    if not item.loops and item.partitions is None:
+        return [tuple(number for a in hbm for number in (a.tensor.id, a.offset.constant))]
     n = item.positions.size
     columns = []
     for access in hbm:

@@ -1,9 +1,10 @@
-"""What timing works on: a Program whose instructions are lowered to priced hardware operations."""
+"""What timing works on: a Program whose instructions are lowered to hardware operations."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from accelopt.sim.access import Access
@@ -24,25 +25,9 @@ class Queue(IntEnum):
 QUEUE_NAMES = ("tensor", "vector", "scalar", "gpsimd", "dma")
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """What one instance of an operation adds to the counters, as the profiler counts."""
-
-    flops: int = 0
-    transpose_flops: int = 0
-    psum_read: int = 0
-    psum_write: int = 0
-    sbuf_read: int = 0
-    sbuf_write: int = 0
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Operation:
-    """One hardware instruction, for every iteration of its loops.
-
-    It occupies its engine for `issue_ns`; what it writes can be used `latency_ns` after that.
-    Compared by identity.
-    """
+    """One hardware instruction, for every iteration of its loops. Compared by identity."""
 
     opcode: str
     queue: Queue
@@ -50,14 +35,8 @@ class Operation:
     writes: tuple[Access, ...]
     instruction: Instruction | None = None
     accumulates: bool = False
-    issue_ns: float = 0.0
-    latency_ns: float = 0.0
-    traffic: Traffic = field(default_factory=Traffic)
-    true_flops: int = 0
     source: SourceLine = NOWHERE
     label: str = ""
-    touches_psum: bool = False
-    touches_sbuf: bool = True
     width: int | None = None  # elements a partition, where not those of its accesses
     kept: bool = False  # never dead
     belongs_to_matmul: bool = False  # the transposition inside of nl.matmul
@@ -68,7 +47,7 @@ class Operation:
         return self.queue is Queue.DMA
 
     def resized(self, width: int) -> Operation:
-        """The same on another number of elements a partition; to be priced again."""
+        """The same on another number of elements a partition."""
         return replace(self, width=width)
 
     @property
@@ -77,7 +56,7 @@ class Operation:
         return any(not access.tensor.buffer.on_chip for access in self.writes)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Nest:
     """A loop over lowered operations; `loop` is None at the top of the kernel."""
 
@@ -85,7 +64,7 @@ class Nest:
     body: tuple[Nest | Operation, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Something the emulated compiler did: which pass, to what, where, how often."""
 
@@ -103,15 +82,10 @@ class Decision:
 
 def combined(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
     """Decisions of the same kind on the same line as one, with their counts and bytes added."""
-    found: dict[tuple[str, str, SourceLine], Decision] = {}
+    count: Counter[tuple[str, str, SourceLine]] = Counter()
+    size: Counter[tuple[str, str, SourceLine]] = Counter()
     for decision in decisions:
         key = (decision.pass_name, decision.action, decision.source)
-        before = found.get(key)
-        found[key] = (
-            decision
-            if before is None
-            else replace(
-                before, count=before.count + decision.count, bytes=before.bytes + decision.bytes
-            )
-        )
-    return tuple(found.values())
+        count[key] += decision.count
+        size[key] += decision.bytes
+    return tuple(Decision(*key, count[key], size[key]) for key in count)

@@ -20,9 +20,11 @@ def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
     itself: bmm_softmax (NKIBench) reads its scores from PSUM twice, for the copy and the maximum."""
     body: list[Nest | Operation] = []
     copied: dict[Tensor, Operation] = {}
+    copies: dict[Tensor, list[Tensor]] = {}  # by what they were copied from
     for node in nest.body:
         if isinstance(node, Nest):
             copied.clear()
+            copies.clear()
             body.append(read_psum_directly(node, decisions))
             continue
         if node.queue is Queue.VECTOR and node.opcode == "tensor_reduce":
@@ -33,12 +35,13 @@ def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:
                     Decision("read_psum_directly", "the operand is read from PSUM", node.source)
                 )
         for access in node.writes:
-            copied = {
-                t: m for t, m in copied.items()
-                if t is not access.tensor and m.reads[0].tensor is not access.tensor
-            }  # fmt: skip
+            copied.pop(access.tensor, None)
+            for tensor in copies.pop(access.tensor, ()):
+                if tensor in copied and copied[tensor].reads[0].tensor is access.tensor:
+                    del copied[tensor]
         if _is_eviction(node):
             copied[node.writes[0].tensor] = node
+            copies.setdefault(node.reads[0].tensor, []).append(node.writes[0].tensor)
         body.append(node)
     return Nest(nest.loop, tuple(body))
 

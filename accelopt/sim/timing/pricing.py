@@ -6,12 +6,12 @@ where a measurement contradicts them, the constant in `spec.py` says so.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import NamedTuple
 
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer, Instruction
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue, Traffic
+from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
 
 SIXTEEN_BIT = 2
 TWO_TENSOR = frozenset(
@@ -20,11 +20,33 @@ TWO_TENSOR = frozenset(
 FAST_OPS = frozenset({"add", "subtract", "multiply"})
 
 
-def priced(operation: Operation, spec: Spec) -> Operation:
-    """The operation with its issue time, latency and counters."""
+class Traffic(NamedTuple):
+    """What one instance of an operation adds to the counters, as the profiler counts."""
+
+    flops: int = 0
+    transpose_flops: int = 0
+    psum_read: int = 0
+    psum_write: int = 0
+    sbuf_read: int = 0
+    sbuf_write: int = 0
+
+
+class Price(NamedTuple):
+    """What one instance of an operation costs. It occupies its engine for `issue_ns`; what it
+    writes can be used `latency_ns` after that. Transfers are priced by `transfers`."""
+
+    issue_ns: float = 0.0
+    latency_ns: float = 0.0
+    traffic: Traffic = Traffic()
+    true_flops: int = 0
+    touches_psum: bool = False
+    touches_sbuf: bool = False
+
+
+def price(operation: Operation, spec: Spec) -> Price:
+    """Issue time, latency and counters of an operation."""
     if operation.is_dma:
-        return replace(operation, touches_sbuf=False)
-    traffic = _traffic(operation, spec)
+        return Price()
     buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
     clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
@@ -33,14 +55,13 @@ def priced(operation: Operation, spec: Spec) -> Operation:
         elements, overhead = engine_cycles(operation, spec)
         issue = max(elements + overhead, spec.minimum_issue_cycles) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
-    return replace(
-        operation,
-        issue_ns=issue,
-        latency_ns=max(latency, 0.0),
-        traffic=traffic,
-        true_flops=_true_flops(operation),
-        touches_psum=Buffer.PSUM in buffers,
-        touches_sbuf=Buffer.SBUF in buffers,
+    return Price(
+        issue,
+        max(latency, 0.0),
+        _traffic(operation, spec),
+        _true_flops(operation),
+        Buffer.PSUM in buffers,
+        Buffer.SBUF in buffers,
     )
 
 

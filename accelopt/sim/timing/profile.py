@@ -15,7 +15,6 @@ from accelopt.sim.timing import (
     lowering,
     merging,
     placement,
-    pricing,
     renaming,
     residency,
     widening,
@@ -29,7 +28,7 @@ from accelopt.sim.timing.operation import Decision, combined
 from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
 from accelopt.sim.timing.spilling import Spills
 from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer
+from accelopt.sim.timing.transfers import Transfer, price_transfers
 
 UNRESOLVED = 0.05
 """Predictions closer than this do not tell which kernel is faster: near-equivalent sources measure
@@ -155,10 +154,8 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         nest = placement.read_psum_directly(nest, decisions)
     if compiler.place_in_psum:
         nest = placement.place_in_psum(nest, decisions)
-    instances = [
-        item._replace(operation=pricing.priced(item.operation, spec)) for item in expand(nest)
-    ]
-    flow = stream(instances, scopes(nest))
+    flow = stream(expand(nest), scopes(nest))
+    del nest
     if compiler.merge_repeated:
         merging.merge_repeated(
             flow,
@@ -173,7 +170,7 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         renaming.rename_refilled(flow, decisions)
     if compiler.merge_evictions:
         eviction.merge_evictions(flow, spec, decisions)
-    costs = residency.price_transfers(flow, spec)
+    costs = price_transfers(flow, spec)
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
         costs, spills = residency.fit_sbuf(flow, costs, spec, decisions)

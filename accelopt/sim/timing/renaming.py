@@ -13,7 +13,8 @@ from collections import Counter
 
 from accelopt.sim.program import LoopKind
 from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Decision
+from accelopt.sim.timing.forms import by_form
+from accelopt.sim.timing.operation import Decision, Operation
 from accelopt.sim.timing.stream import Stream
 
 
@@ -45,7 +46,7 @@ def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
 def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
     """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
     Backwards: a cell is wanted from its reader up to the write that replaces it."""
-    bytes_of = [_replaced_bytes(item) for item in stream.instances]
+    bytes_of = by_form(stream.instances, _replaced_bytes)
     cell_bytes = [
         unit.bytes * unit.partitions / max(len(cells), 1)
         for unit, cells in zip(stream.units, cells_of, strict=True)
@@ -73,10 +74,9 @@ def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
     return found
 
 
-def _replaced_bytes(item: Instances) -> int:
+def _replaced_bytes(operation: Operation) -> int:
     """Bytes that an instance of an operation replaces for certain; 0 for sums, masks and run-time
     addresses."""
-    operation = item.operation
     if operation.accumulates or len(operation.writes) != 1:
         return 0
     access = operation.writes[0]

@@ -16,24 +16,12 @@ from accelopt.sim.spec import Spec
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.spilling import Moves, Spills, write_moves
 from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer, transfers
+from accelopt.sim.timing.transfers import Transfer
 
 REPEAT_SHARE = 0.85
 """A loaded array that takes more than this part of SBUF is loaded anew for every pass over it, when
 not everything fits: matmul (NKIBench) reads its right-hand side exactly 32 times, while gqa keeps
 128 KiB of v. Fitted on those two."""
-
-
-def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
-    """The DMA cost of every instance that is a transfer."""
-    by_kind = [
-        transfers(item, spec) if item.operation.is_dma else None for item in stream.instances
-    ]
-    out: list[Transfer | None] = []
-    for kind, row in zip(stream.kind, stream.row, strict=True):
-        costs = by_kind[kind]
-        out.append(costs[row] if costs is not None else None)
-    return out
 
 
 class _Uses:

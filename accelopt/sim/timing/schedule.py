@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.dependence import Graph
-from accelopt.sim.timing.operation import Queue
+from accelopt.sim.timing.forms import by_form
+from accelopt.sim.timing.operation import Operation, Queue
+from accelopt.sim.timing.pricing import price
 from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
 
@@ -111,6 +113,14 @@ class _DmaEngines:
         return finish, held_by
 
 
+class _Cost(NamedTuple):
+    """What an operation takes of its engine."""
+
+    issue_ns: float
+    latency_ns: float
+    ports: tuple[int, ...]
+
+
 class _Lines(NamedTuple):
     """Who waits in which line: per instance, per line, and per kind of operation."""
 
@@ -124,9 +134,9 @@ class _Lines(NamedTuple):
 
 def _lines(stream: Stream, spec: Spec) -> _Lines:
     """The queues in program order, and what each kind of operation costs."""
-    operations = [item.operation for item in stream.instances]
-    queue_of = [int(operation.queue) for operation in operations]
+    queue_of = [int(item.form.queue) for item in stream.instances]
     queue = [queue_of[kind] for kind in stream.kind]
+    costs = by_form(stream.instances, lambda form: _cost(form, spec))
     ordinal = [0] * len(queue)
     members: list[list[int]] = [[] for _ in range(5)]
     for at, q in enumerate(queue):
@@ -136,9 +146,9 @@ def _lines(stream: Stream, spec: Spec) -> _Lines:
         queue,
         ordinal,
         members,
-        [operation.issue_ns for operation in operations],
-        [operation.latency_ns for operation in operations],
-        [_port(o.queue, o.touches_sbuf, o.touches_psum, spec) for o in operations],
+        [cost.issue_ns for cost in costs],
+        [cost.latency_ns for cost in costs],
+        [cost.ports for cost in costs],
     )
 
 
@@ -298,12 +308,13 @@ def schedule(
     return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 
-def _port(queue: Queue, touches_sbuf: bool, touches_psum: bool, spec: Spec) -> tuple[int, ...]:
-    """The shared memory ports that an operation takes: 0 is SBUF's for VectorE and GpSimd, 1 is
-    PSUM's for VectorE and ScalarE (arch guide)."""
+def _cost(form: Operation, spec: Spec) -> _Cost:
+    """Time, and the shared memory ports that an operation takes: 0 is SBUF's for VectorE and GpSimd,
+    1 is PSUM's for VectorE and ScalarE (arch guide)."""
+    one, queue = price(form, spec), form.queue
     ports: tuple[int, ...] = ()
-    if spec.vector_gpsimd_exclusive and touches_sbuf and queue in (Queue.VECTOR, Queue.GPSIMD):
-        ports += (0,)
-    if spec.vector_scalar_psum_exclusive and touches_psum and queue in (Queue.VECTOR, Queue.SCALAR):
-        ports += (1,)
-    return ports
+    if spec.vector_gpsimd_exclusive and one.touches_sbuf:
+        ports += (0,) if queue in (Queue.VECTOR, Queue.GPSIMD) else ()
+    if spec.vector_scalar_psum_exclusive and one.touches_psum:
+        ports += (1,) if queue in (Queue.VECTOR, Queue.SCALAR) else ()
+    return _Cost(one.issue_ns, one.latency_ns, ports)

@@ -183,9 +183,11 @@ def _spill_kind(stream: Stream, kinds: dict[tuple[str, int], int], action: str, 
         opcode = "spill_save" if action == "save" else "spill_reload"
         operation = Operation(
             opcode, Queue.DMA, (), (), source=info.tensor.source,
-            label=f"{opcode} {info.tensor.name}", touches_sbuf=False,
+            label=f"{opcode} {info.tensor.name}",
         )  # fmt: skip
         kinds[key] = len(stream.instances)
         empty = np.zeros(0, np.int64)
-        stream.instances.append(Instances(operation, (), empty, {}, np.zeros((0, 0), np.int64)))
+        stream.instances.append(
+            Instances(operation, operation, (), empty, {}, np.zeros((0, 0), np.int64))
+        )
     return kinds[key]

@@ -7,14 +7,18 @@ engines eight at a time, so a tile of few partitions uses few engines (nki-dma-o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.cells import row_elements
 from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.forms import by_form
+from accelopt.sim.timing.operation import Operation
+from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.touches import row_elements
 
 
 class Transfer(NamedTuple):
@@ -88,41 +92,75 @@ def run_elements(access: Access) -> int:
     return run
 
 
-def transfers(item: Instances, spec: Spec) -> list[Transfer]:
-    """The DMA costs of all iterations of one transfer."""
-    operation = item.operation
-    source, target = operation.reads[0], operation.writes[0]
-    n = item.positions.size
+class _Copy(NamedTuple):
+    """What the transfers of one form have in common."""
+
+    layout: Layout
+    partitions: int
+    elements: int  # of each partition
+    row: int  # elements from one partition of the tile on the chip to the next; 0 without a tile
+    loads: bool  # the tile is what it writes
+    hbm_read: bool
+    hbm_write: bool
+
+
+def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
+    """The DMA cost of every instance that is a transfer."""
+    copies = by_form(stream.instances, lambda form: _copy(form, spec) if form.is_dma else None)
+    made: dict[tuple[_Copy, int, int, int], Transfer] = {}
+
+    def transfer(copy: _Copy, partitions: int, elements: int, first: int) -> Transfer:
+        key = (copy, partitions, elements, first)
+        if key not in made:
+            made[key] = _transfer_of(*key, spec)
+        return made[key]
+
+    by_kind = [
+        [transfer(copy, *sizes) for sizes in _sizes(item, copy)] if copy else []
+        for item, copy in zip(stream.instances, copies, strict=True)
+    ]
+    return [
+        by_kind[kind][row] if copies[kind] else None
+        for kind, row in zip(stream.kind, stream.row, strict=True)
+    ]
+
+
+def _copy(form: Operation, spec: Spec) -> _Copy:
+    source, target = form.reads[0], form.writes[0]
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
-    transposed = bool(operation.instruction and operation.instruction.attributes.get("transpose"))
-    layout = layout_of(source, target, spec, transposed)
-    partitions = item.partitions if item.partitions is not None else _full(n, target.partitions)
-    elements = item.elements if item.elements is not None else _full(n, target.free_elements)
-    first = _first_partition(chip, item, n)
-    made: dict[tuple[int, int, int], Transfer] = {}
-    result: list[Transfer] = []
-    for key in zip(partitions.tolist(), elements.tolist(), first.tolist(), strict=True):
-        transfer = made.get(key)
-        if transfer is None:
-            p, e, start = key
-            transfer = _transfer(p, e, start if chip else None, layout, spec)
-            transfer = made[key] = transfer._replace(
-                hbm_read=0 if source.tensor.buffer.on_chip else transfer.bytes,
-                hbm_write=0 if target.tensor.buffer.on_chip else transfer.bytes,
-            )
-        result.append(transfer)
-    return result
+    transposed = bool(form.instruction and form.instruction.attributes.get("transpose"))
+    return _Copy(
+        layout_of(source, target, spec, transposed),
+        target.partitions,
+        target.free_elements,
+        row_elements(chip) if chip else 0,
+        chip is target,
+        not source.tensor.buffer.on_chip,
+        not target.tensor.buffer.on_chip,
+    )
 
 
-def _full(n: int, value: int) -> np.ndarray:
-    return np.full(n, value, dtype=np.int64)
+def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
+    """Partitions, elements of each, and the first partition of the tile, of every iteration."""
+    n = item.positions.size
+    offset = (item.operation.writes if copy.loads else item.operation.reads)[0].offset
+    if n == 1 and item.partitions is None and not offset.terms:
+        return [(copy.partitions, copy.elements, offset.constant // copy.row if copy.row else 0)]
+    first = np.broadcast_to(offset.evaluate_many(item.values), (n,)) // max(copy.row, 1)
+    return zip(
+        [copy.partitions] * n if item.partitions is None else item.partitions.tolist(),
+        [copy.elements] * n if item.elements is None else item.elements.tolist(),
+        first.tolist() if copy.row else [0] * n,
+        strict=True,
+    )
 
 
-def _first_partition(chip: Access | None, item: Instances, n: int) -> np.ndarray:
-    if chip is None:
-        return np.zeros(n, dtype=np.int64)
-    offset = np.broadcast_to(chip.offset.evaluate_many(item.values), (n,))
-    return np.asarray(offset // row_elements(chip))
+def _transfer_of(copy: _Copy, partitions: int, elements: int, first: int, spec: Spec) -> Transfer:
+    transfer = _transfer(partitions, elements, first if copy.row else None, copy.layout, spec)
+    return transfer._replace(
+        hbm_read=transfer.bytes if copy.hbm_read else 0,
+        hbm_write=transfer.bytes if copy.hbm_write else 0,
+    )
 
 
 def _transfer(

@@ -13,7 +13,6 @@ from dataclasses import replace
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
-from accelopt.sim.timing.lowering import walk
 from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
 
 TINY_ELEMENTS = 32
@@ -37,21 +36,13 @@ WIDENED = frozenset(
 
 def widen_tiny_loops(nest: Nest, decisions: list[Decision]) -> Nest:
     """The tree with every such loop replaced by its wide instructions."""
-    users: dict[Tensor, int] = {}
-    for _, operation in walk(nest):
-        for tensor in {a.tensor for a in (*operation.reads, *operation.writes)}:
-            users[tensor] = users.get(tensor, 0) + 1
-    return _widen(nest, users, decisions)
-
-
-def _widen(nest: Nest, users: dict[Tensor, int], decisions: list[Decision]) -> Nest:
     body: list[Nest | Operation] = []
     declared: list[Tensor] = []
     for node in nest.body:
         if isinstance(node, Operation):
             body.append(node)
             continue
-        inner = _widen(node, users, decisions)
+        inner = widen_tiny_loops(node, decisions)
         wide = _wide_operations(inner)
         if wide is None:
             body.append(inner)

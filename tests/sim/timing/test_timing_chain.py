@@ -41,7 +41,7 @@ from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
 from accelopt.sim.timing.counters import union_length
 from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.operation import Queue
-from accelopt.sim.timing.residency import price_transfers
+from accelopt.sim.timing.transfers import price_transfers
 from accelopt.sim.trace import TensorSpec
 
 PASSES = [f.name for f in dataclasses.fields(Compiler) if f.type == "bool"]
