@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,14 @@ from accelopt.referee.trials import HIDDEN, PUBLIC, STRESS, Trial, TrialName, Tr
 from accelopt.roofline import memory_bound_ms
 from accelopt.store import default_cache
 
-__all__ = ["KernelProperties", "NKIKernel", "confirm", "evaluate"]
+__all__ = [
+    "KernelProperties",
+    "NKIKernel",
+    "argument_of",
+    "confirm",
+    "evaluate",
+    "shaped_outputs",
+]
 
 ORDER = (
     "in program order it is right: the iterations of nl.affine_range run in another order here, as "
@@ -173,7 +181,7 @@ class _Run:
                 yield trial
 
     def _arguments(self, trial: Trial) -> list[Argument]:
-        return [_argument(value) for value in self.reference.kernel_inputs(trial.inputs)]
+        return [argument_of(value) for value in self.reference.kernel_inputs(trial.inputs)]
 
     def _read_source(self, trial: Trial) -> None:
         """The rules that need nothing but the text."""
@@ -239,14 +247,7 @@ class _Run:
             raise KernelFailure(failure.status, f"{failure.message}; {ORDER}") from failure
 
     def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
-        try:
-            transformed = self.reference.kernel_outputs(outputs, trial.expected)
-        except (ValueError, TypeError, IndexError, AttributeError) as error:
-            raise KernelFailure(
-                Status.WRONG_SHAPE,
-                f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
-                f"{[output.shape for output in trial.expected]}: {error}",
-            ) from error
+        transformed = shaped_outputs(self.reference, outputs, trial.expected)
         judge = Judge(self.request.rel_tol, self.request.scrutiny, self.device.rounding)
         verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
@@ -294,7 +295,8 @@ def _order(inputs: Sequence[object]) -> int:
     return seed
 
 
-def _argument(value: object) -> Argument:
+def argument_of(value: object) -> Argument:
+    """A kernel input without its data. Raises KernelFailure for what no kernel can be given."""
     if isinstance(value, np.ndarray) and value.ndim:
         return TensorArgument(value.shape, value.dtype.name)
     if isinstance(value, (np.ndarray, np.generic)):
@@ -305,6 +307,21 @@ def _argument(value: object) -> Argument:
     raise KernelFailure(
         Status.COMPILE_ERROR, f"a kernel input of type {type(value).__name__} cannot be passed"
     )
+
+
+def shaped_outputs(
+    reference: Reference, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
+) -> list[Any]:
+    """The kernel's outputs in the reference's shapes. Raises KernelFailure where that fails."""
+    try:
+        return reference.kernel_outputs(outputs, expected)
+    except Exception as error:  # the reference's own Python, on shapes it does not expect
+        said = f"{type(error).__name__}: {error}"
+        raise KernelFailure(
+            Status.WRONG_SHAPE,
+            f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
+            f"{[output.shape for output in expected]}: {said}",
+        ) from error
 
 
 def _narrow_problem(trial: Trial) -> bool:

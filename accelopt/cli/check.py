@@ -7,20 +7,23 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import existing, known
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, as_given, existing, known
+from accelopt.devices.simulated import TRACE_SECONDS
 from accelopt.report.check import check as examine
 from accelopt.report.check import check_text
 
 
 def check(
-    kernel: Annotated[Path, typer.Argument(help="the kernel's file")],
+    kernel: KernelFile,
     reference: Annotated[
         Path | None, typer.Option(help="NumPy module that says what the kernel computes")
     ] = None,
-    target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1",
+    target: Target = "trn1",
+    seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Trace KERNEL, report every violated rule, and compare it with REFERENCE."""
-    report = examine(existing(kernel), existing(reference) if reference else None, known(target))
-    typer.echo(check_text(report))
+    judge = existing(reference) if reference else None
+    report = examine(existing(kernel), judge, known(target), seconds=seconds)
+    typer.echo(as_given(check_text(report), kernel))
     if not report.passed:
         raise typer.Exit(1)

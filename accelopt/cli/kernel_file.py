@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
+import typer
 
-from accelopt.devices import TARGETS, Argument, KernelFailure, TensorArgument
+from accelopt.devices import TARGETS, KernelFailure
 from accelopt.devices.simulated import SimulatedDevice
 from accelopt.errors import ConfigError
+from accelopt.kernel_wrapper import argument_of
 from accelopt.referee.reference import Reference
+from accelopt.report.check import stopped
 from accelopt.sim import timing
+from accelopt.sim.errors import KernelError
 from accelopt.sim.spec import SPECS
+
+KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
+Target = Annotated[str, typer.Option(help="trn1 or trn2")]
+Seconds = Annotated[
+    float, typer.Option("--timeout", min=1, help="seconds that tracing the kernel may take")
+]
 
 
 def existing(path: Path) -> Path:
@@ -28,18 +38,22 @@ def known(target: str) -> str:
     return target
 
 
-def simulate(kernel: Path, reference: Path, target: str) -> timing.KernelProfile:
+def as_given(text: str, kernel: Path) -> str:
+    """`text` with the kernel's file named as the command line names it."""
+    return text.replace(str(kernel.resolve()), str(kernel))
+
+
+def simulate(kernel: Path, reference: Path, target: str, seconds: float) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
+    device = SimulatedDevice(known(target))
+    existing(kernel)
     problem = Reference(existing(reference))
-    arguments = [_argument(value) for value in problem.kernel_inputs(problem.inputs(0))]
+    inputs = problem.kernel_inputs(problem.inputs(0))
     try:
-        executable = SimulatedDevice(known(target)).compile(str(existing(kernel)), arguments)
+        arguments = [argument_of(value) for value in inputs]
+        program = device.compile(str(kernel), arguments, seconds=seconds).program
+        return timing.profile(program, SPECS[target])
     except KernelFailure as failure:
-        raise ConfigError(f"{kernel}: {failure.message}") from failure
-    return timing.profile(executable.program, SPECS[target])
-
-
-def _argument(value: object) -> Argument:
-    if isinstance(value, np.ndarray) and value.ndim:
-        return TensorArgument(value.shape, value.dtype.name)
-    return value.item() if isinstance(value, (np.ndarray, np.generic)) else value  # type: ignore[return-value]
+        raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
+    except KernelError as error:
+        raise ConfigError(as_given(f"{kernel}: {error}", kernel)) from error

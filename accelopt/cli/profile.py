@@ -7,20 +7,24 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import simulate
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, simulate
+from accelopt.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import interval
 from accelopt.store import write_atomically
 
-KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceFile = Annotated[Path, typer.Option(help="NumPy module that makes the arguments")]
-Target = Annotated[str, typer.Option(help="trn1 or trn2")]
 
 
-def profile(kernel: KernelFile, reference: ReferenceFile, target: Target = "trn1") -> None:
+def profile(
+    kernel: KernelFile,
+    reference: ReferenceFile,
+    target: Target = "trn1",
+    seconds: Seconds = TRACE_SECONDS,
+) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    found = simulate(kernel, reference, target)
+    found = simulate(kernel, reference, target, seconds)
     typer.echo(profile_text(found, interval(found)), nl=False)
 
 
@@ -29,7 +33,8 @@ def timeline(
     reference: ReferenceFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="the trace")] = Path("trace.json"),
     target: Target = "trn1",
+    seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
-    write_atomically(output, timeline_json(simulate(kernel, reference, target)))
+    write_atomically(output, timeline_json(simulate(kernel, reference, target, seconds)))
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")

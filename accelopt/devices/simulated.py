@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,18 +20,33 @@ from accelopt.devices.protocol import (
     Measurement,
     Timings,
 )
-from accelopt.devices.tracing import arguments_to_json, read_message
+from accelopt.devices.tracing import arguments_to_json, read_message, unfinished_line
+from accelopt.errors import ConfigError
 from accelopt.records import Status
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, run, spawn
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing
-from accelopt.sim.errors import KernelError
+from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Instruction, Program
 from accelopt.sim.spec import SPECS
 
+TRACE_SECONDS = 120.0
+START_SECONDS = 5.0  # for the child to begin; it keeps the limit itself, and says where it was
 TRACE_MEMORY_BYTES = 4 << 30
 PROGRAM_BYTES = 512 << 20
 
 WIDE = {dtypes.FLOAT32}
+
+
+class Survey(NamedTuple):
+    """Everything that tracing a kernel says of it. `program` is there when the trace came to its
+    end, and lacks what broke a rule; otherwise `failure` says what stopped it, unless a violation
+    did. `output` is what the kernel's Python printed."""
+
+    program: Program | None
+    violations: tuple[KernelError, ...]
+    failure: str
+    output: str
+    isolation: tuple[str, ...]
 
 
 class SimulatedDevice:
@@ -51,30 +67,68 @@ class SimulatedDevice:
         self.name = f"simulated {target}"
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = 120.0
+        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = TRACE_SECONDS
     ) -> SimulatedExecutable:
         """Trace the kernel in a child process and verify the Program it leaves."""
         kernel = str(Path(kernel_path).resolve())
-        outcome = run(
-            "accelopt.devices.tracing:trace_job",
-            {
-                "kernel": kernel,
-                "arguments": arguments_to_json(arguments),
-                "target": self.target,
-            },
-            policy=Policy(readable=(kernel,)),
-            limits=Limits(
-                seconds=seconds, memory_bytes=TRACE_MEMORY_BYTES, result_bytes=PROGRAM_BYTES
-            ),
-            start=self.start,
-        )
+        outcome = self._traced("trace_job", kernel, arguments_to_json(arguments), seconds)
         try:
-            program = _program(outcome, seconds)
+            message, data = _answer(outcome, kernel, seconds)
+            _refuse(message)
+            program = _program(data, outcome)
             _verify(program)
         except KernelFailure as failure:
             failure.isolation = outcome.isolation
             raise
         return SimulatedExecutable(program, outcome.isolation)
+
+    def survey(
+        self,
+        kernel_path: str,
+        arguments: Sequence[Argument] | None,
+        *,
+        seconds: float = TRACE_SECONDS,
+    ) -> Survey:
+        """Trace the kernel for every rule that it breaks, not only the first. Without `arguments`
+        its annotations tell them. Raises KernelFailure where tracing comes to no end."""
+        kernel = str(Path(kernel_path).resolve())
+        wanted = None if arguments is None else arguments_to_json(arguments)
+        outcome = self._traced("survey_job", kernel, wanted, seconds)
+        message, data = _answer(outcome, kernel, seconds)
+        if message.get("unknown_shapes"):
+            raise ConfigError(str(message["failed"]))
+        try:
+            violations = [_violation(*row) for row in message["violations"]]  # type: ignore[attr-defined]
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(error, outcome) from error
+        program = _program(data, outcome) if message.get("traced") else None
+        if program is not None:
+            broken = rules.verify(program)
+            if violations:  # instructions are missing: only rules of single ones still speak
+                broken = [e for e in broken if e.identifier != "uninitialised_read"]
+            violations += broken
+        failure = str(message.get("failed", ""))
+        return Survey(program, tuple(violations), failure, outcome.output, outcome.isolation)
+
+    def _traced(
+        self, job: str, kernel: str, arguments: list[object] | None, seconds: float
+    ) -> Outcome:
+        return run(
+            f"accelopt.devices.tracing:{job}",
+            {
+                "kernel": kernel,
+                "arguments": arguments,
+                "target": self.target,
+                "seconds": seconds,
+            },
+            policy=Policy(readable=(kernel,)),
+            limits=Limits(
+                seconds=seconds + START_SECONDS,
+                memory_bytes=TRACE_MEMORY_BYTES,
+                result_bytes=PROGRAM_BYTES,
+            ),
+            start=self.start,
+        )
 
 
 def _verify(program: Program) -> None:
@@ -84,30 +138,53 @@ def _verify(program: Program) -> None:
         raise KernelFailure(Status.COMPILE_ERROR, str(error)) from error
 
 
-def _program(outcome: Outcome, seconds: float) -> Program:
-    """The Program that a tracing child left, or the KernelFailure that says why there is none."""
-    reason = ended_early(outcome, seconds, "tracing the kernel")
+def _answer(outcome: Outcome, kernel: str, seconds: float) -> tuple[dict[str, object], bytes]:
+    """What a tracing child says and the bytes behind it; KernelFailure when it came to no end."""
+    doing = "tracing the kernel"
+    line = unfinished_line(outcome.result, kernel)
+    if line is not None:
+        where = f" and was at {kernel}:{line} then" if line else ""
+        raise KernelFailure(
+            Status.TIMEOUT, f"{doing} took longer than {seconds:g} s{where}", outcome.output
+        )
+    reason = ended_early(outcome, seconds, doing)
     if reason is not None:
         raise reason
-    line, _, data = outcome.result.partition(b"\n")
-    message = read_message(line)
+    head, _, data = outcome.result.partition(b"\n")
+    message = read_message(head)
     if message is None:
         raise KernelFailure(
             Status.CRASH,
             f"the kernel ended its process with exit code {outcome.exit_code} and left no program",
             outcome.output,
         )
+    return message, data
+
+
+def _refuse(message: dict[str, object]) -> None:
     for key in ("refused", "failed"):
         if key in message:
             raise KernelFailure(
                 Status.COMPILE_ERROR, str(message[key]), str(message.get("traceback", ""))
             )
+
+
+def _program(data: bytes, outcome: Outcome) -> Program:
     try:
         return serial.loads(data)
     except (serial.MalformedProgram, KernelError) as error:
-        raise KernelFailure(
-            Status.CRASH, f"the kernel's process left a damaged program: {error}", outcome.output
-        ) from error
+        raise _damaged(error, outcome) from error
+
+
+def _violation(*row: object) -> KernelError:
+    """A KernelError from the texts, file and line that an untrusted child tells."""
+    identifier, message, mend, file, line = (printable(str(value)) for value in row)
+    return KernelError(identifier, message, mend, SourceLine(file, int(line)))
+
+
+def _damaged(error: Exception, outcome: Outcome) -> KernelFailure:
+    words = f"the kernel's process left a damaged program: {error}"
+    return KernelFailure(Status.CRASH, words, outcome.output)
 
 
 def ended_early(outcome: Outcome, seconds: float, doing: str) -> KernelFailure | None:

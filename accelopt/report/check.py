@@ -1,8 +1,7 @@
 """`accelopt check KERNEL`: every rule that a kernel breaks, where and how to mend it; the memory it
 uses over time; and, with a reference, whether it computes the right thing.
 
-The kernel's Python runs in this process: for kernels of one's own. A search judges its kernels in
-child processes instead.
+The kernel's Python runs in a confined child process, as in a search.
 """
 
 from __future__ import annotations
@@ -13,19 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.errors import ConfigError
-from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.devices import KernelFailure
+from accelopt.devices.simulated import (
+    TRACE_SECONDS,
+    SimulatedDevice,
+    SimulatedExecutable,
+    Survey,
+)
+from accelopt.kernel_wrapper import argument_of, shaped_outputs
+from accelopt.records import Status
 from accelopt.referee.comparison import relative_l2
 from accelopt.referee.reference import Reference
 from accelopt.report.memory import MemoryUse, memory_use
-from accelopt.sim import compute, rules
 from accelopt.sim.errors import KernelError, SourceLine
-from accelopt.sim.kernel_text import load, specs_of
-from accelopt.sim.nki.kernel import Kernel, annotations_of, trace_kernel
-from accelopt.sim.nki.typing import TensorAnnotation
 from accelopt.sim.ordering import order_differences
 from accelopt.sim.program import Program
-from accelopt.sim.trace import TensorSpec
 
 REL_TOL = 2e-5
 REL_TOL_MAMBA = 3e-5
@@ -49,7 +50,7 @@ class OutputError(NamedTuple):
 
 class CheckReport(NamedTuple):
     """What there is to say about one kernel. `errors` and `order` are None where they could not be
-    worked out."""
+    worked out; `printed` is what the kernel's Python wrote while it was traced."""
 
     kernel: str
     target: str
@@ -59,6 +60,7 @@ class CheckReport(NamedTuple):
     rel_tol: float = REL_TOL
     order: str | None = None
     problem: str = ""
+    printed: str = ""
 
     @property
     def passed(self) -> bool:
@@ -68,88 +70,78 @@ class CheckReport(NamedTuple):
 
 
 def check(
-    kernel: Path, reference: Path | None = None, target: str = "trn1", seed: int = 0
+    kernel: Path,
+    reference: Path | None = None,
+    target: str = "trn1",
+    seed: int = 0,
+    *,
+    seconds: float = TRACE_SECONDS,
 ) -> CheckReport:
     """Traces and verifies the kernel in a file, for the arguments that the reference makes (or, with
-    no reference, that the kernel's own annotations tell), and compares what it computes."""
-    try:
-        module = load(kernel.read_text(), str(kernel))
-    except Exception as error:  # the file's own Python, or no Python at all
-        said = f"{type(error).__name__}: {error}"
-        return CheckReport(kernel.name, target, (), problem=f"the file cannot be loaded: {said}")
-    function = _entry(module.__dict__, kernel)
+    no reference, that the kernel's own annotations tell), and compares what it computes.
+
+    `seconds` is the limit of the trace. Raises ConfigError for what is wrong with the reference.
+    """
     problem = None if reference is None else Reference(reference)
     inputs = None if problem is None else problem.inputs(seed)
-    if problem is not None and inputs is not None:
-        arguments: Sequence[Any] = problem.kernel_inputs(inputs)
-    else:
-        arguments = _annotated_arguments(function, kernel)
-    program, violations, failure = violations_of(function, arguments, target)
-    report = CheckReport(kernel.name, target, tuple(violations), problem=failure)
-    if program is None or violations or failure:
-        return report
-    report = report._replace(memory=memory_use(program))
-    if problem is None or inputs is None:
-        return report
-    arrays = [value for value in arguments if isinstance(value, np.ndarray) and value.ndim]
-    expected = problem.forward(inputs)
-    outputs = tuple(out for out in compute.execute(program, arrays) if out is not None)
-    shaped = problem.kernel_outputs(outputs, expected)
-    if len(shaped) != len(expected):
-        return report._replace(problem=f"{len(shaped)} outputs, the reference has {len(expected)}")
-    differences = order_differences(program, arrays)
+    given = None if problem is None or inputs is None else problem.kernel_inputs(inputs)
+    report = CheckReport(kernel.name, target, ())
+    try:
+        arguments = None if given is None else [argument_of(value) for value in given]
+        survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
+        report = _violations(report, survey)
+        if survey.program is None or report.violations or problem is None:
+            return report
+        assert inputs is not None and given is not None
+        return _numbers(report, survey.program, problem, inputs, given)
+    except KernelFailure as failure:
+        printed = report.printed or failure.traceback
+        return report._replace(problem=stopped(failure), printed=printed)
+    except KernelError as error:  # of the timing
+        return report._replace(problem=str(error))
+
+
+def stopped(failure: KernelFailure) -> str:
+    """Why a kernel got no further, and the option that helps where one does."""
+    longer = "; --timeout gives it longer" if failure.status is Status.TIMEOUT else ""
+    return failure.message + longer
+
+
+def _violations(report: CheckReport, survey: Survey) -> CheckReport:
+    """What tracing found."""
+    distinct = {(e.identifier, e.source): e for e in reversed(survey.violations)}
+    violations = [Violation(e.identifier, e.message, e.mend, e.source) for e in distinct.values()]
+    violations.sort(key=lambda violation: violation.source)
+    legal = survey.program is not None and not violations
     return report._replace(
-        errors=tuple(_errors(shaped, expected)),
-        rel_tol=REL_TOL_MAMBA if "mamba" in kernel.name else REL_TOL,
-        order=None if not differences else _in_words(differences[0].relative),
+        violations=tuple(violations),
+        problem=survey.failure,
+        printed=survey.output,
+        memory=memory_use(survey.program) if legal and survey.program else (),
     )
 
 
-def violations_of(
-    function: Any, arguments: Sequence[Any], target: str = "trn1"
-) -> tuple[Program | None, list[Violation], str]:
-    """Every violation that can be found; the Program when the trace came to its end, and what
-    stopped it otherwise."""
-    found: list[KernelError] = []
-    program: Program | None = None
-    failure = ""
-    try:
-        program = trace_kernel(function, specs_of(arguments), target=target, report=found.append)
-    except KernelError as error:
-        found.append(error)
-    except Exception as error:  # the kernel's own Python
-        failure = f"{type(error).__name__}: {error}"
-    broken = bool(found)
-    if program is not None and not broken:
-        found += rules.verify(program)
-    elif program is not None:  # instructions are missing: only rules of single ones still speak
-        found += [e for e in rules.verify(program) if e.identifier != "uninitialised_read"]
-    distinct = {(e.identifier, e.source): e for e in reversed(found)}
-    violations = [Violation(e.identifier, e.message, e.mend, e.source) for e in distinct.values()]
-    return program, sorted(violations, key=lambda v: (v.source.file, v.source.line)), failure
-
-
-def _entry(names: dict[str, Any], kernel: Path) -> Any:
-    for name in KERNEL_NAMES:
-        if callable(names.get(name)):
-            return names[name]
-    decorated = [value for value in names.values() if isinstance(value, Kernel)]
-    if not decorated:
-        raise ConfigError(f"{kernel} defines no function named {' or '.join(KERNEL_NAMES)}")
-    return decorated[-1]
-
-
-def _annotated_arguments(function: Any, kernel: Path) -> list[TensorSpec]:
-    inner = function.function if isinstance(function, Kernel) else function
-    annotations = {n: a for n, a in annotations_of(inner).items() if n != "return"}
-    shapes = [getattr(a, "shape", None) for a in annotations.values()]
-    complete = len(annotations) == inner.__code__.co_argcount and None not in shapes
-    if not complete or not all(isinstance(a, TensorAnnotation) for a in annotations.values()):
-        raise ConfigError(
-            f"the shapes of {kernel.name}'s parameters are not known: give --reference, or annotate "
-            "every parameter with nt.tensor[...]"
-        )
-    return [TensorSpec(tuple(shape), np.dtype(np.float32)) for shape in shapes if shape]
+def _numbers(
+    report: CheckReport,
+    program: Program,
+    problem: Reference,
+    inputs: list[Any],
+    arguments: list[Any],
+) -> CheckReport:
+    """What a legal Program computes against the reference. Raises KernelFailure."""
+    expected = problem.forward(inputs)
+    outputs = SimulatedExecutable(program, ()).run(arguments)
+    shaped = shaped_outputs(problem, outputs, expected)
+    if len(shaped) != len(expected):
+        return report._replace(problem=f"{len(shaped)} outputs, the reference has {len(expected)}")
+    errors = tuple(_errors(shaped, expected))
+    arrays = [value for value in arguments if isinstance(value, np.ndarray) and value.ndim]
+    differences = order_differences(program, arrays)
+    return report._replace(
+        errors=errors,
+        rel_tol=REL_TOL_MAMBA if "mamba" in report.kernel else REL_TOL,
+        order=None if not differences else _in_words(differences[0].relative),
+    )
 
 
 def _errors(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> list[OutputError]:
@@ -176,6 +168,8 @@ def check_text(report: CheckReport) -> str:
         lines += [f"  {violation.mend}"] if violation.mend else []
     if report.problem:
         lines += ["", f"stopped: {report.problem}"]
+    if report.printed:
+        lines += ["", "the kernel's Python wrote:", report.printed.rstrip()]
     for use in report.memory:
         lines += ["", use.text()]
     for error in report.errors or ():

@@ -58,10 +58,33 @@ def test_optimized_kernel_is_the_other_name(compiled):
     assert compiled(SCALED.replace("def kernel", "def optimized_kernel"), SHAPE, 3.0).program
 
 
+def test_the_only_decorated_function_is_the_kernel_whatever_its_name(compiled):
+    text = SCALED.replace("def kernel", "def scaled") + "\n    def helper(x):\n        pass\n"
+    assert compiled(text, SHAPE, 3.0).program.name == "scaled"
+
+
+def test_a_kernel_without_end_says_where_it_was(compiled, tmp_path):
+    endless = SCALED.replace(
+        "        out =", "        while True:\n            pass\n        out ="
+    )
+    with pytest.raises(KernelFailure) as failure:
+        compiled(endless, SHAPE, 3.0, seconds=1)
+    assert failure.value.status is Status.TIMEOUT
+    said = f"took longer than 1 s and was at {tmp_path / 'kernel.py'}:"
+    place = failure.value.message.partition(said)[2]
+    assert place in ("7 then", "8 then"), failure.value.message
+
+
+@pytest.mark.parametrize("name", ["bytearray(1 << 40)", "1 / 0"])
+def test_an_error_of_the_kernels_python_has_its_line(compiled, tmp_path, name):
+    with pytest.raises(KernelFailure, match=rf"\(at {tmp_path}/kernel.py:7\)"):
+        compiled(SCALED.replace("        out =", f"        {name}\n        out ="), SHAPE, 3.0)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (SCALED.replace("def kernel", "def something"), "neither kernel nor optimized_kernel"),
+        ("def something(x): pass", "no function named kernel or optimized_kernel, and none with"),
         (SCALED.replace("nl.multiply", "nl.no_such_thing"), "no_such_thing"),
         (SCALED.replace("nl.load(x)", "nl.load(x[0:129])"), "kernel.py:8"),
         (SCALED.replace("(x, factor)", "(x, factor, more)"), "more"),

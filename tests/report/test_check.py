@@ -138,3 +138,30 @@ def test_check_leaves_the_global_generator_alone(files):
     state = np.random.get_state()[1].copy()
     check(kernel, reference)
     assert (np.random.get_state()[1] == state).all()
+
+
+def test_kernel_without_end_is_stopped_where_it_is(files):
+    kernel, reference = files(
+        RIGHT.replace("    for i", "    while True:\n        pass\n    for i")
+    )
+    report = check(kernel, reference, seconds=1)
+    assert f"longer than 1 s and was at {kernel}:1" in report.problem and not report.passed
+    assert "--timeout" in report.problem
+
+
+def test_what_the_kernel_prints_is_shown(files):
+    report = check(*files(RIGHT.replace("    for i", "    print(a.shape)\n    for i")))
+    assert report.passed and "(128, 1024)" in check_text(report)
+
+
+def test_transform_that_fails_on_the_outputs_is_a_problem_of_the_kernel(files):
+    kernel, reference = files(RIGHT)
+    said = "    assert k_res.shape == (3, 3)\n    return k_res"
+    reference.write_text(REFERENCE.replace("    return k_res", said))
+    report = check(kernel, reference)
+    assert "(128, 1024)" in report.problem and "AssertionError" in report.problem
+
+
+def test_kernel_that_returns_nothing_is_told(files):
+    report = check(*files(RIGHT.replace("    return out", "    return None")))
+    assert not report.passed and "return" in check_text(report)
