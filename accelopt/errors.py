@@ -26,4 +26,13 @@ class BudgetExhausted(AcceloptError):
 
 def about_file(error: OSError) -> str:
     """What kept a file or folder from being read or written, as a sentence that names it."""
-    return f"{error.filename} cannot be used: {(error.strerror or str(error)).lower()}"
+    return f"{error.filename} cannot be used: {reason(error)}"
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be used, without its name."""
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {error.start + 1})"
+    return str(error)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.records import Case, case_name
+from accelopt.store import read_text
 
 INITIAL_SERVICE_SUFFIX = "_ID0"
 
@@ -58,8 +59,8 @@ def read_benchmark(path: Path | str) -> Benchmark:
     """
     index = summary_path(path)
     try:
-        summary = json.loads(index.read_text())
-    except (OSError, ValueError) as error:
+        summary = json.loads(read_text(index))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{index} cannot be read as JSON: {error}") from error
     if not isinstance(summary, dict):
         raise ConfigError(f"{index} is not a JSON object of problems")

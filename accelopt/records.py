@@ -12,13 +12,19 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 
 class Row(BaseModel):
     """A frozen record; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def faults(error: ValidationError) -> str:
+    """What a record lacks or has too much, in one line."""
+    found = ((".".join(map(str, item["loc"])), item["msg"]) for item in error.errors())
+    return "; ".join(f"{place}: {message}" if place else message for place, message in found)
 
 
 class Status(str, Enum):
@@ -228,6 +234,8 @@ class Candidate(Row):
     def from_row(cls, row: Mapping[str, str]) -> Candidate:
         """A line of candidates.csv or profile_results.csv. Raises KeyError, ValueError."""
         metadata = json.loads(row["profile"]) if row.get("profile") else {}
+        if not isinstance(metadata, dict):
+            raise ValueError("its profile is not a JSON object")
         return cls(
             service_name=row["service_name"],
             case_name=row["case_name"],

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, reason
 
 JsonObject = Mapping[str, object]
 
@@ -52,10 +52,23 @@ def write_atomically(path: Path | str, content: str | bytes) -> None:
         os.umask(umask)
         Path(beside).chmod(0o666 & ~umask)
         Path(beside).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(beside).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     _force_folder(path.parent)
+
+
+def read_text(path: Path | str, kind: str = "") -> str:
+    """The text of a UTF-8 file, with or without a byte order mark.
+
+    Raises ConfigError, which names the file after `kind` ("the prompt ").
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {kind}{path}: {reason(error)}") from error
 
 
 def write_json(path: Path | str, value: object, *, indent: int | None = 2) -> None:

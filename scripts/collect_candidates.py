@@ -10,7 +10,7 @@ from accelopt.stages import command_line
 from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
 from accelopt.stages.peak import peak_words
 from accelopt.stages.profile import Profiled, profile_candidates
-from accelopt.stages.tables import candidate, read_table, write_table
+from accelopt.stages.tables import candidate, read_candidate_table, write_table
 
 
 def collect(args: Namespace) -> None:
@@ -18,6 +18,8 @@ def collect(args: Namespace) -> None:
     benchmark = read_benchmark(base)
     for sentence in benchmark.broken:
         command_line.say(f"left out: {sentence}")
+    if not benchmark.cases:
+        raise ConfigError(f"{base} holds no problem that can be used")
     rows = collected_rows(benchmark.cases)
     write_table(args.output_candidates_path, rows, COLLECTED_COLUMNS)
     command_line.say(f"{len(rows)} candidates in {args.output_candidates_path}")
@@ -26,7 +28,7 @@ def collect(args: Namespace) -> None:
 async def profile(args: Namespace) -> None:
     if not args.save_fields_path:
         raise ConfigError("profiling needs --save_fields_path, such as prompts/profile_list.json")
-    rows = read_table(args.output_candidates_path)
+    rows = read_candidate_table(args.output_candidates_path)
     candidates = [candidate(row, args.output_candidates_path) for row in rows]
 
     def told(done: Profiled) -> None:
@@ -57,7 +59,7 @@ if __name__ == "__main__":
     parser.add_argument("--output_candidates_path", type=Path, required=True)
     parser.add_argument("--output_profile_path", type=Path, required=True)
     parser.add_argument("--save_fields_path", default="")
-    parser.add_argument("--nc_id", type=int, default=0)
+    parser.add_argument("--nc_id", type=command_line.whole, default=0)
     parser.add_argument("--mode", default="construct", choices=["construct", "collect", "profile"])
     command_line.add_backend_options(parser)
     command_line.run(main(parser.parse_args()))

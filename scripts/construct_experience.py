@@ -29,5 +29,5 @@ if __name__ == "__main__":
     parser.add_argument("--original_rewrite_list_path", default="")
     parser.add_argument("--experience_list_path", type=Path, required=True)
     parser.add_argument("--output_path", type=Path, required=True)
-    parser.add_argument("--n", type=int, required=True)
+    parser.add_argument("--n", type=command_line.whole, required=True)
     command_line.run(main(parser.parse_args()))

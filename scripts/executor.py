@@ -93,9 +93,9 @@ def write_results(args: Namespace, results: list[ServiceResult], started: str) -
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--num_samples", type=int, default=4)
+    parser.add_argument("--num_samples", type=command_line.count, default=4)
     parser.add_argument("--problems_path", type=Path, required=True)
-    parser.add_argument("--nc_id", type=int, default=0)
+    parser.add_argument("--nc_id", type=command_line.whole, default=0)
     parser.add_argument("--extractor_output_path", type=Path, required=True)
     parser.add_argument("--exp_dir", type=Path, required=True)
     parser.add_argument("--base_prompt_path", type=Path, required=True)
@@ -104,14 +104,18 @@ if __name__ == "__main__":
     parser.add_argument("--output_path", type=Path, required=True)
     parser.add_argument("--exp_date", required=True)
     parser.add_argument("--read_token", default="unused", help="kept in the output, not used")
-    parser.add_argument("--rel_tol", type=float, default=None, help="default: the problem's own")
-    parser.add_argument("--fixer_steps", type=int, default=2, help="repair rounds; 0: none")
+    own = "default: the problem's own"
+    parser.add_argument("--rel_tol", type=command_line.positive, default=None, help=own)
+    rounds = "repair rounds; 0: none"
+    parser.add_argument("--fixer_steps", type=command_line.whole, default=2, help=rounds)
     fixer = PROMPTS / "fixer_prompts"
     parser.add_argument("--fixer_base_prompt_path", type=Path, default=fixer / "base_prompt.txt")
     parser.add_argument(
         "--fixer_user_template_path", type=Path, default=fixer / "user_prompt_template.txt"
     )
-    parser.add_argument("--tools", type=int, default=0, metavar="CALLS", nargs="?", const=8)
+    parser.add_argument(
+        "--tools", type=command_line.whole, default=0, metavar="CALLS", nargs="?", const=8
+    )
     command_line.add_model_options(parser)
     command_line.add_backend_options(parser)
     command_line.run(main(parser.parse_args()))

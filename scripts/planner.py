@@ -36,7 +36,7 @@ async def main(args: Namespace) -> None:
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--output_path", type=Path, required=True)
-    parser.add_argument("--breadth", type=int, required=True)
+    parser.add_argument("--breadth", type=command_line.count, required=True)
     parser.add_argument("--exp_dir", type=Path, required=True)
     parser.add_argument("--base_prompt_path", type=Path, required=True)
     parser.add_argument("--user_template_path", type=Path, required=True)

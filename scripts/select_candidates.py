@@ -21,6 +21,6 @@ if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--executor_results_path", type=Path, required=True)
     parser.add_argument("--output_base_path", type=Path, required=True)
-    parser.add_argument("--topk", type=int, default=1)
+    parser.add_argument("--topk", type=command_line.count, default=1)
     parser.add_argument("--selection", choices=sorted(SELECTIONS), default="elitist")
     command_line.run(main(parser.parse_args()))

@@ -4,17 +4,22 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from accelopt.stages import command_line
-from accelopt.stages.profile import profile_candidates
-from accelopt.stages.tables import candidate, read_table, write_table
+from accelopt.stages.profile import Profiled, profile_candidates
+from accelopt.stages.tables import candidate, read_candidate_table, write_table
 
 
 async def main(args: Namespace) -> None:
-    rows = read_table(args.candidates_path)
+    rows = read_candidate_table(args.candidates_path)
     candidates = [candidate(row, args.candidates_path) for row in rows]
     folder = args.output_path.parent / ".accelopt" / "profile"
+
+    def told(done: Profiled) -> None:
+        if done.evaluation.profile is None:
+            command_line.say(f"{done.candidate.service_name}: {done.evaluation.message}")
+
     async with command_line.workshop(args, folder) as workshop:
-        profiled = await profile_candidates(candidates, workshop.evaluations)
-    columns = [name for name in rows[0] if name != "profile"] if rows else []
+        profiled = await profile_candidates(candidates, workshop.evaluations, told)
+    columns = [name for name in rows[0] if name != "profile"]
     rows = [{**row, "profile": done.column} for row, done in zip(rows, profiled, strict=True)]
     write_table(args.output_path, rows, [*columns, "profile"])
     failed = sum(done.evaluation.profile is None for done in profiled)
@@ -26,7 +31,7 @@ if __name__ == "__main__":
     parser.add_argument("--candidates_path", type=Path, required=True)
     parser.add_argument("--save_fields_path", type=Path, required=True)
     parser.add_argument("--output_path", type=Path, required=True)
-    parser.add_argument("--nc_id", type=int, required=True)
-    parser.add_argument("--rel_tol", type=float, required=True)
+    parser.add_argument("--nc_id", type=command_line.whole, required=True)
+    parser.add_argument("--rel_tol", type=command_line.positive, required=True)
     command_line.add_backend_options(parser)
     command_line.run(main(parser.parse_args()))

@@ -10,6 +10,8 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelopt.errors import ConfigError
+from accelopt.records import faults
+from accelopt.store import read_text
 
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
@@ -66,10 +68,8 @@ def load_model_config(
     Raises ConfigError: no such file, not JSON, unknown or missing keys, no such variable.
     """
     try:
-        content = json.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read the model configuration {path}: {error}") from error
-    except ValueError as error:
+        content = json.loads(read_text(path, "the model configuration "))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the model configuration {path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"the model configuration {path} must be a JSON object")
@@ -78,10 +78,8 @@ def load_model_config(
     try:
         config = ModelConfig.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-        )
-        raise ConfigError(f"the model configuration {path} cannot be used: {problems}") from None
+        said = f"the model configuration {path} cannot be used: {faults(error)}"
+        raise ConfigError(said) from None
     return resolve_key(config, environment or {})
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt import store
 from accelopt.errors import ConfigError
 
 _SLOT = re.compile(r"\{([a-z_]+)\}")
@@ -22,23 +23,23 @@ class PromptPair(NamedTuple):
 
     @classmethod
     def read(cls, base: Path, template: Path) -> PromptPair:
-        """The two texts from their files. Raises ConfigError when one cannot be read."""
+        """The two texts from their files. Raises ConfigError when one cannot be read or is empty."""
         return cls(read_text(base), read_text(template))
 
 
 def read_text(path: Path) -> str:
-    """The text of a prompt file. Raises ConfigError with its path when it cannot be read."""
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the prompt {path}: {error}") from error
+    """The text of a prompt file. Raises ConfigError when it cannot be read or says nothing."""
+    text = store.read_text(path, "the prompt ")
+    if not text.strip():
+        raise ConfigError(f"the prompt {path} is empty")
+    return text
 
 
 def read_names(path: Path) -> list[str]:
     """A JSON list of names, such as profile_list.json. Raises ConfigError."""
     try:
-        names = json.loads(read_text(path))
-    except ValueError as error:
+        names = json.loads(store.read_text(path))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path} must hold a JSON list of names")

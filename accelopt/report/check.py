@@ -20,6 +20,7 @@ from accelopt.devices.simulated import (
     Survey,
 )
 from accelopt.kernel_wrapper import argument_of, shaped_outputs
+from accelopt.nkibench import REL_TOL, relative_tolerance
 from accelopt.records import Status
 from accelopt.referee.comparison import relative_l2
 from accelopt.referee.reference import Reference
@@ -27,9 +28,6 @@ from accelopt.report.memory import MemoryUse, memory_use
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.ordering import order_differences
 from accelopt.sim.program import Program
-
-REL_TOL = 2e-5
-REL_TOL_MAMBA = 3e-5
 
 
 class Violation(NamedTuple):
@@ -85,7 +83,7 @@ def check(
     problem = None if reference is None else Reference(reference)
     inputs = None if problem is None else problem.inputs(seed)
     given = None if problem is None or inputs is None else problem.kernel_inputs(inputs)
-    report = CheckReport(kernel.name, target, ())
+    report = CheckReport(kernel.name, target, (), rel_tol=relative_tolerance(kernel.name))
     try:
         arguments = None if given is None else [argument_of(value) for value in given]
         survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
@@ -139,7 +137,6 @@ def _numbers(
     differences = order_differences(program, arrays)
     return report._replace(
         errors=errors,
-        rel_tol=REL_TOL_MAMBA if "mamba" in report.kernel else REL_TOL,
         order=None if not differences else _in_words(differences[0].relative),
     )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
@@ -19,6 +20,8 @@ from accelopt.errors import AcceloptError, about_file
 from accelopt.records import Scrutiny
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
+
+_Number = TypeVar("_Number", int, float)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -39,7 +42,7 @@ def add_backend_options(parser: ArgumentParser) -> None:
     """Options of every script that evaluates or describes kernels."""
     parser.add_argument("--backend", default="nki", help="nki (default) or flashinfer")
     parser.add_argument("--target", default="trn1", help="trn1 (default) or trn2")
-    parser.add_argument("--workers", type=int, default=0, help="evaluations at a time; 0: CPUs")
+    parser.add_argument("--workers", type=whole, default=0, help="evaluations at a time; 0: CPUs")
     parser.add_argument("--traceset_root", type=Path, default=None)
 
 
@@ -48,6 +51,31 @@ def add_model_options(parser: ArgumentParser) -> None:
     parser.add_argument("--model_config_path", type=Path, required=True)
     parser.add_argument("--logfire", action="store_true", help="trace model calls with logfire")
     parser.add_argument("--replay", type=Path, help="answer from this folder's journal, no model")
+
+
+def count(text: str) -> int:
+    """An option's whole number of 1 or more."""
+    return _number(text, int, 1, "a whole number of 1 or more")
+
+
+def whole(text: str) -> int:
+    """An option's whole number of 0 or more."""
+    return _number(text, int, 0, "a whole number of 0 or more")
+
+
+def positive(text: str) -> float:
+    """An option's finite number above 0."""
+    return _number(text, float, math.ulp(0.0), "a number above 0")
+
+
+def _number(text: str, kind: type[_Number], least: float, wanted: str) -> _Number:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = kind(-1)
+    if not least <= value < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not {wanted}")
+    return value
 
 
 def backend_options(args: Namespace, folder: Path) -> BackendOptions:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelopt.agents.calls import Exchange
 from accelopt.agents.prompts import quote
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, reason
 from accelopt.store import Journal
 
 KIND = "exchange"
@@ -74,8 +74,10 @@ def read_recording(folder: Path) -> dict[str, Exchange]:
                     kind, key, value = json.loads(line)
                     if kind == KIND:
                         exchanges[key] = Exchange.model_validate(value)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read the recording {path}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read the recording {path}: {reason(error)}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"the recording {path} is not the journal of a run") from error
     return exchanges
 
 

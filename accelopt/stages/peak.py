@@ -49,7 +49,9 @@ def standings(profiles: Path, best: Path | None = None) -> list[Standing]:
 
 def _best_speedups(path: Path) -> dict[str, float]:
     reached: dict[str, float] = {}
-    for row in read_table(path):
+    for row in read_table(path, ["case_name"]):
+        if not {"best_speedup", "speedup"} & row.keys():
+            raise ConfigError(f"{path} has neither a column best_speedup nor one speedup")
         text = row.get("best_speedup") or row.get("speedup") or ""
         try:
             speedup = float(text) if text else 0.0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,44 @@ from pydantic import ValidationError
 
 from accelopt.backends.flashinfer import flashinfer_candidate
 from accelopt.errors import ConfigError
-from accelopt.records import Candidate, Experience, PlannerResult, ServiceResult
-from accelopt.store import write_atomically, write_json
+from accelopt.records import Candidate, Experience, PlannerResult, ServiceResult, faults
+from accelopt.store import read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]
 
+# What a table of candidates must have, for either kind of kernel.
+NKI_COLUMNS = tuple("service_name task kernel problem values case_name".split())
+FLASHINFER_COLUMNS = tuple("definition_path solution_path workload_path".split())
 
-def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file by column. Raises ConfigError when it cannot be read."""
+
+def read_table(path: Path, *forms: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a CSV file by column, one at least. Raises ConfigError when it cannot be read, has
+    the columns of none of the `forms` it may have, or holds no row."""
+    reader = csv.DictReader(io.StringIO(read_text(path, "the table "), newline=""), strict=True)
+    rows: list[dict[str, str]] = []
     try:
-        with path.open(newline="") as file:
-            return [dict(row) for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"cannot read the table {path}: {error}") from error
+        header = reader.fieldnames or []
+        _mind_columns(path, header, forms or [["case_name"]])
+        for row in reader:
+            if None in row or None in row.values():
+                raise ConfigError(f"{path}, line {reader.line_num}: not {len(header)} fields")
+            rows.append(dict(row))
+    except csv.Error as error:
+        raise ConfigError(f"{path}, line {reader.line_num}: {error}") from error
+    if not rows:
+        raise ConfigError(f"{path} holds no row below its header")
+    return rows
+
+
+def _mind_columns(path: Path, header: Sequence[str], forms: Sequence[Sequence[str]]) -> None:
+    """Raises ConfigError when `header` lacks a column of each of the `forms` a table may have."""
+    lacking = {tuple(form): [name for name in form if name not in header] for form in forms}
+    if header and not all(lacking.values()):
+        return
+    nearest = min(lacking, key=lambda form: len(lacking[form]) / len(form))
+    fault = f"has no column {lacking[nearest][0]}" if header else "is empty"
+    columns = ", ".join(nearest)
+    raise ConfigError(f"{path} {fault}; a table with the columns {columns} is expected")
 
 
 def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) -> None:
@@ -40,51 +66,67 @@ def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) ->
 
 def candidate(row: TableRow, path: Path) -> Candidate:
     """The candidate in one row of the table at `path`. Raises ConfigError."""
-    if "definition_path" in row:
-        return flashinfer_candidate(row)
     try:
+        if "definition_path" in row:
+            return flashinfer_candidate(row)
         return Candidate.from_row(row)
     except KeyError as error:
         raise ConfigError(f"{path} has no column {error}") from None
-    except (ValueError, ValidationError) as error:
-        name = row.get("service_name") or "a row"
-        raise ConfigError(f"{path}: {name} cannot be read: {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        said = faults(error) if isinstance(error, ValidationError) else str(error)
+        name = row.get("service_name") or row.get("name") or "a row"
+        raise ConfigError(f"{path}: {name} cannot be read: {said}") from error
+
+
+def read_candidate_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a candidates.csv or profile_results.csv. Raises ConfigError."""
+    return read_table(path, NKI_COLUMNS, FLASHINFER_COLUMNS)
 
 
 def read_candidates(path: Path) -> list[Candidate]:
     """The candidates of a candidates.csv or profile_results.csv. Raises ConfigError."""
-    return [candidate(row, path) for row in read_table(path)]
+    return [candidate(row, path) for row in read_candidate_table(path)]
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ConfigError when it cannot be read."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
 
 
 def read_plans(path: Path) -> list[PlannerResult]:
     """The planner's output. Raises ConfigError."""
-    return [PlannerResult.model_validate(item) for item in _records(path, read_json(path))]
+    with _explained(path, "a planner's output"):
+        return [PlannerResult.model_validate(item) for item in _records(path, read_json(path))]
 
 
 def read_executor_results(path: Path) -> list[ServiceResult]:
     """The results in an executor's output, ours or a published one. Raises ConfigError."""
     content = read_json(path)
     records = content.get("executor_results") if isinstance(content, dict) else None
-    try:
+    with _explained(path, "an executor's output"):
+        if records is None:
+            raise KeyError("executor_results")
         return [ServiceResult.from_record(record) for record in _records(path, records)]
-    except (KeyError, ValidationError) as error:
-        raise ConfigError(f"{path} is not an executor's output: {error}") from error
 
 
 def read_experiences(path: Path) -> list[Experience]:
     """A rewrite list. Raises ConfigError."""
-    try:
+    with _explained(path, "a list of rewrites"):
         return [Experience.model_validate(item) for item in _records(path, read_json(path))]
+
+
+@contextlib.contextmanager
+def _explained(path: Path, kind: str) -> Iterator[None]:
+    """A record that lacks something inside is a ConfigError that says what the file should be."""
+    try:
+        yield
+    except KeyError as error:
+        raise ConfigError(f"{path} is not {kind}: it has no {error}") from None
     except ValidationError as error:
-        raise ConfigError(f"{path} is not a list of rewrites: {error}") from error
+        raise ConfigError(f"{path} is not {kind}: {faults(error)}") from None
 
 
 def write_records(path: Path, rows: Iterable[Experience | PlannerResult]) -> None:

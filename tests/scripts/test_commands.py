@@ -115,18 +115,46 @@ def test_the_memory_scripts(script, pipeline, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [(None, "cannot read"), ("", "no column"), ("service_name\nx\n", "no column")],
+    [(None, "cannot read"), ("", "is empty"), ("service_name\nx\n", "has no column task")],
 )
 def test_a_broken_table_is_one_sentence(script, tmp_path, content, sentence):
-    table = tmp_path / "candidates.csv"
+    table, out = tmp_path / "candidates.csv", tmp_path / "out.csv"
     if content is not None:
         table.write_text(content)
-    (tmp_path / "plans.json").write_text("[]")
+    out.write_text("of an earlier run")
     said = script(
         "sequential_profile",
         *("--candidates_path", table, "--save_fields_path", PROMPTS / "profile_list.json"),
-        *("--output_path", tmp_path / "out.csv", "--nc_id", 0, "--rel_tol", 2e-5),
-        ok=content == "",
+        *("--output_path", out, "--nc_id", 0, "--rel_tol", 2e-5),
+        ok=False,
     )
-    if content != "":
-        assert sentence in said and said.startswith("error: ")
+    assert sentence in said and said.startswith("error: ") and said.count("\n") == 1
+    assert out.read_text() == "of an earlier run"
+
+
+def test_a_benchmark_without_problems_leaves_earlier_tables_alone(script, tmp_path):
+    (tmp_path / "summary.json").write_text('{"silu": {}}')
+    table = tmp_path / "candidates.csv"
+    table.write_text("of an earlier run")
+    said = script(
+        "collect_candidates",
+        *("--summary_path", tmp_path, "--output_candidates_path", table, "--mode", "collect"),
+        *("--output_profile_path", tmp_path / "profile_results.csv"),
+        ok=False,
+    )
+    assert "holds no problem that can be used" in said
+    assert table.read_text() == "of an earlier run"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--topk", "0"), ("--topk", "many")],
+)
+def test_a_number_that_makes_no_sense_is_refused(script, tmp_path, option, value):
+    said = script(
+        "select_candidates",
+        *("--executor_results_path", tmp_path / "results.json"),
+        *("--output_base_path", tmp_path, option, value),
+        ok=False,
+    )
+    assert f"argument {option}: '{value}' is not a whole number of 1 or more" in said
