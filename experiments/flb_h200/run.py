@@ -190,11 +190,11 @@ def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args
     return "\n".join(lines) + "\n"
 
 
-def compared(out: Path) -> str:
+def compared(args) -> str:
     """Every kept trace against the starting solutions, as text, CSV and a chart."""
-    comparison = compare([out / "traces"], baseline="plain_*", timer="launch-free")
-    write_atomically(out / "comparison.csv", as_csv(comparison))
-    write_atomically(out / "comparison.svg", as_svg(comparison))
+    comparison = compare([args.out / "traces"], baseline=args.baseline, timer="launch-free")
+    write_atomically(args.out / "comparison.csv", as_csv(comparison))
+    write_atomically(args.out / "comparison.svg", as_svg(comparison))
     return as_text(comparison)
 
 
@@ -202,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "experiments/flb_h200/results")
     parser.add_argument("--traceset_root", type=Path, default=STARTER)
+    parser.add_argument("--baseline", default="plain_*", help="the starting solutions' names")
     parser.add_argument("--definitions", nargs="*")
     parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--beam", type=int, default=2)
@@ -238,7 +239,7 @@ def write_summary(rows: list[dict[str, object]], refused: list[dict[str, object]
     write_atomically(args.out / "summary.json", json.dumps(summary, indent=2) + "\n")
     text = report(rows, refused, args)
     if rows:
-        text += f"\n```\n{compared(args.out)}```\n"
+        text += f"\n```\n{compared(args)}```\n"
     write_atomically(args.out / "summary.md", f"{stamp}, {versions}, {seconds} s\n\n{text}")
     return text
 

@@ -1,6 +1,5 @@
 """What moved sources compute: the same as before, through the Triton interpreter."""
 
-import importlib.util
 import json
 import os
 import re
@@ -9,87 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from flb_traces import installed
+from plain_kernels import FLAT, ONE_ROW, OPEN_LOOP
 
-from accelopt.moves.triton import arithmetic, host, loops, rows
+from accelopt.moves.triton import arithmetic, heads, host, loops, rows
 from accelopt.moves.triton.propose import proposals
 from accelopt.moves.triton.source import Source
 
-HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
-HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "triton", "safetensors"))
-
-# Attention of one row of queries, as people write it: an open loop, exponentials to the base e,
-# values of index tensors read one by one.
-OPEN_LOOP = (
-    HEADER
-    + """@triton.jit
-def decode_kernel(q_ptr, k_ptr, v_ptr, begin, count, o_ptr, lse_ptr, scale, heads, group,
-                  BLOCK: tl.constexpr, HEAD_DIM: tl.constexpr):
-    head = tl.program_id(0)
-    channel = tl.arange(0, HEAD_DIM)
-    q = tl.load(q_ptr + head * HEAD_DIM + channel).to(tl.float32)
-    highest = -float("inf")
-    total = 0.0
-    result = tl.zeros((HEAD_DIM,), dtype=tl.float32)
-    at = tl.zeros((), dtype=tl.int32)
-    while at < count:
-        token = at + tl.arange(0, BLOCK)
-        inside = token < count
-        place = ((begin + token[:, None]) * heads + head // group) * HEAD_DIM + channel[None, :]
-        k = tl.load(k_ptr + place, mask=inside[:, None], other=0.0).to(tl.float32)
-        logits = tl.sum(k * q[None, :], axis=1)
-        logits *= scale
-        logits = tl.where(inside, logits, -1.0e30)
-        higher = tl.maximum(highest, tl.max(logits, axis=0))
-        shrink = tl.exp(highest - higher)
-        weights = tl.exp(logits - higher)
-        v = tl.load(v_ptr + place, mask=inside[:, None], other=0.0).to(tl.float32)
-        total = total * shrink + tl.sum(weights, axis=0)
-        result = result * shrink + tl.sum(v * weights[:, None], axis=0)
-        highest = higher
-        at += BLOCK
-    tl.store(o_ptr + head * HEAD_DIM + channel, result / total)
-    tl.store(lse_ptr + head, (tl.log(total) + highest) * 1.4426950408889634)
-
-
-def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
-    assert q.shape[0] == qo_indptr[-1].item()
-    last = int(kv_indptr[-1].item())
-    if last != k.shape[0]:
-        raise ValueError("kv_indptr does not end at the number of keys")
-    output = torch.zeros_like(q)
-    lse = torch.full(q.shape[:2], -float("inf"), dtype=torch.float32, device=q.device)
-    for sequence in range(qo_indptr.shape[0] - 1):
-        q_begin, q_end = qo_indptr[sequence].item(), qo_indptr[sequence + 1].item()
-        begin, end = kv_indptr[sequence].item(), kv_indptr[sequence + 1].item()
-        for row in range(q_begin, q_end):
-            decode_kernel[(q.shape[1],)](
-                q[row], k, v, begin, end - begin - (q_end - 1 - row), output[row], lse[row],
-                sm_scale, k.shape[1], q.shape[1] // k.shape[1], BLOCK=4, HEAD_DIM=q.shape[2],
-            )
-    return output, lse
-"""
-)
-
-ONE_ROW = (
-    HEADER
-    + """@triton.jit
-def norm_kernel(x_ptr, w_ptr, o_ptr, stride, eps, WIDTH: tl.constexpr):
-    row = tl.program_id(0)
-    column = tl.arange(0, WIDTH)
-    x = tl.load(x_ptr + row * stride + column).to(tl.float32)
-    w = tl.load(w_ptr + column).to(tl.float32)
-    mean = tl.sum(x * x, axis=0) / WIDTH
-    tl.store(o_ptr + row * stride + column, x * tl.rsqrt(mean + eps) * w)
-
-
-def run(hidden_states, weight):
-    output = torch.empty_like(hidden_states)
-    count, width = hidden_states.shape
-    grid = (count,)
-    norm_kernel[grid](hidden_states, weight, output, width, 1e-6, WIDTH=width)
-    return output
-"""
-)
+HAS_TORCH = installed("torch", "triton", "safetensors")
 
 
 def kernel_of(text):
@@ -192,11 +118,13 @@ def moved(starter):
     """Sources by name with the definition they compute."""
     prefill, norm = "gqa_ragged_prefill_causal_h32_kv8_d128", "rmsnorm_h4096"
     source = Source(ONE_ROW)
-    yield prefill, OPEN_LOOP
     yield prefill, based_on_two(counted(OPEN_LOOP))
     yield prefill, host.values_read_once(Source(OPEN_LOOP))
     for count in (4, 16):
         yield norm, rows.several_rows(source, source.launches[0], count)
+    for text in (OPEN_LOOP, FLAT):
+        yield prefill, text
+        yield prefill, heads.heads_together(Source(text), Source(text).launches[0])
     for name in (prefill, "gqa_paged_decode_h32_kv8_d128_ps16"):
         plain = starter.solutions[f"plain_{name}"].main_source
         together = [

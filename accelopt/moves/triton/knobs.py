@@ -15,6 +15,10 @@ from typing import NamedTuple
 
 from accelopt.moves.triton.source import Edit, Kernel, Launch, Source, is_range, program_names
 
+# Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
+ROWS = "ROWS"
+HEADS = "HEADS_TOGETHER"
+
 
 class Role(str, Enum):
     """What a tile is cut from: the grid of programs, or a loop inside one."""
@@ -63,10 +67,12 @@ def tile_roles(kernel: Kernel) -> dict[str, Role]:
 
 
 def _is_dimension(name: str) -> bool:
-    """Whether a constant names a size of the problem rather than of a tile."""
+    """Whether a constant names a size of the problem or of the grid rather than of a tile."""
     upper = name.upper()
-    return upper.startswith("D_") or any(
-        word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE")
+    return (
+        name in (ROWS, HEADS)
+        or upper.startswith("D_")
+        or any(word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE"))
     )
 
 

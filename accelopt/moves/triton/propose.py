@@ -6,7 +6,17 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from accelopt.moves.triton import arithmetic, descriptors, hints, host, loops, masks, order, rows
+from accelopt.moves.triton import (
+    arithmetic,
+    descriptors,
+    heads,
+    hints,
+    host,
+    loops,
+    masks,
+    order,
+    rows,
+)
 from accelopt.moves.triton.autotuning import (
     configured_names,
     first_configuration,
@@ -105,7 +115,8 @@ def _kind_when_counted(source: Source, name: str) -> Kind:
     counted = COUNTED.move(source, name)
     seen = source if counted is None else Source(counted)
     launch = next(item for item in seen.launches if item.kernel.name == name)
-    return kind_of(launch.kernel, find_knobs(seen, launch))
+    tuned = launch.kernel.autotune is not None
+    return kind_of(launch.kernel, _tuned(launch.kernel) if tuned else find_knobs(seen, launch))
 
 
 def _together(source: Source, name: str, steps: Sequence[_Step]) -> Iterator[_Variant]:
@@ -161,6 +172,8 @@ GROUPED = _Step(f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles
                 _on_kernel(order.grouped_order), 1.15)  # fmt: skip
 DESCRIPTORS = _Step("Move the tiles of {} with tensor descriptors.",
                     _on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
+HEADS = _Step("Let each program of {} compute all heads that read the same keys.",
+              _on_launch(heads.heads_together), 2.5)  # fmt: skip
 OWN_PRECISION = _Step("Multiply the tiles of {} in the 16-bit format they are stored in.",
                       _on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
 COUNTED = _Step("Count the steps of the open loop of {}.", _on_kernel(loops.counted_loop), 1.1)
@@ -181,7 +194,7 @@ def _steps_of(kind: Kind) -> tuple[_Step, ...]:
     if kind is Kind.ATTENTION:
         return (OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO, REVERSED)
     if kind is Kind.DECODE:
-        return (OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO)
+        return (HEADS, OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO)
     return (COUNTED, PEELED, BASE_TWO, DESCRIPTORS)
 
 
@@ -240,10 +253,8 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
             continue
-        # A move may take the loop away that tells a tile, or make one; rows a program are no tile
-        # to set, for the grid depends on them.
+        # A move may take the loop away that tells a tile, or make one.
         known = {**tile_roles(launch.kernel), **roles.get(launch.kernel.name, {})}
-        known.pop(rows.ROWS, None)
         knobs = find_knobs(source, launch, known)
         if whole_row:
             yield from _whole_rows(source, launch, knobs, variant)
@@ -304,14 +315,8 @@ def _configured(
 def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Proposal]:
     """One proposal: the autotuner over our configurations for this kind of kernel."""
     kernel = launch.kernel
-    names = set(configured_names(kernel))
-    first = first_configuration(kernel)
-    knobs = [
-        Knob(kernel.name, name, role, first.get(name, 0), ())
-        for name, role in tile_roles(kernel).items()
-        if name in names
-    ]
-    if {knob.name for knob in knobs} != names:
+    knobs = _tuned(kernel)
+    if {knob.name for knob in knobs} != set(configured_names(kernel)):
         return
     choices = list(configurations(kernel, knobs))[:TUNED_TOGETHER]
     if choices:
@@ -319,3 +324,13 @@ def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Prop
         if text is not None:
             sentence = f"{variant.sentence} Autotune {kernel.name} over {len(choices)} more fitting configurations."
             yield Proposal(sentence.strip(), text, 1.2 * variant.weight)
+
+
+def _tuned(kernel: Kernel) -> list[Knob]:
+    """The tiles that a kernel's own autotuner chooses, with its first choice."""
+    names, first = set(configured_names(kernel)), first_configuration(kernel)
+    return [
+        Knob(kernel.name, name, role, first.get(name, 0), ())
+        for name, role in tile_roles(kernel).items()
+        if name in names
+    ]

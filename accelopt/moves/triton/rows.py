@@ -5,8 +5,19 @@ from __future__ import annotations
 import ast
 import copy
 
+from accelopt.moves.triton.knobs import ROWS
 from accelopt.moves.triton.loops import fresh_name
-from accelopt.moves.triton.source import Edit, Launch, Source, called, first_line, names_in
+from accelopt.moves.triton.source import (
+    Edit,
+    Launch,
+    Source,
+    add_arguments,
+    add_parameter,
+    called,
+    first_line,
+    grid_sizes,
+    names_in,
+)
 
 # What keeps its meaning when a row becomes a line of a tile: everything elementwise.
 ELEMENTWISE = {
@@ -14,7 +25,6 @@ ELEMENTWISE = {
     "tl.rsqrt", "tl.abs", "tl.sigmoid", "tl.sin", "tl.cos", "tl.cast", "tl.fma", "tl.cdiv",
     "tl.math.rsqrt", "tl.math.exp", "tl.math.sqrt",
 }  # fmt: skip
-ROWS = "ROWS"  # the parameter that says how many
 REDUCTIONS = {"tl.sum", "tl.max", "tl.min"}
 
 
@@ -26,9 +36,12 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
     reductions run along it, and accesses are masked at row n. Legal for straight code that is
     elementwise but for reductions over the whole row; None for any other.
     """
-    kernel, count = launch.kernel, _grid_size(launch)
-    if count is None or kernel.autotune is not None or not _is_straight(kernel.node):
+    kernel, sizes = launch.kernel, grid_sizes(launch)
+    if sizes is None or len(sizes) != 1:
         return None
+    if kernel.autotune is not None or not _is_straight(kernel.node):
+        return None
+    count = ast.unparse(sizes[0])
     node = copy.deepcopy(kernel.node)
     if ROWS in kernel.parameters:
         return None  # done before
@@ -45,38 +58,20 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
         f"tl.arange(0, {names[ROWS]})[:, None]\n"
         f"{names['row_is_inside']} = {names['program_rows']} < {names['row_count']}"
     ).body
-    _add_parameters(node.args, names)
+    add_parameter(node.args, names["row_count"], constant=False)
+    add_parameter(node.args, names[ROWS], constant=True)
     place = Edit(
         source.line_start(first_line(kernel.node)),
         source.end(kernel.node),
         ast.unparse(ast.fix_missing_locations(node)),
     )
-    close = source.end(launch.call) - 1
-    before = source.data[:close].rstrip()
-    comma = "" if before.endswith((b",", b"(")) else ", "
-    added = f"{comma}{names['row_count']}={count}, {names[ROWS]}={rows}"
     return source.edited(
         [
             place,
             source.replacing(launch.grid, f"(triton.cdiv({count}, {rows}),)"),
-            Edit(len(before), len(before), added),
+            add_arguments(source, launch, f"{names['row_count']}={count}, {names[ROWS]}={rows}"),
         ]
     )
-
-
-def _grid_size(launch: Launch) -> str | None:
-    """The one number of a grid that is a tuple, or a name that the host code gives one."""
-    grid = launch.grid
-    if isinstance(grid, ast.Name) and launch.function is not None:
-        made = [
-            n.value
-            for n in ast.walk(launch.function)
-            if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == grid.id
-        ]
-        grid = made[0] if len(made) == 1 else grid
-    if isinstance(grid, ast.Tuple) and len(grid.elts) == 1:
-        return ast.unparse(grid.elts[0])
-    return None
 
 
 def _is_straight(node: ast.FunctionDef) -> bool:
@@ -113,14 +108,6 @@ def _depending(node: ast.FunctionDef) -> set[str]:
                     found |= {n.id for t in statement.targets for n in ast.walk(t)
                               if isinstance(n, ast.Name)}  # fmt: skip
     return found
-
-
-def _add_parameters(arguments: ast.arguments, names: dict[str, str]) -> None:
-    constant = ast.parse("tl.constexpr", mode="eval").body
-    added = [ast.arg(names["row_count"]), ast.arg(names[ROWS], constant)]
-    arguments.args += added
-    if arguments.defaults:  # none may follow one that has a default
-        arguments.defaults += [ast.Constant(1), ast.Constant(1)]
 
 
 class _IntoTile(ast.NodeTransformer):

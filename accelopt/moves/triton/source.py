@@ -143,6 +143,38 @@ def _kernel(function: ast.FunctionDef) -> Kernel | None:
     return Kernel(function.name, function, autotune) if is_kernel else None
 
 
+def grid_sizes(launch: Launch) -> list[ast.expr] | None:
+    """The numbers of a grid that is a tuple, a function that returns one whatever it is given, or
+    a name that the host code gives such a grid; None for any other."""
+    grid = launch.grid
+    if isinstance(grid, ast.Name) and launch.function is not None:
+        made = [
+            n.value
+            for n in ast.walk(launch.function)
+            if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == grid.id
+        ]
+        grid = made[0] if len(made) == 1 else grid
+    if isinstance(grid, ast.Lambda) and not names_in(grid.body) & {a.arg for a in grid.args.args}:
+        grid = grid.body
+    return list(grid.elts) if isinstance(grid, ast.Tuple) else None
+
+
+def add_parameter(arguments: ast.arguments, name: str, *, constant: bool) -> None:
+    """A last parameter of a kernel, which launches give by name."""
+    annotation = ast.parse("tl.constexpr", mode="eval").body if constant else None
+    arguments.args.append(ast.arg(name, annotation))
+    if arguments.defaults:  # none may follow one that has a default
+        arguments.defaults.append(ast.Constant(1))
+
+
+def add_arguments(source: Source, launch: Launch, text: str) -> Edit:
+    """The edit that gives a launch further arguments, after its own."""
+    close = source.end(launch.call) - 1
+    before = source.data[:close].rstrip()
+    comma = "" if before.endswith(b"(") else " " if before.endswith(b",") else ", "
+    return Edit(len(before), len(before), f"{comma}{text}")
+
+
 def first_line(function: ast.FunctionDef) -> int:
     """The line a function begins on, its decorators included."""
     return min([function.lineno, *(item.lineno for item in function.decorator_list)])

@@ -1,0 +1,143 @@
+"""Plain Triton solutions for the tests of moves, as people write them."""
+
+HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+
+# Attention of one row of queries, as people write it: an open loop, exponentials to the base e,
+# values of index tensors read one by one.
+OPEN_LOOP = (
+    HEADER
+    + """@triton.jit
+def decode_kernel(q_ptr, k_ptr, v_ptr, begin, count, o_ptr, lse_ptr, scale, heads, group,
+                  BLOCK: tl.constexpr, HEAD_DIM: tl.constexpr):
+    head = tl.program_id(0)
+    channel = tl.arange(0, HEAD_DIM)
+    q = tl.load(q_ptr + head * HEAD_DIM + channel).to(tl.float32)
+    highest = -float("inf")
+    total = 0.0
+    result = tl.zeros((HEAD_DIM,), dtype=tl.float32)
+    at = tl.zeros((), dtype=tl.int32)
+    while at < count:
+        token = at + tl.arange(0, BLOCK)
+        inside = token < count
+        place = ((begin + token[:, None]) * heads + head // group) * HEAD_DIM + channel[None, :]
+        k = tl.load(k_ptr + place, mask=inside[:, None], other=0.0).to(tl.float32)
+        logits = tl.sum(k * q[None, :], axis=1)
+        logits *= scale
+        logits = tl.where(inside, logits, -1.0e30)
+        higher = tl.maximum(highest, tl.max(logits, axis=0))
+        shrink = tl.exp(highest - higher)
+        weights = tl.exp(logits - higher)
+        v = tl.load(v_ptr + place, mask=inside[:, None], other=0.0).to(tl.float32)
+        total = total * shrink + tl.sum(weights, axis=0)
+        result = result * shrink + tl.sum(v * weights[:, None], axis=0)
+        highest = higher
+        at += BLOCK
+    tl.store(o_ptr + head * HEAD_DIM + channel, result / total)
+    tl.store(lse_ptr + head, (tl.log(total) + highest) * 1.4426950408889634)
+
+
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
+    assert q.shape[0] == qo_indptr[-1].item()
+    last = int(kv_indptr[-1].item())
+    if last != k.shape[0]:
+        raise ValueError("kv_indptr does not end at the number of keys")
+    output = torch.zeros_like(q)
+    lse = torch.full(q.shape[:2], -float("inf"), dtype=torch.float32, device=q.device)
+    for sequence in range(qo_indptr.shape[0] - 1):
+        q_begin, q_end = qo_indptr[sequence].item(), qo_indptr[sequence + 1].item()
+        begin, end = kv_indptr[sequence].item(), kv_indptr[sequence + 1].item()
+        for row in range(q_begin, q_end):
+            decode_kernel[(q.shape[1],)](
+                q[row], k, v, begin, end - begin - (q_end - 1 - row), output[row], lse[row],
+                sm_scale, k.shape[1], q.shape[1] // k.shape[1], BLOCK=4, HEAD_DIM=q.shape[2],
+            )
+    return output, lse
+"""
+)
+
+ONE_ROW = (
+    HEADER
+    + """@triton.jit
+def norm_kernel(x_ptr, w_ptr, o_ptr, stride, eps, WIDTH: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.arange(0, WIDTH)
+    x = tl.load(x_ptr + row * stride + column).to(tl.float32)
+    w = tl.load(w_ptr + column).to(tl.float32)
+    mean = tl.sum(x * x, axis=0) / WIDTH
+    tl.store(o_ptr + row * stride + column, x * tl.rsqrt(mean + eps) * w)
+
+
+def run(hidden_states, weight):
+    output = torch.empty_like(hidden_states)
+    count, width = hidden_states.shape
+    grid = (count,)
+    norm_kernel[grid](hidden_states, weight, output, width, 1e-6, WIDTH=width)
+    return output
+"""
+)
+
+# The same for all rows of a sequence at once: one number counts rows and heads, the number of
+# heads is a constant, and sequences without keys leave early.
+FLAT = (
+    HEADER
+    + """@triton.jit
+def flat_kernel(q_ptr, k_ptr, v_ptr, begin, count, rows, o_ptr, lse_ptr, scale, heads,
+                QUERY_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+                HEAD_DIM: tl.constexpr):
+    program = tl.program_id(axis=0)
+    row = program // QUERY_HEADS
+    head = program % QUERY_HEADS
+    if head >= QUERY_HEADS:
+        return
+    last = count - rows + row
+    channel = tl.arange(0, HEAD_DIM)
+    own = (row * QUERY_HEADS + head) * HEAD_DIM + channel
+    if last < 0:
+        tl.store(o_ptr + own, tl.zeros((HEAD_DIM,), dtype=tl.float32))
+        tl.store(lse_ptr + row * QUERY_HEADS + head, -float("inf"))
+        return
+    q = tl.load(q_ptr + own).to(tl.float32)
+    nothing = tl.full((), -float("inf"), dtype=tl.float32)
+    highest = nothing
+    total = tl.zeros((), dtype=tl.float32)
+    result = tl.zeros([HEAD_DIM], dtype=tl.float32)
+    kv_head = (head // GROUP).to(tl.int32)
+    for start in range(0, last + 1, BLOCK):
+        token = start + tl.arange(0, BLOCK)
+        seen = token <= last
+        place = ((begin + token[:, None]) * heads + kv_head) * HEAD_DIM + channel[None, :]
+        k = tl.load(k_ptr + place, mask=seen[:, None], other=0.0)
+        logits = tl.sum(k * q[None, :] * scale, axis=1)
+        logits = tl.where(seen, logits, nothing)
+        higher = tl.maximum(highest, tl.max(logits, 0))
+        weights = tl.exp(logits - higher)
+        shrink = tl.where(highest == nothing, 0.0, tl.exp(highest - higher))
+        v_turned = tl.trans(tl.load(v_ptr + place, mask=seen[:, None], other=0.0))
+        total = total * shrink + tl.sum(weights, 0)
+        result *= shrink
+        result += tl.sum(v_turned * weights[None, :], axis=1)
+        highest = higher
+    tl.store(o_ptr + own, result / total)
+    tl.store(lse_ptr + row * QUERY_HEADS + head, (tl.log(total) + highest) * 1.4426950408889634)
+
+
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
+    wide, wide_k, wide_v = q.float(), k.float(), v.float()
+    output = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    lse = torch.full(q.shape[:2], -float("inf"), dtype=torch.float32, device=q.device)
+    query_heads = q.shape[1]
+    for sequence in range(qo_indptr.shape[0] - 1):
+        q_begin, q_end = qo_indptr[sequence].item(), qo_indptr[sequence + 1].item()
+        begin, end = kv_indptr[sequence].item(), kv_indptr[sequence + 1].item()
+        rows = q_end - q_begin
+        if rows:
+            grid = (rows * query_heads,)
+            flat_kernel[grid](
+                wide[q_begin:q_end], wide_k, wide_v, begin, end - begin, rows,
+                output[q_begin:q_end], lse[q_begin:q_end], sm_scale, k.shape[1],
+                QUERY_HEADS=query_heads, GROUP=query_heads // k.shape[1], BLOCK=16,
+                HEAD_DIM=q.shape[2],
+            )
+    return output.to(q.dtype), lse
+"""
+)
