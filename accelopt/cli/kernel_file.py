@@ -20,7 +20,8 @@ from accelopt.sim.spec import SPECS
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 Target = Annotated[str, typer.Option(help="trn1 or trn2")]
 Seconds = Annotated[
-    float, typer.Option("--timeout", min=1, help="seconds that tracing the kernel may take")
+    float,
+    typer.Option("--timeout", min=1, max=86400, help="seconds that tracing the kernel may take"),
 ]
 
 

@@ -34,13 +34,17 @@ class Shared(NamedTuple):
     target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1"
     rel_tol: Annotated[
         float | None,
-        typer.Option(help="bound of the relative L2 error; by default the problem's own"),
+        typer.Option(
+            min=0, max=1, help="bound of the relative L2 error; by default the problem's own"
+        ),
     ] = None
     workers: Annotated[
         int, typer.Option(min=0, help="evaluations at a time; 0: one for each CPU")
     ] = 0
-    max_dollars: Annotated[float | None, typer.Option(help="stop in good order there")] = None
-    max_tokens: Annotated[int | None, typer.Option(help="stop in good order there")] = None
+    max_dollars: Annotated[float | None, typer.Option(min=0, help="stop in good order there")] = (
+        None
+    )
+    max_tokens: Annotated[int | None, typer.Option(min=0, help="stop in good order there")] = None
     experience_list_path: Annotated[
         Path | None, typer.Option(help="start from the memory of another run")
     ] = None

@@ -46,7 +46,7 @@ def chosen(problems: str, benchmark: Path) -> list[Candidate]:
     if problems == "all":
         return [start_of(case) for case in cases]
     names = [name.strip() for name in problems.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names or [problems] if name not in known]:
         problems_known = ", ".join(dict.fromkeys(case.problem for case in cases))
         raise ConfigError(f"no problem {unknown[0]!r}; there are {problems_known}")
     return [start_of(case) for name in names for case in known[name]]

@@ -29,7 +29,7 @@ def load_kernel(path: str) -> Any:
     decorated = [value for value in names.values() if _is_decorated(value)]
     if len(decorated) != 1:
         raise NoKernel(
-            f"{path} defines no function named {' or '.join(KERNEL_NAMES)}, and "
+            f"the file defines no function named {' or '.join(KERNEL_NAMES)}, and "
             f"{len(decorated) or 'none'} with @nki.jit"
         )
     return decorated[0]

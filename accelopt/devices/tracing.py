@@ -170,7 +170,7 @@ def _annotated(kernel: Any) -> list[Any]:
             found.append(annotation)
         elif parameter.default is parameter.empty:
             raise UnknownShapes(
-                f"what {name} of {function.__name__} is cannot be known: give --reference, or "
+                f"the shape of the kernel's parameter {name} is not known: give --reference, or "
                 "annotate every parameter with nt.tensor[...]"
             )
         else:

@@ -41,7 +41,7 @@ class Reference:
         try:
             self.key = content_key(self.path.read_bytes(), np.__version__)
             module = load_module(self.path)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said = f"{type(error).__name__}: {error}"
             raise ConfigError(f"the reference {path} cannot be loaded: {said}") from error
         for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
@@ -54,9 +54,16 @@ class Reference:
         """An error inside is the reference's: ConfigError that says so."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said = f"{type(error).__name__}: {error}"
             raise ConfigError(f"{function} of the reference {self.path} failed: {said}") from error
+
+    @staticmethod
+    def _listed(returned: Any) -> list[Any]:
+        """A list of inputs; an array would be taken apart into its rows."""
+        if not isinstance(returned, (list, tuple)):
+            raise TypeError(f"it returns {type(returned).__name__}, not a list of inputs")
+        return list(returned)
 
     def inputs(self, seed: int) -> list[Any]:
         """The problem's inputs for one seed of NumPy's global generator, which is left as it was."""
@@ -64,7 +71,7 @@ class Reference:
         np.random.seed(seed)
         try:
             with self._blamed("get_inputs"):
-                return list(self._module.get_inputs())
+                return self._listed(self._module.get_inputs())
         finally:
             np.random.set_state(state)
 
@@ -78,7 +85,7 @@ class Reference:
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes."""
         with self._blamed("transform_to_nki_inputs"):
-            return list(self._module.transform_to_nki_inputs(list(inputs)))
+            return self._listed(self._module.transform_to_nki_inputs(list(inputs)))
 
     def kernel_outputs(
         self, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]

@@ -22,7 +22,7 @@ from accelopt.devices.simulated import (
 from accelopt.kernel_wrapper import argument_of, shaped_outputs
 from accelopt.nkibench import REL_TOL, relative_tolerance
 from accelopt.records import Status
-from accelopt.referee.comparison import relative_l2
+from accelopt.referee.comparison import expected_dtype, relative_l2, same_layout
 from accelopt.referee.reference import Reference
 from accelopt.report.memory import MemoryUse, memory_use
 from accelopt.sim.errors import KernelError, SourceLine
@@ -40,10 +40,12 @@ class Violation(NamedTuple):
 
 
 class OutputError(NamedTuple):
-    """The relative 2-norm by which one output differs from the reference."""
+    """The relative 2-norm by which one output differs from the reference, or the `fault` for which
+    the two cannot be compared."""
 
     output: int
     relative: float
+    fault: str = ""
 
 
 class CheckReport(NamedTuple):
@@ -130,9 +132,12 @@ def _numbers(
     expected = problem.forward(inputs)
     outputs = SimulatedExecutable(program, ()).run(arguments)
     shaped = shaped_outputs(problem, outputs, expected)
-    if len(shaped) != len(expected):
-        return report._replace(problem=f"{len(shaped)} outputs, the reference has {len(expected)}")
-    errors = tuple(_errors(shaped, expected))
+    if not len(outputs) == len(shaped) == len(expected):
+        return report._replace(problem=f"{len(outputs)} outputs, the reference has {len(expected)}")
+    errors = tuple(
+        _error(number, *pair, inputs)
+        for number, pair in enumerate(zip(outputs, shaped, expected, strict=True))
+    )
     arrays = [value for value in arguments if isinstance(value, np.ndarray) and value.ndim]
     differences = order_differences(program, arrays)
     return report._replace(
@@ -141,13 +146,24 @@ def _numbers(
     )
 
 
-def _errors(outputs: Sequence[Any], expected: Sequence[np.ndarray]) -> list[OutputError]:
-    found = []
-    for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
-        array = np.asarray(output)
-        same = array.shape == wanted.shape and bool(np.isfinite(array.astype(np.float64)).all())
-        found.append(OutputError(number, relative_l2(array, wanted) if same else float("inf")))
-    return found
+def _error(
+    number: int, returned: np.ndarray, shaped: Any, wanted: np.ndarray, inputs: Sequence[Any]
+) -> OutputError:
+    """What the kernel `returned` and how it looks in the reference's shape against what is wanted."""
+    output, infinite = np.asarray(shaped), float("inf")
+    if wanted.dtype.kind in "OSUc":
+        return OutputError(number, infinite, f"the reference returns {wanted.dtype}, not numbers")
+    if output.shape != wanted.shape or not same_layout(returned.shape, wanted.shape):
+        said = f"shape {returned.shape}, the reference has {wanted.shape}"
+        return OutputError(number, infinite, said)
+    if returned.dtype != (dtype := expected_dtype(wanted, inputs)):
+        return OutputError(number, infinite, f"dtype {returned.dtype}, the reference has {dtype}")
+    unlike = np.isfinite(output.astype(np.float64)) != np.isfinite(wanted.astype(np.float64))
+    if unlike.any():
+        first = tuple(map(int, np.argwhere(unlike)[0]))
+        said = f"{int(unlike.sum())} elements are finite here or there alone, the first at {first}"
+        return OutputError(number, infinite, said)
+    return OutputError(number, relative_l2(output, wanted))
 
 
 def _in_words(relative: float) -> str:
@@ -172,7 +188,8 @@ def check_text(report: CheckReport) -> str:
     for error in report.errors or ():
         verdict = "correct" if error.relative < report.rel_tol else "wrong"
         limit = f"{error.relative:.3g}, allowed below {report.rel_tol:g}"
-        lines += ["", f"output {error.output}: {verdict}, relative 2-norm {limit}"]
+        why = error.fault or f"relative 2-norm {limit}"
+        lines += ["", f"output {error.output}: {verdict}, {why}"]
     if report.order:
         lines += ["", report.order]
     return "\n".join(lines) + "\n"

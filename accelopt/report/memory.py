@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.report.sources import Sources
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.spec import SPECS
@@ -43,7 +44,8 @@ class MemoryUse(NamedTuple):
         ]
         full = max(self.capacity, self.peak)
         rows.append("  |" + "".join(BARS[_level(n, full)] for n in self.over_time) + "|")
-        rows += [f"  {h.bytes:>10,}  {h.tensor}  {h.source}" for h in self.holders]
+        name = Sources().name
+        rows += [f"  {h.bytes:>10,}  {name(h.tensor, h.source)}  {h.source}" for h in self.holders]
         return "\n".join(rows)
 
 

@@ -22,7 +22,9 @@ class Sources:
         if source.file not in self._files:
             path = Path(source.file)
             readable = path.is_file()
-            self._files[source.file] = path.read_text().splitlines() if readable else []
+            self._files[source.file] = (
+                path.read_text(errors="replace").splitlines() if readable else []
+            )
         lines = self._files[source.file]
         return lines[source.line - 1] if 0 < source.line <= len(lines) else ""
 

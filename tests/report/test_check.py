@@ -165,3 +165,45 @@ def test_transform_that_fails_on_the_outputs_is_a_problem_of_the_kernel(files):
 def test_kernel_that_returns_nothing_is_told(files):
     report = check(*files(RIGHT.replace("    return out", "    return None")))
     assert not report.passed and "return" in check_text(report)
+
+
+@pytest.mark.parametrize(
+    ("kernel_change", "reference_change", "said"),
+    [
+        (("dtype=a.dtype", "dtype=nl.int32"), None, "dtype int32, the reference has float32"),
+        (None, ("np.exp(a)", "np.exp(a)[:64]"), "shape (128, 1024), the reference has (64, 1024)"),
+        (None, ("np.exp(a)", "a * np.nan"), "131072 elements are finite here or there alone"),
+        (None, ("np.exp(a)", "None"), "the reference returns object, not numbers"),
+        (("return out", "return out, out"), None, "2 outputs, the reference has 1"),
+    ],
+)
+def test_outputs_that_cannot_be_compared_say_why(files, kernel_change, reference_change, said):
+    kernel, reference = files(RIGHT.replace(*kernel_change) if kernel_change else RIGHT)
+    reference.write_text(REFERENCE.replace(*reference_change) if reference_change else REFERENCE)
+    report = check(kernel, reference)
+    assert not report.passed and said in check_text(report)
+
+
+def test_wrong_number_of_arguments_is_placed_at_the_kernel(files):
+    kernel, reference = files(RIGHT.replace("def kernel(a)", "def kernel(a, b)"))
+    [violation] = check(kernel, reference).violations
+    assert violation.source == (str(kernel), 7) and "'b'" in violation.message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ("return [np.random.randn(128, 1024).astype(np.float32)]", "return np.zeros(3)"),
+            "a list",
+        ),
+        (("def get_inputs", "raise SystemExit(2)\ndef get_inputs"), "SystemExit: 2"),
+        (("def forward", "def backward"), "no function forward"),
+    ],
+)
+def test_reference_that_cannot_be_used_is_a_sentence(files, change, said):
+    kernel, reference = files(RIGHT)
+    reference.write_text(REFERENCE.replace(*change))
+    with pytest.raises(ConfigError, match=said) as error:
+        check(kernel, reference)
+    assert str(reference) in str(error.value)

@@ -151,8 +151,11 @@ def run_kernel(
         return _with_kernel_names(function)(*args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            code = function.__code__
+            own = SourceLine(code.co_filename, code.co_firstlineno)
+            where = running_line() if tracer.depth > 1 else own  # else called by the host
             raise KernelTypeError(
-                "arguments", f"{function.__name__}: {error}.", "", running_line()
+                "arguments", f"{function.__name__}: {error}.", "", where
             ) from None
         raise
     finally:

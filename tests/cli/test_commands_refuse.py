@@ -1,0 +1,56 @@
+"""What the accelopt command says of input that it cannot use: one sentence, and its exit status."""
+
+import subprocess
+import sys
+
+import pytest
+from small_problem import KERNEL, REFERENCE
+
+COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
+
+
+@pytest.fixture
+def said(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    endless = KERNEL.replace("    return result", "    while True:\n        pass")
+    (tmp_path / "endless.py").write_text(endless)
+
+    def run(*words, code=1):
+        done = subprocess.run([*COMMAND, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    return run
+
+
+def test_a_kernel_without_end(said):
+    words = ("endless.py", "--reference", "reference.py", "--timeout", "1")
+    stopped = "tracing the kernel took longer than 1 s and was at endless.py:"
+    assert f"stopped: {stopped}" in said("check", *words)
+    sentence = said("profile", *words)
+    assert sentence.startswith(f"error: endless.py: {stopped}")
+    assert sentence.endswith(" then; --timeout gives it longer")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            "check kernel.py",
+            "error: the shape of the kernel's parameter x is not known: give --ref",
+        ),
+        ("profile kernel.py --reference reference.py --target trn9", "error: no target 'trn9'"),
+        ("timeline nowhere.py --reference reference.py", "error: nowhere.py is not a file"),
+        ("run --problems ,", "error: no problem ','; there are adamw"),
+    ],
+)
+def test_input_that_cannot_be_used(said, words, sentence):
+    assert said(*words.split()).startswith(sentence)
+
+
+@pytest.mark.parametrize("option", ["--rel-tol nan", "--rel-tol -1", "--max-dollars -1"])
+def test_numbers_that_make_no_sense(said, option):
+    words = f"optimize kernel.py --reference reference.py {option}"
+    assert f"Invalid value for '{option.split()[0]}'" in said(*words.split(), code=2)
