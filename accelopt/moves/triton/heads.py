@@ -12,15 +12,13 @@ from accelopt.moves.triton.knobs import HEADS
 from accelopt.moves.triton.lanes import Lanes, NotLaned, Value
 from accelopt.moves.triton.loops import fresh_name
 from accelopt.moves.triton.source import (
-    Edit,
     Launch,
     Source,
-    add_arguments,
     add_parameter,
     assigned_in,
     called,
-    first_line,
     grid_sizes,
+    relaunched,
 )
 
 
@@ -107,11 +105,11 @@ def _with_lanes(
     if count is None:
         return None
     names = {word: fresh_name(word, node) for word in ("head_group", "first_head")}
-    lanes = Lanes(
-        HEADS,
-        {head.name: Value(ast.Name(head.name, ast.Load()), 0, laned=True)},
-        {f"{head.name} // {shared_by}": names["head_group"]} if shared_by else {},
-    )
+    known = {head.name: Value(ast.Name(head.name, ast.Load()), 0, laned=True)}
+    if shared_by is not None:
+        group = ast.Name(names["head_group"], ast.Load())
+        known[f"{head.name} // {shared_by}"] = Value(group, 0)
+    lanes = Lanes(HEADS, known)
     try:
         node.body = _body(node, head, names, lanes)
     except NotLaned:
@@ -119,20 +117,9 @@ def _with_lanes(
     if not lanes.products:
         return None
     add_parameter(node.args, HEADS, constant=True)
-    kernel = Edit(
-        source.line_start(first_line(launch.kernel.node)),
-        source.end(launch.kernel.node),
-        ast.unparse(ast.fix_missing_locations(node)),
-    )
     grid = [ast.unparse(size) for size in sizes]
     grid[head.axis] = _divided(sizes[head.axis], count)
-    return source.edited(
-        [
-            kernel,
-            source.replacing(launch.grid, f"({', '.join(grid)},)"),
-            add_arguments(source, launch, f"{HEADS}={count}"),
-        ]
-    )
+    return relaunched(source, launch, node, f"({', '.join(grid)},)", f"{HEADS}={count}")
 
 
 def _divided(size: ast.expr, count: str) -> str:
@@ -204,7 +191,8 @@ def _body(
             f"{place} % {groups}" if head.inner else ast.unparse(node.body[made]).split(" = ")[1]
         )
         if head.inner:
-            lanes.shared[f"{place} // {head.extent}"] = f"{place} // {groups}"
+            row = ast.parse(f"{place} // {groups}", mode="eval").body
+            lanes.known[f"{place} // {head.extent}"] = Value(row, 0)
     lines = (
         f"{group} = {value}\n"
         f"{names['first_head']} = {group} * {HEADS}\n"

@@ -1,8 +1,9 @@
 """A kernel's body for several values of one of its numbers at once, as a new leading axis.
 
-What depends on the number gets the axis: a scalar becomes a vector, a vector a tile. A sum of
-products of such a vector with a tile that all values share becomes a matrix product, which is what
-the tensor core is for and what makes one load serve all of them.
+What depends on the number gets the axis: a scalar becomes a vector, a vector a tile, and what runs
+along a vector runs along the tile's second axis. A sum of products of such a vector with a tile
+that all values share becomes a matrix product, which is what the tensor core is for and what makes
+one load serve all of them.
 """
 
 from __future__ import annotations
@@ -42,22 +43,24 @@ class Value(NamedTuple):
 class Lanes:
     """Rewrites statements; `env` says what is known of each name, until nothing new is found.
 
-    `count` names the length of the axis. `known` gives the names that are no plain scalars from
-    the start. `shared` maps the text of expressions that depend on the number, but have one value
-    for all of the axis, to what takes their place. `products` counts the matrix products made.
+    `count` names the length of the axis. `known` maps the text of expressions, the number itself
+    and what is made of it in a way of the caller's own, to what takes their place. `inside` names
+    a mask along the axis for what is loaded and stored; None where all values exist. Counted are
+    the `products` made and the `accesses` that differ along the axis.
     """
 
-    def __init__(self, count: str, known: dict[str, Value], shared: dict[str, str]) -> None:
+    def __init__(self, count: str, known: dict[str, Value], inside: str | None = None) -> None:
         self.count = count
-        self.env = dict(known)
-        self.fixed = set(known)
-        self.shared = shared
+        self.known = known
+        self.inside = inside
+        self.env: dict[str, Value] = {}
         self.products = 0
+        self.accesses = 0
 
     def body(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """The statements in their new form; raises NotLaned."""
         for _ in range(len(statements) + 8):
-            before, self.products = dict(self.env), 0
+            before, self.products, self.accesses = dict(self.env), 0, 0
             written = [self._statement(statement) for statement in statements]
             if {k: v[1:] for k, v in before.items()} == {k: v[1:] for k, v in self.env.items()}:
                 return written
@@ -99,7 +102,7 @@ class Lanes:
     def _assign(self, node: ast.Assign) -> ast.stmt:
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if name in self.fixed:
+            if name in self.known:
                 raise NotLaned(f"{name} is stored again")
             return self._stored(name, self._value(node.value))
         raise NotLaned(ast.unparse(node))
@@ -163,9 +166,9 @@ class Lanes:
         return [self._aligned(p, rank) for p in parts], rank, True
 
     def _value(self, node: ast.expr) -> Value:
-        text = self.shared.get(ast.unparse(node))
-        if text is not None:
-            return Value(_parsed(text), 0)
+        found = self.known.get(ast.unparse(node))
+        if found is not None:
+            return found
         if isinstance(node, ast.Name):
             return self.env.get(node.id, Value(node, 0))
         if isinstance(node, (ast.Constant, ast.Attribute)):
@@ -263,29 +266,30 @@ class Lanes:
         return Value(made, 1, True)
 
     def _load(self, node: ast.Call) -> Value:
+        pointer, call = self._access(node, mask_place=1)
+        return Value(call, pointer.rank, pointer.laned)
+
+    def _store(self, node: ast.Call) -> ast.expr:
+        return self._access(node, mask_place=2)[1]
+
+    def _access(self, node: ast.Call, mask_place: int) -> tuple[Value, ast.expr]:
+        """The pointer and the call, everything in it in the pointer's shape."""
         pointer = self._value(node.args[0])
         if pointer.laned and pointer.rank > 1:
             raise NotLaned(f"{ast.unparse(node)} is a tile of its own for every value")
         arguments = [pointer.node, *(self._beside(a, pointer) for a in node.args[1:])]
-        return Value(
-            ast.Call(node.func, arguments, self._keywords(node, pointer)),
-            pointer.rank, pointer.laned,
-        )  # fmt: skip
-
-    def _store(self, node: ast.Call) -> ast.expr:
-        pointer = self._value(node.args[0])
-        if pointer.laned and pointer.rank > 1:
-            raise NotLaned(ast.unparse(node))
-        arguments = [pointer.node, *(self._beside(a, pointer) for a in node.args[1:])]
-        return ast.Call(node.func, arguments, self._keywords(node, pointer))
-
-    def _keywords(self, node: ast.Call, pointer: Value) -> list[ast.keyword]:
-        return [
+        keywords = [
             ast.keyword(k.arg, self._beside(k.value, pointer))
             if k.arg in ("mask", "other", "value")
             else k
             for k in node.keywords
         ]
+        if pointer.laned:
+            self.accesses += 1
+            if self.inside is not None:
+                own = Value(ast.Name(self.inside, ast.Load()), 0, laned=True)
+                _also_masked(arguments, keywords, mask_place, self._aligned(own, pointer.rank))
+        return pointer, ast.Call(node.func, arguments, keywords)
 
     def _beside(self, node: ast.expr, pointer: Value) -> ast.expr:
         """A mask, a value or a default, in the shape of its pointer."""
@@ -295,6 +299,20 @@ class Lanes:
                 raise NotLaned(f"{ast.unparse(node)} differs where its address does not")
             return value.node
         return self._aligned(value, pointer.rank)
+
+
+def _also_masked(
+    arguments: list[ast.expr], keywords: list[ast.keyword], place: int, inside: ast.expr
+) -> None:
+    """Add a condition to the mask of an access, wherever that stands."""
+    if len(arguments) > place:
+        arguments[place] = ast.BinOp(arguments[place], ast.BitAnd(), inside)
+        return
+    for keyword in keywords:
+        if keyword.arg == "mask":
+            keyword.value = ast.BinOp(keyword.value, ast.BitAnd(), inside)
+            return
+    keywords.append(ast.keyword("mask", inside))
 
 
 def _axis(node: ast.Call) -> int | None:

@@ -167,12 +167,22 @@ def add_parameter(arguments: ast.arguments, name: str, *, constant: bool) -> Non
         arguments.defaults.append(ast.Constant(1))
 
 
-def add_arguments(source: Source, launch: Launch, text: str) -> Edit:
-    """The edit that gives a launch further arguments, after its own."""
+def relaunched(
+    source: Source, launch: Launch, node: ast.FunctionDef, grid: str, arguments: str
+) -> str:
+    """The text with a launched kernel written anew, on another grid, with further arguments."""
     close = source.end(launch.call) - 1
     before = source.data[:close].rstrip()
     comma = "" if before.endswith(b"(") else " " if before.endswith(b",") else ", "
-    return Edit(len(before), len(before), f"{comma}{text}")
+    kernel = launch.kernel.node
+    text = ast.unparse(ast.fix_missing_locations(node))
+    return source.edited(
+        [
+            Edit(source.line_start(first_line(kernel)), source.end(kernel), text),
+            source.replacing(launch.grid, grid),
+            Edit(len(before), len(before), f"{comma}{arguments}"),
+        ]
+    )
 
 
 def first_line(function: ast.FunctionDef) -> int:
