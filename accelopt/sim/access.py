@@ -8,6 +8,7 @@ contiguous runs?) are answered without running anything.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -71,20 +72,30 @@ class Access:
     def reach(self) -> tuple[int, int]:
         """The first and the last element that some iteration touches, counted as the offset is."""
         low, high = self.offset.bounds
-        first, last = self.tile_reach
+        first, last = _reach(self.shape, self.strides)
         return low + first, high + last
 
     @property
     def tile_reach(self) -> tuple[int, int]:
         """The first and the last element of the tile, counted from its offset."""
-        low = high = 0
-        for extent, stride in zip(self.shape, self.strides, strict=True):
-            span = stride * (extent - 1) if extent > 1 else 0
-            if span > 0:
-                high += span
-            else:
-                low += span
-        return low, high
+        return _reach(self.shape, self.strides)
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """How the tile lies: all that accesses of one form have in common, whatever their tensors
+        and places in them."""
+        tensor = self.tensor
+        return (
+            self.shape,
+            self.strides,
+            self.dtype,
+            tensor.shape,
+            tensor.block_rank,
+            tensor.dtype,
+            tensor.buffer,
+            tensor.placement is None,
+            not self.indirect,
+        )
 
     @property
     def elements(self) -> int:
@@ -125,7 +136,7 @@ class Access:
 
     def same_elements(self, other: Access) -> bool:
         """True when both describe the same elements in the same order in every iteration."""
-        return (
+        return self is other or (
             self.tensor is other.tensor
             and self.shape == other.shape
             and self.block == other.block
@@ -137,3 +148,15 @@ class Access:
                 for a, b, size in zip(self.strides, other.strides, self.shape, strict=True)
             )
         )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    low = high = 0
+    for extent, stride in zip(shape, strides, strict=True):
+        span = stride * (extent - 1) if extent > 1 else 0
+        if span > 0:
+            high += span
+        else:
+            low += span
+    return low, high

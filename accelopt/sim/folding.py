@@ -8,7 +8,6 @@ that accumulates. Assignments that cannot be folded stay as the copies that they
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TypedDict
 
@@ -31,27 +30,38 @@ class Folded(TypedDict):
 
 def fold_assignments(program: Program) -> Folded:
     """Body and top-level tensors of the program with every possible assignment folded."""
-    readers: Counter[Tensor] = Counter()
-    writers: Counter[Tensor] = Counter()
-    for _, instruction in program.walk():
-        for access in instruction.inputs.values():
-            readers[access.tensor] += 1
-            if access.indirect:
-                readers.update(indices_of(access))
-        for access in instruction.outputs.values():
-            writers[access.tensor] += 1
-            if access.indirect:
-                readers.update(indices_of(access))
-    kept = {tensor for tensor in program.results if tensor is not None}
-    single = {
-        tensor
-        for tensor, count in writers.items()
-        if count == 1 and readers[tensor] == 1 and tensor.temporary and tensor not in kept
-    }
+    single = _made_to_be_assigned(program)
+    if not single and not any(ASSIGN in node.attributes for _, node in program.walk()):
+        return {"body": program.body, "tensors": program.tensors}
     gone: set[Tensor] = set()
     body = _fold(program.body, single, gone)
     body = _without_tensors(body, gone)
     return {"body": body, "tensors": tuple(t for t in program.tensors if t not in gone)}
+
+
+def _made_to_be_assigned(program: Program) -> set[Tensor]:
+    """The temporaries that one instruction makes and only an assignment reads."""
+    values = {
+        access.tensor
+        for _, node in program.walk()
+        if ASSIGN in node.attributes
+        for access in node.inputs.values()
+    }
+    values -= set(program.results)
+    readers = dict.fromkeys(values, 0)
+    writers = dict.fromkeys(values, 0)
+    for _, node in program.walk() if values else ():
+        for access in node.inputs.values():
+            if access.tensor in values:
+                readers[access.tensor] += 1
+        for access in node.outputs.values():
+            if access.tensor in values:
+                writers[access.tensor] += 1
+        for access in (*node.inputs.values(), *node.outputs.values()):
+            for tensor in indices_of(access) if access.indirect else ():
+                if tensor in values:
+                    readers[tensor] += 1
+    return {t for t in values if t.temporary and readers[t] == writers[t] == 1}
 
 
 def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tuple[Node, ...]:
@@ -108,7 +118,10 @@ def _merge(
     attributes.setdefault("dtype", name_of(made.result.dtype))
     if accumulates:
         attributes["accumulate"] = True
-    merged = replace(made, outputs={**made.outputs, "result": target}, attributes=attributes)
+    outputs = {**made.outputs, "result": target}
+    merged = Instruction(
+        made.opcode, made.engine, outputs, made.inputs, attributes, made.mask, made.source
+    )
     out[position] = merged
     last.note(position, merged)
     gone.add(value.tensor)

@@ -24,16 +24,18 @@ class LastUses:
             return
         for access in node.inputs.values():
             self._touch(access, position)
+        written = self._written
         for access in node.outputs.values():
             self._touch(access, position)
-            if self._written.get(access.tensor, -1) < position:
-                self._written[access.tensor] = position
+            if written.get(access.tensor, -1) < position:
+                written[access.tensor] = position
 
     def _touch(self, access: Access, position: int) -> None:
         if self._touched.get(access.tensor, -1) < position:
             self._touched[access.tensor] = position
-        for item in access.indirect:
-            self._touch(item.index, position)
+        if access.indirect:
+            for item in access.indirect:
+                self._touch(item.index, position)
 
     def touched(self, tensor: Tensor) -> int:
         """Where the tensor was last read or written."""

@@ -26,10 +26,9 @@ class Buffer(str, Enum):
     SBUF = "sbuf"
     PSUM = "psum"
 
-    @property
-    def on_chip(self) -> bool:
+    def __init__(self, name: str) -> None:
+        self.on_chip = name in ("sbuf", "psum")
         """True for SBUF and PSUM: partitioned memory that engines reach."""
-        return self is Buffer.SBUF or self is Buffer.PSUM
 
 
 class Engine(str, Enum):

@@ -45,13 +45,26 @@ def trace(
 
     Raises KernelError for whatever the kernel does that NKI refuses, or hands it to `report`.
     """
+    with collector_paused():
+        program = _recorded(record, name, target, source, report)
+        return replace(program, **fold_assignments(program))
+
+
+def _recorded(
+    record: Record,
+    name: str,
+    target: str,
+    source: SourceLine,
+    report: Callable[[KernelError], None] | None,
+) -> Program:
+    """As `trace`, with assignments as the copies that they are."""
     unrolled: frozenset[LoopKey] = frozenset()
     conditions: frozenset[Block] = frozenset()
     while True:
         collected: list[KernelError] = []
         tracer = Tracer(target, unrolled, collected.append if report else None, conditions, source)
         try:
-            with recording(tracer), collector_paused():
+            with recording(tracer):
                 returned = record(tracer)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
@@ -71,7 +84,7 @@ def trace(
         root = tracer.bodies[0]
         arguments = tuple(tracer.arguments)
         given = set(arguments)
-        program = Program(
+        return Program(
             name,
             arguments,
             returned.results,
@@ -82,4 +95,3 @@ def trace(
             source,
             returned.shapes,
         )
-        return replace(program, **fold_assignments(program))

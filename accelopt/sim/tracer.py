@@ -110,7 +110,7 @@ class Tracer:
         self.mutable: set[Tensor] = set()
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
-        self.fitting: set[tuple[object, ...]] = set()  # forms of operands found within limits
+        self.fitting: set[tuple[object, ...]] = set()  # forms of calls found within limits
         self.unplaced: set[Tensor] = set()  # results in PSUM that the compiler may copy to SBUF
         self.grid: tuple[object, ...] = ()  # the program's coordinates
         self.grid_shape: tuple[int, ...] = ()
@@ -233,12 +233,15 @@ class Tracer:
                 running_line(),
             )
         moving: list[Access] = []
+        home = self.home
         for accesses in (outputs.values(), inputs.values()):
             for access in accesses:
-                self.check_scope(access.tensor)
-                if not access.stands_still:
+                scope = home.get(access.tensor)
+                if scope is None or not scope.open or self.conditions:
+                    self.check_scope(access.tensor)
+                if access.offset.terms or access.block or access.indirect:
                     moving.append(access)
-        simple = mask.simplified()
+        simple = mask.simplified() if mask.constraints else mask
         if moving or simple.constraints:
             self._check_variables(moving, simple)
             if simple.never:

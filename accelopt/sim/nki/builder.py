@@ -160,18 +160,24 @@ def in_hbm(value: Any, name: str) -> TensorView:
 def check(api_name: str, **given: Any) -> None:
     """Applies the row of the table of limits to an instruction's operands; what is not a tile is
     left to the caller."""
-    row = LIMITS.get(api_name, ANY)
-    fitting = current().fitting
     tiles = {name: v for name, v in given.items() if isinstance(v, TensorView) and v.on_chip}
+    form: list[object] = [api_name]
     for name, view in tiles.items():
-        form = (api_name, name, view.tile_shape, view.in_psum, view.dtype)
-        if form not in fitting and _fits(api_name, name, view, row.operands.get(name, limits.TILE)):
-            fitting.add(form)
+        form += (name, view.tile_shape, view.storage.buffer, view.dtype)
+    fitting, key = current().fitting, tuple(form)
+    if key in fitting:
+        return
+    row, fit = LIMITS.get(api_name, ANY), True
+    for name, view in tiles.items():
+        fit &= _fits(api_name, name, view, row.operands.get(name, limits.TILE))
     for first, second in row.not_both_in_psum:
         if first in tiles and second in tiles and tiles[first].in_psum and tiles[second].in_psum:
             refuse(operands.both_in_psum(api_name, first, second))
+            fit = False
     if row.same_partitions:
         check_same_partitions(**tiles)
+    if fit:
+        fitting.add(key)
 
 
 def _fits(api_name: str, name: str, view: TensorView, row: OperandLimits) -> bool:
@@ -310,7 +316,10 @@ def emit(
         mask=condition,
         engine=engine_of(engine),
     )
-    result.written_mask = condition.simplified()
+    if condition.constraints:
+        result.written_mask = condition.simplified()
+    else:
+        result.written_mask = condition
     return result
 
 

@@ -155,6 +155,11 @@ def _basic(view: TensorView, items: tuple[Any, ...]) -> TensorView:
     rank, given = len(view.tile_shape), len(items)
     for at, (size, stride) in enumerate(zip(view.tile_shape, view.strides, strict=True)):
         item = items[at] if at < given else ALL
+        if type(item) is slice and _is_plain(item, size):
+            shape.append(item.stop - item.start)
+            strides.append(stride)
+            steps += item.start * stride
+            continue
         start = None if type(item) is slice else scalar_of(item)
         if start is not None:
             start = _from_end(start, size)
@@ -196,6 +201,14 @@ def _from_end(index: Number, size: int) -> Number:
     return index + size if isinstance(index, int) and -size <= index < 0 else index
 
 
+def _is_plain(item: slice, size: int) -> bool:
+    """True for `a:b` of numbers that lie in order within the dimension."""
+    start, stop = item.start, item.stop
+    if item.step is None and type(start) is int and type(stop) is int:
+        return 0 <= start < stop <= size
+    return False
+
+
 def _slice_parts(item: Any, size: int) -> tuple[Number, int, int]:
     """Start, length and step of a slice or dynamic slice."""
     if isinstance(item, DynamicSlice):
@@ -208,9 +221,6 @@ def _slice_parts(item: Any, size: int) -> tuple[Number, int, int]:
         mend = "Use numbers, loop indices, slices, nl.ds, nl.arange or nl.mgrid."
         kind = type(item).__name__
         fail(KernelTypeError("index_type", f"a tensor cannot be indexed with {kind}.", mend))
-    plain = item.step is None and type(item.start) is int and type(item.stop) is int
-    if plain and 0 <= item.start < item.stop:
-        return item.start, item.stop - item.start, 1
     step = 1 if item.step is None else int(item.step)
     start = 0 if item.start is None else scalar_of(item.start)
     stop = size if item.stop is None else scalar_of(item.stop)

@@ -36,6 +36,8 @@ def missing_indices(
 
 def output_dependencies(program: Program) -> Iterator[KernelError]:
     """err_unexpected_output_dependencies, once a line and tensor."""
+    if not any(isinstance(node, Loop) for node in program.body):
+        return
     seen: set[tuple[SourceLine, Tensor]] = set()
     told_apart = _used_variables(program)
     for loops, instruction in program.walk():

@@ -41,11 +41,33 @@ TURNED_BY_TENSOR = 128
 
 
 def instructions(program: Program) -> Iterator[KernelError]:
-    """Instructions that no NeuronCore has."""
+    """Instructions that no NeuronCore has. Of a form that has been found legal, none is looked at
+    again."""
+    legal: set[tuple[object, ...]] = set()
     for _, instruction in program.walk():
-        for problem in _problems(instruction):
+        form = _form(instruction)
+        if form in legal:
+            continue
+        problems = list(_problems(instruction))
+        if not problems:
+            legal.add(form)
+        for problem in problems:
             text = f"{instruction.opcode} {problem}."
             yield KernelError("illegal_instruction", text, source=instruction.source)
+
+
+def _form(instruction: Instruction) -> tuple[object, ...]:
+    """All that `_problems` looks at."""
+    form: list[object] = [
+        instruction.opcode,
+        instruction.engine,
+        bool(instruction.mask.constraints),
+        bool(instruction.attributes.get("perf_mode")),
+    ]
+    for accesses in (instruction.outputs, instruction.inputs):
+        for name, access in accesses.items():
+            form += (name, bool(access.mask.constraints), *access.layout)
+    return tuple(form)
 
 
 def _problems(instruction: Instruction) -> Iterator[str]:

@@ -19,7 +19,7 @@ def addresses(program: Program) -> Iterator[KernelError]:
     for _, instruction in program.walk():
         mask = instruction.mask if instruction.opcode != "matmul" else EVERYTHING
         for access in (*instruction.outputs.values(), *instruction.inputs.values()):
-            if _leaves(access, mask & access.mask):
+            if _leaves(access, mask & access.mask if access.mask.constraints else mask):
                 shape, size = access.tensor.shape, math.prod(access.tensor.tile_shape)
                 low, high = access.reach
                 name = f"'{access.tensor.name}' {shape} (flattened)"
@@ -29,10 +29,11 @@ def addresses(program: Program) -> Iterator[KernelError]:
 
 def _leaves(access: Access, mask: Mask) -> bool:
     tensor = access.tensor
-    for index, size in zip(access.block, tensor.block_shape, strict=True):
-        low, high = index.bounds
-        if (low < 0 or high >= size) and not mask.keeps(index, 0, size - 1):
-            return True
+    if access.block or tensor.block_rank:
+        for index, size in zip(access.block, tensor.block_shape, strict=True):
+            low, high = index.bounds
+            if (low < 0 or high >= size) and not mask.keeps(index, 0, size - 1):
+                return True
     size = math.prod(tensor.tile_shape) * tensor.dtype.itemsize // access.dtype.itemsize
     low, high = access.reach
     if low >= 0 and high < size:

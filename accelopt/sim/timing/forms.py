@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-from accelopt.sim.access import Access
 from accelopt.sim.timing.operation import Operation
 
 Result = TypeVar("Result")
@@ -49,25 +48,10 @@ class Forms:
             key += (len(attributes), *instruction.outputs, *attributes, *attributes.values())
             key += map(type, attributes.values())  # 1, 1.0 and True are equal and not the same
         for access in operation.reads:
-            key += _layout(access)
+            key += access.layout
         for access in operation.writes:
-            key += _layout(access)
+            key += access.layout
         return self._known.setdefault(tuple(key), operation)
-
-
-def _layout(access: Access) -> tuple[object, ...]:
-    tensor = access.tensor
-    return (
-        access.shape,
-        access.strides,
-        access.dtype,
-        tensor.shape,
-        tensor.block_rank,
-        tensor.dtype,
-        tensor.buffer,
-        tensor.placement is None,
-        not access.indirect,
-    )
 
 
 def by_form(items: Iterable[Formed], function: Callable[[Operation], Result]) -> list[Result]:
