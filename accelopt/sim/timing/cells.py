@@ -7,7 +7,7 @@ question about cell numbers.
 from __future__ import annotations
 
 import math
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def _cut(tensor: Tensor, uses: list[Use], site: int, depth: int, result: Stream)
     """Numbers the units and cells of one tensor and gives each use its cells."""
     whole = [use for use in uses if isinstance(use, list)]
     if len(whole) == len(uses):
-        cell = _declare(tensor, 1, 1, site, depth, result)
+        cell = _declare(tensor, 1, [1], site, depth, result)
         for cells in whole:
             cells.append(cell)
         return
@@ -81,7 +81,7 @@ def _cut_spread(
         total_bytes,
     )
     across, down = -(-total_bytes // byte_step), -(-rows // row_step)
-    first_cell = _declare(tensor, count, across * down, site, depth, result)
+    first_cell = _declare(tensor, count, [1] * (across * down), site, depth, result)
     at = 0
     for part, use in zip(parts, uses, strict=True):
         n = use.partition.size
@@ -113,24 +113,46 @@ def _cut_spots(tensor: Tensor, spots: list[Spot], site: int, depth: int, result:
         total_bytes,
     )
     across, down = -(-total_bytes // byte_step), -(-rows // row_step)
-    first_cell = _declare(tensor, len(numbers), across * down, site, depth, result)
-    for spot in spots:
-        base = first_cell + numbers[spot.scope] * across * down
-        column = spot.start // byte_step
-        end = min((spot.start + spot.length - 1) // byte_step, across - 1) + 1
-        last_line = min((spot.partition + spot.partitions - 1) // row_step, down - 1)
-        for line in range(spot.partition // row_step, last_line + 1):
-            spot.cells.extend(range(base + line * across + column, base + line * across + end))
+    columns = [_span(spot.start, spot.length, byte_step, across) for spot in spots]
+    lines = [_span(spot.partition, spot.partitions, row_step, down) for spot in spots]
+    column_at, line_at = _joined(columns, across), _joined(lines, down)
+    weights = [b * a for a in _widths(line_at) for b in _widths(column_at)]
+    first_cell = _declare(tensor, len(numbers), weights, site, depth, result)
+    stride = len(column_at) - 1
+    for spot, (column, last_column), (line, last_line) in zip(spots, columns, lines, strict=True):
+        base = first_cell + numbers[spot.scope] * len(weights)
+        first, last = base + column_at[column], base + column_at[last_column]
+        for row in range(line_at[line] * stride, line_at[last_line] * stride, stride):
+            spot.cells.extend(range(first + row, last + row))
 
 
-def _declare(tensor: Tensor, count: int, cells: int, site: int, depth: int, result: Stream) -> int:
+def _span(start: int, length: int, step: int, count: int) -> tuple[int, int]:
+    """The first of the pieces that an interval covers, and the one after the last."""
+    return start // step, min((start + length - 1) // step, count - 1) + 1
+
+
+def _joined(spans: list[tuple[int, int]], count: int) -> dict[int, int]:
+    """Pieces that nobody tells apart become one: for each edge that is left, its number."""
+    edges = {0, count}.union(*spans)
+    return {edge: number for number, edge in enumerate(sorted(edges))}
+
+
+def _widths(edges: dict[int, int]) -> list[int]:
+    """How many pieces lie between each edge and the next."""
+    return [after - before for before, after in pairwise(edges)]
+
+
+def _declare(
+    tensor: Tensor, count: int, weights: list[int], site: int, depth: int, result: Stream
+) -> int:
     """Adds the units and cells of a tensor to the stream; returns the first cell."""
     first_unit, first_cell = len(result.units), len(result.cell_unit)
     size = _size(tensor) if tensor.buffer.on_chip else (0, tensor.tile_shape[0])
     unit = Unit(tensor, size[0], size[1], site, depth)
     result.units += [unit] * count
     for number in range(first_unit, first_unit + count):
-        result.cell_unit += [number] * cells
+        result.cell_unit += [number] * len(weights)
+        result.cell_weight += weights
     return first_cell
 
 

@@ -102,7 +102,8 @@ class _Numbering:
         same values before, within the window; its results then stand for this one's."""
         value, alias, writes = self.value, self.alias, self.stream.writes
         # A tile that is cut into other pieces cannot stand for this one piece by piece.
-        pieces = len(writes[at])
+        weight = self.stream.cell_weight
+        pieces = tuple([weight[cell] for cell in writes[at]])
         key = (*does, pieces, *[value[alias.get(cell, cell)] for cell in self.stream.reads[at]])
         kind = self.stream.kind[at]
         own = (kind, *key) if self.iterated[kind] else None

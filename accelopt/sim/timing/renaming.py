@@ -47,8 +47,9 @@ def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
     """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
     Backwards: a cell is wanted from its reader up to the write that replaces it."""
     bytes_of = by_form(stream.instances, _replaced_bytes)
-    cell_bytes = [
-        unit.bytes * unit.partitions / max(len(cells), 1)
+    weight = stream.cell_weight
+    piece_bytes = [
+        unit.bytes * unit.partitions / max(sum(weight[cells.start : cells.stop]), 1)
         for unit, cells in zip(stream.units, cells_of, strict=True)
     ]
     tied = [_sequential_depth(item) for item in stream.instances]
@@ -61,7 +62,7 @@ def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
         replaced = bytes_of[stream.kind[at]]
         if writes and replaced:
             unit = cell_unit[next(iter(writes))]
-            if replaced >= len(writes) * cell_bytes[unit]:
+            if replaced >= sum([weight[cell] for cell in writes]) * piece_bytes[unit]:
                 for cell in writes:
                     level[unit] -= wanted[cell]
                     wanted[cell] = 0
