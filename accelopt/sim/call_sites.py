@@ -31,7 +31,7 @@ def source_line(file: str, line: int) -> SourceLine:
 
 def running_line() -> SourceLine:
     """The innermost line of kernel code that is running."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(2)  # who calls this is ours
     while frame is not None:
         file = frame.f_code.co_filename
         if is_kernel_code(file):

@@ -33,14 +33,6 @@ class TrueCounts:
     instructions: dict[str, int]  # by engine
 
 
-def active_ns(timeline: Timeline, queue: Queue) -> float:
-    """Time in which at least one instruction of an engine is executing."""
-    chosen = np.asarray(timeline.queue) == queue
-    start = np.asarray(timeline.start)[chosen]
-    end = np.asarray(timeline.done)[chosen]
-    return union_length(start, end)
-
-
 def union_length(start: np.ndarray, end: np.ndarray) -> float:
     """Total length covered by intervals."""
     if not start.size:
@@ -131,8 +123,10 @@ def _instructions(counts: Counter[Operation]) -> dict[str, int]:
 def _activity(timeline: Timeline, instructions: dict[str, int]) -> dict[str, float]:
     """For each engine the time in which it works, its part of the latency, and its instructions."""
     fields: dict[str, float] = {}
+    start, end = np.asarray(timeline.start), np.asarray(timeline.done)
+    queues = np.asarray(timeline.queue)
     for queue in Queue:
-        busy = active_ns(timeline, queue)
+        busy = union_length(start[queues == queue], end[queues == queue])
         name = QUEUE_NAMES[queue]
         prefix = name if queue is Queue.DMA else f"{name}_engine"
         fields[f"{prefix}_active_time"] = busy * 1e-9

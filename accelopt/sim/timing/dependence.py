@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
-from heapq import heappop, heappush
+
+import numpy as np
 
 from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
-from accelopt.sim.timing.operation import Decision, Queue
+from accelopt.sim.timing.forms import by_form
+from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.stream import Stream
 
 
@@ -31,10 +33,10 @@ class Rotation:
 @dataclass
 class Graph:
     """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
-    only until i has started."""
+    only until i has started; few have any."""
 
     successors: list[list[int]]
-    followers: list[list[int]]
+    followers: dict[int, list[int]]
     waits: list[int]  # how many instances each one waits for
 
 
@@ -51,7 +53,7 @@ def depend(
     forced spills, Belady's rule has filled that part, and the compiler's reserve is what lets
     anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
-    graph = Graph([[] for _ in range(n)], [[] for _ in range(n)], [0] * n)
+    graph = Graph([[] for _ in range(n)], {}, [0] * n)
     rooms = _Rooms(stream, spec, rotation, spilled)
     if decisions is not None:
         decisions += rooms.decisions()
@@ -92,7 +94,7 @@ def depend(
             successors[other].append(at)
         waits[at] = len(before)
         if first is not None and first not in before:
-            followers[first].append(at)
+            followers.setdefault(first, []).append(at)
             waits[at] += 1
     return graph
 
@@ -120,11 +122,14 @@ class _Rooms:
                 if first[unit] < 0:
                     first[unit] = at
         self.limit = _limits(stream, first, self.last, rotation) if rotation else {}
-        self.count: dict[int, int] = {}
-        self.users: list[list[int]] = [[] for _ in units]
-        self.entered = [False] * len(units)
-        self.gone = [False] * len(units)
-        self.dying: list[tuple[int, int]] = []
+        self.bytes = [unit.bytes for unit in units]
+        self.site = [unit.site for unit in units]
+        self.count: Counter[int] = Counter()
+        self.users: list[list[int] | None] = [None] * len(units)  # None: not entered, or gone
+        self.dying = iter(np.argsort(np.asarray(self.last), kind="stable").tolist())
+        self.next_dying = next(self.dying, -1)
+        while self.next_dying >= 0 and self.last[self.next_dying] < 0:
+            self.next_dying = next(self.dying, -1)
         self.dead_of: dict[int, deque[int]] = {}
         self.dead: dict[Buffer, deque[int]] = {Buffer.SBUF: deque(), Buffer.PSUM: deque()}
 
@@ -145,40 +150,44 @@ class _Rooms:
         """Registers an instance with the units it touches; returns whom it waits for."""
         before: set[int] = set()
         for unit in self.here[at]:
-            if not self.entered[unit]:
-                self.entered[unit] = True
+            users = self.users[unit]
+            if users is None:
                 self._allocate(unit, at, before)
-            self.users[unit].append(at)
+                self.users[unit] = [at]
+            else:
+                users.append(at)
         return before
 
     def _allocate(self, unit: int, at: int, before: set[int]) -> None:
-        dying = self.dying
-        while dying and dying[0][0] < at:
-            _, dead = heappop(dying)
-            info = self.stream.units[dead]
-            self.dead_of.setdefault(info.site, deque()).append(dead)
-            self.dead[info.tensor.buffer].append(dead)
-        info = self.stream.units[unit]
-        space = info.tensor.buffer
-        waiting = self.dead_of.get(info.site)
-        while waiting and self.count.get(info.site, 0) >= self.limit.get(info.site, 1 << 60):
+        self._bury(at)
+        site, size = self.site[unit], self.bytes[unit]
+        space = self.stream.units[unit].tensor.buffer
+        waiting = self.dead_of.get(site)
+        while waiting and self.count[site] >= self.limit.get(site, 1 << 60):
             self._reclaim(waiting.popleft(), before)
         everywhere = self.dead[space]
-        while everywhere and self.used[space] + info.bytes > self.capacity[space]:
+        while everywhere and self.used[space] + size > self.capacity[space]:
             self._reclaim(everywhere.popleft(), before)
-        self.used[space] += info.bytes
-        self.count[info.site] = self.count.get(info.site, 0) + 1
-        heappush(dying, (self.last[unit], unit))
+        self.used[space] += size
+        self.count[site] += 1
+
+    def _bury(self, at: int) -> None:
+        """Whoever was touched for the last time before an instance can give its place away."""
+        unit = self.next_dying
+        while unit >= 0 and self.last[unit] < at:
+            self.dead_of.setdefault(self.site[unit], deque()).append(unit)
+            self.dead[self.stream.units[unit].tensor.buffer].append(unit)
+            unit = next(self.dying, -1)
+        self.next_dying = unit
 
     def _reclaim(self, unit: int, before: set[int]) -> None:
-        if self.gone[unit]:
+        users = self.users[unit]
+        if users is None:
             return
-        self.gone[unit] = True
-        info = self.stream.units[unit]
-        before.update(self.users[unit])
-        self.users[unit] = []
-        self.used[info.tensor.buffer] -= info.bytes
-        self.count[info.site] -= 1
+        before.update(users)
+        self.users[unit] = None
+        self.used[self.stream.units[unit].tensor.buffer] -= self.bytes[unit]
+        self.count[self.site[unit]] -= 1
 
 
 def _units_here(stream: Stream) -> list[list[int]]:
@@ -224,10 +233,7 @@ def _most_at_once(intervals: list[tuple[int, int]]) -> int:
 def _loaded_sites(stream: Stream) -> set[int]:
     """Sites that DMA writes."""
     found: set[int] = set()
-    is_load = [
-        item.operation.queue is Queue.DMA and not item.operation.is_store
-        for item in stream.instances
-    ]
+    is_load = by_form(stream.instances, lambda form: form.is_dma and not form.is_store)
     for kind, writes in zip(stream.kind, stream.writes, strict=True):
         if is_load[kind]:
             found.update(stream.units[stream.cell_unit[cell]].site for cell in writes)

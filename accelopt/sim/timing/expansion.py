@@ -80,19 +80,16 @@ def _size(node: Nest | Operation) -> int:
 def _expand_body(nest: Nest, outer: Body, forms: Forms) -> Iterator[Instances]:
     sizes = [_size(child) for child in nest.body]
     body = outer if nest.loop is None else _iterate(nest.loop, outer, sum(sizes))
-    offset = 0
-    for child, size in zip(nest.body, sizes, strict=True):
+    offsets = np.cumsum([0, *sizes])[:-1]
+    for child, positions in zip(nest.body, offsets[:, None] + body.starts, strict=True):
         if isinstance(child, Nest):
-            inner = Body(body.loops, body.starts + offset, body.values, body.iterations)
+            inner = Body(body.loops, positions, body.values, body.iterations)
             yield from _expand_body(child, inner, forms)
         elif child.instruction is not None and child.instruction.mask.constraints:
-            yield from _masked(child, child.instruction.mask, body, body.starts + offset)
+            yield from _masked(child, child.instruction.mask, body, positions)
         else:
-            yield Instances(
-                child, forms.of(child), body.loops, body.starts + offset,
-                body.values, body.iterations,
-            )  # fmt: skip
-        offset += size
+            form = forms.of(child)
+            yield Instances(child, form, body.loops, positions, body.values, body.iterations)
 
 
 def _iterate(loop: Loop, outer: Body, size: int) -> Body:

@@ -8,6 +8,7 @@ did. The rules are those that the active times of NKIBench's engines show (`refe
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -202,27 +203,29 @@ def choose_queue(instruction: Instruction) -> Queue:
 
 def _tensor_tensor_queue(instruction: Instruction) -> Queue:
     op = str(instruction.attributes.get("op"))
-    accesses = (*instruction.inputs.values(), instruction.result)
-    integer = all(a.dtype.kind in "iu" and a.dtype.itemsize == 4 for a in accesses)
-    if op in GPSIMD_ONLY or (integer and op in SCALAR_OPS):
+    if op in GPSIMD_ONLY or (op in SCALAR_OPS and _on_integers(instruction)):
         return Queue.GPSIMD
     column = _column_operand(instruction)
     return Queue.SCALAR if column and op in SCALAR_OPS else Queue.VECTOR
 
 
+def _on_integers(instruction: Instruction) -> bool:
+    if instruction.result.dtype.kind not in "iu":
+        return False
+    accesses = (*instruction.inputs.values(), instruction.result)
+    return all(a.dtype.kind in "iu" and a.dtype.itemsize == 4 for a in accesses)
+
+
 def _column_operand(instruction: Instruction) -> bool:
     """True when one operand is a (P, 1) column broadcast over the other's free axes: an
     activation with scale or bias does it."""
-    wide = instruction.result.free_elements
-    if wide <= 1:
-        return False
-    return any(
-        all(
-            stride == 0 or size == 1
-            for size, stride in zip(a.shape[1:], a.strides[1:], strict=True)
-        )
-        for a in instruction.inputs.values()
-    )
+    columns = [a for a in instruction.inputs.values() if _is_column(a.shape, a.strides)]
+    return bool(columns) and instruction.result.free_elements > 1
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _is_column(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    return all(n == 1 or stride == 0 for n, stride in zip(shape[1:], strides[1:], strict=True))
 
 
 Rewrite = Callable[[Operation], tuple[Operation, ...]]

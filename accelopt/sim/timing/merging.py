@@ -292,15 +292,16 @@ def _defined_bytes(stream: Stream) -> list[float]:
 
 def remove_dead(stream: Stream, decisions: list[Decision]) -> None:
     """Takes out what nobody reads, backwards from the stores."""
-    needed: set[int] = set()
+    needed = bytearray(len(stream.cell_unit))
     removed: set[int] = set()
     counts: dict[int, int] = {}
-    is_store = [item.operation.is_store or item.operation.kept for item in stream.instances]
+    is_store = by_form(stream.instances, lambda form: form.is_store or form.kept)
     for at in range(len(stream) - 1, -1, -1):
         kind = stream.kind[at]
         writes = stream.writes[at]
-        if is_store[kind] or not writes or any(cell in needed for cell in writes):
-            needed.update(stream.reads[at])
+        if is_store[kind] or not writes or 1 in [needed[cell] for cell in writes]:
+            for cell in stream.reads[at]:
+                needed[cell] = 1
         else:
             removed.add(at)
             counts[kind] = counts.get(kind, 0) + 1

@@ -63,16 +63,22 @@ def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
     Only for elementwise work on freshly loaded data, at most a bank wide: adamw's Vector engine is
     active for just the eight N that this gives its six two-tensor instructions.
     """
-    readers: dict[Tensor, list[Operation]] = {}
-    writers: dict[Tensor, list[Operation]] = {}
+    scalar = [operation for _, operation in walk(nest) if _is_on_scalar_engine(operation)]
+    readers: dict[Tensor, list[Operation]] = {
+        operation.writes[0].tensor: [] for operation in scalar
+    }
+    writers: dict[Tensor, list[Operation]] = {tensor: [] for tensor in readers}
+    writers |= {operation.reads[0].tensor: [] for operation in scalar}
     for _, operation in walk(nest):
         for access in operation.reads:
-            readers.setdefault(access.tensor, []).append(operation)
+            if access.tensor in readers:
+                readers[access.tensor].append(operation)
         for access in operation.writes:
-            writers.setdefault(access.tensor, []).append(operation)
+            if access.tensor in writers:
+                writers[access.tensor].append(operation)
     siblings = _bodies(nest)
     moved: dict[Tensor, Tensor] = {}
-    for _, operation in walk(nest):
+    for operation in scalar:
         tensor = _psum_candidate(operation, readers, writers, siblings, moved)
         if tensor is None:
             continue
@@ -86,7 +92,7 @@ def place_in_psum(nest: Nest, decisions: list[Decision]) -> Nest:
         return replace(access, tensor=moved[access.tensor]) if access.tensor in moved else access
 
     def change(operation: Operation) -> tuple[Operation, ...]:
-        if not any(a.tensor in moved for a in (*operation.reads, *operation.writes)):
+        if not [a for a in (*operation.reads, *operation.writes) if a.tensor in moved]:
             return (operation,)
         return (
             replace(
@@ -124,6 +130,11 @@ def _bodies(nest: Nest) -> dict[Operation, int]:
     return found
 
 
+def _is_on_scalar_engine(operation: Operation) -> bool:
+    one_result = len(operation.writes) == 1 and bool(operation.reads)
+    return operation.queue is Queue.SCALAR and one_result
+
+
 def _psum_candidate(
     operation: Operation,
     readers: dict[Tensor, list[Operation]],
@@ -132,13 +143,11 @@ def _psum_candidate(
     moved: dict[Tensor, Tensor],
 ) -> Tensor | None:
     """The tensor that this Scalar engine operation may write to PSUM."""
-    if operation.queue is not Queue.SCALAR or len(operation.writes) != 1 or not operation.reads:
-        return None
     result, data = operation.writes[0], operation.reads[0]
     tensor = result.tensor
     if tensor.buffer is not Buffer.SBUF or tensor.placement is not None or tensor in moved:
         return None
-    if len(writers.get(tensor, ())) != 1 or len(readers.get(tensor, ())) != 1:
+    if len(writers[tensor]) != 1 or len(readers[tensor]) != 1:
         return None
     reader = readers[tensor][0]
     if reader.opcode != "tensor_tensor" or reader.queue is not Queue.VECTOR:
@@ -149,5 +158,5 @@ def _psum_candidate(
         return None
     if any(a.tensor.buffer is Buffer.PSUM or a.tensor in moved for a in reader.reads):
         return None
-    loaded = all(w.is_dma for w in writers.get(data.tensor, ())) and data.tensor in writers
-    return tensor if loaded else None
+    makers = writers[data.tensor]
+    return tensor if makers and all(maker.is_dma for maker in makers) else None

@@ -277,18 +277,19 @@ class _Machine:
 
     def _release(self, at: int) -> None:
         """Tells those who wait for an instance's result, or only for its start."""
-        waits, ready_at, cause = self.waits, self.ready_at, self.cause
-        for others, moment in (
-            (self.graph.successors[at], self.done[at] + self.hop),
-            (self.graph.followers[at], self.start[at]),
-        ):
-            for other in others:
-                waits[other] -= 1
-                if ready_at[other] < moment:
-                    ready_at[other] = moment
-                    cause[other] = at
-                if waits[other] == 0:
-                    self._becomes_ready(other)
+        self._let_go(at, self.graph.successors[at], self.done[at] + self.hop)
+        if at in self.graph.followers:
+            self._let_go(at, self.graph.followers[at], self.start[at])
+
+    def _let_go(self, at: int, others: list[int], moment: float) -> None:
+        waits, ready_at = self.waits, self.ready_at
+        for other in others:
+            waits[other] -= 1
+            if ready_at[other] < moment:
+                ready_at[other] = moment
+                self.cause[other] = at
+            if waits[other] == 0:
+                self._becomes_ready(other)
 
     def _becomes_ready(self, at: int) -> None:
         queue, moment = self.lines.queue[at], self.ready_at[at]

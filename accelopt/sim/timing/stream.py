@@ -4,7 +4,8 @@ that it touches."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import groupby
+
+import numpy as np
 
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Tensor
@@ -43,9 +44,10 @@ class Stream:
     def cells_of_units(self) -> list[range]:
         """The cells of each unit: they follow each other."""
         found = [range(0)] * len(self.units)
+        unit_of = np.asarray(self.cell_unit, np.int64)
+        ends = [*(np.flatnonzero(np.diff(unit_of)) + 1).tolist(), unit_of.size]
         start = 0
-        for unit, cells in groupby(self.cell_unit):
-            end = start + sum(1 for _ in cells)
-            found[unit] = range(start, end)
+        for end in ends if unit_of.size else ():
+            found[self.cell_unit[start]] = range(start, end)
             start = end
         return found
