@@ -38,6 +38,8 @@ PLAIN = RANGES | {int}
 
 def subscript(view: TensorView, key: Any) -> TensorView:
     """`view[key]`."""
+    if key is Ellipsis and not view.open_blocks:
+        return view.replaced()
     items = key if isinstance(key, tuple) else (key,)
     kinds = set(map(type, items))
     if EllipsisType in kinds:
@@ -155,10 +157,11 @@ def _basic(view: TensorView, items: tuple[Any, ...]) -> TensorView:
     rank, given = len(view.tile_shape), len(items)
     for at, (size, stride) in enumerate(zip(view.tile_shape, view.strides, strict=True)):
         item = items[at] if at < given else ALL
-        if type(item) is slice and _is_plain(item, size):
-            shape.append(item.stop - item.start)
+        plain = _plain_start(item, size) if type(item) is slice else None
+        if plain is not None:
+            shape.append((size if item.stop is None else item.stop) - plain)
             strides.append(stride)
-            steps += item.start * stride
+            steps += plain * stride
             continue
         start = None if type(item) is slice else scalar_of(item)
         if start is not None:
@@ -201,12 +204,13 @@ def _from_end(index: Number, size: int) -> Number:
     return index + size if isinstance(index, int) and -size <= index < 0 else index
 
 
-def _is_plain(item: slice, size: int) -> bool:
-    """True for `a:b` of numbers that lie in order within the dimension."""
-    start, stop = item.start, item.stop
-    if item.step is None and type(start) is int and type(stop) is int:
-        return 0 <= start < stop <= size
-    return False
+def _plain_start(item: slice, size: int) -> int | None:
+    """The start of `a:b` of numbers that lie in order within the dimension, or are left out."""
+    start = 0 if item.start is None else item.start
+    stop = size if item.stop is None else item.stop
+    if item.step is None and type(start) is int and type(stop) is int and 0 <= start < stop <= size:
+        return start
+    return None
 
 
 def _slice_parts(item: Any, size: int) -> tuple[Number, int, int]:

@@ -138,7 +138,7 @@ class TensorView:
         return f"<{self.storage.buffer.value} tensor '{self.name}' {self.shape} {self.dtype}>"
 
     def replaced(self, **changes: Any) -> TensorView:
-        """The same view with some of its fields changed."""
+        """The same view with some of its fields changed, or none."""
         values = {
             "tensor": self.storage,
             "shape": self.shape,

@@ -206,14 +206,9 @@ def _limits(
 ) -> dict[int, int]:
     """How many buffers each SBUF site has."""
     loaded = _loaded_sites(stream)
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for unit, info in enumerate(stream.units):
-        if first[unit] >= 0 and info.tensor.buffer is Buffer.SBUF:
-            spans.setdefault(info.site, []).append((first[unit], last[unit]))
-    limits: dict[int, int] = {}
     size = {info.site: max(info.bytes, 1) for info in stream.units}
-    for site, intervals in spans.items():
-        live = _most_at_once(intervals)
+    limits: dict[int, int] = {}
+    for site, live in _most_at_once(stream, first, last).items():
         if site in loaded:
             limits[site] = max(live * rotation.load_factor, rotation.load_bytes // size[site])
         else:
@@ -221,13 +216,21 @@ def _limits(
     return limits
 
 
-def _most_at_once(intervals: list[tuple[int, int]]) -> int:
-    events = sorted([(a, 1) for a, _ in intervals] + [(b + 1, -1) for _, b in intervals])
-    level = most = 0
-    for _, step in events:
-        level += step
-        most = max(most, level)
-    return most
+def _most_at_once(stream: Stream, first: list[int], last: list[int]) -> dict[int, int]:
+    """Of each SBUF site, how many units live at the same time: of those that have begun, the ones
+    that have not ended."""
+    begin, end = np.asarray(first, np.int64), np.asarray(last, np.int64)
+    site = np.array([u.site if u.tensor.buffer is Buffer.SBUF else -1 for u in stream.units])
+    units = np.flatnonzero((begin >= 0) & (site >= 0))
+    sites, where = np.unique(site[units], return_index=True)
+    order = units[np.argsort(site[units], kind="stable")]
+    groups = np.split(order, np.flatnonzero(np.diff(site[order])) + 1)
+    found: dict[int, int] = {}
+    for number in np.argsort(where).tolist():
+        group = groups[number]
+        ended = np.searchsorted(np.sort(end[group]), np.sort(begin[group]), side="left")
+        found[int(sites[number])] = int((np.arange(1, group.size + 1) - ended).max())
+    return found
 
 
 def _loaded_sites(stream: Stream) -> set[int]:

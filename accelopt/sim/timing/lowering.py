@@ -168,7 +168,7 @@ def _lower_instruction(
         accumulates=opcode == "matmul" and accumulate,
         source=instruction.source,
         label=opcode_label(instruction),
-        kept=_stays_in_engine(instruction),
+        kept="reduce_cmd" in instruction.attributes and _stays_in_engine(instruction),
         belongs_to_matmul=belongs_to_matmul,
     )
 

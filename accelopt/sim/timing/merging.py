@@ -38,10 +38,13 @@ def merge_repeated(
     signatures = _signatures(stream)
     if not _may_repeat(stream, signatures):
         return False
-    keys = [_load_keys(item) if s is not None else None
-            for item, s in zip(stream.instances, signatures, strict=True)]  # fmt: skip
+    loads = by_form(stream.instances, lambda form: any(map(_in_hbm, form.reads)))
+    keys = [
+        _load_keys(item) if is_load and signature is not None else None
+        for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
+    ]
     window_of = [
-        inf if over_sequential and _in_sequential_loop(item)
+        inf if item.loops and over_sequential and _in_sequential_loop(item)
         else work_window if key is None else load_window
         for item, key in zip(stream.instances, keys, strict=True)
     ]  # fmt: skip
@@ -87,7 +90,7 @@ class _Numbering:
     def single(self, at: int) -> bool:
         """True when an instance writes, and only cells that nobody else writes."""
         once, writes = self.once, self.stream.writes[at]
-        return bool(writes) and all(once[cell] for cell in writes)
+        return bool(writes) and False not in [once[cell] for cell in writes]
 
     def new_values(self, at: int) -> None:
         """What an instance writes is like nothing that was there before."""
@@ -255,11 +258,13 @@ def _layout(access: Access) -> tuple[object, ...]:
     return (access.shape, access.strides, access.dtype.str, access.tensor.buffer.on_chip)
 
 
-def _load_keys(item: Instances) -> list[tuple[int, ...]] | None:
+def _in_hbm(access: Access) -> bool:
+    return not access.tensor.buffer.on_chip
+
+
+def _load_keys(item: Instances) -> list[tuple[int, ...]]:
     """What each instance reads in HBM: tensor, offset, extent."""
-    hbm = [a for a in item.operation.reads if not a.tensor.buffer.on_chip]
-    if not hbm:
-        return None
+    hbm = list(filter(_in_hbm, item.operation.reads))
     if not item.loops and item.partitions is None:
         return [tuple(number for a in hbm for number in (a.tensor.id, a.offset.constant))]
     n = item.positions.size

@@ -52,7 +52,7 @@ def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
         unit.bytes * unit.partitions / max(sum(weight[cells.start : cells.stop]), 1)
         for unit, cells in zip(stream.units, cells_of, strict=True)
     ]
-    tied = [_sequential_depth(item) for item in stream.instances]
+    tied = [_sequential_depth(item) if item.loops else 0 for item in stream.instances]
     wanted = bytearray(len(stream.cell_unit))
     level = [0] * len(stream.units)
     found: dict[int, int] = {}
