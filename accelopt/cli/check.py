@@ -24,6 +24,6 @@ def check(
     """Trace KERNEL, report every violated rule, and compare it with REFERENCE."""
     judge = existing(reference) if reference else None
     report = examine(existing(kernel), judge, known(target), seconds=seconds)
-    typer.echo(as_given(check_text(report), kernel))
+    typer.echo(as_given(check_text(report), kernel), nl=False)
     if not report.passed:
         raise typer.Exit(1)

@@ -19,6 +19,11 @@ from accelopt.report.tables import result_table
 from accelopt.stages.iteration import Outcome
 from accelopt.store import write_atomically
 
+NO_RULE = (
+    " `accelopt profile` says where the time goes; with --model-config a model may rewrite what no "
+    "rule does."
+)
+
 
 @with_shared_options(iterations=4, beam=3, plans=4, samples=2)
 def optimize(
@@ -47,7 +52,7 @@ def optimize(
         prompts = checkout() / "prompts" / "flb"
         options = options._replace(backend="flashinfer", prompts=prompts)
     outcomes = hold_session([start], options)
-    show(outcomes, folder)
+    show(outcomes, folder, by_rule=shared.model_config is None)
 
 
 def _start(
@@ -89,7 +94,7 @@ def _mind_earlier_run(folder: Path, resume: bool) -> None:
         raise ConfigError(f"there is no run to resume in {folder}")
 
 
-def show(outcomes: list[Outcome], folder: Path) -> None:
+def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     """The table, the diff, and how to get there again."""
     [outcome] = outcomes
     screen = output()
@@ -102,6 +107,7 @@ def show(outcomes: list[Outcome], folder: Path) -> None:
     again = f"{shlex.join([*words, '--replay', str(folder)])}  # with another --out"
     text = f"Made by:\n  {command}\nThe same answers again, without a model:\n  {again}\n"
     write_atomically(place / "reproduce.txt", text)
-    screen.print((place / "best.diff").read_text() or "No change.", markup=False, highlight=False)
+    unchanged = f"No change.{NO_RULE if by_rule else ''}"
+    screen.print((place / "best.diff").read_text() or unchanged, markup=False, highlight=False)
     screen.print(f"Kernel: {place / 'best.py'}\nDiff: {place / 'best.diff'}", highlight=False)
     screen.print(text, markup=False, highlight=False)

@@ -121,7 +121,7 @@ def _result_dtype(call: Call) -> str | None:
     values = [v for k, v in call.values.items() if k not in {"shape", "axis", "mask", "op"}]
     if call.name.startswith("nisa.") and call.name != "nisa.tensor_tensor":
         return dtype_of(values[0]) if values else None
-    if call.name in {"nl.load", "nl.copy"}:
+    if call.name in {"nl.load", "nl.load_transpose2d", "nl.copy"}:
         return dtype_of(call.values.get("src", Unknown()))
     operands = [v for k, v in call.values.items() if k in {"x", "y", "data1", "data2", "data"}]
     return promoted(*operands) if operands else None

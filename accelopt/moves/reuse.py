@@ -176,11 +176,15 @@ def _hoist_all(kernel: Kernel, variable: str, facts: Facts) -> tuple[Kernel, lis
     made: list[str] = []
     while True:
         for loop, plan in _hoistable(read(kernel), facts):
-            if loop.node.variable == variable:
-                value = plan.kept_values[-1].name
+            value = plan.kept_values[-1].name
+            if loop.node.variable != variable:
+                continue
+            try:
                 kernel = hoist(kernel, variable, value)
-                made.append(value)
-                break
+            except IllegalMove:  # a tile that cannot be declared outside
+                continue
+            made.append(value)
+            break
         else:
             return kernel, made
 

@@ -95,6 +95,31 @@ def test_the_same_seed_proposes_the_same():
     )
 
 
+TRANSPOSED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((512, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        for j in nl.affine_range(2):
+            acc = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(4):
+                at = nl.load_transpose2d(a[i * 128:(i + 1) * 128, k * 128:(k + 1) * 128])
+                bt = nl.load(b[k * 128:(k + 1) * 128, j * 512:(j + 1) * 512])
+                acc += nl.matmul(at, bt, transpose_x=True)
+            nl.store(out[i * 128:(i + 1) * 128, j * 512:(j + 1) * 512], acc)
+    return out
+"""
+
+
+def test_a_tile_that_is_transposed_as_it_is_loaded_can_be_kept():
+    facts = Facts(arguments=arguments(TRANSPOSED, [(512, 512), (512, 1024)]))
+    changes = rewrites(TRANSPOSED, facts)
+    assert any("at kept in SBUF" in change.site.text for change in changes)
+
+
 def test_an_unknown_move_is_named():
     source, known_arguments = known("silu_M4096_N7168")
     with pytest.raises(IllegalMove, match="there is no move 'levitate'"):

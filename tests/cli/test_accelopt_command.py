@@ -1,4 +1,4 @@
-"""What the accelopt command says of input that it cannot use: one sentence, and its exit status."""
+"""What the accelopt command says at its ends: one sentence where input cannot be used, and its exit status."""
 
 import subprocess
 import sys
@@ -54,3 +54,8 @@ def test_input_that_cannot_be_used(said, words, sentence):
 def test_numbers_that_make_no_sense(said, option):
     words = f"optimize kernel.py --reference reference.py {option}"
     assert f"Invalid value for '{option.split()[0]}'" in said(*words.split(), code=2)
+
+
+def test_a_kernel_that_stays_as_it_is(said):
+    words = "optimize kernel.py --reference reference.py --iterations 0"
+    assert "No change. `accelopt profile` says where the time goes;" in said(*words.split(), code=0)
