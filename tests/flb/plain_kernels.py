@@ -141,3 +141,58 @@ def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
     return output.to(q.dtype), lse
 """
 )
+
+# A launch for each sequence, with what the host knows of it as numbers.
+LOOPED = (
+    HEADER
+    + """@triton.jit
+def sequence_kernel(q_ptr, k_ptr, v_ptr, q_begin, rows, kv_begin, keys, o_ptr, lse_ptr, scale,
+                    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    block = tl.program_id(axis=0)
+    head = tl.program_id(1)
+    row = block * BLOCK_M + tl.arange(0, BLOCK_M)
+    channel = tl.arange(0, HEAD_DIM)
+    inside = row < rows
+    own = ((q_begin + row[:, None]) * HEADS + head) * HEAD_DIM + channel[None, :]
+    q = tl.load(q_ptr + own, mask=inside[:, None], other=0.0)
+    highest = tl.full((BLOCK_M,), -1.0e30, dtype=tl.float32)
+    total = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    result = tl.zeros((BLOCK_M, HEAD_DIM), dtype=tl.float32)
+    last = keys - rows + row
+    for start in range(0, keys, BLOCK_N):
+        token = start + tl.arange(0, BLOCK_N)
+        place = ((kv_begin + token[:, None]) * KV_HEADS + head // (HEADS // KV_HEADS)) * HEAD_DIM
+        place += channel[None, :]
+        k = tl.load(k_ptr + place, mask=(token < keys)[:, None], other=0.0)
+        logits = tl.dot(q, tl.trans(k)) * scale
+        logits = tl.where(token[None, :] <= last[:, None], logits, -1.0e30)
+        higher = tl.maximum(highest, tl.max(logits, axis=1))
+        shrink = tl.exp(highest - higher)
+        weights = tl.exp(logits - higher[:, None])
+        v = tl.load(v_ptr + place, mask=(token < keys)[:, None], other=0.0)
+        total = total * shrink + tl.sum(weights, axis=1)
+        result = result * shrink[:, None] + tl.dot(weights.to(v.dtype), v)
+        highest = higher
+    tl.store(o_ptr + own, result / total[:, None], mask=inside[:, None])
+    lse = (tl.log(total) + highest) * 1.4426950408889634
+    tl.store(lse_ptr + (q_begin + row) * HEADS + head, lse, mask=inside)
+
+
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
+    output = torch.zeros_like(q)
+    lse = torch.full(q.shape[:2], -float("inf"), dtype=torch.float32, device=q.device)
+    grid = lambda META: (triton.cdiv(rows, META["BLOCK_M"]), q.shape[1])
+    for sequence in range(qo_indptr.shape[0] - 1):
+        q_begin = qo_indptr[sequence].item()
+        kv_begin = kv_indptr[sequence].item()
+        rows = qo_indptr[sequence + 1].item() - q_begin
+        keys = kv_indptr[sequence + 1].item() - kv_begin
+        if rows > 0:
+            sequence_kernel[grid](
+                q, k, v, q_begin, rows, kv_begin, keys, output, lse, sm_scale,
+                HEADS=q.shape[1], KV_HEADS=k.shape[1], HEAD_DIM=q.shape[2], BLOCK_M=16, BLOCK_N=16,
+            )
+    return output, lse
+"""
+)

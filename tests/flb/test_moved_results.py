@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from flb_traces import installed
-from plain_kernels import FLAT, ONE_ROW, OPEN_LOOP
+from plain_kernels import FLAT, LOOPED, ONE_ROW, OPEN_LOOP
 
-from accelopt.moves.triton import arithmetic, heads, host, loops, rows
+from accelopt.moves.triton import arithmetic, heads, host, launches, loops, rows
 from accelopt.moves.triton.propose import proposals
 from accelopt.moves.triton.source import Source
 
@@ -122,6 +122,10 @@ def moved(starter):
     yield prefill, host.values_read_once(Source(OPEN_LOOP))
     for count in (4, 16):
         yield norm, rows.several_rows(source, source.launches[0], count)
+    source = Source(LOOPED)
+    yield prefill, LOOPED
+    yield prefill, launches.one_launch(source, source.launches[0])
+    yield prefill, proposals(LOOPED)[0].source
     for text in (OPEN_LOOP, FLAT):
         yield prefill, text
         yield prefill, heads.heads_together(Source(text), Source(text).launches[0])

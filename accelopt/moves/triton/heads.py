@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelopt.moves.triton.knobs import HEADS
 from accelopt.moves.triton.lanes import Lanes, NotLaned, Value
 from accelopt.moves.triton.loops import fresh_name
 from accelopt.moves.triton.source import (
+    HEADS,
     Launch,
     Source,
     add_parameter,

@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from accelopt.moves.triton.source import Edit, Kernel, Launch, Source, is_range, program_names
-
-# Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
-ROWS = "ROWS"
-HEADS = "HEADS_TOGETHER"
+from accelopt.moves.triton.source import (
+    HEADS,
+    ROWS,
+    Edit,
+    Kernel,
+    Launch,
+    Source,
+    is_range,
+    program_names,
+)
 
 
 class Role(str, Enum):

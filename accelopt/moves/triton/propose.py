@@ -12,6 +12,7 @@ from accelopt.moves.triton import (
     heads,
     hints,
     host,
+    launches,
     loops,
     masks,
     order,
@@ -96,7 +97,7 @@ def _variants(source: Source) -> Iterator[_Variant]:
     for launch in source.launches:
         name = launch.kernel.name
         kind = _kind_when_counted(source, name)
-        steps = _steps_of(kind)
+        steps = (ONE_LAUNCH, *_steps_of(kind))
         yield from _together(source, name, [*HOST_STEPS, *steps])
         for step in steps:
             text = step.move(source, name)
@@ -172,6 +173,8 @@ GROUPED = _Step(f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles
                 _on_kernel(order.grouped_order), 1.15)  # fmt: skip
 DESCRIPTORS = _Step("Move the tiles of {} with tensor descriptors.",
                     _on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
+ONE_LAUNCH = _Step("Launch {} once, with a table of the work, for all steps of the host's loop.",
+                   _on_launch(launches.one_launch), 2.0)  # fmt: skip
 HEADS = _Step("Let each program of {} compute all heads that read the same keys.",
               _on_launch(heads.heads_together), 2.5)  # fmt: skip
 OWN_PRECISION = _Step("Multiply the tiles of {} in the 16-bit format they are stored in.",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import copy
 
-from accelopt.moves.triton.knobs import ROWS
 from accelopt.moves.triton.lanes import Lanes, NotLaned, Value
 from accelopt.moves.triton.loops import fresh_name
-from accelopt.moves.triton.source import Launch, Source, add_parameter, grid_sizes, relaunched
+from accelopt.moves.triton.source import ROWS, Launch, Source, add_parameter, grid_sizes, relaunched
 
 PLACES = ("tl.program_id(0)", "tl.program_id(axis=0)")
 

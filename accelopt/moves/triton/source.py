@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+# Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
+ROWS = "ROWS"
+HEADS = "HEADS_TOGETHER"
+WORK = "WORK"  # the table that says which piece of the work a program does
 
 
 class Edit(NamedTuple):
@@ -144,8 +150,8 @@ def _kernel(function: ast.FunctionDef) -> Kernel | None:
 
 
 def grid_sizes(launch: Launch) -> list[ast.expr] | None:
-    """The numbers of a grid that is a tuple, a function that returns one whatever it is given, or
-    a name that the host code gives such a grid; None for any other."""
+    """The numbers of a grid that is a tuple, a function of the launch's own arguments that returns
+    one, or a name that the host code gives such a grid; None for any other."""
     grid = launch.grid
     if isinstance(grid, ast.Name) and launch.function is not None:
         made = [
@@ -154,9 +160,28 @@ def grid_sizes(launch: Launch) -> list[ast.expr] | None:
             if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == grid.id
         ]
         grid = made[0] if len(made) == 1 else grid
-    if isinstance(grid, ast.Lambda) and not names_in(grid.body) & {a.arg for a in grid.args.args}:
-        grid = grid.body
+    if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
+        given = grid.args.args[0].arg
+        grid = _Given(given, launch).visit(copy.deepcopy(grid.body))
+        if given in names_in(grid):
+            return None
     return list(grid.elts) if isinstance(grid, ast.Tuple) else None
+
+
+class _Given(ast.NodeTransformer):
+    """Puts a launch's arguments in the place of `META["BLOCK"]`."""
+
+    def __init__(self, given: str, launch: Launch) -> None:
+        self.given = given
+        self.launch = launch
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if isinstance(node.slice, ast.Constant) and ast.unparse(node.value) == self.given:
+            name = node.slice.value
+            bound = self.launch.bound(name) if name in self.launch.kernel.parameters else None
+            return node if bound is None else bound
+        self.generic_visit(node)
+        return node
 
 
 def add_parameter(arguments: ast.arguments, name: str, *, constant: bool) -> None:
@@ -222,9 +247,8 @@ def program_names(kernel: Kernel) -> set[str]:
         for node in ast.walk(kernel.node):
             if isinstance(node, ast.Assign):
                 depends = "program_id" in ast.unparse(node.value) or names_in(node.value) & found
-                wide = "tl.load" in ast.unparse(node.value) or "tl.arange" in ast.unparse(
-                    node.value
-                )
-                if depends and not wide:
+                text = ast.unparse(node.value)
+                loaded = "tl.load" in text and WORK not in names_in(node.value)
+                if depends and not loaded and "tl.arange" not in text:
                     found |= assigned_in([node])
     return found
