@@ -51,7 +51,7 @@ def optimize(
     if definition is not None:
         prompts = checkout() / "prompts" / "flb"
         options = options._replace(backend="flashinfer", prompts=prompts)
-    outcomes = hold_session([start], options)
+    outcomes = hold_session([start], options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
 
 

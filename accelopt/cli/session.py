@@ -74,12 +74,15 @@ def neuron_cores() -> tuple[int, ...]:
     return tuple(cores)
 
 
-def hold_session(starts: Sequence[Candidate], options: SessionOptions) -> list[Outcome]:
-    """Run the loop on `starts`. Ctrl-C stops it cleanly and exits with status 130."""
+def hold_session(
+    starts: Sequence[Candidate], options: SessionOptions, again: str = "the same command"
+) -> list[Outcome]:
+    """Run the loop on `starts`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
+    then continues it."""
     try:
         return asyncio.run(_session(starts, options))
     except KeyboardInterrupt:
-        print("\nStopped; the same command continues where this one stopped.", file=sys.stderr)
+        print(f"\nStopped; {again} continues where this one stopped.", file=sys.stderr)
         raise SystemExit(STOPPED) from None
 
 

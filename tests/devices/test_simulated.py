@@ -63,6 +63,15 @@ def test_the_only_decorated_function_is_the_kernel_whatever_its_name(compiled):
     assert compiled(text, SHAPE, 3.0).program.name == "scaled"
 
 
+def test_a_grid_is_given_in_the_file(compiled):
+    text = SCALED.replace("def kernel", "def scaled").replace(
+        "        out =", "        nl.program_id(0)\n        out ="
+    )
+    with pytest.raises(KernelFailure, match=r"write kernel = name\[grid\] below"):
+        compiled(text, SHAPE, 3.0)
+    assert compiled(text + "\n    kernel = scaled[1]\n", SHAPE, 3.0).program
+
+
 def test_a_kernel_without_end_says_where_it_was(compiled, tmp_path):
     endless = SCALED.replace(
         "        out =", "        while True:\n            pass\n        out ="

@@ -44,7 +44,7 @@ def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert "same command continues" in said and "Traceback" not in said
+    assert "the same command with --resume continues" in said and "Traceback" not in said
 
     process = begin(*own, *options)
     _, said = process.communicate(timeout=120)

@@ -54,7 +54,7 @@ def program_id(axis: int) -> Any:
     """This program's coordinate in the launch grid."""
     grid = current().grid
     if not -len(grid) <= int(axis) < len(grid):
-        mend = "Launch the kernel as kernel[grid](...)."
+        mend = "Launch it as name[grid](...); in a file to check, write kernel = name[grid] below."
         problem = f"the launch grid has {len(grid)} dimensions, not {int(axis) + 1}."
         fail(KernelValueError("program_id", problem, mend))
     return grid[axis]
