@@ -26,7 +26,7 @@ def crowded(x, y):
         shift = nl.load(y)
         made[i, 0:rows, 0:width] = nisa.tensor_tensor(nl.load(x[i, 0:rows, 0:width]), shift, nl.add)
     for i in nl.affine_range(count):
-        nl.store(out[i, 0:rows, 0:width], nisa.reciprocal(made[i, 0:rows, 0:width]))
+        nl.store(out[i, 0:rows, 0:width], nisa.reciprocal(made[count - 1 - i, 0:rows, 0:width]))
     return out
 
 

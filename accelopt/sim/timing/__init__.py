@@ -1,6 +1,6 @@
 """How long a Program takes on a NeuronCore, and why. Needs no data.
 
-    lowering ▸ expansion ▸ cells ▸ merging ▸ residency ▸ dependence ▸ schedule ▸ counters
+    lowering ▸ fusion ▸ expansion ▸ cells ▸ merging ▸ residency ▸ dependence ▸ schedule ▸ counters
 
 `profile` runs the chain; every step is a function of its own, every emulated decision of the
 compiler a named pass that `Compiler` can switch off.

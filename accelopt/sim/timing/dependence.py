@@ -50,7 +50,7 @@ def depend(
 ) -> Graph:
     """The graph of one stream. Without a rotation only the capacity limits how many buffers a
     declaration has. Tiles take turns in the usable part of SBUF; when capacity has
-    forced spills, Belady's rule has filled that part, and the compiler's reserve is what lets
+    forced spills, what is kept has filled that part, and the compiler's reserve is what lets
     anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
     graph = Graph([[] for _ in range(n)], {}, [0] * n)

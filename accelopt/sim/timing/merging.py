@@ -32,7 +32,7 @@ def merge_repeated(
     over_sequential: bool,
     decisions: list[Decision],
 ) -> bool:
-    """Removes repeated work from the stream, in place. The windows bound what may be defined in
+    """Removes repeated work from the stream, in place. The windows bound what may be defined anew in
     SBUF, bytes per partition, between two occurrences of an instruction or of a load; they do not
     apply inside of sequential loops when `over_sequential`. True when anything was removed."""
     signatures = _signatures(stream)
@@ -49,18 +49,21 @@ def merge_repeated(
         for item, key in zip(stream.instances, keys, strict=True)
     ]  # fmt: skip
     numbering = _Numbering(stream)
-    defined = _defined_bytes(stream)
+    defined = _Defined(stream)
     removed: set[int] = set()
     counts: dict[int, int] = {}
     for at, kind in enumerate(stream.kind):
         signature, key = signatures[kind], keys[kind]
+        defined.before.append(defined.total)
         if signature is None or not numbering.single(at):
             numbering.new_values(at)
-            continue
-        does = (signature, key[stream.row[at]] if key is not None else None)
-        if numbering.repeats(at, does, defined, window_of[kind]):
-            removed.add(at)
-            counts[kind] = counts.get(kind, 0) + 1
+        else:
+            does = (signature, key[stream.row[at]] if key is not None else None)
+            if numbering.repeats(at, does, defined.before, window_of[kind]):
+                removed.add(at)
+                counts[kind] = counts.get(kind, 0) + 1
+                continue
+        defined.begin(at)
     if not removed:
         return False
     for kind, count in counts.items():
@@ -112,7 +115,8 @@ class _Numbering:
         own = (kind, *key) if self.iterated[kind] else None
         latest = self.latest.get(key)
         found = self.seen.get(own) if own else None
-        if found is None and latest is not None and self._side_by_side(at, latest):
+        within = found is not None and defined[at] - defined[found[1]] <= window
+        if not within and latest is not None and self._side_by_side(at, latest):
             found = (latest, latest)
         if found is not None and defined[at] - defined[found[1]] <= window:
             done = found[0]
@@ -278,21 +282,25 @@ def _load_keys(item: Instances) -> list[tuple[int, ...]]:
     return [tuple(row) for row in np.stack(columns, axis=1).tolist()]
 
 
-def _defined_bytes(stream: Stream) -> list[float]:
-    """Bytes per partition of SBUF units begun before each instance."""
-    begun: set[int] = set()
-    total = 0.0
-    out: list[float] = []
-    for writes in stream.writes:
-        out.append(total)
-        for cell in writes:
+class _Defined:
+    """Bytes per partition of the SBUF units that work which stays has begun."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.before: list[float] = []  # each instance that was looked at
+        self.total = 0.0
+        self.begun: set[int] = set()
+
+    def begin(self, at: int) -> None:
+        """Counts the units that an instance is the first to write."""
+        stream = self.stream
+        for cell in stream.writes[at]:
             unit = stream.cell_unit[cell]
-            if unit not in begun:
-                begun.add(unit)
+            if unit not in self.begun:
+                self.begun.add(unit)
                 info = stream.units[unit]
                 if info.tensor.buffer is Buffer.SBUF:
-                    total += info.bytes * info.partitions / 128
-    return out
+                    self.total += info.bytes * info.partitions / 128
 
 
 def remove_dead(stream: Stream, decisions: list[Decision]) -> None:

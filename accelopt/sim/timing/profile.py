@@ -12,6 +12,7 @@ from accelopt.sim.timing import (
     counters,
     eviction,
     explanation,
+    fusion,
     lowering,
     merging,
     placement,
@@ -40,6 +41,7 @@ class Compiler:
     """Which decisions of the Neuron compiler are emulated, and with what bounds."""
 
     choose_engines: bool = True
+    fuse_loops: bool = True
     widen_tiny_loops: bool = True
     broadcast_partitions: bool = True
     read_psum_directly: bool = True
@@ -146,6 +148,8 @@ def profile(
 def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     decisions: list[Decision] = []
     nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
+    if compiler.fuse_loops:
+        nest = fusion.fuse_loops(nest, spec, decisions)
     if compiler.widen_tiny_loops:
         nest = widening.widen_tiny_loops(nest, decisions)
     if compiler.broadcast_partitions:
@@ -236,6 +240,8 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
             base, merge_window_bytes=base.merge_window_bytes / 4, merge_over_sequential_loops=False
         )
         variants.append(("repeated work merged over a quarter of the distance", nearer, spec))
+    if "fuse_loops" in passes:
+        variants.append(("loops left apart", replace(base, fuse_loops=False), spec))
     if "widen_tiny_loops" in passes:
         variants.append(("tiny loops left as written", replace(base, widen_tiny_loops=False), spec))
     if "place_in_psum" in passes:

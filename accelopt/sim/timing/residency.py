@@ -1,13 +1,16 @@
 """What fits in SBUF, and what is moved out and back when not everything does.
 
-Belady's rule over program order: when a tile is needed and there is no room, the resident tile whose
-next use is farthest away leaves. One that was computed is saved first (a spill) and reloaded later;
-one that was only loaded is loaded again.
+When a tile is needed and there is no room, one leaves that is not wanted within a horizon: the one
+that has lain idle longest. If all are wanted, that goes which is wanted last (Belady's rule). A tile
+that was computed is saved first (a spill) and reloaded later; one that was only loaded is loaded
+again. So a pass over an array too large to stay, again and again, finds none of it, as on the
+hardware; Belady's rule alone would keep most of it.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -15,8 +18,13 @@ from accelopt.sim.program import Buffer
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.spilling import Moves, Spills, write_moves
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.stream import Stream, Unit
 from accelopt.sim.timing.transfers import Transfer
+
+HORIZON = 100
+"""How many instructions the choice of what leaves SBUF looks ahead. Fitted on mamba, which spills one
+of two partial sums (from 90), and lora, which spills nearly all of them (up to 256; NKIBench). gqa and
+bmm_softmax come out the same with any value in between."""
 
 REPEAT_SHARE = 0.85
 """A loaded array that takes more than this part of SBUF is loaded anew for every pass over it, when
@@ -62,54 +70,83 @@ def fit_sbuf(
     capacity = spec.sbuf_usable_bytes
     if uses.peak(stream) <= capacity:
         return costs, {}
-    keeper = _Keeper(stream, costs, uses, capacity)
+    _split_units(stream, _defining_loads(stream, uses))
+    uses = _Uses(stream)
+    keeper = _Keeper(stream, uses, capacity)
     if keeper.repeated:
         keeper.capacity = spec.sbuf_partition_bytes
     keeper.run()
     return write_moves(stream, costs, keeper.before, keeper.loads, spec, decisions)
 
 
+def _split_units(stream: Stream, loads: list[tuple[int, ...]]) -> None:
+    """Cuts computed SBUF tiles into parts, units of their own, in place: neighbouring cells stay
+    together when they are always wanted within the horizon. So does what was loaded together."""
+    touched: list[list[int]] = [[] for _ in stream.cell_unit]
+    for position, cells in enumerate(map(chain, stream.reads, stream.writes)):
+        for cell in cells:
+            touched[cell].append(position)
+    units: list[Unit] = []
+    for unit, whole in enumerate(stream.cells_of_units()):
+        info = stream.units[unit]
+        cut = info.tensor.buffer is Buffer.SBUF and not loads[unit]
+        first = whole.start
+        for end in range(whole.start + 1, whole.stop + 1):
+            if end == whole.stop or (cut and not _together(touched[end - 1], touched[end])):
+                stream.cell_unit[first:end] = [len(units)] * (end - first)
+                units.append(replace(info, bytes=info.bytes * (end - first) // len(whole)))
+                first = end
+    stream.units = units
+
+
+def _together(one: list[int], other: list[int]) -> bool:
+    return len(one) == len(other) and all(
+        abs(a - b) <= HORIZON for a, b in zip(one, other, strict=True)
+    )
+
+
 class _Keeper:
     """The simulation of what is resident, over program order."""
 
-    def __init__(
-        self, stream: Stream, costs: list[Transfer | None], uses: _Uses, capacity: int
-    ) -> None:
+    def __init__(self, stream: Stream, uses: _Uses, capacity: int) -> None:
         self.stream = stream
         self.uses = uses
         self.capacity = capacity
         self.loads = _defining_loads(stream, uses)
         self.repeated = _repeated_sites(stream, uses, self.loads, capacity)
         self.before: Moves = {}
+        self.following = [positions[0] if positions else 0 for positions in uses.at]  # next use
+        self.resident: dict[int, None] = {}  # what has lain idle longest comes first
 
     def run(self) -> None:
-        stream, uses = self.stream, self.uses
+        stream, uses, resident = self.stream, self.uses, self.resident
         units = stream.units
         bytes_of = [unit.bytes for unit in units]
         pointer = [0] * len(units)
-        resident = [False] * len(units)
         seen = [False] * len(units)
         dirty = [False] * len(units)
-        farthest: list[tuple[int, int]] = []
         cell_unit = stream.cell_unit
         used = 0
         for position, here in enumerate(uses.here):
             for unit in here:
-                if not resident[unit]:
+                if unit in resident:
+                    del resident[unit]
+                else:
                     if seen[unit]:
                         action = "load" if self.loads[unit] else "reload"
                         self.before.setdefault(position, []).append((action, unit))
                         dirty[unit] = False
-                    resident[unit] = seen[unit] = True
+                    seen[unit] = True
                     used += bytes_of[unit]
+                resident[unit] = None
             while used > self.capacity:
-                victim = self._victim(farthest, pointer, resident, here)
+                victim = self._victim(position, here)
                 if victim is None:
                     break
                 if dirty[victim] and not self.loads[victim]:
                     self.before.setdefault(position, []).append(("save", victim))
                     dirty[victim] = False
-                resident[victim] = False
+                del resident[victim]
                 used -= bytes_of[victim]
             for cell in stream.writes[position]:
                 dirty[cell_unit[cell]] = True
@@ -117,37 +154,26 @@ class _Keeper:
                 at = uses.at[unit]
                 pointer[unit] += 1
                 over = pointer[unit] == len(at)
-                if not over and units[unit].site in self.repeated:
-                    over = self._new_group(unit, at[pointer[unit] - 1], at[pointer[unit]])
+                if not over:
+                    self.following[unit] = at[pointer[unit]]
+                    if units[unit].site in self.repeated:
+                        over = self._new_group(unit, position, at[pointer[unit]])
                 if over:
-                    resident[unit] = False
+                    del resident[unit]
                     used -= bytes_of[unit]
-                else:
-                    heappush(farthest, (-at[pointer[unit]], unit))
 
-    def _victim(
-        self,
-        farthest: list[tuple[int, int]],
-        pointer: list[int],
-        resident: list[bool],
-        here: list[int],
-    ) -> int | None:
-        kept: list[tuple[int, int]] = []
-        found = None
-        while farthest:
-            entry = heappop(farthest)
-            unit = entry[1]
-            at = self.uses.at[unit]
-            if not resident[unit] or pointer[unit] >= len(at) or at[pointer[unit]] != -entry[0]:
-                continue
+    def _victim(self, position: int, here: list[int]) -> int | None:
+        """Of what is not wanted within the horizon, what has lain idle longest; when all is, what
+        is wanted last."""
+        last = None
+        for unit in self.resident:
             if unit in here:
-                kept.append(entry)
                 continue
-            found = unit
-            break
-        for entry in kept:
-            heappush(farthest, entry)
-        return found
+            if self.following[unit] > position + HORIZON:
+                return unit
+            if last is None or self.following[unit] > self.following[last]:
+                last = unit
+        return last
 
     def _new_group(self, unit: int, now: int, following: int) -> bool:
         """True when the next use belongs to another iteration of the loop just inside of the one

@@ -148,6 +148,7 @@ class TestSchedule:
             (fresh_buffers, [(128, 8192)]),
             (matmul_with_transpose, [(128, 1024), (1024, 512)]),
             (keep_everything, [(40, 128, 2048)]),
+            (keep_everything, [(40, 128, 2048), True]),
             (sum_of_scaled, [(128, 4096)]),
         ],
     )
@@ -198,6 +199,7 @@ class TestCompilerEmulation:
             (reload_in_loop, [(128, 4096), (128, 512)]),
             (matmul_with_transpose, [(128, 1024), (1024, 512)]),
             (keep_everything, [(40, 128, 2048)]),
+            (keep_everything, [(40, 128, 2048), True]),
             (refilled_buffer, [(128, 4096)]),
         ]
         named = name if name != "merge_over_sequential_loops" else "merge_repeated"

@@ -25,11 +25,13 @@ from timing_kernels import (
     independent_activations,
     keep_everything,
     load_rows,
+    load_twice,
     matmul_transposed_input,
     matmul_with_transpose,
     multiply_tiles,
     net_ns,
     one_buffer,
+    pass_over,
     refilled_buffer,
     reload_in_loop,
     rows_at_once,
@@ -199,14 +201,46 @@ class TestTransfers:
     def test_what_sbuf_cannot_hold_is_spilled(self):
         # arch guide: 192 KiB a partition; perf guide opt 2.
         fits, spills = (
-            timed(keep_everything, (16, 128, 2048)),
-            timed(keep_everything, (48, 128, 2048)),
+            timed(keep_everything, (16, 128, 2048), True),
+            timed(keep_everything, (48, 128, 2048), True),
         )
         assert fits.summary["spill_save_bytes"] == 0
         saved = spills.summary["spill_save_bytes"]
         assert (48 - 23) * 128 * 8192 <= saved <= (48 - 19) * 128 * 8192
         assert spills.summary["spill_reload_bytes"] == saved
         assert ratio(spills, fits) > 1.2 * 48 / 16
+
+    def test_loops_become_one_when_sbuf_cannot_hold_what_lies_between(self):
+        # swiglu (NKIBench): 384 KiB between two nests, of which the counters show none spilled.
+        found = timed(keep_everything, (48, 128, 2048))
+        assert found.summary["spill_save_bytes"] == 0
+        apart = timed(keep_everything, (48, 128, 2048), compiler=Compiler(fuse_loops=False))
+        assert apart.summary["spill_save_bytes"] > 0
+        small = timed(keep_everything, (16, 128, 2048))
+        assert "fuse_loops" not in {decision.pass_name for decision in small.decisions}
+
+    def test_long_passes_over_what_does_not_fit_find_little_of_it(self):
+        # lora (NKIBench): 747 of the 768 MiB of partial sums leave and come back in each pass;
+        # keeping what fits would bring back 55 of these 96 tiles.
+        found = timed(pass_over, (96, 128, 1024), 3)
+        assert found.summary["spill_save_bytes"] == 96 * 128 * 4096
+        assert found.summary["spill_reload_bytes"] > 0.8 * 3 * 96 * 128 * 4096
+
+    def test_short_passes_keep_what_fits(self):
+        # mamba (NKIBench): one of two partial sums stays. Four of these seven tiles fit.
+        found = timed(pass_over, (7, 128, 7168), 6)
+        tiles = found.summary["spill_reload_bytes"] / (128 * 7168 * 4)
+        assert 6 * 3 <= tiles < 6 * 4
+
+    def test_parts_of_a_tile_that_are_wanted_far_apart_move_by_themselves(self):
+        # gqa (NKIBench): keys of which each pass takes another slice.
+        found = timed(pass_over, (96, 128, 1024), 4, 4)
+        assert found.summary["spill_reload_bytes"] <= 96 * 128 * 4096
+
+    def test_loads_in_one_iteration_are_merged_however_far_the_last_iteration_is(self):
+        # Issue 5: merged within an iteration, hoisted when not too much lies in between.
+        found = timed(load_twice, (128, 8192), (3, 128, 8192))
+        assert found.summary["hbm_read_bytes"] == (3 + 3) * 128 * 8192 * 4
 
 
 class TestTensorEngine:

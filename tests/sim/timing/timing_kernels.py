@@ -377,15 +377,46 @@ def reload_in_loop(x, y):
     return out
 
 
-def keep_everything(x):
-    """All tiles live at once: more than SBUF holds."""
+def keep_everything(x, turned=False):
+    """All tiles live at once, more than SBUF holds, unless the two loops become one; they cannot
+    when the second takes the tiles in the opposite order."""
     count, rows, width = x.shape
     out = nl.ndarray((count, rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
     made = nl.ndarray((count, nl.par_dim(rows), width), dtype=x.dtype, buffer=nl.sbuf)
     for i in nl.affine_range(count):
         made[i, 0:rows, 0:width] = nl.exp(nl.load(x[i, 0:rows, 0:width]))
     for i in nl.affine_range(count):
-        nl.store(out[i, 0:rows, 0:width], nl.exp(made[i, 0:rows, 0:width]))
+        at = count - 1 - i if turned else i
+        nl.store(out[i, 0:rows, 0:width], nl.exp(made[at, 0:rows, 0:width]))
+    return out
+
+
+def pass_over(x, passes, parts=1):
+    """Tiles that are made once and gone over again and again, each time another part of them."""
+    count, rows, width = x.shape
+    part = width // parts
+    out = nl.ndarray((passes, count, rows, part), dtype=x.dtype, buffer=nl.shared_hbm)
+    made = nl.ndarray((count, nl.par_dim(rows), width), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(count):
+        made[i, 0:rows, 0:width] = nl.exp(nl.load(x[i, 0:rows, 0:width]))
+    for k in range(passes):
+        added = nl.load(x[k, 0:rows, 0:part])
+        span = nl.ds(k * part, part) if parts > 1 else nl.ds(0, part)
+        for i in nl.affine_range(count):
+            nl.store(out[k, i, 0:rows, 0:part], nl.add(made[i, 0:rows, span], added))
+    return out
+
+
+def load_twice(x, y):
+    """Two loads of x an iteration, which makes 288 KiB a partition besides."""
+    count = y.shape[0]
+    out = nl.ndarray((count, 128, 8192), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(count):
+        for j in nl.affine_range(8):
+            span = nl.ds(j * 1024, 1024)
+            tile = nl.exp(nl.exp(nl.exp(nl.exp(nl.exp(nl.exp(nl.load(y[i, 0:128, span])))))))
+            one = nl.add(tile, nl.load(x[0:128, span]))
+            nl.store(out[i, 0:128, span], nl.multiply(one, nl.load(x[0:128, span])))
     return out
 
 
