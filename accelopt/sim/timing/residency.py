@@ -1,7 +1,7 @@
 """What fits in SBUF, and what is moved out and back when not everything does.
 
 When a tile is needed and there is no room, one leaves that is not wanted within a horizon: the one
-that has lain idle longest. If all are wanted, that goes which is wanted last (Belady's rule). A tile
+that has lain idle longest. If all are wanted, the one goes that is wanted last (Belady's rule). A tile
 that was computed is saved first (a spill) and reloaded later; one that was only loaded is loaded
 again. So a pass over an array too large to stay, again and again, finds none of it, as on the
 hardware; Belady's rule alone would keep most of it.
@@ -23,8 +23,8 @@ from accelopt.sim.timing.transfers import Transfer
 
 HORIZON = 100
 """How many instructions the choice of what leaves SBUF looks ahead. Fitted on mamba, which spills one
-of two partial sums (from 90), and lora, which spills nearly all of them (up to 256; NKIBench). gqa and
-bmm_softmax come out the same with any value in between."""
+of two partial sums (from 95), and lora, which spills nearly all of them (up to 256; NKIBench). What
+gqa and bmm_softmax move differs by 1% over that range."""
 
 REPEAT_SHARE = 0.85
 """A loaded array that takes more than this part of SBUF is loaded anew for every pass over it, when
