@@ -186,7 +186,7 @@ class _Run:
     def _read_source(self, trial: Trial) -> None:
         """The rules that need nothing but the text."""
         try:
-            text = Path(self.request.kernel).read_text(errors="replace")
+            text = Path(self.request.kernel).read_text(encoding="utf-8-sig", errors="replace")
         except OSError as error:
             raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
         try:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
 from accelopt.records import Candidate, Confirmation, Evaluation, Scrutiny
+from accelopt.store import read_text
 from accelopt.workers import WorkerPool
 
 
@@ -106,5 +107,5 @@ def open_backend(name: str, pool: WorkerPool, options: BackendOptions) -> Backen
 
 
 def read_source(path: str) -> str:
-    """The text of a kernel or reference file."""
-    return Path(path).read_text()
+    """The text of a kernel or reference file. Raises ConfigError when it cannot be read."""
+    return read_text(path)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from accelopt.backends.flashinfer import candidate_of
+from accelopt.backends.nki import KERNEL_FILE
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.session import checkout, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
@@ -100,7 +101,8 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     screen = output()
     screen.print(result_table(result_rows(outcomes, folder), device_of(outcomes)))
     if outcome.best is None:
-        raise ConfigError(f"there is nothing to start from: {outcome.failure}")
+        said = outcome.failure.replace(KERNEL_FILE, Path(outcome.start.kernel).name)
+        raise ConfigError(f"there is nothing to start from: {said}")
     place = folder / outcome.start.case_name
     command = shlex.join(["accelopt", *sys.argv[1:]])
     words = [w for w in shlex.split(command) if w != "--resume"]

@@ -80,7 +80,11 @@ class Reference:
         with self._blamed("forward"), np.errstate(all="ignore"):
             returned = self._module.forward(*inputs)
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
-            return tuple(np.asarray(output) for output in outputs)
+            arrays = tuple(np.asarray(output) for output in outputs)
+            for array in arrays:
+                if array.dtype.kind in "OSU":
+                    raise TypeError(f"it returns {array.dtype}, not numbers")
+            return arrays
 
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes."""

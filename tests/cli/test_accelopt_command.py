@@ -59,3 +59,24 @@ def test_numbers_that_make_no_sense(said, option):
 def test_a_kernel_that_stays_as_it_is(said):
     words = "optimize kernel.py --reference reference.py --iterations 0"
     assert "No change. `accelopt profile` says where the time goes;" in said(*words.split(), code=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"# \xe9\n" + KERNEL.encode(), "mine.py: it is not UTF-8 text (byte 3)"),
+        (
+            KERNEL.encode() + b"1 / 0\n",
+            "nothing to start from: ZeroDivisionError: division by zero",
+        ),
+    ],
+)
+def test_a_kernel_to_optimize_that_cannot_be_used(said, tmp_path, text, sentence):
+    (tmp_path / "mine.py").write_bytes(text)
+    shown = said(*"optimize mine.py --reference reference.py --iterations 0".split())
+    assert sentence in shown and "kernel.py" not in shown.partition("error: ")[2]
+
+
+def test_a_kernel_with_a_byte_order_mark(said, tmp_path):
+    (tmp_path / "mine.py").write_bytes(b"\xef\xbb\xbf" + KERNEL.encode())
+    said(*"optimize mine.py --reference reference.py --iterations 0".split(), code=0)
