@@ -30,27 +30,28 @@ class Folded(TypedDict):
 
 def fold_assignments(program: Program) -> Folded:
     """Body and top-level tensors of the program with every possible assignment folded."""
-    single = _made_to_be_assigned(program)
-    if not single and not any(ASSIGN in node.attributes for _, node in program.walk()):
+    assigned = {
+        access.tensor
+        for _, node in program.walk()
+        if ASSIGN in node.attributes
+        for access in node.inputs.values()
+    }
+    if not assigned:
         return {"body": program.body, "tensors": program.tensors}
+    results = {tensor for tensor in program.results if tensor is not None}
+    single = _used_once(program, assigned - results)
     gone: set[Tensor] = set()
     body = _fold(program.body, single, gone)
     body = _without_tensors(body, gone)
     return {"body": body, "tensors": tuple(t for t in program.tensors if t not in gone)}
 
 
-def _made_to_be_assigned(program: Program) -> set[Tensor]:
-    """The temporaries that one instruction makes and only an assignment reads."""
-    values = {
-        access.tensor
-        for _, node in program.walk()
-        if ASSIGN in node.attributes
-        for access in node.inputs.values()
-    }
-    values -= set(program.results)
+def _used_once(program: Program, tensors: set[Tensor]) -> set[Tensor]:
+    """Those of some tensors that are temporaries, written once and read once."""
+    values = {tensor for tensor in tensors if tensor.temporary}
     readers = dict.fromkeys(values, 0)
     writers = dict.fromkeys(values, 0)
-    for _, node in program.walk() if values else ():
+    for _, node in program.walk():
         for access in node.inputs.values():
             if access.tensor in values:
                 readers[access.tensor] += 1
@@ -61,7 +62,7 @@ def _made_to_be_assigned(program: Program) -> set[Tensor]:
             for tensor in indices_of(access) if access.indirect else ():
                 if tensor in values:
                     readers[tensor] += 1
-    return {t for t in values if t.temporary and readers[t] == writers[t] == 1}
+    return {tensor for tensor in values if readers[tensor] == writers[tensor] == 1}
 
 
 def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tuple[Node, ...]:

@@ -111,9 +111,12 @@ def touches(instances: list[Instances], scope: dict[Tensor, int]) -> Touches:
                 if not extent.on_chip and tensor not in ordered:
                     continue
                 depth = scope.get(tensor, 0)
+                offset = access.offset
                 use: Use
                 if not once:
                     use = _spread(access, extent, item, depth, side.rows[owner])
+                elif extent.fills and not (depth or offset.constant or offset.terms):
+                    use = cells
                 else:
                     use = _spot(access, extent, item, depth, cells)
                 users = found.uses.get(tensor)
@@ -161,16 +164,10 @@ def _spread(
     )
 
 
-def _spot(
-    access: Access, extent: Extent, item: Instances, depth: int, cells: Cells
-) -> Cells | Spot:
-    offset = access.offset.constant
-    if extent.fills and not (depth or offset or access.offset.terms):
-        return cells
+def _spot(access: Access, extent: Extent, item: Instances, depth: int, cells: Cells) -> Spot:
     values = {variable: int(array[0]) for variable, array in item.values.items()}
     blocks = tuple([index.evaluate(values) for index in access.block])
-    if access.offset.terms:
-        offset = access.offset.evaluate(values)
+    offset = access.offset.evaluate(values) if access.offset.terms else access.offset.constant
     placement = access.tensor.placement
     if placement is None:
         key = (*item.iterations[0, :depth].tolist(), *blocks) if depth else blocks

@@ -123,7 +123,9 @@ def nc_transpose(
         current().unplaced.add(result.storage)
     condition = mask_of(mask) & source.mask
     source.access(condition)  # bounds are checked before the axes turn
-    flat = source.replaced(bounds=(), mask=EVERYTHING).reshape((rows, columns))
+    flat = source
+    if source.ndim > 2 or source.bounds or source.mask.constraints:
+        flat = source.replaced(bounds=(), mask=EVERYTHING).reshape((rows, columns))
     return emit(
         "transpose",
         result=result,
@@ -135,6 +137,8 @@ def nc_transpose(
 
 def _turned(mask: Mask, shape: tuple[int, ...]) -> Mask:
     """A mask over the axes of a tile as one over (free axes as one, partitions)."""
+    if not mask.constraints:
+        return mask
     long = [at for at, size in enumerate(shape) if at and size > 1]
     moved: dict[Term, Affine] = {Axis(-len(shape), shape[0]): variable(Axis(-1, shape[0]))}
     if len(long) == 1:
