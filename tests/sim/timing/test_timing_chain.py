@@ -14,14 +14,17 @@ from timing_kernels import (
     F32,
     column_by_column,
     copy_in_pieces,
+    dependent_activations,
     exp_summed_in_the_engine,
     fresh_buffers,
+    independent_activations,
     keep_everything,
     masked_copy,
     matmul_with_transpose,
     modulo_buffers,
     nested,
     product,
+    refilled_bank,
     refilled_buffer,
     reload_in_loop,
     scores_and_maximum,
@@ -31,6 +34,7 @@ from timing_kernels import (
     sum_of_scaled,
     through_hbm,
     timed,
+    uneven_pieces,
 )
 
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
@@ -41,6 +45,7 @@ from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
 from accelopt.sim.timing.counters import union_length
 from accelopt.sim.timing.dependence import Rotation, depend
 from accelopt.sim.timing.operation import Queue
+from accelopt.sim.timing.pricing import price
 from accelopt.sim.timing.transfers import price_transfers
 from accelopt.sim.trace import TensorSpec
 
@@ -111,7 +116,49 @@ class TestExpansion:
         assert found.summary["hbm_write_bytes"] == 300 * 512 * 4
 
 
+class TestForms:
+    def test_what_python_unrolls_has_few_forms(self):
+        found = {}
+        for count in (5, 50):
+            nest = lowering.lower(program_of(dependent_activations, (128, 512), count))
+            found[count] = len({item.form for item in expansion.expand(nest)})
+        assert found[5] == found[50] == 3  # load, activation, store
+
+    @pytest.mark.parametrize(
+        ("kernel", "shapes"),
+        [
+            (nested, [(128, 64)]),
+            (matmul_with_transpose, [(128, 1024), (1024, 512)]),
+            (independent_activations, [(128, 512), 6]),
+            (uneven_pieces, [(128, 356)]),
+            (masked_copy, [(300, 512)]),
+            (spread_row, [(128, 512), (1, 512)]),
+        ],
+    )
+    def test_a_form_costs_what_each_of_its_operations_costs(self, kernel, shapes):
+        nest = lowering.broadcast_partitions(lowering.lower(program_of(kernel, *shapes)), [])
+        for item in expansion.expand(nest):
+            assert price(item.form, TRN1) == price(item.operation, TRN1)
+            assert item.form.opcode == item.operation.opcode
+            for mine, theirs in zip(item.form.reads, item.operation.reads, strict=True):
+                assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+
+    def test_other_numbers_are_another_form(self):
+        nest = lowering.lower(program_of(independent_activations, (128, 512), 6))
+        scaled = [i for i in expansion.expand(nest) if i.operation.opcode == "activation"]
+        assert len({item.form for item in scaled}) == len(scaled) == 6  # each has its own scale
+
+
 class TestCells:
+    def test_a_tile_has_no_more_cells_than_its_accesses_tell_apart(self):
+        nest = lowering.lower(program_of(uneven_pieces, (128, 356)))
+        stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
+        assert stream.writes[:2] == [[0], [1]]
+        assert stream.reads[2] == [0, 1]
+        assert stream.cell_weight == [25, 64]  # pieces of four elements
+        graph = depend(stream, TRN1, Rotation())
+        assert graph.successors[:2] == [[2], [2]]
+
     @settings(max_examples=30, deadline=None)
     @given(st.sampled_from([128, 256, 384, 512]), st.integers(1, 4))
     def test_a_reader_waits_for_exactly_the_writers_of_its_piece(self, width, pieces):
@@ -237,6 +284,10 @@ class TestCompilerEmulation:
         assert on.summary["psum_write_bytes"] == 8192 * 4
         saved = off.summary["vector_engine_active_time"] - on.summary["vector_engine_active_time"]
         assert saved * 1e9 == pytest.approx(8192 * 1.11 / 1.12, rel=0.1)
+
+    def test_a_copy_is_not_read_from_a_bank_that_was_filled_again(self):
+        found = timed(refilled_bank, (128, 128), (128, 512))
+        assert "read_psum_directly" not in {d.pass_name for d in found.decisions}
 
     def test_a_row_is_spread_once_by_the_tensor_engine(self):
         # add_rmsnorm_matmul (NKIBench): one broadcast of g, counted with one row and one pass.

@@ -41,6 +41,33 @@ def slope_ns(kernel, few: int, many: int, *arguments, **options) -> float:
     return (high - low) * 1e6 / (many - few)
 
 
+# Kernels that Python unrolls.
+
+
+def uneven_pieces(x):
+    """One tile, loaded in two pieces whose widths have no common measure but 4, and stored whole."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    rows, width = x.shape
+    tile[0:rows, 0:100] = nl.load(x[0:rows, 0:100])
+    tile[0:rows, 100:width] = nl.load(x[0:rows, 100:width])
+    nl.store(out, tile)
+    return out
+
+
+def refilled_bank(left, right):
+    """A bank of PSUM is copied and filled again before the copy is reduced."""
+    out = nl.ndarray((2, 128, 1), dtype=left.dtype, buffer=nl.shared_hbm)
+    stationary, moving = nl.load(left), nl.load(right)
+    bank = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.static_range(2):
+        bank[...] = nisa.nc_matmul(stationary, moving)
+        kept = nl.copy(bank)
+        bank[...] = nisa.nc_matmul(stationary, kept)
+        nl.store(out[i], nisa.tensor_reduce(nl.max, kept, axis=1))
+    return out
+
+
 # Vector and Scalar engine.
 
 
