@@ -100,3 +100,4 @@ def _renew(stream: Stream, unit: int, cells: range, now: dict[int, int]) -> None
     for cell in cells:
         now[cell] = len(stream.cell_unit)
         stream.cell_unit.append(number)
+        stream.cell_weight.append(stream.cell_weight[cell])

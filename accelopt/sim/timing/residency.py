@@ -87,6 +87,7 @@ def _split_units(stream: Stream, loads: list[tuple[int, ...]]) -> None:
         for cell in cells:
             touched[cell].append(position)
     units: list[Unit] = []
+    weight = stream.cell_weight
     for unit, whole in enumerate(stream.cells_of_units()):
         info = stream.units[unit]
         cut = info.tensor.buffer is Buffer.SBUF and not loads[unit]
@@ -94,7 +95,8 @@ def _split_units(stream: Stream, loads: list[tuple[int, ...]]) -> None:
         for end in range(whole.start + 1, whole.stop + 1):
             if end == whole.stop or (cut and not _together(touched[end - 1], touched[end])):
                 stream.cell_unit[first:end] = [len(units)] * (end - first)
-                units.append(replace(info, bytes=info.bytes * (end - first) // len(whole)))
+                part, all_of_it = weight[first:end], weight[whole.start : whole.stop]
+                units.append(replace(info, bytes=info.bytes * sum(part) // sum(all_of_it)))
                 first = end
     stream.units = units
 

@@ -35,7 +35,7 @@ class Stream:
     writes: list[list[int]] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     cell_unit: list[int] = field(default_factory=list)
-    cell_weight: list[int] = field(default_factory=list)  # of those cut first: size in equal pieces
+    cell_weight: list[int] = field(default_factory=list)  # sizes, in equal pieces of the tile
     sites: list[SourceLine] = field(default_factory=list)
 
     def __len__(self) -> int:
