@@ -12,7 +12,7 @@ from accelopt.devices.simulated import SimulatedDevice
 from accelopt.errors import ConfigError
 from accelopt.kernel_wrapper import argument_of
 from accelopt.referee.reference import Reference
-from accelopt.report.check import stopped
+from accelopt.report.check import endless, stopped
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
 from accelopt.sim.spec import SPECS
@@ -53,6 +53,8 @@ def simulate(kernel: Path, reference: Path, target: str, seconds: float) -> timi
     try:
         arguments = [argument_of(value) for value in inputs]
         program = device.compile(str(kernel), arguments, seconds=seconds).program
+        if said := endless(program):
+            raise ConfigError(as_given(f"{kernel}: {said}", kernel))
         return timing.profile(program, SPECS[target])
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure

@@ -6,6 +6,7 @@ The kernel's Python runs in a confined child process, as in a search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,9 @@ from accelopt.report.memory import MemoryUse, memory_use
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.ordering import order_differences
 from accelopt.sim.program import Program
+
+MOST_INSTRUCTIONS = 5_000_000
+"""To time one takes some 16 microseconds and a kilobyte; NKIBench's matmul runs 155,000."""
 
 
 class Violation(NamedTuple):
@@ -90,7 +94,7 @@ def check(
         arguments = None if given is None else [argument_of(value) for value in given]
         survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
         report = _violations(report, survey)
-        if survey.program is None or report.violations or problem is None:
+        if survey.program is None or report.violations or report.problem or problem is None:
             return report
         assert inputs is not None and given is not None
         return _numbers(report, survey.program, problem, inputs, given)
@@ -112,12 +116,29 @@ def _violations(report: CheckReport, survey: Survey) -> CheckReport:
     distinct = {(e.identifier, e.source): e for e in reversed(survey.violations)}
     violations = [Violation(e.identifier, e.message, e.mend, e.source) for e in distinct.values()]
     violations.sort(key=lambda violation: violation.source)
-    legal = survey.program is not None and not violations
-    return report._replace(
-        violations=tuple(violations),
-        problem=survey.failure,
-        printed=survey.output,
-        memory=memory_use(survey.program) if legal and survey.program else (),
+    report = report._replace(
+        violations=tuple(violations), problem=survey.failure, printed=survey.output
+    )
+    if survey.program is None or violations:
+        return report
+    if said := endless(survey.program):
+        return report._replace(problem=said)
+    return report._replace(memory=memory_use(survey.program))
+
+
+def endless(program: Program) -> str:
+    """Why it would take for ever to execute and time a Program; empty when it would not."""
+    counts = [
+        (math.prod(loop.variable.trips for loop in loops), instruction.source)
+        for loops, instruction in program.walk()
+    ]
+    total = sum(count for count, _ in counts)
+    if total <= MOST_INSTRUCTIONS:
+        return ""
+    most, source = max(counts)
+    return (
+        f"the kernel runs {total:,} instructions, {most:,} of them at {source}; the simulated core "
+        f"takes at most {MOST_INSTRUCTIONS:,}"
     )
 
 

@@ -207,3 +207,13 @@ def test_reference_that_cannot_be_used_is_a_sentence(files, change, said):
     with pytest.raises(ConfigError, match=said) as error:
         check(kernel, reference)
     assert str(reference) in str(error.value)
+
+
+def test_a_program_without_end_is_not_executed(files):
+    kernel, reference = files(
+        RIGHT.replace(
+            "    for i", "    for n in nl.sequential_range(10**9):\n        nl.load(a)\n    for i"
+        )
+    )
+    report = check(kernel, reference)
+    assert f"1,000,000,000 of them at {kernel}:11; the simulated core takes" in report.problem
