@@ -6,10 +6,13 @@ import asyncio
 import math
 import re
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+
+import numpy as np
 
 from accelopt import nkibench, roofline
 from accelopt.backends import BackendOptions, Explanation, Rewrite, read_source
@@ -28,7 +31,7 @@ from accelopt.kernel_source import complete_imports
 from accelopt.moves.move import Facts
 from accelopt.moves.propose import rewrites
 from accelopt.moves.shapes import kernel_arguments
-from accelopt.moves.source import NotAKernel
+from accelopt.moves.source import Argument, NotAKernel, parameters_of
 from accelopt.records import (
     Candidate,
     Confirmation,
@@ -37,6 +40,7 @@ from accelopt.records import (
     Profile,
     Status,
 )
+from accelopt.referee.reference import Reference
 from accelopt.store import Shelf, content_key, write_atomically
 from accelopt.workers import WorkerPool, confirm
 
@@ -62,6 +66,21 @@ REPEATABLE = frozenset(
 SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 
+def _made_arguments(reference: Path) -> list[Argument]:
+    """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
+    try:
+        problem = Reference(reference)
+        values = problem.kernel_inputs(problem.inputs(0))
+    except ConfigError:
+        return []
+    return [
+        Argument(value.shape, value.dtype.name)
+        if isinstance(value, np.ndarray) and value.ndim
+        else Argument(())
+        for value in values
+    ]
+
+
 class NKIBackend:
     """A `Backend` whose evaluations run on `pool`. ConfigError for an unknown target."""
 
@@ -73,6 +92,8 @@ class NKIBackend:
         self.pool = pool
         self.options = options
         self.shelf = Shelf(pool.cache)
+        self._made: dict[str, list[Argument]] = {}
+        self._making = threading.Lock()
 
     async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
         """The verdict on `source`, from a worker. On the simulated core it is the same each time:
@@ -119,7 +140,7 @@ class NKIBackend:
         return await asyncio.to_thread(confirm, *requests)
 
     async def _inspect(self, candidate: Candidate, source: str) -> Evaluation:
-        known = kernel_arguments(source, self.reference(candidate))
+        known = await asyncio.to_thread(self._arguments, candidate, source)
         arguments = [
             (argument.shape, argument.dtype) if argument.shape else SCALAR
             for argument in known.values()
@@ -142,6 +163,18 @@ class NKIBackend:
         if inspected.status in REPEATABLE:
             self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
         return inspected
+
+    def _arguments(self, candidate: Candidate, source: str) -> dict[str, Argument]:
+        """What a kernel is given for each parameter, without data: as the reference's text tells,
+        or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
+        reference = self.reference(candidate)
+        known = kernel_arguments(source, reference)
+        if known:
+            return known
+        with self._making:
+            if reference not in self._made:
+                self._made[reference] = _made_arguments(Path(candidate.task))
+            return dict(zip(parameters_of(source), self._made[reference], strict=False))
 
     def _write(self, source: str, name: str) -> Path:
         path = self.options.folder / f"{name}.py"
@@ -190,12 +223,13 @@ class NKIBackend:
 
     def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
         """What `accelopt.moves` can do to `source`, ordered by what the profile says is slow."""
-        reference, metrics = self.reference(candidate), _metrics(candidate.profile)
-        key = content_key(source, reference, repr(sorted(metrics.items())), move_rules())
+        arguments, metrics = self._arguments(candidate, source), _metrics(candidate.profile)
+        known = repr(list(arguments.items())), repr(sorted(metrics.items()))
+        key = content_key(source, *known, move_rules())
         kept = self.shelf.find("rewrites", key)
         if isinstance(kept, list):
             return [Rewrite(*item) for item in kept]
-        facts = Facts(metrics=metrics, arguments=kernel_arguments(source, reference))
+        facts = Facts(metrics=metrics, arguments=arguments)
         try:
             changes = rewrites(source, facts)
         except NotAKernel:

@@ -13,6 +13,7 @@ MOVES = {
     "fuse": "accelopt.moves.fusing:Fuse",
     "reduce_on_the_way": "accelopt.moves.fusing:ReduceOnTheWay",
     "transpose_once": "accelopt.moves.matmuls:TransposeOnce",
+    "transpose_on_engine": "accelopt.moves.transposing:TransposeOnEngine",
     "drop_copy": "accelopt.moves.copies:DropCopy",
     "reuse_load": "accelopt.moves.copies:ReuseLoad",
     "change_engine": "accelopt.moves.engines:ChangeEngine",

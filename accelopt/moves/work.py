@@ -116,6 +116,9 @@ def _call(call: Call, statement: Statement) -> dict[str, float]:
     if name in {"nl.load", "nl.store"}:
         access = call.access("src" if name == "nl.load" else "dst")
         return {"dma": _dma(access)} if access is not None else {}
+    if name == "nl.load_transpose2d":
+        access = call.access("src")
+        return {"dma": _dma(access, transposing=True)} if access is not None else {}
     if name in {"nisa.nc_matmul", "nl.matmul"}:
         return _matmul(call)
     shape = shape_of(next((v for v in call.values.values() if shape_of(v)), Number(ONE)))
@@ -182,8 +185,9 @@ def _passes(width: float) -> float:
     return 2.0 * (2.0 * width + 150.0) / 2.8
 
 
-def _dma(access: Access) -> float:
-    """Time of one transfer: descriptors of contiguous bytes over 16 engines."""
+def _dma(access: Access, *, transposing: bool = False) -> float:
+    """Time of one transfer: descriptors of contiguous bytes, or of single elements where it
+    transposes, over 16 engines."""
     if access.shape is None or access.tensor.shape is None or access.dims is None:
         return 128 * max(DMA_FLOOR_NS, UNKNOWN_WIDTH * 4 / DMA_BYTES_PER_NS) / DMA_ENGINES
     element = DTYPE_BYTES.get(access.tensor.dtype or "float32", 4)
@@ -198,7 +202,7 @@ def _dma(access: Access) -> float:
         if extent != (size.constant or UNKNOWN_WIDTH):
             break
     partitions = access.shape[0].constant or 128
-    contiguous = min(contiguous, elements / partitions)
+    contiguous = 1.0 if transposing else min(contiguous, elements / partitions)
     descriptors = elements / contiguous
     engines = min(DMA_ENGINES, math.ceil(partitions / 8))
     each = max(DMA_FLOOR_NS, contiguous * element / DMA_BYTES_PER_NS)

@@ -101,6 +101,27 @@ def test_rewrites_come_from_the_moves(tmp_path, candidate):
     assert all(item.source != KERNEL and item.sentence for item in found)
 
 
+def test_shapes_come_from_the_inputs_where_the_text_does_not_tell(tmp_path, candidate):
+    text = REFERENCE.replace("def get_inputs", "def made_elsewhere")
+    assert text != REFERENCE
+    text += "\n\ndef get_inputs():\n    return [value for value in made_elsewhere()]\n"
+    (tmp_path / "reference.py").write_text(text)
+
+    async def both(backend):
+        predicted = await backend.predict(candidate, KERNEL)
+        return predicted, backend.rewrites(candidate, KERNEL)
+
+    predicted, found = with_backend(tmp_path, both)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    assert (predicted, found) == with_backend(tmp_path, both)
+    assert predicted > 0 and found
+
+
+def test_a_reference_without_inputs_gives_no_shapes(tmp_path, candidate):
+    (tmp_path / "reference.py").write_text("def get_inputs():\n    raise ValueError\n")
+    assert with_backend(tmp_path, lambda b: b.predict(candidate, KERNEL)) is None
+
+
 def test_texts_name_no_folder_and_no_address(tmp_path):
     path = tmp_path / "deadbeef.py"
     evaluation = Evaluation(

@@ -74,7 +74,19 @@ def swish(value, scale):
 """
 HELPER_ARGUMENTS = {"x": Argument((512, 512))}
 
+TURNED = """def kernel(q, k):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    k_turned = nl.load_transpose2d(k[0:512, :])
+    for i in nl.affine_range(2):
+        q_turned = nl.load_transpose2d(q[i * 128:(i + 1) * 128, 0:64])
+        scores = nl.matmul(q_turned, k_turned, transpose_x=True)
+        nl.store(out[i * 128:(i + 1) * 128, 0:512], value=scores)
+    return out
+"""
+TURNED_ARGUMENTS = {"q": Argument((256, 64)), "k": Argument((512, 64))}
+
 CASES = {
+    "transpose_on_engine": (TURNED, TURNED_ARGUMENTS, {}),
     "hoist": (PRODUCT, PRODUCT_ARGUMENTS, {"value": "w_tile", "loop": "m"}),
     "block": (PRODUCT, PRODUCT_ARGUMENTS, {"loop": "m", "factor": 2, "keep": False}),
     "transpose_once": (PRODUCT, PRODUCT_ARGUMENTS, {}),
