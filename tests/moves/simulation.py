@@ -46,6 +46,7 @@ SMALL = {
     "softmax_ranges": (OWN / "softmax_ranges.py", [(256, 256)]),
     "scale_blocks": (OWN / "scale_blocks.py", [(128, 4, 2048), (128, 2048)]),
     "carried": (OWN / "carried.py", [(128, 4, 256)]),
+    "transposing_loads": (OWN / "transposing_loads.py", [(256, 64), (512, 64), (256, 64)]),
     "products_ds": (OWN / "products_ds.py", [(256, 256), (256, 512), (256, 512)]),
     "gelu_by_helpers": (OWN / "gelu_by_helpers.py", [(256, 512), (1, 512)]),
     "silu_mgrid_masked": (VARIANTS / "silu_mgrid_masked.py", [(128, 2, 2048)]),

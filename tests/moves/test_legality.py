@@ -325,3 +325,22 @@ for j in nl.affine_range(2):
     with pytest.raises(IllegalMove, match="gives a shape itself"):
         widen(subject, "j", 2)
     assert not sites("widen", subject)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "t = nl.load_transpose2d(x[0, 0:64, 0:256])",  # more columns than the engine turns
+        "t = nl.load_transpose2d(turned[0:200, 0:64])",  # no whole blocks of rows
+        "t = nl.exp(nl.load_transpose2d(turned[0:256, 0:64]))",  # no name of its own
+        "t = nl.load_transpose2d(turned[i_p, i_f])",  # indices that are no slices
+        "t = nl.load_transpose2d(x[0, 0:64, 0:64], mask=(i_p[0:64] < 32))",
+    ],
+)
+def test_transposing_loads_that_the_engine_cannot_turn_stay(load):
+    before = "turned = nl.ndarray((512, 64), dtype=nl.float32, buffer=nl.shared_hbm)\n"
+    indices = "i_p, i_f = nl.mgrid[0:256, 0:64]\n"
+    store = "\nnl.store(out[0, 0:64, 0:64], value=t[0:64, 0:64])"
+    assert not sites("transpose_on_engine", kernel(before + indices + load + store))
+    fits = "t = nl.load_transpose2d(turned[0:256, 0:64])"
+    assert sites("transpose_on_engine", kernel(before + indices + fits + store))
