@@ -28,6 +28,6 @@ if __name__ == "__main__":
     parser.add_argument("--is_first", action="store_true", help="draw from the list alone")
     parser.add_argument("--original_rewrite_list_path", default="")
     parser.add_argument("--experience_list_path", type=Path, required=True)
-    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--output_path", type=command_line.output_file, required=True)
     parser.add_argument("--n", type=command_line.whole, required=True)
     command_line.run(main(parser.parse_args()))

@@ -101,7 +101,7 @@ if __name__ == "__main__":
     parser.add_argument("--base_prompt_path", type=Path, required=True)
     parser.add_argument("--user_template_path", type=Path, required=True)
     parser.add_argument("--save_fields_path", type=Path, default=None)
-    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--output_path", type=command_line.output_file, required=True)
     parser.add_argument("--exp_date", required=True)
     parser.add_argument("--read_token", default="unused", help="kept in the output, not used")
     own = "default: the problem's own"

@@ -35,7 +35,7 @@ async def main(args: Namespace) -> None:
 
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
-    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--output_path", type=command_line.output_file, required=True)
     parser.add_argument("--breadth", type=command_line.count, required=True)
     parser.add_argument("--exp_dir", type=Path, required=True)
     parser.add_argument("--base_prompt_path", type=Path, required=True)

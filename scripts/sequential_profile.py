@@ -30,7 +30,7 @@ if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--candidates_path", type=Path, required=True)
     parser.add_argument("--save_fields_path", type=Path, required=True)
-    parser.add_argument("--output_path", type=Path, required=True)
+    parser.add_argument("--output_path", type=command_line.output_file, required=True)
     parser.add_argument("--nc_id", type=command_line.whole, required=True)
     parser.add_argument("--rel_tol", type=command_line.positive, required=True)
     command_line.add_backend_options(parser)

@@ -31,7 +31,9 @@ class Shared(NamedTuple):
         int, typer.Option(min=0, help="tool calls an executor may make for one answer")
     ] = 0
     selection: Annotated[str, typer.Option(help=" or ".join(sorted(SELECTIONS)))] = "elitist"
-    target: Annotated[str, typer.Option(help="trn1 or trn2")] = "trn1"
+    target: Annotated[
+        str, typer.Option(help="trn1 or trn2; h200, h100 or a100 for a Triton solution")
+    ] = "trn1"
     rel_tol: Annotated[
         float | None,
         typer.Option(

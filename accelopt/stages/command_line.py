@@ -68,6 +68,19 @@ def positive(text: str) -> float:
     return _number(text, float, math.ulp(0.0), "a number above 0")
 
 
+def output_file(text: str) -> Path:
+    """An option's path of a file to be written: known to be possible before the work begins."""
+    path = Path(text)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if path.is_dir():
+        raise ArgumentTypeError(f"{text} is a folder, not a file to write")
+    if not folder.is_dir():
+        raise ArgumentTypeError(f"{text} cannot be written: {folder} is no folder")
+    if not os.access(folder, os.W_OK):
+        raise ArgumentTypeError(f"{text} cannot be written: {folder} may not be written to")
+    return path
+
+
 def _number(text: str, kind: type[_Number], least: float, wanted: str) -> _Number:
     try:
         value = kind(text)

@@ -158,3 +158,18 @@ def test_a_number_that_makes_no_sense_is_refused(script, tmp_path, option, value
         ok=False,
     )
     assert f"argument {option}: '{value}' is not a whole number of 1 or more" in said
+
+
+def test_an_output_that_cannot_be_written_is_said_before_the_work(script, tmp_path):
+    (tmp_path / "file").write_text("")
+    for path, sentence in (
+        (tmp_path, "is a folder, not a file to write"),
+        (tmp_path / "file" / "deep" / "out.csv", f"{tmp_path / 'file'} is no folder"),
+    ):
+        said = script(
+            "sequential_profile",
+            *("--candidates_path", "none.csv", "--save_fields_path", "none.json"),
+            *("--output_path", path, "--nc_id", 0, "--rel_tol", 2e-5),
+            ok=False,
+        )
+        assert "argument --output_path" in said and sentence in said
