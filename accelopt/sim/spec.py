@@ -1,8 +1,8 @@
-"""What the hardware is made of: one frozen table a NeuronCore generation.
+"""What the hardware is made of, one frozen table a NeuronCore generation; and the compiler's bounds.
 
 Every constant carries its unit, its source and how far it can be trusted: `documented` (the vendor
-says so), `measured` (follows from a published measurement without choosing anything) or `fitted`
-(chosen so that predictions meet the measurements named in the source). Documents are those of
+says so), `measured` (follows from a published measurement without choosing anything), `fitted`
+(chosen so that predictions meet the measurements named in the source) or `assumed`. Documents are of
 `aws-neuron/aws-neuron-sdk` at v2.26.1; `perf guide` is nki_perf_guide.rst, `arch guide`
 nki/arch/trainium_inferentia2_arch.rst, `isa` nki/api/nki/isa. "NKIBench" are the fourteen kernels
 measured on trn1 that `benchmarks/timing_accuracy.py` replays, "tutorials" the fifteen timings of the
@@ -35,9 +35,28 @@ _ARCH = "arch guide"
 
 
 @dataclass(frozen=True)
-class Spec:
-    """The constants of one NeuronCore generation. `source(name)` tells where a field comes from;
-    fields whose value differs from trn1's without a calibration are in `uncalibrated`."""
+class Sourced:
+    """A dataclass whose constants say where they come from."""
+
+    @classmethod
+    def source(cls, name: str) -> Source:
+        """Unit, status and note of a constant; KeyError for a name that is none."""
+        for item in fields(cls):
+            if item.name == name and "source" in item.metadata:
+                found: Source = item.metadata["source"]
+                return found
+        raise KeyError(name)
+
+    @classmethod
+    def constants(cls) -> tuple[str, ...]:
+        """The names of all constants that have a source."""
+        return tuple(item.name for item in fields(cls) if "source" in item.metadata)
+
+
+@dataclass(frozen=True)
+class Spec(Sourced):
+    """The constants of one NeuronCore generation. `source(name)` tells where a field comes from,
+    `calibration` on what the whole was fitted."""
 
     name: str
     calibration: str
@@ -235,20 +254,6 @@ class Spec:
             "gpsimd": self.gpsimd_ghz,
         }[engine]
 
-    @classmethod
-    def source(cls, name: str) -> Source:
-        """Unit, status and note of a constant; KeyError for a name that is none."""
-        for item in fields(cls):
-            if item.name == name and "source" in item.metadata:
-                found: Source = item.metadata["source"]
-                return found
-        raise KeyError(name)
-
-    @classmethod
-    def constants(cls) -> tuple[str, ...]:
-        """The names of all constants that have a source."""
-        return tuple(item.name for item in fields(cls) if "source" in item.metadata)
-
 
 TRN1 = Spec(
     name="trn1",
@@ -339,3 +344,94 @@ TRN2 = Spec(
 )
 
 SPECS: dict[str, Spec] = {"trn1": TRN1, "trn2": TRN2}
+
+
+@dataclass(frozen=True)
+class CompilerBounds(Sourced):
+    """The numbers by which the emulated compiler decides; the same for every generation."""
+
+    merge_window_bytes: float = field(
+        default=1200 * 1024,
+        metadata=_known(
+            "B a partition",
+            "fitted",
+            "NKIBench: what may be defined between two occurrences of work that is done once",
+        ),
+    )
+    load_window_bytes: float = field(
+        default=256 * 1024,
+        metadata=_known(
+            "B a partition",
+            "fitted",
+            "NKIBench: the same between two loads; unlimited, matmul and transpose_matmul read too "
+            "little",
+        ),
+    )
+    tiny_elements: int = field(
+        default=32,
+        metadata=_known(
+            "elements a partition",
+            "assumed",
+            "widest instruction that counts as tiny: half of the 64 cycles that one takes at least",
+        ),
+    )
+    widest_elements: int = field(
+        default=512,
+        metadata=_known(
+            "elements a partition",
+            "documented",
+            "widest instruction that tiny ones become: what a PSUM bank holds in fp32",
+        ),
+    )
+    reload_horizon: int = field(
+        default=100,
+        metadata=_known(
+            "instructions",
+            "fitted",
+            "NKIBench: how far the choice of what leaves SBUF looks ahead. mamba spills one of two "
+            "partial sums (from 95), lora nearly all of them (up to 256); what gqa and bmm_softmax "
+            "move differs by 1% over that range",
+        ),
+    )
+    repeat_share: float = field(
+        default=0.85,
+        metadata=_known(
+            "part of SBUF",
+            "fitted",
+            "NKIBench: a loaded array that takes more is loaded anew for every pass over it, when not "
+            "everything fits. matmul reads its right-hand side 32 times, gqa keeps 128 KiB of v",
+        ),
+    )
+    load_buffers: int = field(
+        default=2,
+        metadata=_known(
+            "times what is live",
+            "fitted",
+            "NKIBench: buffers of a tile that DMA loads; silu's loads are double-buffered, no more",
+        ),
+    )
+    load_buffer_bytes: int = field(
+        default=8 * 1024,
+        metadata=_known(
+            "B a partition",
+            "fitted",
+            "NKIBench: as many buffers of loaded tiles as this holds, when that is more",
+        ),
+    )
+    computed_buffers: int = field(
+        default=4,
+        metadata=_known("times what is live", "fitted", "NKIBench: buffers of a computed tile"),
+    )
+    lookahead: tuple[int, ...] = field(
+        default=(16, 5, 5, 8, 64),
+        metadata=_known(
+            "instructions",
+            "fitted",
+            "gqa, adamw and add_rmsnorm_matmul (NKIBench): how far the queues of tensor, vector, "
+            "scalar, gpsimd and DMA look ahead; for vector and scalar 4 is too few for adamw (+15%), "
+            "8 too many for gqa (-10%)",
+        ),
+    )
+
+
+COMPILER_BOUNDS = CompilerBounds()

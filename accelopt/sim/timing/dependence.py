@@ -13,21 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelopt.sim.program import Buffer
-from accelopt.sim.spec import Spec
+from accelopt.sim.spec import CompilerBounds, Spec
 from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.stream import Stream
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """How many buffers a declaration rotates through: for tiles that DMA loads, one more than are
-    live at once, or as many as `load_bytes` hold when that is more; for computed tiles, a multiple
-    of what is live. Fitted on NKIBench (silu's loads are double-buffered, no more)."""
-
-    load_factor: int = 2
-    load_bytes: int = 8 * 1024
-    compute_factor: int = 4
 
 
 @dataclass
@@ -43,18 +32,18 @@ class Graph:
 def depend(
     stream: Stream,
     spec: Spec,
-    rotation: Rotation | None,
+    bounds: CompilerBounds | None,
     *,
     spilled: bool = False,
     decisions: list[Decision] | None = None,
 ) -> Graph:
-    """The graph of one stream. Without a rotation only the capacity limits how many buffers a
+    """The graph of one stream. Without bounds only the capacity limits how many buffers a
     declaration has. Tiles take turns in the usable part of SBUF; when capacity has
     forced spills, what is kept has filled that part, and the compiler's reserve is what lets
     anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
     graph = Graph([[] for _ in range(n)], {}, [0] * n)
-    rooms = _Rooms(stream, spec, rotation, spilled)
+    rooms = _Rooms(stream, spec, bounds, spilled)
     if decisions is not None:
         decisions += rooms.decisions()
     cells = len(stream.cell_unit)
@@ -103,7 +92,7 @@ class _Rooms:
     """Buffers of SBUF and PSUM, given out in program order."""
 
     def __init__(
-        self, stream: Stream, spec: Spec, rotation: Rotation | None, spilled: bool
+        self, stream: Stream, spec: Spec, bounds: CompilerBounds | None, spilled: bool
     ) -> None:
         self.stream = stream
         self.capacity = {
@@ -121,7 +110,7 @@ class _Rooms:
                 self.last[unit] = at
                 if first[unit] < 0:
                     first[unit] = at
-        self.limit = _limits(stream, first, self.last, rotation) if rotation else {}
+        self.limit = _limits(stream, first, self.last, bounds) if bounds else {}
         self.bytes = [unit.bytes for unit in units]
         self.site = [unit.site for unit in units]
         self.count: Counter[int] = Counter()
@@ -202,7 +191,7 @@ def _units_here(stream: Stream) -> list[list[int]]:
 
 
 def _limits(
-    stream: Stream, first: list[int], last: list[int], rotation: Rotation
+    stream: Stream, first: list[int], last: list[int], bounds: CompilerBounds
 ) -> dict[int, int]:
     """How many buffers each SBUF site has."""
     loaded = _loaded_sites(stream)
@@ -210,9 +199,9 @@ def _limits(
     limits: dict[int, int] = {}
     for site, live in _most_at_once(stream, first, last).items():
         if site in loaded:
-            limits[site] = max(live * rotation.load_factor, rotation.load_bytes // size[site])
+            limits[site] = max(live * bounds.load_buffers, bounds.load_buffer_bytes // size[site])
         else:
-            limits[site] = live * rotation.compute_factor
+            limits[site] = live * bounds.computed_buffers
     return limits
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.program import Program
-from accelopt.sim.spec import SPECS, Spec
+from accelopt.sim.spec import COMPILER_BOUNDS, SPECS, CompilerBounds, Spec
 from accelopt.sim.timing import (
     counters,
     eviction,
@@ -22,11 +22,11 @@ from accelopt.sim.timing import (
 )
 from accelopt.sim.timing.cells import stream
 from accelopt.sim.timing.counters import TrueCounts
-from accelopt.sim.timing.dependence import Rotation, depend
+from accelopt.sim.timing.dependence import depend
 from accelopt.sim.timing.expansion import expand, scopes
 from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.operation import Decision, combined
-from accelopt.sim.timing.schedule import WINDOWS, Timeline, schedule
+from accelopt.sim.timing.schedule import Timeline, schedule
 from accelopt.sim.timing.spilling import Spills
 from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer, price_transfers
@@ -47,16 +47,13 @@ class Compiler:
     read_psum_directly: bool = True
     place_in_psum: bool = True
     merge_repeated: bool = True
-    merge_window_bytes: float = 1200 * 1024
-    load_window_bytes: float = 256 * 1024
     merge_over_sequential_loops: bool = True
     remove_dead: bool = True
     rename_refilled: bool = True
     merge_evictions: bool = True
     fit_sbuf: bool = True
     rotate_buffers: bool = True
-    rotation: Rotation = field(default_factory=Rotation)
-    windows: tuple[int, ...] = WINDOWS
+    bounds: CompilerBounds = COMPILER_BOUNDS
 
 
 @dataclass(frozen=True)
@@ -147,11 +144,12 @@ def profile(
 
 def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     decisions: list[Decision] = []
+    bounds = compiler.bounds
     nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
     if compiler.fuse_loops:
         nest = fusion.fuse_loops(nest, spec, decisions)
     if compiler.widen_tiny_loops:
-        nest = widening.widen_tiny_loops(nest, decisions)
+        nest = widening.widen_tiny_loops(nest, bounds, decisions)
     if compiler.broadcast_partitions:
         nest = lowering.broadcast_partitions(nest, decisions)
     if compiler.read_psum_directly:
@@ -163,8 +161,8 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     if compiler.merge_repeated:
         merging.merge_repeated(
             flow,
-            compiler.merge_window_bytes,
-            compiler.load_window_bytes,
+            bounds.merge_window_bytes,
+            bounds.load_window_bytes,
             compiler.merge_over_sequential_loops,
             decisions,
         )
@@ -177,15 +175,15 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
     costs = price_transfers(flow, spec)
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
-        costs, spills = residency.fit_sbuf(flow, costs, spec, decisions)
+        costs, spills = residency.fit_sbuf(flow, costs, spec, bounds, decisions)
     graph = depend(
         flow,
         spec,
-        compiler.rotation if compiler.rotate_buffers else None,
+        bounds if compiler.rotate_buffers else None,
         spilled=bool(spills),
         decisions=decisions,
     )
-    timeline = schedule(flow, graph, costs, spec, compiler.windows)
+    timeline = schedule(flow, graph, costs, spec, bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     fields, true = counters.summary(flow, costs, timeline, interface, spec)
     return KernelProfile(
@@ -228,17 +226,20 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
     return Interval(min(every), max(every), scenarios)
 
 
+def _with_merge_window(base: Compiler, factor: float) -> Compiler:
+    window = base.bounds.merge_window_bytes * factor
+    return replace(base, bounds=replace(base.bounds, merge_window_bytes=window))
+
+
 def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compiler, Spec]]:
     spec = found.run.spec
     passes = {decision.pass_name for decision in found.decisions}
     variants: list[tuple[str, Compiler, Spec]] = []
     if base.merge_repeated:
-        wider = replace(base, merge_window_bytes=base.merge_window_bytes * 4)
+        wider = _with_merge_window(base, 4.0)
         variants.append(("repeated work merged over four times the distance", wider, spec))
     if "merge_repeated" in passes:
-        nearer = replace(
-            base, merge_window_bytes=base.merge_window_bytes / 4, merge_over_sequential_loops=False
-        )
+        nearer = replace(_with_merge_window(base, 0.25), merge_over_sequential_loops=False)
         variants.append(("repeated work merged over a quarter of the distance", nearer, spec))
     if "fuse_loops" in passes:
         variants.append(("loops left apart", replace(base, fuse_loops=False), spec))

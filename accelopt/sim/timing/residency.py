@@ -15,21 +15,11 @@ from itertools import chain
 import numpy as np
 
 from accelopt.sim.program import Buffer
-from accelopt.sim.spec import Spec
+from accelopt.sim.spec import CompilerBounds, Spec
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.spilling import Moves, Spills, write_moves
 from accelopt.sim.timing.stream import Stream, Unit
 from accelopt.sim.timing.transfers import Transfer
-
-HORIZON = 100
-"""How many instructions the choice of what leaves SBUF looks ahead. Fitted on mamba, which spills one
-of two partial sums (from 95), and lora, which spills nearly all of them (up to 256; NKIBench). What
-gqa and bmm_softmax move differs by 1% over that range."""
-
-REPEAT_SHARE = 0.85
-"""A loaded array that takes more than this part of SBUF is loaded anew for every pass over it, when
-not everything fits: matmul (NKIBench) reads its right-hand side exactly 32 times, while gqa keeps
-128 KiB of v. Fitted on those two."""
 
 
 class _Uses:
@@ -62,6 +52,7 @@ def fit_sbuf(
     stream: Stream,
     costs: list[Transfer | None],
     spec: Spec,
+    bounds: CompilerBounds,
     decisions: list[Decision],
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Adds the saves, reloads and repeated loads that the capacity forces, in place. Returns the
@@ -70,16 +61,16 @@ def fit_sbuf(
     capacity = spec.sbuf_usable_bytes
     if uses.peak(stream) <= capacity:
         return costs, {}
-    _split_units(stream, _defining_loads(stream, uses))
+    _split_units(stream, _defining_loads(stream, uses), bounds.reload_horizon)
     uses = _Uses(stream)
-    keeper = _Keeper(stream, uses, capacity)
+    keeper = _Keeper(stream, uses, capacity, bounds)
     if keeper.repeated:
         keeper.capacity = spec.sbuf_partition_bytes
     keeper.run()
     return write_moves(stream, costs, keeper.before, keeper.loads, spec, decisions)
 
 
-def _split_units(stream: Stream, loads: list[tuple[int, ...]]) -> None:
+def _split_units(stream: Stream, loads: list[tuple[int, ...]], horizon: int) -> None:
     """Cuts computed SBUF tiles into parts, units of their own, in place: neighbouring cells stay
     together when they are always wanted within the horizon. So does what was loaded together."""
     touched: list[list[int]] = [[] for _ in stream.cell_unit]
@@ -93,7 +84,9 @@ def _split_units(stream: Stream, loads: list[tuple[int, ...]]) -> None:
         cut = info.tensor.buffer is Buffer.SBUF and not loads[unit]
         first = whole.start
         for end in range(whole.start + 1, whole.stop + 1):
-            if end == whole.stop or (cut and not _together(touched[end - 1], touched[end])):
+            if end == whole.stop or (
+                cut and not _together(touched[end - 1], touched[end], horizon)
+            ):
                 stream.cell_unit[first:end] = [len(units)] * (end - first)
                 part, all_of_it = weight[first:end], weight[whole.start : whole.stop]
                 units.append(replace(info, bytes=info.bytes * sum(part) // sum(all_of_it)))
@@ -101,21 +94,22 @@ def _split_units(stream: Stream, loads: list[tuple[int, ...]]) -> None:
     stream.units = units
 
 
-def _together(one: list[int], other: list[int]) -> bool:
+def _together(one: list[int], other: list[int], horizon: int) -> bool:
     return len(one) == len(other) and all(
-        abs(a - b) <= HORIZON for a, b in zip(one, other, strict=True)
+        abs(a - b) <= horizon for a, b in zip(one, other, strict=True)
     )
 
 
 class _Keeper:
     """The simulation of what is resident, over program order."""
 
-    def __init__(self, stream: Stream, uses: _Uses, capacity: int) -> None:
+    def __init__(self, stream: Stream, uses: _Uses, capacity: int, bounds: CompilerBounds) -> None:
+        self.horizon = bounds.reload_horizon
         self.stream = stream
         self.uses = uses
         self.capacity = capacity
         self.loads = _defining_loads(stream, uses)
-        self.repeated = _repeated_sites(stream, uses, self.loads, capacity)
+        self.repeated = _repeated_sites(stream, uses, self.loads, bounds.repeat_share * capacity)
         self.before: Moves = {}
         self.following = [positions[0] if positions else 0 for positions in uses.at]  # next use
         self.resident: dict[int, None] = {}  # what has lain idle longest comes first
@@ -171,7 +165,7 @@ class _Keeper:
         for unit in self.resident:
             if unit in here:
                 continue
-            if self.following[unit] > position + HORIZON:
+            if self.following[unit] > position + self.horizon:
                 return unit
             if last is None or self.following[unit] > self.following[last]:
                 last = unit
@@ -216,10 +210,10 @@ def _defining_loads(stream: Stream, uses: _Uses) -> list[tuple[int, ...]]:
 
 
 def _repeated_sites(
-    stream: Stream, uses: _Uses, loads: list[tuple[int, ...]], capacity: int
+    stream: Stream, uses: _Uses, loads: list[tuple[int, ...]], most: float
 ) -> dict[int, int]:
-    """Sites of declared arrays whose loads are repeated as a whole, with the depth of the loop that
-    each repetition belongs to."""
+    """Sites of declared arrays of more than `most` bytes, whose loads are repeated as a whole, with
+    the depth of the loop that each repetition belongs to."""
     change: dict[int, dict[int, int]] = {}
     for unit, positions in enumerate(uses.at):
         info = stream.units[unit]
@@ -233,7 +227,7 @@ def _repeated_sites(
         for position in sorted(steps):
             level += steps[position]
             peak = max(peak, level)
-        if peak > REPEAT_SHARE * capacity:
+        if peak > most:
             unit = next(u for u, info in enumerate(stream.units) if info.site == site and loads[u])
             load = loads[unit][0]
             user = next((p for p in uses.at[unit] if p != load), load)

@@ -12,17 +12,13 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from accelopt.sim.spec import Spec
+from accelopt.sim.spec import COMPILER_BOUNDS, Spec
 from accelopt.sim.timing.dependence import Graph
 from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Operation, Queue
 from accelopt.sim.timing.pricing import price
 from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
-
-WINDOWS = (16, 5, 5, 8, 64)
-"""Instructions that each queue looks ahead: tensor, vector, scalar, gpsimd, DMA. Fitted on gqa,
-adamw and add_rmsnorm_matmul (NKIBench): 4 is too few for adamw (+15%), 8 too many for gqa (-10%)."""
 
 DMA = int(Queue.DMA)
 
@@ -162,13 +158,13 @@ class _Machine:
         graph: Graph,
         costs: list[Transfer | None],
         spec: Spec,
-        windows: tuple[int, ...],
+        lookahead: tuple[int, ...],
     ) -> None:
         n = len(stream)
         self.kind = stream.kind
         self.costs = costs
         self.graph = graph
-        self.windows = windows
+        self.lookahead = lookahead
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
         self.lines = _lines(stream, spec)
         self.dma = _DmaEngines(spec)
@@ -218,7 +214,7 @@ class _Machine:
     def _transfer(self, now: float) -> int:
         """Starts the transfer whose turn it is; -1 when there is none, or no engine for it yet."""
         dma, line, waiting = self.dma, self.lines.members[DMA], self.ready[DMA]
-        limit = self.head[DMA] + self.windows[DMA]
+        limit = self.head[DMA] + self.lookahead[DMA]
         while waiting and waiting[0] < limit:
             at = line[heappop(waiting)]
             dma.add(self.kind[at], at)
@@ -244,7 +240,7 @@ class _Machine:
     def _instruction(self, queue: int, now: float) -> int:
         """Starts the first instruction in an engine's window that can; -1 when none can."""
         waiting = self.ready[queue]
-        if not waiting or waiting[0] >= self.head[queue] + self.windows[queue]:
+        if not waiting or waiting[0] >= self.head[queue] + self.lookahead[queue]:
             coming = self.future[queue]
             if coming:
                 heappush(self.events, (coming[0][0], queue))
@@ -302,10 +298,10 @@ def schedule(
     graph: Graph,
     costs: list[Transfer | None],
     spec: Spec,
-    windows: tuple[int, ...] = WINDOWS,
+    lookahead: tuple[int, ...] = COMPILER_BOUNDS.lookahead,
 ) -> Timeline:
     """Runs the stream on the machine."""
-    timeline = _Machine(stream, graph, costs, spec, windows).run()
+    timeline = _Machine(stream, graph, costs, spec, lookahead).run()
     return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 

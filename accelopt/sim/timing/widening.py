@@ -13,12 +13,8 @@ from dataclasses import replace
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
+from accelopt.sim.spec import CompilerBounds
 from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
-
-TINY_ELEMENTS = 32
-"""Widest instruction, in elements a partition, that counts as tiny: half of MIN_II."""
-WIDEST_ELEMENTS = 512
-"""Widest instruction that merging makes: what a PSUM bank holds in fp32."""
 
 WIDENED = frozenset(
     {
@@ -34,7 +30,7 @@ WIDENED = frozenset(
 )
 
 
-def widen_tiny_loops(nest: Nest, decisions: list[Decision]) -> Nest:
+def widen_tiny_loops(nest: Nest, bounds: CompilerBounds, decisions: list[Decision]) -> Nest:
     """The tree with every such loop replaced by its wide instructions."""
     body: list[Nest | Operation] = []
     declared: list[Tensor] = []
@@ -42,8 +38,8 @@ def widen_tiny_loops(nest: Nest, decisions: list[Decision]) -> Nest:
         if isinstance(node, Operation):
             body.append(node)
             continue
-        inner = widen_tiny_loops(node, decisions)
-        wide = _wide_operations(inner)
+        inner = widen_tiny_loops(node, bounds, decisions)
+        wide = _wide_operations(inner, bounds)
         if wide is None:
             body.append(inner)
             continue
@@ -65,13 +61,15 @@ def widen_tiny_loops(nest: Nest, decisions: list[Decision]) -> Nest:
     return Nest(loop, tuple(body))
 
 
-def _wide_operations(nest: Nest) -> tuple[list[Operation], list[Tensor]] | None:
+def _wide_operations(
+    nest: Nest, bounds: CompilerBounds
+) -> tuple[list[Operation], list[Tensor]] | None:
     """The wide instructions of an innermost loop and the tensors that its own became."""
     loop = nest.loop
     if loop is None or loop.kind is not LoopKind.AFFINE or not nest.body:
         return None
     trips = loop.variable.trips
-    if trips < 2 or not all(_is_tiny(node, trips) for node in nest.body):
+    if trips < 2 or not all(_is_tiny(node, trips, bounds) for node in nest.body):
         return None
     grown = {tensor: _grown(tensor, trips) for tensor in loop.tensors}
     if any(tensor.block_rank for tensor in loop.tensors):
@@ -94,7 +92,7 @@ def _wide_operations(nest: Nest) -> tuple[list[Operation], list[Tensor]] | None:
     return result, list(grown.values())
 
 
-def _is_tiny(node: Nest | Operation, trips: int) -> bool:
+def _is_tiny(node: Nest | Operation, trips: int, bounds: CompilerBounds) -> bool:
     if not isinstance(node, Operation) or node.opcode not in WIDENED:
         return False
     if node.queue in (Queue.DMA, Queue.TENSOR) or len(node.writes) != 1:
@@ -102,7 +100,7 @@ def _is_tiny(node: Nest | Operation, trips: int) -> bool:
     if node.instruction is not None and node.instruction.mask.constraints:
         return False
     n = max(access.free_elements for access in (*node.reads, *node.writes))
-    return n <= TINY_ELEMENTS and n * trips <= WIDEST_ELEMENTS
+    return n <= bounds.tiny_elements and n * trips <= bounds.widest_elements
 
 
 def _grown(tensor: Tensor, trips: int) -> Tensor:

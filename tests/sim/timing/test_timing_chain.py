@@ -40,10 +40,10 @@ from timing_kernels import (
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.spec import SPECS, TRN1, TRN2, Spec
+from accelopt.sim.spec import COMPILER_BOUNDS, SPECS, TRN1, TRN2, CompilerBounds, Spec
 from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
 from accelopt.sim.timing.counters import union_length
-from accelopt.sim.timing.dependence import Rotation, depend
+from accelopt.sim.timing.dependence import depend
 from accelopt.sim.timing.operation import Queue
 from accelopt.sim.timing.pricing import price
 from accelopt.sim.timing.transfers import price_transfers
@@ -156,7 +156,7 @@ class TestCells:
         assert stream.writes[:2] == [[0], [1]]
         assert stream.reads[2] == [0, 1]
         assert stream.cell_weight == [25, 64]  # pieces of four elements
-        graph = depend(stream, TRN1, Rotation())
+        graph = depend(stream, TRN1, COMPILER_BOUNDS)
         assert graph.successors[:2] == [[2], [2]]
 
     @settings(max_examples=30, deadline=None)
@@ -165,7 +165,7 @@ class TestCells:
         program = program_of(copy_in_pieces, (128, width * pieces), width)
         nest = lowering.lower(program)
         stream = cells.stream(expansion.expand(nest), expansion.scopes(nest))
-        graph = depend(stream, TRN1, Rotation())
+        graph = depend(stream, TRN1, COMPILER_BOUNDS)
         stores = [
             at for at, kind in enumerate(stream.kind) if stream.instances[kind].operation.is_store
         ]
@@ -202,7 +202,7 @@ class TestSchedule:
     def test_nothing_starts_early_and_engines_do_one_thing_at_a_time(self, kernel, shapes):
         found = timed(kernel, *shapes)
         stream, timeline = found.run.stream, found.run.timeline
-        graph = depend(stream, TRN1, Compiler().rotation, spilled=bool(found.spills))
+        graph = depend(stream, TRN1, COMPILER_BOUNDS, spilled=bool(found.spills))
         for at, later in enumerate(graph.successors):
             for other in later:
                 assert timeline.start[other] >= timeline.done[at]
@@ -351,12 +351,13 @@ class TestCounters:
 
 class TestSpec:
     def test_every_constant_has_unit_source_and_status(self):
-        known = set(Spec.constants())
-        assert known == {f.name for f in dataclasses.fields(Spec)} - {"name", "calibration"}
-        for name in known:
-            source = Spec.source(name)
-            assert source.unit and source.note
-            assert source.status in ("documented", "measured", "fitted", "assumed")
+        for kind, others in ((Spec, {"name", "calibration"}), (CompilerBounds, set())):
+            known = set(kind.constants())
+            assert known == {f.name for f in dataclasses.fields(kind)} - others
+            for name in known:
+                source = kind.source(name)
+                assert source.unit and source.note
+                assert source.status in ("documented", "measured", "fitted", "assumed")
 
     def test_trn2_differs_as_published_and_says_that_it_is_not_calibrated(self):
         assert (TRN2.tensor_ghz, TRN2.vector_ghz, TRN2.scalar_ghz) == (2.4, 0.96, 1.2)
