@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
-from accelopt.moves.places import Place, find_place, path_text, places
+from accelopt.moves.move import Facts, IllegalMove, Site
+from accelopt.moves.places import Place, find_place, places
 from accelopt.moves.polynomial import ONE
 from accelopt.moves.reading import Reading, read
 from accelopt.moves.rewriting import with_expression
@@ -43,12 +43,7 @@ class ChangeEngine:
                     f"Run {code_of(place.node).partition('(')[0]} in line "
                     f"{place.statement.line.number} on the {engine} engine."
                 )
-                parameters: dict[str, Parameter] = {
-                    "at": path_text(place.statement.path),
-                    "part": place.part,
-                    "engine": engine,
-                }
-                sites.append(Site(self.name, parameters, text))
+                sites.append(place.site(self.name, text, engine=engine))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
+from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.names import fresh, taken
 from accelopt.moves.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
-from accelopt.moves.places import Place, find_place, path_text, places
+from accelopt.moves.places import Place, find_place, places
 from accelopt.moves.polynomial import ONE
 from accelopt.moves.reading import Reading, Statement, read
 from accelopt.moves.rewriting import tidy, with_expression
@@ -46,12 +46,7 @@ class Fuse:
                     f"Compute {_target(place.statement)} ({_lines(lines)}) by one {rewritten.call}: "
                     f"{rewritten.story}."
                 )
-                parameters: dict[str, Parameter] = {
-                    "at": path_text(place.statement.path),
-                    "part": place.part,
-                    "pattern": pattern,
-                }
-                sites.append(Site(self.name, parameters, text))
+                sites.append(place.site(self.name, text, pattern=pattern))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
@@ -90,11 +85,7 @@ class ReduceOnTheWay:
                 f"Sum up the rows in line {_number(place)} within the activation that makes them: "
                 "one pass of the Scalar engine in place of a second one over the data."
             )
-            parameters: dict[str, Parameter] = {
-                "at": path_text(place.statement.path),
-                "part": place.part,
-            }
-            sites.append(Site(self.name, parameters, text))
+            sites.append(place.site(self.name, text))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import libcst as cst
 
 from accelopt.moves.hoisting import hoist, plan_hoist
-from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
+from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.names import fresh, taken
-from accelopt.moves.places import Place, find_place, path_text, places
+from accelopt.moves.places import Place, find_place, places
 from accelopt.moves.reading import Reading, read
 from accelopt.moves.rewriting import with_expression
 from accelopt.moves.source import Kernel, code_of, line
@@ -43,11 +43,7 @@ class TransposeOnce:
                 f"explicitly{gain}, and multiply with nc_matmul: nl.matmul transposes it anew for "
                 "every product."
             )
-            parameters: dict[str, Parameter] = {
-                "at": path_text(place.statement.path),
-                "part": place.part,
-            }
-            sites.append(Site(self.name, parameters, text))
+            sites.append(place.site(self.name, text))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from accelopt.moves.move import IllegalMove, Site
+from accelopt.moves.move import IllegalMove, Parameter, Site
 from accelopt.moves.reading import Reading, Statement
 from accelopt.moves.source import Line, Path, parts
 from accelopt.moves.values import Result
@@ -19,6 +19,10 @@ class Place(NamedTuple):
     statement: Statement
     part: int
     node: cst.BaseExpression
+
+    def site(self, move: str, text: str, **more: Parameter) -> Site:
+        """The site of a move here, as `find_place` finds it again."""
+        return Site(move, {"at": path_text(self.statement.path), "part": self.part, **more}, text)
 
 
 def places(reading: Reading) -> Iterator[Place]:

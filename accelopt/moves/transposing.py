@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from accelopt.moves.move import Facts, IllegalMove, Parameter, Site
+from accelopt.moves.move import Facts, IllegalMove, Site
 from accelopt.moves.names import fresh, taken
-from accelopt.moves.places import Place, find_place, path_text, places
+from accelopt.moves.places import Place, find_place, places
 from accelopt.moves.reading import Reading, read
 from accelopt.moves.rewriting import with_expression
 from accelopt.moves.source import Kernel, Node, code_of, line, loop
@@ -42,11 +42,7 @@ class TransposeOnEngine:
                 f"Load the rows of line {place.statement.line.number} as they lie and transpose them "
                 "on the Tensor engine: a transposing DMA moves every element by itself."
             )
-            parameters: dict[str, Parameter] = {
-                "at": path_text(place.statement.path),
-                "part": place.part,
-            }
-            sites.append(Site(self.name, parameters, text))
+            sites.append(place.site(self.name, text))
         return sites
 
     def apply(self, kernel: Kernel, site: Site) -> Kernel:
