@@ -4,6 +4,7 @@ The first line names the reference in `references/`. A verdict may allow several
 a matter of taste which comes first, `correct` means: as correct, and as fast, as the honest kernel.
 """
 
+import glob
 import os
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def test_verdict(kernel, trials, honest, monkeypatch):
 
 def test_nothing_is_left_behind():
     assert not Path("/tmp/accelopt-was-unpickled").exists()
-    assert not any(Path("/tmp").glob("accelopt_*/block*"))
+    # pathlib would raise when the folder of a test beside this one goes while it looks.
+    assert glob.glob("/tmp/accelopt_*/block*") == []  # noqa: PTH207
     assert [path.name for path in Path("/proc").glob("[0-9]*") if _is_marked(path)] == []
 
 
