@@ -77,6 +77,8 @@ def test_without_a_quotient_all_heads_share_what_is_loaded():
         ("tl.sum(k * q[None, :], axis=1)", "tl.sum(k * q[None, :], axis=0)"),
         ("tl.sum(k * q[None, :], axis=1)", "tl.sum(tl.abs(k * q[None, :]), axis=1)"),
         ("[(q.shape[1],)]", "[grid_of(q)]"),  # a grid that cannot be read
+        ("    at = tl.zeros", "    own = tl.program_id(0)\n    at = tl.zeros"),  # asked twice
+        ("    at = tl.zeros", "    all_of_them = tl.num_programs(0)\n    at = tl.zeros"),
     ],
 )
 def test_heads_that_do_not_read_alike_stay_apart(change):

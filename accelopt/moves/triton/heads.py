@@ -17,6 +17,7 @@ from accelopt.moves.triton.source import (
     add_parameter,
     assigned_in,
     called,
+    grid_questions,
     grid_sizes,
     relaunched,
 )
@@ -98,6 +99,8 @@ def _with_lanes(
     source: Source, launch: Launch, head: _Coordinate, sizes: list[ast.expr]
 ) -> str | None:
     node = copy.deepcopy(launch.kernel.node)
+    if not _is_asked_once(node, head.axis):
+        return None
     if head.program is not None and not _is_split_only(node, head):
         return None
     shared_by = _quotient(node, head)
@@ -127,6 +130,14 @@ def _divided(size: ast.expr, count: str) -> str:
         return "1"
     divisor = ast.parse(count, mode="eval").body
     return ast.unparse(ast.BinOp(size, ast.FloorDiv(), divisor))
+
+
+def _is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
+    """Whether one call alone depends on how many programs there are along an axis of the grid."""
+    forms = (f"tl.program_id({axis})", f"tl.program_id(axis={axis})")
+    asked = grid_questions(node)
+    counted = any(question.startswith("tl.num_programs") for question in asked)
+    return not counted and sum(question in forms for question in asked) == 1
 
 
 def _is_split_only(node: ast.FunctionDef, head: _Coordinate) -> bool:

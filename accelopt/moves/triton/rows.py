@@ -7,7 +7,15 @@ import copy
 
 from accelopt.moves.triton.lanes import Lanes, NotLaned, Value
 from accelopt.moves.triton.loops import fresh_name
-from accelopt.moves.triton.source import ROWS, Launch, Source, add_parameter, grid_sizes, relaunched
+from accelopt.moves.triton.source import (
+    ROWS,
+    Launch,
+    Source,
+    add_parameter,
+    grid_questions,
+    grid_sizes,
+    relaunched,
+)
 
 PLACES = ("tl.program_id(0)", "tl.program_id(axis=0)")
 
@@ -52,10 +60,5 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
 
 def _is_alone(node: ast.FunctionDef) -> bool:
     """Whether a program asks for its row once and for nothing else of the grid."""
-    asked = [
-        ast.unparse(inner)
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Call)
-        and ast.unparse(inner.func) in ("tl.program_id", "tl.num_programs")
-    ]
+    asked = grid_questions(node)
     return len(asked) == 1 and asked[0] in PLACES

@@ -210,6 +210,15 @@ def relaunched(
     )
 
 
+def grid_questions(node: ast.FunctionDef) -> list[str]:
+    """What a kernel asks of the grid: its calls of `tl.program_id` and `tl.num_programs`."""
+    return [
+        ast.unparse(inner)
+        for inner in ast.walk(node)
+        if called(inner) in ("tl.program_id", "tl.num_programs")
+    ]
+
+
 def first_line(function: ast.FunctionDef) -> int:
     """The line a function begins on, its decorators included."""
     return min([function.lineno, *(item.lineno for item in function.decorator_list)])
