@@ -46,7 +46,7 @@ h200:
 	$(GPU_PYTHON) experiments/flb_h200/run.py --out $(H200_OUT)
 
 test-gpu:
-	$(GPU_PYTHON) -m pytest -n 8 -m gpu tests/flb tests/hostile_gpu
+	$(GPU_PYTHON) -m pytest -n 8 -m gpu tests/kernels/triton/bench tests/hostile_gpu
 
 # Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
 conformance: install

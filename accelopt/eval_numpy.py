@@ -1,6 +1,6 @@
 """The published door to the referee: load a module, compare outputs, apply the precision rule.
 
-`accelopt.referee` is what decides in this project; these functions give the compatible verdict.
+`accelopt.kernels.nki.referee` is what decides in this project; these functions give the compatible verdict.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from accelopt.referee import source
-from accelopt.referee.comparison import relative_l2
-from accelopt.referee.reference import load_module
+from accelopt.kernels.nki.referee import source
+from accelopt.kernels.nki.referee.comparison import relative_l2
+from accelopt.kernels.nki.referee.reference import load_module
 
 
 class KernelProperties(BaseModel):

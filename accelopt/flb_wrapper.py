@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
-from accelopt.flashinfer import package, runner_client
-from accelopt.flashinfer.baselines import Baseline, BaselineCache
-from accelopt.flashinfer.calling import passes_destination
-from accelopt.flashinfer.evaluation import evaluate
-from accelopt.flashinfer.task import Plan, Task
-from accelopt.flashinfer.tracefiles import (
+from accelopt.kernels.triton.bench import package, runner_client
+from accelopt.kernels.triton.bench.baselines import Baseline, BaselineCache
+from accelopt.kernels.triton.bench.calling import passes_destination
+from accelopt.kernels.triton.bench.evaluation import evaluate
+from accelopt.kernels.triton.bench.task import Plan, Task
+from accelopt.kernels.triton.bench.tracefiles import (
     BuildSpec,
     Definition,
     Solution,
@@ -30,7 +30,7 @@ from accelopt.flashinfer.tracefiles import (
     workload_stem,
     write_json,
 )
-from accelopt.flashinfer.verdict import Verdict, to_trace
+from accelopt.kernels.triton.bench.verdict import Verdict, to_trace
 from accelopt.records import Evaluation, Status
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from accelopt.records import Confirmation, Evaluation, EvaluationRequest, Row, S
 from accelopt.sandbox import Ending, ForkServer, Limits, Outcome, Policy, Start, run, spawn
 from accelopt.store import default_cache
 
-NKI_EVALUATION = "accelopt.kernel_wrapper:evaluate_job"
-NKI_CONFIRMATION = "accelopt.kernel_wrapper:confirm_job"
+NKI_EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
+NKI_CONFIRMATION = "accelopt.kernels.nki.judging:confirm_job"
 
 
 def evaluate(

@@ -27,7 +27,7 @@ import toy  # noqa: E402
 from accelopt.agents.configuration import ModelConfig  # noqa: E402
 from accelopt.agents.proposer import KernelView, Proposer  # noqa: E402
 from accelopt.agents.scripted_server import Scripted, ScriptedServer  # noqa: E402
-from accelopt.backends import BackendOptions  # noqa: E402
+from accelopt.kernels.language import BackendOptions  # noqa: E402
 from accelopt.stages.iteration import Run, Settings, expand  # noqa: E402
 from accelopt.stages.plan import draw_plans, view_kernel  # noqa: E402
 from accelopt.stages.roles import (  # noqa: E402

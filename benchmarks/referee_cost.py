@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt import nkibench
-from accelopt.devices import TensorArgument
-from accelopt.devices.simulated import SimulatedDevice
-from accelopt.kernel_wrapper import evaluate, trial_store
+from accelopt.kernels.nki import benchmark
+from accelopt.kernels.nki.devices import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.judging import evaluate, trial_store
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
+from accelopt.kernels.nki.roofline import geometric_mean
 from accelopt.records import Case, EvaluationRequest, Status
-from accelopt.referee.reference import Reference
-from accelopt.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
-from accelopt.roofline import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[1]
 TRIALS = (*PUBLIC, HIDDEN, STRESS)
@@ -52,7 +52,7 @@ def measure(case: Case, trials: TrialStore) -> Cost:
     request = EvaluationRequest(
         kernel=case.kernel,
         task=case.task,
-        rel_tol=nkibench.relative_tolerance(case.problem),
+        rel_tol=benchmark.relative_tolerance(case.problem),
     )
 
     def judge() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--problems", nargs="*", help="only these (default: all fourteen)")
     parser.add_argument("--cache", help="keep the trials here instead of in a temporary folder")
     options = parser.parse_args()
-    cases = nkibench.read_benchmark(ROOT).cases
+    cases = benchmark.read_benchmark(ROOT).cases
     ratios: list[float] = []
     print(
         f"{'problem':24} {'first':>8} {'later':>8} {'later/own':>10} {'later/(own+reference)':>22}"

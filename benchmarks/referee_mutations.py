@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.kernel_wrapper import evaluate, trial_store
+from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.records import EvaluationRequest, Scrutiny, Status
 
 HOSTILE = Path(__file__).resolve().parents[1] / "tests" / "hostile"

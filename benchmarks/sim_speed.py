@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.nkibench import read_benchmark
+from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.records import Case
 from accelopt.sim import standin
 

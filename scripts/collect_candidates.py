@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.nkibench import read_benchmark
+from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.stages import command_line
 from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
 from accelopt.stages.peak import peak_words

@@ -24,7 +24,7 @@ def profile(program_path: Path | str, base_numpy_path: Path | str, **options) ->
 
 
 def test_single_profile(tmp_path):
-    from accelopt.kernel_wrapper import trial_store
+    from accelopt.kernels.nki.judging import trial_store
 
     found = profile(
         HOSTILE / "kernels" / "honest_softmax.py",

@@ -7,8 +7,8 @@ import asyncio
 import re
 from pathlib import Path
 
-from accelopt.backends import Explanation, Rewrite
 from accelopt.kernel_source import functions
+from accelopt.kernels.language import Explanation, Rewrite
 from accelopt.records import Candidate, Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.store import content_key
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from accelopt.agents.prompts import quote
 from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
-from accelopt.backends import Rewrite
 from accelopt.kernel_source import fingerprint
+from accelopt.kernels.language import Rewrite
 from accelopt.records import NO_OPTIMIZATION_TITLE, Candidate
 
 T = TypeVar("T")

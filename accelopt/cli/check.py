@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from accelopt.cli.kernel_file import KernelFile, Seconds, Target, as_given, existing, known
-from accelopt.devices.simulated import TRACE_SECONDS
+from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.check import check as examine
 from accelopt.report.check import check_text
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from accelopt.devices import TARGETS, KernelFailure
-from accelopt.devices.simulated import SimulatedDevice
 from accelopt.errors import ConfigError
-from accelopt.kernel_wrapper import argument_of
-from accelopt.referee.reference import Reference
+from accelopt.kernels.nki.devices import TARGETS, KernelFailure
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.judging import argument_of
+from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.check import endless, stopped
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError

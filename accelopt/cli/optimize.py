@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from accelopt.backends.flashinfer import candidate_of
-from accelopt.backends.nki import KERNEL_FILE
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.session import checkout, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.language import KERNEL_FILE
+from accelopt.kernels.triton.language import candidate_of
 from accelopt.records import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import result_table

@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from accelopt.errors import AcceloptError, ConfigError
+from accelopt.kernels.nki.roofline import Standing, geometric_mean
 from accelopt.report.console import output
-from accelopt.roofline import Standing, geometric_mean
 from accelopt.stages.peak import standings, write_standings
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from accelopt.cli.kernel_file import KernelFile, Seconds, Target, simulate
-from accelopt.devices.simulated import TRACE_SECONDS
+from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import interval

@@ -10,7 +10,7 @@ import typer
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.session import checkout, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
-from accelopt.nkibench import read_benchmark
+from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.records import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import result_table

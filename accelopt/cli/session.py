@@ -15,9 +15,9 @@ from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ROLES, ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
-from accelopt.backends import BackendOptions
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
+from accelopt.kernels.language import BackendOptions
 from accelopt.loop import optimize_all
 from accelopt.records import Candidate, Scrutiny
 from accelopt.report.progress import LiveBoard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accelopt import nkibench
+from accelopt.kernels.nki import benchmark
 from accelopt.records import Candidate, Case, to_json
 
 COLLECTED_COLUMNS = tuple("problem values case_id task kernel case_name service_name".split())
@@ -16,7 +16,7 @@ def collected_rows(cases: Iterable[Case]) -> list[dict[str, str]]:
     for case in cases:
         earlier = sum(1 for row in rows if row["case_name"] == case.case_name)
         service = (
-            nkibench.init_service_name(case) if not earlier else f"{case.case_name}_ID{earlier}"
+            benchmark.init_service_name(case) if not earlier else f"{case.case_name}_ID{earlier}"
         )
         rows.append(
             {
@@ -35,7 +35,7 @@ def collected_rows(cases: Iterable[Case]) -> list[dict[str, str]]:
 def start_of(case: Case) -> Candidate:
     """The candidate that a case starts from."""
     return Candidate(
-        service_name=nkibench.init_service_name(case),
+        service_name=benchmark.init_service_name(case),
         case_name=case.case_name,
         problem=case.problem,
         values=case.values,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from accelopt.backends import Backend
+from accelopt.kernels.language import Backend
 from accelopt.records import Candidate, Evaluation, Status
 from accelopt.store import Journal
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
-from accelopt.backends import Backend
+from accelopt.kernels.language import Backend
 from accelopt.records import (
     NO_IMPLEMENTATION,
     Evaluation,

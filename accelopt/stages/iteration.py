@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft, Proposer
-from accelopt.backends import Explanation
 from accelopt.errors import AcceloptError
+from accelopt.kernels.language import Explanation
 from accelopt.records import (
     Candidate,
     Confirmation,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.roofline import Standing, bound, standing
 from accelopt.records import Candidate
-from accelopt.roofline import Standing, bound, standing
 from accelopt.stages.tables import read_candidates, read_table, write_table
 
 

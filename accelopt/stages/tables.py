@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from accelopt.backends.flashinfer import flashinfer_candidate
 from accelopt.errors import ConfigError
+from accelopt.kernels.triton.language import flashinfer_candidate
 from accelopt.records import Candidate, Experience, PlannerResult, ServiceResult, faults
 from accelopt.store import read_text, write_atomically, write_json
 

@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu")]
 
 from accelopt.agents.proposer import Proposer
-from accelopt.backends import BackendOptions
-from accelopt.backends.flashinfer import candidate_of
-from accelopt.flashinfer import package
-from accelopt.flashinfer.baselines import BaselineCache
-from accelopt.flashinfer.evaluation import evaluate
-from accelopt.flashinfer.roofline import bound
-from accelopt.flashinfer.targets import target_of
-from accelopt.flashinfer.task import Plan, Task
-from accelopt.flashinfer.tracefiles import TraceFolder, workload_stem, write_json
+from accelopt.kernels.language import BackendOptions
+from accelopt.kernels.triton.language import candidate_of
+from accelopt.kernels.triton.bench import package
+from accelopt.kernels.triton.bench.baselines import BaselineCache
+from accelopt.kernels.triton.bench.evaluation import evaluate
+from accelopt.kernels.triton.bench.roofline import bound
+from accelopt.kernels.triton.bench.targets import target_of
+from accelopt.kernels.triton.bench.task import Plan, Task
+from accelopt.kernels.triton.bench.tracefiles import TraceFolder, workload_stem, write_json
 from accelopt.flb_wrapper import keep
 from accelopt.loop import optimize_all
 from accelopt.records import Status

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, ".")  # from the root of a checkout, installed or not
 
-from accelopt.flashinfer.tracefiles import Solution, TraceFolder, read_json, write_json
+from accelopt.kernels.triton.bench.tracefiles import Solution, TraceFolder, read_json, write_json
 from accelopt.flb_wrapper import FlashInferKernel
 
 starter = Path("experiments/flb_optimize/starter_trace")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paths import CHECKPOINTS, HERE, SELECTED
 
-from accelopt.flashinfer.tracefiles import Solution, Trace, read_json, read_workload, trace_stem
+from accelopt.kernels.triton.bench.tracefiles import Solution, Trace, read_json, read_workload, trace_stem
 from accelopt.flb_wrapper import FlashInferKernel
 from accelopt.records import to_json
 from accelopt.stages.tables import read_table, write_table

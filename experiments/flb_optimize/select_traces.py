@@ -8,9 +8,9 @@ from pathlib import Path
 
 from paths import SELECTED, add_folder_option
 
-from accelopt.flashinfer import blobs
-from accelopt.flashinfer.selection import BOUND_MS, choose
-from accelopt.flashinfer.tracefiles import Trace, TraceFolder, workload_stem
+from accelopt.kernels.triton.bench import blobs
+from accelopt.kernels.triton.bench.selection import BOUND_MS, choose
+from accelopt.kernels.triton.bench.tracefiles import Trace, TraceFolder, workload_stem
 from accelopt.store import write_atomically
 
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelopt.nkibench import relative_tolerance
+from accelopt.kernels.nki.benchmark import relative_tolerance
 
 SETTINGS = {
     "ITERS": 15,

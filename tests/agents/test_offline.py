@@ -7,7 +7,7 @@ import toy
 
 from accelopt.agents.offline import THEN, OfflineProposer
 from accelopt.agents.proposer import KernelView, Pair, Tried
-from accelopt.backends import Rewrite
+from accelopt.kernels.language import Rewrite
 
 
 def rewrites(candidate, source):

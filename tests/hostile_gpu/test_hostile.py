@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import museum
 
-from accelopt.flashinfer.source_rules import violations
-from accelopt.flashinfer.tracefiles import TraceFolder
+from accelopt.kernels.triton.bench.source_rules import violations
+from accelopt.kernels.triton.bench.tracefiles import TraceFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = TraceFolder(ROOT / "experiments" / "flb_optimize" / "starter_trace")
@@ -30,8 +30,8 @@ def has_gpu() -> bool:
 
 
 def judge(exhibit, device):
-    from accelopt.flashinfer.evaluation import evaluate
-    from accelopt.flashinfer.task import Plan, Task
+    from accelopt.kernels.triton.bench.evaluation import evaluate
+    from accelopt.kernels.triton.bench.task import Plan, Task
 
     definition = FOLDER.definitions[exhibit.definition]
     on_gpu = device != "cpu"

@@ -11,7 +11,7 @@ import toy
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ModelConfig
 from accelopt.agents.proposer import Proposer
-from accelopt.backends import BackendOptions
+from accelopt.kernels.language import BackendOptions
 from accelopt.loop import optimize_all
 from accelopt.records import Scrutiny
 from accelopt.stages.iteration import Run, Settings, Watcher

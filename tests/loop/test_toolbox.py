@@ -4,7 +4,7 @@ import asyncio
 
 import toy
 
-from accelopt.backends import BackendOptions
+from accelopt.kernels.language import BackendOptions
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop

@@ -14,7 +14,7 @@ from nkibench_problems import (
     tolerance,
 )
 
-from accelopt import roofline
+from accelopt.kernels.nki import roofline
 from accelopt.sim import timing
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec

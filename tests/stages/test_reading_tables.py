@@ -7,7 +7,7 @@ import pytest
 from accelopt.agents.configuration import load_model_config
 from accelopt.agents.prompts import read_names, read_text
 from accelopt.errors import ConfigError
-from accelopt.nkibench import read_benchmark
+from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.stages.exchanges import read_recording
 from accelopt.stages.peak import standings
 from accelopt.stages.tables import (

@@ -1,0 +1,1 @@
+"""NKI kernels on a NeuronCore, simulated or real."""

@@ -1,0 +1,43 @@
+"""Where kernels run. A simulated NeuronCore and a real one fulfil the same protocol.
+
+Nothing above this room asks which of the two it has.
+"""
+
+from __future__ import annotations
+
+from accelopt.kernels.nki.devices.protocol import (
+    Argument,
+    Device,
+    Executable,
+    KernelFailure,
+    LowPrecision,
+    Measurement,
+    TensorArgument,
+    Timings,
+)
+
+TARGETS = ("trn1", "trn2")
+
+__all__ = [
+    "TARGETS",
+    "Argument",
+    "Device",
+    "Executable",
+    "KernelFailure",
+    "LowPrecision",
+    "Measurement",
+    "TensorArgument",
+    "Timings",
+    "choose",
+]
+
+
+def choose(target: str = "trn1", core: int = 0) -> Device:
+    """Real Trainium when the Neuron SDK and a core are there, else the simulated NeuronCore."""
+    from accelopt.kernels.nki.devices.trainium import TrainiumDevice, available, generation
+
+    if available():
+        return TrainiumDevice(core=core, target=generation() or target)
+    from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+
+    return SimulatedDevice(target)

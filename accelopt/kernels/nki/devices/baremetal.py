@@ -1,0 +1,51 @@
+"""The untrusted half of the real device: the SDK compiles and runs a kernel in a confined child."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from accelopt.kernels.nki.devices.kernel_file import load_kernel
+
+# Descriptors made at run time are off and a logical core is one physical core, as published results
+# were measured.
+COMPILE_OPTIONS = "--disable-dge --logical-nc-config=1"
+
+
+def run_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """Run the kernel on the arrays in `folder`; leave outputs and kernel.neff there."""
+    folder = Path(payload["folder"])
+    try:
+        sys.path[:0] = list(payload["sdk_paths"])
+        nki = importlib.import_module("neuronxcc.nki")
+        arguments = [
+            np.load(folder / item["file"], allow_pickle=False) if isinstance(item, dict) else item
+            for item in payload["arguments"]
+        ]
+        kernel = load_kernel(str(payload["kernel"]))
+        compiled = nki.baremetal(
+            kernel,
+            save_neff_name=str(folder / "kernel.neff"),
+            additional_compile_opt=COMPILE_OPTIONS,
+        )
+        returned = compiled(*arguments)
+        outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
+        for index, output in enumerate(outputs):
+            np.save(folder / f"output_{index}.npy", np.asarray(output), allow_pickle=False)
+    except BaseException as error:
+        said = f"{type(error).__name__}: {error}"
+        _write(channel, {"failed": said, "traceback": traceback.format_exc()})
+    else:
+        _write(channel, {"outputs": len(outputs)})
+
+
+def _write(channel: BinaryIO, message: dict[str, object]) -> None:
+    channel.write(json.dumps(message).encode() + b"\n")
+    channel.flush()

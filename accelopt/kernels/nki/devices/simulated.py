@@ -1,0 +1,283 @@
+"""A NeuronCore on the CPU, as a device.
+
+A kernel's Python runs in a confined child that never sees data and leaves a Program. This process
+checks the Program, executes it and predicts its timing: no line of the kernel's own code runs here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.devices.protocol import (
+    Argument,
+    KernelFailure,
+    LowPrecision,
+    Measurement,
+    Timings,
+)
+from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
+from accelopt.records import Status
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, run, spawn
+from accelopt.sim import compute, dtypes, rules, serial, timing
+from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.program import Instruction, Program
+from accelopt.sim.spec import SPECS
+
+TRACE_SECONDS = 120.0
+START_SECONDS = 5.0  # for the child to begin; it keeps the limit itself, and says where it was
+TRACE_MEMORY_BYTES = 4 << 30
+PROGRAM_BYTES = 512 << 20
+
+WIDE = {dtypes.FLOAT32}
+
+
+class Survey(NamedTuple):
+    """Everything that tracing a kernel says of it. `program` is there when the trace came to its
+    end, and lacks what broke a rule; otherwise `failure` says what stopped it, unless a violation
+    did. `output` is what the kernel's Python printed."""
+
+    program: Program | None
+    violations: tuple[KernelError, ...]
+    failure: str
+    output: str
+    isolation: tuple[str, ...]
+
+
+class SimulatedDevice:
+    """One simulated NeuronCore of generation `target`.
+
+    Kernels see what the process holds that traces them. `start` may be `sandbox.fork` only where
+    this process holds no data: no inputs, no outputs, no secret.
+    """
+
+    simulated = True
+    rounding = 1.0
+
+    def __init__(self, target: str = "trn1", start: Start = spawn) -> None:
+        if target not in SPECS:
+            raise ValueError(f"no simulated target {target}; there are {', '.join(SPECS)}")
+        self.target = target
+        self.start = start
+        self.name = f"simulated {target}"
+
+    def compile(
+        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = TRACE_SECONDS
+    ) -> SimulatedExecutable:
+        """Trace the kernel in a child process and verify the Program it leaves."""
+        kernel = str(Path(kernel_path).resolve())
+        outcome = self._traced("trace_job", kernel, arguments_to_json(arguments), seconds)
+        try:
+            message, data = _answer(outcome, kernel, seconds)
+            _refuse(message)
+            program = _program(data, outcome)
+            _verify(program)
+        except KernelFailure as failure:
+            failure.isolation = outcome.isolation
+            raise
+        return SimulatedExecutable(program, outcome.isolation)
+
+    def survey(
+        self,
+        kernel_path: str,
+        arguments: Sequence[Argument] | None,
+        *,
+        seconds: float = TRACE_SECONDS,
+    ) -> Survey:
+        """Trace the kernel for every rule that it breaks, not only the first. Without `arguments`
+        its annotations tell them. Raises KernelFailure where tracing comes to no end."""
+        kernel = str(Path(kernel_path).resolve())
+        wanted = None if arguments is None else arguments_to_json(arguments)
+        outcome = self._traced("survey_job", kernel, wanted, seconds)
+        message, data = _answer(outcome, kernel, seconds)
+        if message.get("unknown_shapes"):
+            raise ConfigError(str(message["failed"]))
+        try:
+            violations = [_violation(*row) for row in message["violations"]]  # type: ignore[attr-defined]
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(error, outcome) from error
+        program = _program(data, outcome) if message.get("traced") else None
+        if program is not None:
+            broken = rules.verify(program)
+            if violations:  # instructions are missing: only rules of single ones still speak
+                broken = [e for e in broken if e.identifier != "uninitialised_read"]
+            violations += broken
+        failure = str(message.get("failed", ""))
+        return Survey(program, tuple(violations), failure, outcome.output, outcome.isolation)
+
+    def _traced(
+        self, job: str, kernel: str, arguments: list[object] | None, seconds: float
+    ) -> Outcome:
+        return run(
+            f"accelopt.kernels.nki.devices.tracing:{job}",
+            {
+                "kernel": kernel,
+                "arguments": arguments,
+                "target": self.target,
+                "seconds": seconds,
+            },
+            policy=Policy(readable=(kernel,)),
+            limits=Limits(
+                seconds=seconds + START_SECONDS,
+                memory_bytes=TRACE_MEMORY_BYTES,
+                result_bytes=PROGRAM_BYTES,
+            ),
+            start=self.start,
+        )
+
+
+def _verify(program: Program) -> None:
+    try:
+        rules.check(program)
+    except KernelError as error:
+        raise KernelFailure(Status.COMPILE_ERROR, str(error)) from error
+
+
+def _answer(outcome: Outcome, kernel: str, seconds: float) -> tuple[dict[str, object], bytes]:
+    """What a tracing child says and the bytes behind it; KernelFailure when it came to no end."""
+    doing = "tracing the kernel"
+    line = unfinished_line(outcome.result, kernel)
+    if line is not None:
+        where = f" and was at {kernel}:{line} then" if line else ""
+        raise KernelFailure(
+            Status.TIMEOUT, f"{doing} took longer than {seconds:g} s{where}", outcome.output
+        )
+    reason = ended_early(outcome, seconds, doing)
+    if reason is not None:
+        raise reason
+    head, _, data = outcome.result.partition(b"\n")
+    message = read_message(head)
+    if message is None:
+        raise KernelFailure(
+            Status.CRASH,
+            f"the kernel ended its process with exit code {outcome.exit_code} and left no program",
+            outcome.output,
+        )
+    return message, data
+
+
+def _refuse(message: dict[str, object]) -> None:
+    for key in ("refused", "failed"):
+        if key in message:
+            raise KernelFailure(
+                Status.COMPILE_ERROR, str(message[key]), str(message.get("traceback", ""))
+            )
+
+
+def _program(data: bytes, outcome: Outcome) -> Program:
+    try:
+        return serial.loads(data)
+    except (serial.MalformedProgram, KernelError) as error:
+        raise _damaged(error, outcome) from error
+
+
+def _violation(*row: object) -> KernelError:
+    """A KernelError from the texts, file and line that an untrusted child tells."""
+    identifier, message, mend, file, line = (printable(str(value)) for value in row)
+    return KernelError(identifier, message, mend, SourceLine(file, int(line)))
+
+
+def _damaged(error: Exception, outcome: Outcome) -> KernelFailure:
+    words = f"the kernel's process left a damaged program: {error}"
+    return KernelFailure(Status.CRASH, words, outcome.output)
+
+
+def ended_early(outcome: Outcome, seconds: float, doing: str) -> KernelFailure | None:
+    """The failure that an outcome is by itself, whatever the child wrote."""
+    if outcome.ending is Ending.TIMEOUT:
+        return KernelFailure(
+            Status.TIMEOUT, f"{doing} took longer than {seconds:g} s", outcome.output
+        )
+    reasons = {
+        Ending.MEMORY: "used more memory than its limit",
+        Ending.FLOOD: "flooded its output",
+        Ending.DISK: "filled its scratch folder",
+        Ending.CANCELLED: "was cancelled",
+    }
+    if outcome.ending in reasons:
+        return KernelFailure(
+            Status.CRASH, f"{doing}: the process {reasons[outcome.ending]}", outcome.output
+        )
+    if outcome.exit_code > 128:
+        return KernelFailure(
+            Status.CRASH,
+            f"{doing}: the process was ended by signal {outcome.exit_code - 128}",
+            outcome.output,
+        )
+    return None
+
+
+class SimulatedExecutable:
+    """A verified Program."""
+
+    def __init__(self, program: Program, isolation: tuple[str, ...]) -> None:
+        self.program = program
+        self.isolation = isolation
+
+    def low_precision(self) -> tuple[LowPrecision, ...]:
+        """Narrow formats of tensors, of views of them and of instruction results, each with its
+        first source line."""
+        found: dict[str, str] = {}
+        for dtype, where in self._formats():
+            name = dtypes.name_of(dtype)
+            if "float" in name and dtype not in WIDE:
+                found.setdefault(name, where)
+        return tuple(LowPrecision(dtype, where) for dtype, where in found.items())
+
+    def _formats(self) -> Iterator[tuple[np.dtype, str]]:
+        arguments = set(self.program.arguments)
+        for tensor in self.program.all_tensors():
+            if tensor not in arguments:
+                yield tensor.dtype, f"{tensor.name} at {tensor.source}"
+        for _, instruction in self.program.walk():
+            yield from _attribute_formats(instruction)
+            for access in (*instruction.outputs.values(), *instruction.inputs.values()):
+                if access.dtype != access.tensor.dtype:  # the same bytes read in another format
+                    yield access.dtype, f"{access.tensor.name} at {instruction.source}"
+
+    def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
+        """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of
+        every affine loop run in an order drawn from it."""
+        tensors = [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
+        try:
+            with np.errstate(all="ignore"):
+                if shuffle is None:
+                    results = compute.execute(self.program, tensors)
+                else:
+                    results = compute.execute(self.program, tensors, order="shuffled", seed=shuffle)
+        except KernelError as error:
+            raise KernelFailure(Status.RUN_ERROR, str(error)) from error
+        except MemoryError as error:
+            raise KernelFailure(
+                Status.RUN_ERROR, "executing the kernel needs more memory than the limit"
+            ) from error
+        if any(result is None for result in results):
+            raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
+        return tuple(result for result in results if result is not None)
+
+    def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
+        """The predicted latency; it does not vary, so one run stands for all."""
+        try:
+            profile = timing.profile(self.program, SPECS[self.program.target])
+        except KernelError as error:
+            raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
+        if not (math.isfinite(profile.latency_ms) and profile.latency_ms > 0):
+            raise KernelFailure(
+                Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"
+            )
+        return Measurement((profile.latency_ms,), dict(profile.summary))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _attribute_formats(instruction: Instruction) -> Iterator[tuple[np.dtype, str]]:
+    where = f"{instruction.opcode} at {instruction.source}"
+    value = instruction.attributes.get("dtype")
+    if isinstance(value, str):
+        yield dtypes.parse(value), where

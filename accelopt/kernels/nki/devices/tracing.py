@@ -1,0 +1,178 @@
+"""The untrusted half of the simulated device: a kernel's Python runs here and leaves a Program.
+
+Runs in a confined child process. It sees shapes and dtypes, never data, and what it writes is data
+to be checked, never code: a JSON line that says how it went, then the Program's bytes. A kernel that
+comes to no end leaves its stack instead, as `faulthandler` writes it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import inspect
+import json
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from accelopt.kernels.nki.devices.kernel_file import NoKernel, load_kernel
+from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
+from accelopt.sandbox import printable
+
+if TYPE_CHECKING:
+    from accelopt.sim.errors import KernelError
+    from accelopt.sim.program import Program
+
+MAX_ERROR_CHARACTERS = 20_000
+
+_STACK = b"Timeout ("
+_STACK_LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in ', re.MULTILINE)
+
+
+class UnknownShapes(ValueError):
+    """A kernel whose annotations do not tell its arguments."""
+
+
+def arguments_to_json(arguments: Sequence[Argument]) -> list[object]:
+    """Arguments as plain JSON: a tensor is an object, everything else itself."""
+    return [
+        {"shape": list(argument.shape), "dtype": argument.dtype}
+        if isinstance(argument, TensorArgument)
+        else argument
+        for argument in arguments
+    ]
+
+
+def read_message(line: bytes) -> dict[str, object] | None:
+    """The JSON object that a child's first line should be, or None. Its texts are made printable."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict):
+        return None
+    return {
+        key: printable(value) if isinstance(value, str) else value for key, value in message.items()
+    }
+
+
+def unfinished_line(result: bytes, kernel: str) -> int | None:
+    """The line of the file `kernel` that a child was at when its time was over: 0 where its stack
+    does not say, None where it left something else than its stack."""
+    if not result.startswith(_STACK):
+        return None
+    name = kernel.encode("ascii", "backslashreplace").decode()  # as faulthandler writes it
+    stack = _STACK_LINE.finditer(result.decode("ascii", "replace"))
+    return next((int(frame["line"]) for frame in stack if frame["file"] == name), 0)
+
+
+def trace_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """Trace the kernel that `payload` names and write the Program, or what was wrong with it."""
+    _write(channel, *_traced(payload, channel, None))
+
+
+def survey_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """The same, going on where a rule is broken: the message has every violation that was found,
+    and the Program lacks the instructions that broke a rule."""
+    found: list[KernelError] = []
+    message, data = _traced(payload, channel, found.append)
+    violations = [(e.identifier, e.message, e.mend, e.source.file, e.source.line) for e in found]
+    _write(channel, {**message, "violations": violations}, data)
+
+
+def _write(channel: BinaryIO, message: dict[str, object], data: bytes) -> None:
+    cut = {
+        key: value[-MAX_ERROR_CHARACTERS:] if isinstance(value, str) else value
+        for key, value in message.items()
+    }
+    channel.write(json.dumps(cut).encode() + b"\n")
+    channel.write(data)
+    channel.flush()
+
+
+def _traced(
+    payload: Mapping[str, Any],
+    channel: BinaryIO,
+    report: Callable[[KernelError], None] | None,
+) -> tuple[dict[str, object], bytes]:
+    """How tracing went, and the Program's bytes where there is one."""
+    from accelopt.sim import serial
+    from accelopt.sim.errors import KernelError
+
+    kernel = str(payload["kernel"])
+    faulthandler.dump_traceback_later(payload["seconds"], exit=True, file=channel)
+    try:
+        return {"traced": True}, serial.dumps(_trace(payload, report))
+    except KernelError as error:
+        if report is not None:
+            report(error)
+        return {"refused": str(error), "traceback": traceback.format_exc()}, b""
+    except (NoKernel, UnknownShapes) as error:
+        return {"failed": str(error), "unknown_shapes": isinstance(error, UnknownShapes)}, b""
+    except MemoryError as error:
+        where = _place(error, kernel)
+        traceback.clear_frames(error.__traceback__)  # the answer needs what their variables hold
+        return {"failed": f"tracing the kernel needs more memory than the limit{where}"}, b""
+    except RecursionError:
+        return {"failed": "RecursionError: the kernel's Python recurses too deeply"}, b""
+    except BaseException as error:
+        said = f"{type(error).__name__}: {error}{_place(error, kernel)}"
+        return {"failed": said, "traceback": traceback.format_exc()}, b""
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _place(error: BaseException, kernel: str) -> str:
+    """Where in the file `kernel` an error was raised, in words; empty where it was not."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == kernel]
+    return f" (at {kernel}:{lines[-1]})" if lines else ""
+
+
+def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | None) -> Program:
+    import ml_dtypes  # noqa: F401  (registers bfloat16 and the 8-bit formats with NumPy)
+
+    from accelopt.sim import standin
+    from accelopt.sim.nki.kernel import trace_kernel
+    from accelopt.sim.trace import TensorSpec
+
+    standin.install(always=True)
+    kernel = load_kernel(str(payload["kernel"]))
+    if payload["arguments"] is None:
+        arguments = _annotated(kernel)
+    else:
+        arguments = [
+            TensorSpec(tuple(item["shape"]), np.dtype(item["dtype"]))
+            if isinstance(item, dict)
+            else item
+            for item in payload["arguments"]
+        ]
+    return trace_kernel(kernel, arguments, {}, target=str(payload["target"]), report=report)
+
+
+def _annotated(kernel: Any) -> list[Any]:
+    """The arguments that a kernel's own annotations tell (fp32 where they name no format) and its
+    default values. Raises UnknownShapes."""
+    from accelopt.sim.nki.kernel import annotations_of
+    from accelopt.sim.nki.typing import TensorAnnotation
+    from accelopt.sim.trace import TensorSpec
+
+    function = getattr(kernel, "func", kernel)
+    annotations = annotations_of(function)
+    found: list[Any] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        annotation = annotations.get(name)
+        if isinstance(annotation, TensorAnnotation) and annotation.shape:
+            found.append(TensorSpec(annotation.shape, np.dtype(np.float32)))
+        elif isinstance(annotation, TensorSpec):
+            found.append(annotation)
+        elif parameter.default is parameter.empty:
+            raise UnknownShapes(
+                f"the shape of the kernel's parameter {name} is not known: give --reference, or "
+                "annotate every parameter with nt.tensor[...]"
+            )
+        else:
+            found.append(parameter.default)
+    return found

@@ -1,0 +1,243 @@
+"""A real NeuronCore: the Neuron SDK compiles and runs in a confined child, `neuron-profile` times.
+
+The child that imports the kernel's file only compiles and runs it. Timing is done here, on the
+compiled file, by the profiler, so that a kernel cannot write its own measurement.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from accelopt.kernels.nki.devices import neuron_profile
+from accelopt.kernels.nki.devices.protocol import (
+    Argument,
+    KernelFailure,
+    LowPrecision,
+    Measurement,
+    TensorArgument,
+    Timings,
+)
+from accelopt.kernels.nki.devices.simulated import ended_early
+from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
+from accelopt.records import Status
+from accelopt.sandbox import Limits, Outcome, Policy, run
+
+RUN_SECONDS = 300.0
+MEMORY_BYTES = 64 << 30
+DISK_BYTES = 32 << 30
+# fp32 functions of the scalar engine are table interpolations, good to a few parts in 2**20.
+ROUNDING = 16.0
+
+_PRODUCT_NAME = Path("/sys/devices/virtual/dmi/id/product_name")
+_DRIVER_PATHS = ("/opt/aws", "/sys", "/proc", "/etc")
+
+
+def available() -> bool:
+    """True when the Neuron SDK, its profiler and a Neuron device are on this machine."""
+    return (
+        _sdk_installed()
+        and neuron_profile.executable() is not None
+        and any(Path("/dev").glob("neuron[0-9]*"))
+    )
+
+
+def _sdk_installed() -> bool:
+    try:
+        return importlib.util.find_spec("neuronxcc.nki") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def generation() -> str | None:
+    """trn1 or trn2, by the instance type; None where that says neither (inf2 computes as trn1)."""
+    try:
+        name = _PRODUCT_NAME.read_text().strip()
+    except OSError:
+        return None
+    family = name.partition(".")[0]
+    if family.startswith(("trn1", "inf2")):
+        return "trn1"
+    return "trn2" if family.startswith("trn2") else None
+
+
+class TrainiumDevice:
+    """One NeuronCore. `sdk_paths` are extra folders to import the SDK from."""
+
+    simulated = False
+    rounding = ROUNDING
+
+    def __init__(
+        self,
+        core: int = 0,
+        target: str = "trn1",
+        *,
+        profiler: str | None = None,
+        sdk_paths: Sequence[str] = (),
+    ) -> None:
+        self.core = core
+        self.target = target
+        self.name = f"{target} core {core}"
+        self.profiler = profiler or neuron_profile.executable() or "neuron-profile"
+        self.sdk_paths = tuple(sdk_paths)
+
+    def environment(self) -> dict[str, str]:
+        """The driver's and compiler's settings: fp32 stays fp32, one core."""
+        return {
+            "NEURON_CC_FLAGS": "--auto-cast=none",
+            "NEURON_RT_NUM_CORES": "1",
+            "NEURON_RT_VISIBLE_CORES": str(self.core),
+        }
+
+    def compile(
+        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = 120.0
+    ) -> TrainiumExecutable:
+        """Compile the kernel by running it once on ones."""
+        folder = Path(tempfile.mkdtemp(prefix="accelopt_neuron_"))
+        executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()), folder)
+        ones = [
+            np.ones(argument.shape, np.dtype(argument.dtype))
+            if isinstance(argument, TensorArgument)
+            else argument
+            for argument in arguments
+        ]
+        try:
+            executable.call(ones, Status.COMPILE_ERROR, seconds)
+            if not executable.compiled.is_file():
+                raise KernelFailure(Status.COMPILE_ERROR, "the compiler left no NEFF file")
+        except KernelFailure as failure:
+            failure.isolation = executable.isolation
+            executable.close()
+            raise
+        except BaseException:
+            executable.close()
+            raise
+        return executable
+
+
+class TrainiumExecutable:
+    """A kernel, its compiled file, and the folder that holds what passes to and from the child."""
+
+    def __init__(self, device: TrainiumDevice, kernel: str, folder: Path) -> None:
+        self.device = device
+        self.kernel = kernel
+        self.folder = folder
+        self.isolation: tuple[str, ...] = ()
+
+    @property
+    def compiled(self) -> Path:
+        """The NEFF file that the timing runs."""
+        return self.folder / "kernel.neff"
+
+    def low_precision(self) -> tuple[LowPrecision, ...]:
+        """Nothing is known: the compiled file does not tell, the source rules must do."""
+        return ()
+
+    def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
+        """The outputs of one run on the core, which has its own order of things."""
+        return self.call(arrays, Status.RUN_ERROR, RUN_SECONDS)
+
+    def call(
+        self, arrays: Sequence[object], failing: Status, seconds: float
+    ) -> tuple[np.ndarray, ...]:
+        """Compile and run in a child; `failing` is the status of an error in it."""
+        work = Path(tempfile.mkdtemp(dir=self.folder))
+        names = [_save(work, index, value) for index, value in enumerate(arrays)]
+        payload = {
+            "kernel": self.kernel,
+            "arguments": names,
+            "folder": str(work),
+            "sdk_paths": self.device.sdk_paths,
+        }
+        outcome = run(
+            "accelopt.kernels.nki.devices.baremetal:run_job",
+            payload,
+            policy=Policy(
+                readable=(self.kernel, *self.device.sdk_paths, *_DRIVER_PATHS),
+                writable=tuple(str(path) for path in Path("/dev").glob("neuron*")),
+                processes=True,
+            ),
+            limits=Limits(
+                seconds=seconds,
+                memory_bytes=MEMORY_BYTES,
+                address_space=False,
+                disk_bytes=DISK_BYTES,
+            ),
+            environment=self.device.environment(),
+            scratch=work,
+        )
+        self.isolation = outcome.isolation
+        try:
+            outputs = _outputs(outcome, work, failing, seconds)
+            if not self.compiled.exists() and (work / "kernel.neff").is_file():
+                (work / "kernel.neff").rename(self.compiled)
+            return outputs
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
+        """Time the compiled file: each counted run is captured and summarised by the profiler."""
+        profiler = neuron_profile.Profiler(
+            self.device.profiler, {**os.environ, **self.device.environment()}
+        )
+        try:
+            for _ in range(timings.warmup):
+                profiler.capture(self.compiled, self.folder / "warmup.ntff")
+            summaries = [
+                profiler.summarise(
+                    self.compiled, profiler.capture(self.compiled, self.folder / f"{run}.ntff")
+                )
+                for run in range(timings.counted)
+            ]
+        except neuron_profile.ProfilerError as error:
+            raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
+        runs = tuple(summary["total_time"] * 1e3 for summary in summaries)
+        middle = sorted(range(len(runs)), key=runs.__getitem__)[len(runs) // 2]
+        return Measurement(runs, summaries[middle])
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _save(folder: Path, index: int, value: object) -> object:
+    """Arrays go to the child as files, plain values as they are."""
+    if not isinstance(value, np.ndarray):
+        return arguments_to_json([value])[0]  # type: ignore[list-item]
+    name = f"input_{index}.npy"
+    np.save(folder / name, value, allow_pickle=False)
+    return {"file": name}
+
+
+def _outputs(
+    outcome: Outcome, folder: Path, failing: Status, seconds: float
+) -> tuple[np.ndarray, ...]:
+    doing = "compiling the kernel" if failing is Status.COMPILE_ERROR else "running the kernel"
+    if (early := ended_early(outcome, seconds, doing)) is not None:
+        raise early
+    message = read_message(outcome.result.partition(b"\n")[0])
+    if message is None:
+        raise KernelFailure(
+            Status.CRASH,
+            f"{doing}: the process ended with exit code {outcome.exit_code} and left no result",
+            outcome.output,
+        )
+    if "failed" in message:
+        raise KernelFailure(failing, str(message["failed"]), str(message.get("traceback", "")))
+    count = message.get("outputs")
+    if not isinstance(count, int) or not 0 <= count <= 64:
+        raise KernelFailure(Status.CRASH, "the kernel's process left a damaged result")
+    try:
+        return tuple(
+            np.load(folder / f"output_{index}.npy", allow_pickle=False) for index in range(count)
+        )
+    except (OSError, ValueError) as error:
+        raise KernelFailure(
+            Status.CRASH, f"the kernel's process left a damaged output: {error}"
+        ) from error

@@ -1,0 +1,101 @@
+"""What the simulated core says of a kernel without running it: predicted time, and where it goes.
+
+Runs in a worker's child process, and gives its answer as an Evaluation without the referee's
+checks: the profile is the prediction, the notes are sentences.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from typing import Any
+
+from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.records import Evaluation, Profile, Status
+from accelopt.sandbox import fork
+from accelopt.sim import timing
+from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.spec import SPECS
+from accelopt.sim.timing import Spills
+
+INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
+WARM = (
+    "accelopt.kernels.nki.inspection",
+    "accelopt.kernels.nki.devices.tracing",
+    "accelopt.sim.nki",
+    "accelopt.sim.nki.kernel",
+    "accelopt.sim.standin",
+    "ml_dtypes",
+)
+"""What a process has imported when it is ready to inspect."""
+INSPECTION_SECONDS = 120.0
+INSPECTION_BYTES = 6 << 30
+MOST_LINES = 5
+MEBIBYTE = 1 << 20
+
+
+def inspection_payload(
+    kernel: str, arguments: list[tuple[tuple[int, ...], str] | float], target: str
+) -> dict[str, object]:
+    """What `inspect_job` takes: the kernel's path, and shape and dtype of each tensor argument."""
+    return {"kernel": kernel, "arguments": arguments, "target": target}
+
+
+def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
+    """Trace, verify and time the kernel that `payload` names."""
+    arguments: list[Argument] = [
+        TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
+        for value in payload["arguments"]
+    ]
+    try:
+        device = SimulatedDevice(
+            payload["target"], start=fork
+        )  # nothing here but the kernel's path
+        executable = device.compile(payload["kernel"], arguments)
+        found = timing.profile(executable.program, SPECS[payload["target"]])
+    except KernelFailure as failure:
+        return Evaluation(status=failure.status, message=failure.message)
+    except KernelError as error:
+        return Evaluation(status=Status.COMPILE_ERROR, message=str(error))
+    latency = found.latency_ms
+    profile = Profile(
+        latency=latency,
+        min_ms=latency,
+        max_ms=latency,
+        rel_diffs=0.0,
+        metrics=found.summary,
+        target=found.target,
+        simulated=True,
+    )
+    return Evaluation(status=Status.CORRECT, profile=profile, notes=tuple(sentences(found)))
+
+
+def sentences(found: timing.KernelProfile) -> list[str]:
+    """Bounds by aspect, the source lines that decide the latency, spills by tensor."""
+    lines = [f"Bound by {b.aspect}, {b.name}: {b.ms:.4g} ms ({b.meaning})." for b in found.bounds]
+    for cost in found.lines[:MOST_LINES]:
+        engines = ", ".join(f"{engine} {ms:.3g} ms" for engine, ms in cost.busy_ms.items())
+        lines.append(
+            f"Line {cost.source.line} ({_text(cost.source)}) holds "
+            f"{cost.critical_ms / found.latency_ms:.0%} of the critical path: {cost.count} "
+            f"instructions ({cost.operations}), busy {engines}, {cost.bytes / MEBIBYTE:.1f} MiB moved."
+        )
+    spilled = sorted(found.spills, key=_bytes, reverse=True)[:MOST_LINES]
+    lines += [
+        f"{moved.tensor} of line {moved.source.line} ({_text(moved.source)}) does not stay in SBUF: "
+        f"{_bytes(moved) / MEBIBYTE:.1f} MiB are moved again for it."
+        for moved in spilled
+        if _bytes(moved)
+    ]
+    return lines
+
+
+def _bytes(spills: Spills) -> int:
+    return spills.saved + spills.reloaded + spills.loaded_again
+
+
+def _text(source: SourceLine) -> str:
+    text = linecache.getline(source.file, source.line).strip()
+    quoted = text[:80].replace("`", "'")
+    return f"`{quoted}`" if text else "source not found"

@@ -1,0 +1,344 @@
+"""One kernel and one reference: compile, check, time; what a worker's child process calls."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.measurement import Timing, confirm_winner, time_until_stable
+from accelopt.kernels.nki import devices
+from accelopt.kernels.nki.devices import (
+    Argument,
+    Device,
+    Executable,
+    KernelFailure,
+    TensorArgument,
+    Timings,
+)
+from accelopt.kernels.nki.referee import source as source_rules
+from accelopt.kernels.nki.referee.comparison import Judge
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.trials import (
+    HIDDEN,
+    PUBLIC,
+    STRESS,
+    Trial,
+    TrialName,
+    TrialStore,
+)
+from accelopt.kernels.nki.roofline import memory_bound_ms
+from accelopt.records import (
+    Check,
+    Confirmation,
+    Evaluation,
+    EvaluationRequest,
+    Profile,
+    Scrutiny,
+    Status,
+)
+from accelopt.store import default_cache
+
+ORDER = (
+    "in program order it is right: the iterations of nl.affine_range run in another order here, as "
+    "they may on a core; use nl.sequential_range where one needs another's result"
+)
+
+# Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
+_TRIALS = {
+    Scrutiny.PUBLISHED: PUBLIC,
+    Scrutiny.QUICK: (PUBLIC[0], STRESS),
+    Scrutiny.FULL: (PUBLIC[0], STRESS, HIDDEN, *PUBLIC[1:]),
+}
+
+
+def trial_store(cache: Path | str | None = None) -> TrialStore:
+    """The trials under a cache folder, the user's own by default."""
+    return TrialStore(Path(cache or default_cache()) / "trials")
+
+
+def evaluate(
+    request: EvaluationRequest, device: Device | None = None, trials: TrialStore | None = None
+) -> Evaluation:
+    """Compile, check and time one kernel. Whatever is wrong with it or its reference is in the result.
+
+    Call it in a child process (`workers`) when memory and time must be limited; the kernel's own
+    Python runs in a child in any case.
+    """
+    started = time.monotonic()
+    device = device or devices.choose(request.target, request.core)
+    try:
+        run = _Run(request, device, trials or trial_store())
+        with contextlib.ExitStack() as stack:
+            try:
+                evaluation = run.evaluate(stack)
+            except KernelFailure as failure:
+                evaluation = run.failed(failure)
+    except ConfigError as error:
+        evaluation = Evaluation(status=Status.BASELINE_FAILED, message=str(error))
+    return evaluation.model_copy(update={"seconds": time.monotonic() - started})
+
+
+def confirm(
+    winner: EvaluationRequest,
+    parent: EvaluationRequest,
+    device: Device | None = None,
+    trials: TrialStore | None = None,
+) -> Confirmation:
+    """Measure two correct kernels of one problem again, alternating, before one is declared faster.
+
+    A kernel that no longer compiles or runs is in the message, not an exception.
+    """
+    device = device or devices.choose(winner.target, winner.core)
+    try:
+        with contextlib.ExitStack() as stack:
+            first, second = (
+                _Run(request, device, trials or trial_store()).executable(stack)
+                for request in (winner, parent)
+            )
+            timings = Timings(warmup=1, counted=3)
+            return confirm_winner(
+                lambda: first.measure(timings).runs_ms, lambda: second.measure(timings).runs_ms
+            )
+    except KernelFailure as failure:
+        return Confirmation(confirmed=False, message=f"{failure.status.value}: {failure.message}")
+
+
+class _Run:
+    """One evaluation, step by step; a step that finds a fault raises KernelFailure."""
+
+    def __init__(self, request: EvaluationRequest, device: Device, trials: TrialStore) -> None:
+        self.request = request
+        self.device = device
+        self.trials = trials
+        self.reference = Reference(request.task)
+        self.checks: list[Check] = []
+        self.notes: list[str] = []
+        self.isolation: tuple[str, ...] = ()
+
+    def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
+        first = self._trial(PUBLIC[0])
+        self._read_source(first)
+        executable = self.executable(stack)
+        self._check_precision(executable, first)
+        for trial in self._all_trials():
+            self._check_numbers(executable, trial)
+        timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
+        self._check_physics(timing, first)
+        return self._evaluation(Status.CORRECT, profile=self._profile(timing))
+
+    def executable(self, stack: contextlib.ExitStack) -> Executable:
+        """The compiled kernel, closed with `stack`."""
+        arguments = self._arguments(self._trial(PUBLIC[0]))
+        seconds = self.request.compile_seconds
+        executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
+        stack.callback(executable.close)
+        self.isolation = executable.isolation
+        return executable
+
+    def failed(self, failure: KernelFailure) -> Evaluation:
+        self.isolation = self.isolation or failure.isolation
+        return self._evaluation(
+            failure.status, message=failure.message, traceback=failure.traceback
+        )
+
+    def _evaluation(
+        self,
+        status: Status,
+        *,
+        message: str = "",
+        traceback: str = "",
+        profile: Profile | None = None,
+    ) -> Evaluation:
+        return Evaluation(
+            status=status,
+            message=message,
+            traceback=traceback,
+            profile=profile,
+            checks=tuple(self.checks),
+            notes=tuple(self.notes),
+            isolation=", ".join(self.isolation),
+        )
+
+    def _trial(self, name: TrialName) -> Trial:
+        trial = self.trials.get(self.reference, name)
+        assert trial is not None, f"public trial {name} is always made"
+        return trial
+
+    def _all_trials(self) -> Iterator[Trial]:
+        for name in _TRIALS[self.request.scrutiny]:
+            trial = self.trials.get(self.reference, name)
+            if trial is None:
+                self.notes.append(f"the reference is undefined on most of {name}: not judged")
+            else:
+                yield trial
+
+    def _arguments(self, trial: Trial) -> list[Argument]:
+        return [argument_of(value) for value in self.reference.kernel_inputs(trial.inputs)]
+
+    def _read_source(self, trial: Trial) -> None:
+        """The rules that need nothing but the text."""
+        try:
+            text = Path(self.request.kernel).read_text(encoding="utf-8-sig", errors="replace")
+        except OSError as error:
+            raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
+        try:
+            narrow = source_rules.narrow_formats(text)
+            tampering = source_rules.tampering(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise KernelFailure(
+                Status.COMPILE_ERROR, f"the kernel is not Python: {error}"
+            ) from error
+        if words := source_rules.words_to_a_model(text):
+            raise KernelFailure(
+                Status.REFUSED, f"the text speaks to a language model: {'; '.join(map(str, words))}"
+            )
+        if tampering and self.request.scrutiny is not Scrutiny.PUBLISHED:
+            raise KernelFailure(
+                Status.REFUSED,
+                f"the kernel reaches into its process: {'; '.join(map(str, tampering))}",
+            )
+        if _narrow_problem(trial):
+            return
+        if self.request.allow_low_precision:
+            self.notes += [f"low precision in the source, {finding}" for finding in narrow]
+            return
+        if source_rules.published_precision_rule(text):
+            raise KernelFailure(Status.REFUSED, source_rules.PUBLISHED_PRECISION_MESSAGE)
+        if narrow and self.request.scrutiny is not Scrutiny.PUBLISHED:
+            raise KernelFailure(
+                Status.REFUSED,
+                "low precision is used in the program: " + "; ".join(map(str, narrow)),
+            )
+
+    def _check_precision(self, executable: Executable, trial: Trial) -> None:
+        """The formats that the compiled kernel really uses."""
+        found = [f"{use.dtype} ({use.where})" for use in executable.low_precision()]
+        if not found or _narrow_problem(trial):
+            return
+        words = "low precision in the data path: " + "; ".join(found)
+        if self.request.allow_low_precision or self.request.scrutiny is Scrutiny.PUBLISHED:
+            self.notes.append(words)
+        else:
+            raise KernelFailure(Status.REFUSED, words)
+
+    def _check_numbers(self, executable: Executable, trial: Trial) -> None:
+        """Hidden trials run in an order that nobody can know either: nl.affine_range promises that
+        its iterations may run in any order, and a core takes the kernel at its word."""
+        inputs = self.reference.kernel_inputs(trial.inputs)
+        if trial.name in PUBLIC:
+            self._judge(trial, executable.run(inputs))
+            return
+        checks = len(self.checks)
+        try:
+            self._judge(trial, executable.run(inputs, shuffle=_order(inputs)))
+        except KernelFailure as failure:
+            shuffled = self.checks[checks:]
+            del self.checks[checks:]
+            self._judge(trial, executable.run(inputs))  # raises when the order is not to blame
+            self.checks += shuffled
+            raise KernelFailure(failure.status, f"{failure.message}; {ORDER}") from failure
+
+    def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
+        transformed = shaped_outputs(self.reference, outputs, trial.expected)
+        judge = Judge(self.request.rel_tol, self.request.scrutiny, self.device.rounding)
+        verdict = judge.judge(trial, outputs, transformed)
+        self.checks += verdict.checks
+        if verdict.status is not Status.CORRECT:
+            raise KernelFailure(verdict.status, verdict.message)
+
+    def _check_physics(self, timing: Timing, trial: Trial) -> None:
+        """Nothing beats the roofline; without one, outputs must at least pass the memory."""
+        written = sum(output.nbytes for output in trial.expected)
+        least = max(self.request.least_ms, memory_bound_ms(written, self.device.target))
+        if timing.latency_ms < least:
+            raise KernelFailure(
+                Status.BENCHMARK_ERROR,
+                f"{timing.latency_ms:.6g} ms is faster than physics: the problem takes at least "
+                f"{least:.6g} ms on {self.device.target}",
+            )
+
+    def _profile(self, timing: Timing) -> Profile:
+        if not timing.stable:
+            self.notes.append(f"unstable timing: the runs spread by {timing.spread:.1%}")
+        metrics = timing.metrics
+        fields = self.request.save_fields
+        return Profile(
+            latency=timing.latency_ms,
+            min_ms=min(timing.runs_ms),
+            max_ms=max(timing.runs_ms),
+            rel_diffs=timing.spread,
+            metrics={name: metrics[name] for name in fields if name in metrics},
+            target=self.device.target,
+            simulated=self.device.simulated,
+            stable=timing.stable,
+            interval_ms=(timing.interval.low, timing.interval.high),
+        )
+
+
+def _order(inputs: Sequence[object]) -> int:
+    """A seed that follows from a trial's inputs: the same each time, and as hidden as they are.
+
+    Of those that follow it is the first whose first draw turns two iterations round.
+    """
+    arrays = [value for value in inputs if isinstance(value, np.ndarray)]
+    seed = zlib.crc32(b"".join(array.ravel()[:64].tobytes() for array in arrays))
+    while random.Random(seed).sample((0, 1), 2) == [0, 1]:
+        seed += 1
+    return seed
+
+
+def argument_of(value: object) -> Argument:
+    """A kernel input without its data. Raises KernelFailure for what no kernel can be given."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return TensorArgument(value.shape, value.dtype.name)
+    if isinstance(value, (np.ndarray, np.generic)):
+        scalar: float | int | bool = value.item()
+        return scalar
+    if value is None or isinstance(value, (float, int, bool, str)):
+        return value
+    raise KernelFailure(
+        Status.COMPILE_ERROR, f"a kernel input of type {type(value).__name__} cannot be passed"
+    )
+
+
+def shaped_outputs(
+    reference: Reference, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
+) -> list[Any]:
+    """The kernel's outputs in the reference's shapes. Raises KernelFailure where that fails."""
+    try:
+        return reference.kernel_outputs(outputs, expected)
+    except Exception as error:  # the reference's own Python, on shapes it does not expect
+        said = f"{type(error).__name__}: {error}"
+        raise KernelFailure(
+            Status.WRONG_SHAPE,
+            f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
+            f"{[output.shape for output in expected]}: {said}",
+        ) from error
+
+
+def _narrow_problem(trial: Trial) -> bool:
+    """True when the problem itself is stated in a narrow floating-point format."""
+    arrays = [value for value in trial.inputs if isinstance(value, np.ndarray)]
+    return any("float" in array.dtype.name and array.dtype.itemsize < 4 for array in arrays)
+
+
+def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
+    """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
+    request = EvaluationRequest.model_validate(payload["request"])
+    return evaluate(request, trials=trial_store(str(payload["cache"])))
+
+
+def confirm_job(payload: Mapping[str, object]) -> Confirmation:
+    """`confirm` for a worker's child process."""
+    winner, parent = (
+        EvaluationRequest.model_validate(payload[key]) for key in ("winner", "parent")
+    )
+    return confirm(winner, parent, trials=trial_store(str(payload["cache"])))

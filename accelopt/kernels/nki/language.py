@@ -1,0 +1,312 @@
+"""NKI kernels on a NeuronCore, simulated or real."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.kernel_source import complete_imports
+from accelopt.kernels.language import BackendOptions, Explanation, Rewrite, read_source
+from accelopt.kernels.nki import benchmark, roofline
+from accelopt.kernels.nki.counters import explain_counters
+from accelopt.kernels.nki.devices import TARGETS, trainium
+from accelopt.kernels.nki.inspection import (
+    INSPECTION,
+    INSPECTION_BYTES,
+    INSPECTION_SECONDS,
+    WARM,
+    inspection_payload,
+)
+from accelopt.kernels.nki.moves.move import Facts
+from accelopt.kernels.nki.moves.propose import rewrites
+from accelopt.kernels.nki.moves.shapes import kernel_arguments
+from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of
+from accelopt.kernels.nki.names import describe
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.records import (
+    Candidate,
+    Confirmation,
+    Evaluation,
+    EvaluationRequest,
+    Profile,
+    Status,
+)
+from accelopt.store import Shelf, content_key, write_atomically
+from accelopt.workers import WorkerPool, confirm
+
+BOUNDS = {
+    "memory": "HBM bandwidth",
+    "vec": "the vector and scalar engines",
+    "mm": "the tensor engine",
+}
+KERNEL_FILE = "kernel.py"
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parents[1]
+# Verdicts that no load of the machine changes; a time limit or a killed process is none.
+REPEATABLE = frozenset(
+    {
+        Status.CORRECT,
+        Status.REFUSED,
+        Status.COMPILE_ERROR,
+        Status.WRONG_SHAPE,
+        Status.WRONG_DTYPE,
+        Status.WRONG_NUMBERS,
+    }
+)
+SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
+
+
+def _made_arguments(reference: Path) -> list[Argument]:
+    """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
+    try:
+        problem = Reference(reference)
+        values = problem.kernel_inputs(problem.inputs(0))
+    except ConfigError:
+        return []
+    return [
+        Argument(value.shape, value.dtype.name)
+        if isinstance(value, np.ndarray) and value.ndim
+        else Argument(())
+        for value in values
+    ]
+
+
+class NKIBackend:
+    """A `Backend` whose evaluations run on `pool`. ConfigError for an unknown target."""
+
+    name = "nki"
+
+    def __init__(self, pool: WorkerPool, options: BackendOptions) -> None:
+        if options.target not in TARGETS:
+            raise ConfigError(f"no target {options.target!r}; there are {', '.join(TARGETS)}")
+        self.pool = pool
+        self.options = options
+        self.shelf = Shelf(pool.cache)
+        self._made: dict[str, list[Argument]] = {}
+        self._making = threading.Lock()
+
+    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
+        """The verdict on `source`, from a worker. On the simulated core it is the same each time:
+        one that was reached before, by whatever run of this user, is not worked out again."""
+        key = self.evaluation_key(candidate, source)
+        path = self._write(source, key)
+        kept = None if trainium.available() else self.shelf.find("verdict", key)
+        if kept is not None:
+            return Evaluation.model_validate(kept)
+        evaluation = without_places(await self.pool.submit(self._request(candidate, path)), path)
+        if evaluation.status in REPEATABLE and not trainium.available():
+            self.shelf.put("verdict", key, evaluation.model_dump(mode="json"))
+        return evaluation
+
+    async def explain(self, candidate: Candidate, source: str) -> Explanation:
+        """What the counters, the roofline and the simulated core say of `source`."""
+        profile = candidate.profile
+        if profile is None:
+            return Explanation()
+        found = roofline.bound(candidate.problem, _sizes(candidate.values), profile.target)
+        share = found.fraction(profile.latency) if found else None
+        inspected = await self._inspect(candidate, source)
+        bandwidth = roofline.PEAKS[self.options.target].memory_bytes
+        facts = list(explain_counters(profile, bandwidth, verdict=not inspected.notes))
+        if found and share is not None:
+            facts.append(
+                f"The roofline bound of this problem is {found.latency_ms:.4g} ms, set by "
+                f"{BOUNDS[found.key]}; the kernel reaches {share:.0%} of it."
+            )
+        return Explanation((*facts, *inspected.notes), share)
+
+    async def predict(self, candidate: Candidate, source: str) -> float | None:
+        """Milliseconds that the simulated core predicts; infinitely many for a kernel that it
+        refuses, None where it cannot tell."""
+        inspected = await self._inspect(candidate, source)
+        if inspected.status is Status.COMPILE_ERROR:
+            return math.inf
+        return inspected.profile.latency if inspected.profile else None
+
+    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+        """Both measured again, in turns, in a worker of their own."""
+        sources = [self._write(source, content_key(source)) for source in (winner, parent)]
+        requests = [self._request(candidate, path) for path in sources]
+        return await asyncio.to_thread(confirm, *requests)
+
+    async def _inspect(self, candidate: Candidate, source: str) -> Evaluation:
+        known = await asyncio.to_thread(self._arguments, candidate, source)
+        arguments = [
+            (argument.shape, argument.dtype) if argument.shape else SCALAR
+            for argument in known.values()
+        ]
+        if not known:
+            return Evaluation(status=Status.MISSING, message="argument shapes are not known")
+        key = content_key(source, repr(arguments), self.options.target, toolchain())
+        kept = self.shelf.find("inspection", key)
+        if kept is not None:
+            return Evaluation.model_validate(kept)
+        path = self._write(source, content_key(source))
+        inspected = await self.pool.submit_by(
+            INSPECTION,
+            inspection_payload(str(path.resolve()), arguments, self.options.target),
+            seconds=INSPECTION_SECONDS,
+            memory_bytes=INSPECTION_BYTES,
+            warm=WARM,
+        )
+        inspected = without_places(inspected, path)
+        if inspected.status in REPEATABLE:
+            self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
+        return inspected
+
+    def _arguments(self, candidate: Candidate, source: str) -> dict[str, Argument]:
+        """What a kernel is given for each parameter, without data: as the reference's text tells,
+        or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
+        reference = self.reference(candidate)
+        known = kernel_arguments(source, reference)
+        if known:
+            return known
+        with self._making:
+            if reference not in self._made:
+                self._made[reference] = _made_arguments(Path(candidate.task))
+            return dict(zip(parameters_of(source), self._made[reference], strict=False))
+
+    def _write(self, source: str, name: str) -> Path:
+        path = self.options.folder / f"{name}.py"
+        write_atomically(path, source)
+        return path
+
+    def evaluation_key(self, candidate: Candidate, source: str) -> str:
+        """A name for the exact source, its reference and the settings together.
+
+        A source that only looks the same to us may be another program: a kernel can read its own
+        docstring, file and variable names.
+        """
+        return content_key(
+            source,
+            self.reference(candidate),
+            toolchain(),
+            self.options.target,
+            self.options.scrutiny.value,
+            repr(self._rel_tol(candidate)),
+            repr(self._bound_ms(candidate)),
+            *self.options.save_fields,
+        )
+
+    def complete(self, source: str) -> str:
+        """`source` with the NKI imports that it uses and lacks."""
+        return complete_imports(source)
+
+    def reference(self, candidate: Candidate) -> str:
+        """The NumPy reference module."""
+        return read_source(candidate.task)
+
+    def source(self, candidate: Candidate) -> str:
+        """The kernel's source."""
+        return read_source(candidate.kernel)
+
+    def gate(self, candidate: Candidate) -> str:
+        """The referee's rules in words."""
+        return (
+            "The kernel is compiled, run on several input sets of the given shapes, some of them "
+            "random, some extreme (large values, constant and zero rows), and compared with the "
+            "reference. The relative L2 error of the whole output must stay below "
+            f"{self._rel_tol(candidate):g}, no row or tile may be wrong by more than honest fp32 "
+            "rounding, and shape and dtype must match. Data paths in fewer bits than the inputs "
+            "and the word float16 in the source are refused. A correct kernel is then timed."
+        )
+
+    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
+        """What `accelopt.kernels.nki.moves` can do to `source`, ordered by what the profile says is slow."""
+        arguments, metrics = self._arguments(candidate, source), _metrics(candidate.profile)
+        known = repr(list(arguments.items())), repr(sorted(metrics.items()))
+        key = content_key(source, *known, move_rules())
+        kept = self.shelf.find("rewrites", key)
+        if isinstance(kept, list):
+            return [Rewrite(*item) for item in kept]
+        facts = Facts(metrics=metrics, arguments=arguments)
+        try:
+            changes = rewrites(source, facts)
+        except NotAKernel:
+            return []
+        found = [Rewrite(site.text, changed, site.benefit) for site, changed in changes]
+        self.shelf.put("rewrites", key, found)
+        return found
+
+    def look_up(self, name: str) -> str:
+        """Our notes on one NKI name."""
+        return describe(name)
+
+    def _bound_ms(self, candidate: Candidate) -> float:
+        bound = roofline.bound(candidate.problem, candidate.values, self.options.target)
+        return bound.latency_ms if bound else 0.0
+
+    def _rel_tol(self, candidate: Candidate) -> float:
+        if self.options.rel_tol is not None:
+            return self.options.rel_tol
+        return benchmark.relative_tolerance(candidate.problem)
+
+    def _request(self, candidate: Candidate, path: Path) -> EvaluationRequest:
+        return EvaluationRequest(
+            kernel=str(path.resolve()),
+            task=str(Path(candidate.task).resolve()),
+            save_fields=self.options.save_fields,
+            target=self.options.target,
+            rel_tol=self._rel_tol(candidate),
+            least_ms=self._bound_ms(candidate),
+            scrutiny=self.options.scrutiny,
+        )
+
+
+def without_places(evaluation: Evaluation, path: Path) -> Evaluation:
+    """`evaluation` without the folder of `path` and without addresses in its texts.
+
+    What a fixer is told must be the same in every folder and every process, or a recording of its
+    answers could not be found again.
+    """
+
+    def clean(text: str) -> str:
+        for place in (str(path.resolve()), str(path)):
+            text = text.replace(place, KERNEL_FILE)
+        return ADDRESS.sub("0x...", text.replace(path.name, KERNEL_FILE))
+
+    return evaluation.model_copy(
+        update={
+            "message": clean(evaluation.message),
+            "traceback": clean(evaluation.traceback),
+            "notes": tuple(map(clean, evaluation.notes)),
+        }
+    )
+
+
+@cache
+def toolchain() -> str:
+    """A name for the code that judges and times kernels: another version, another evaluation."""
+    files = [HERE / "judging.py", HERE / "roofline.py", HERE / "inspection.py"]
+    files.append(PACKAGE / "kernels" / "measurement.py")
+    for room in (HERE / "devices", HERE / "referee", PACKAGE / "sandbox", PACKAGE / "sim"):
+        files += sorted(room.rglob("*.py"))
+    versions = (sys.version, version("numpy"), version("ml_dtypes"))
+    return content_key(*versions, *(file.read_bytes() for file in files))
+
+
+@cache
+def move_rules() -> str:
+    """A name for the code that finds rewrites."""
+    files = sorted((HERE / "moves").glob("*.py"))
+    return content_key(version("libcst"), *(file.read_bytes() for file in files))
+
+
+def _sizes(values: Mapping[str, object]) -> dict[str, int]:
+    return {name: value for name, value in values.items() if isinstance(value, int)}
+
+
+def _metrics(profile: Profile | None) -> dict[str, float]:
+    """The counters of a profile, with its latency in milliseconds."""
+    return {**profile.metrics, "latency": profile.latency} if profile else {}

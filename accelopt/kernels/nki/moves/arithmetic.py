@@ -1,0 +1,69 @@
+"""Arithmetic of integers, index arrays and floats in a kernel's text."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from accelopt.kernels.nki.moves.polynomial import Polynomial, quotient, ramp, remainder
+from accelopt.kernels.nki.moves.values import Constant, Number, Ramp, Unknown, Value
+
+
+def placed(value: Ramp, node: cst.Subscript) -> Value:
+    """`nl.arange(n)[:, None]`: the ramp along the axis where the full slice stands."""
+    axes = [
+        position
+        for position, element in enumerate(node.slice)
+        if isinstance(element.slice, cst.Slice) and element.slice.lower is None
+    ]
+    if len(axes) != 1:
+        return Unknown()
+    rank = len(node.slice)
+    return Number(value.start + ramp(value.size, axes[0] - rank), rank)
+
+
+def integers(operator: cst.BaseBinaryOp, left: Number, right: Number) -> Value:
+    """An operator applied to two integers or index arrays."""
+    rank = max(left.rank, right.rank)
+    a, b = left.polynomial, right.polynomial
+    if isinstance(operator, cst.Add):
+        return Number(a + b, rank)
+    if isinstance(operator, cst.Subtract):
+        return Number(a - b, rank)
+    if isinstance(operator, cst.Multiply):
+        return Number(a * b, rank)
+    if isinstance(operator, (cst.FloorDivide, cst.Modulo)) and b.constant != 0:
+        exact = quotient if isinstance(operator, cst.FloorDivide) else remainder
+        return Number(exact(a, b), rank)
+    if isinstance(operator, cst.Power) and a.constant is not None and b.constant is not None:
+        return Number(Polynomial.number(a.constant**b.constant), rank)
+    if isinstance(operator, cst.Divide) and a.constant is not None and b.constant:
+        return Constant(a.constant / b.constant)
+    return Constant(None) if rank == 0 else Unknown((left, right))
+
+
+def floats(operator: cst.BaseBinaryOp, left: float, right: float) -> float | None:
+    """An operator applied to two floats."""
+    if isinstance(operator, cst.Add):
+        return left + right
+    if isinstance(operator, cst.Subtract):
+        return left - right
+    if isinstance(operator, cst.Multiply):
+        return left * right
+    if isinstance(operator, cst.Divide) and right:
+        return left / right
+    if isinstance(operator, cst.Power):
+        return float(left**right)
+    return None
+
+
+def constant_of(value: Value) -> int | None:
+    """The integer a value is, None when it is none or not known."""
+    return value.polynomial.constant if isinstance(value, Number) else None
+
+
+def float_of(value: Value) -> float | None:
+    """The number a value is, None when it is none or not known."""
+    if isinstance(value, Constant) and isinstance(value.value, (int, float)):
+        return float(value.value)
+    number = constant_of(value)
+    return None if number is None else float(number)

@@ -1,0 +1,123 @@
+"""Joining loops that follow each other, so that what one makes the next finds on chip."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accelopt.kernels.nki.moves.legality import dependence, private_axis, uses_of
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
+from accelopt.kernels.nki.moves.polynomial import Polynomial
+from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.rewriting import substitute
+from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node
+from accelopt.kernels.nki.moves.values import Access, Tensor
+
+
+class FuseLoops:
+    """Run two loops over the same range as one.
+
+    before: for i in A: t[i] = f(i)
+            for k in A: g(t[k], k)
+    after:  for i in A: t[i] = f(i); g(t[i], i)
+
+    Tiles are used where they are made instead of waiting in SBUF or spilling. Legal when both loops'
+    iterations are independent, their ranges are equal, and whatever one writes and both use belongs
+    to one iteration alone. Declarations between the loops move before them.
+    """
+
+    name = "fuse_loops"
+
+    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+        """Every pair of loops with nothing but declarations between them."""
+        sites = []
+        reading = read(kernel)
+        for first in reading.loops:
+            second = _next_loop(reading, first)
+            if second is None or _reason(reading, first, second) is not None:
+                continue
+            text = (
+                f"Run the loops over {first.node.variable} (line {first.node.number}) and "
+                f"{second.node.variable} (line {second.node.number}) as one, so that what the first "
+                "makes is used at once."
+            )
+            sites.append(Site(self.name, {"loop": first.node.variable}, text))
+        return sites
+
+    def apply(self, kernel: Kernel, site: Site) -> Kernel:
+        """See the class."""
+        reading = read(kernel)
+        first = reading.loop(str(site.parameters["loop"]))
+        second = _next_loop(reading, first)
+        if second is None:
+            raise IllegalMove(f"no loop follows the loop over {first.node.variable}")
+        reason = _reason(reading, first, second)
+        if reason is not None:
+            raise IllegalMove(reason)
+        names = {second.node.variable: first.node.variable}
+        body = (*first.node.body, *(substitute(node, names) for node in second.node.body))
+        fused = Loop(first.node.node, body, first.node.number)
+        between = _between(kernel, first, second)
+        kernel = kernel.replaced(second.path, [])
+        for position in range(second.path[-1] - 1, first.path[-1], -1):
+            kernel = kernel.replaced((*second.path[:-1], position), [])
+        return kernel.replaced(first.path, [*between, fused])
+
+
+def _siblings(kernel: Kernel, facts: LoopFacts) -> tuple[Node, ...]:
+    if len(facts.path) == 1:
+        return kernel.body
+    parent = kernel.at(facts.path[:-1])
+    assert isinstance(parent, Loop)
+    return parent.body
+
+
+def _between(kernel: Kernel, first: LoopFacts, second: LoopFacts) -> list[Node]:
+    return list(_siblings(kernel, first)[first.path[-1] + 1 : second.path[-1]])
+
+
+def _next_loop(reading: Reading, first: LoopFacts) -> LoopFacts | None:
+    """The loop behind a loop, past declarations and index names only."""
+    siblings = _siblings(reading.kernel, first)
+    for position in range(first.path[-1] + 1, len(siblings)):
+        path = (*first.path[:-1], position)
+        if isinstance(siblings[position], Line):
+            statement = reading.statement(path)
+            if statement.opaque or statement.kind not in {"declare", "index"}:
+                return None
+            continue
+        return next(loop for loop in reading.loops if loop.path == path)
+    return None
+
+
+def _reason(reading: Reading, first: LoopFacts, second: LoopFacts) -> str | None:
+    """Why two loops may not run as one."""
+    if first.trips is None or first.trips != second.trips or not first.plain or not second.plain:
+        return "the loops do not run equally often"
+    for facts in (first, second):
+        reason = dependence(reading, facts)
+        if reason is not None:
+            return reason
+    before, after = reading.inside(first), reading.inside(second)
+    shared = _written(before) & _touched(after) | _touched(before) & _written(after)
+    for tensor in shared:
+        uses = [a for s, a in uses_of(reading, tensor) if s in before]
+        uses += [_moved(a, second, first) for s, a in uses_of(reading, tensor) if s in after]
+        if private_axis(reading, uses, first.symbol) is None:
+            return f"iterations of one loop need {tensor.name} from other iterations of the other"
+    return None
+
+
+def _written(statements: list[Statement]) -> set[Tensor]:
+    return {a.tensor.storage for s in statements for a in s.writes}
+
+
+def _touched(statements: list[Statement]) -> set[Tensor]:
+    return {tensor for s in statements for tensor in s.touched}
+
+
+def _moved(access: Access, old: LoopFacts, new: LoopFacts) -> Access:
+    """The access as it will be in the other loop."""
+    if access.dims is None:
+        return access
+    values = {old.symbol: Polynomial.symbol(new.symbol)}
+    return replace(access, dims=tuple(dim.substitute(values) for dim in access.dims))

@@ -1,0 +1,59 @@
+"""What a move is: a named change of kernel source with a place, a sentence and a legality check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from accelopt.kernels.nki.moves.source import Argument, IllegalMove, Kernel
+
+__all__ = ["Facts", "IllegalMove", "Move", "Parameter", "Site"]
+
+Parameter = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a kernel besides its text.
+
+    `metrics`: the profile's fields by the profiler's names (`latency` in milliseconds, the
+    `..._percent` fields as fractions). `line_costs`: busy time by source line, any unit.
+    `arguments`: shapes and dtypes of the kernel's parameters; without them moves that need sizes
+    stay silent. `sbuf_bytes`: what a kernel may keep in one partition (trn1: 192 KiB less 16 KiB
+    that the compiler reserves, direct allocation guide of the Neuron SDK).
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    line_costs: Mapping[int, float] = field(default_factory=dict)
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    sbuf_bytes: int = 176 * 1024
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a move applies.
+
+    `parameters` are plain JSON values that name loops and values of the kernel; with the kernel's
+    text they reproduce the change exactly. `text` is the plan in one sentence. `benefit` is the
+    share of the run time that is expected to go away.
+    """
+
+    move: str
+    parameters: Mapping[str, Parameter]
+    text: str
+    benefit: float = 0.0
+
+
+class Move(Protocol):
+    """A source-to-source change. Implementations document before, after and when it is legal."""
+
+    name: str
+
+    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+        """Places where the move looks applicable; `apply` has the last word."""
+        ...
+
+    def apply(self, kernel: Kernel, site: Site) -> Kernel:
+        """The changed kernel. Raises IllegalMove when a condition does not hold."""
+        ...

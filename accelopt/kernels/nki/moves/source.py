@@ -1,0 +1,382 @@
+"""A kernel's source as a small tree: loops and lines, with libcst nodes at the leaves.
+
+Parsing keeps every line's own text, so a kernel that no move touches is given back as it was.
+Trees are never changed: an edit makes a new `Kernel`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, lru_cache
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from accelopt.errors import AcceloptError
+from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.moves.signatures import LOOPS, MODULES, SUBMODULES
+
+Path = tuple[int, ...]
+
+DEEPEST = 100
+"""Levels of nesting in a kernel that is read; hand-written ones have about 20."""
+
+
+class NotAKernel(AcceloptError):
+    """The text is not Python, or holds no function that could be the kernel."""
+
+
+class IllegalMove(AcceloptError):
+    """A move does not apply here; the message says which condition fails."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What is known of a kernel parameter: a tensor's shape and dtype; a number has no dimensions."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One statement that is not a counted loop. `number`: its line in the text it was read from."""
+
+    node: cst.SimpleStatementLine | cst.BaseCompoundStatement
+    number: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A `for` over one of NKI's ranges. `node` is the libcst statement; its body is not used."""
+
+    node: cst.For
+    body: tuple[Node, ...]
+    number: int = 0
+
+    @property
+    def variable(self) -> str:
+        """The loop's variable."""
+        assert isinstance(self.node.target, cst.Name)
+        return self.node.target.value
+
+
+Node = Line | Loop
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A parsed kernel: the module around it, its body as a tree, and what is known of arguments."""
+
+    module: cst.Module
+    function: str
+    body: tuple[Node, ...]
+    aliases: Mapping[str, str]
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+
+    def with_body(self, body: Sequence[Node]) -> Kernel:
+        """The same kernel with another body."""
+        return replace(self, body=tuple(body))
+
+    def at(self, path: Path) -> Node:
+        """The node at a path of positions from the kernel's body."""
+        nodes, node = self.body, None
+        for position in path:
+            node = nodes[position]
+            nodes = node.body if isinstance(node, Loop) else ()
+        assert node is not None
+        return node
+
+    def replaced(self, path: Path, nodes: Sequence[Node]) -> Kernel:
+        """With the node at `path` replaced by `nodes` (none: removed)."""
+        return self.with_body(_replaced(self.body, path, nodes))
+
+    def walk(self) -> Iterator[tuple[Path, Node]]:
+        """Every node with its path, in program order."""
+        return _walk(self.body, ())
+
+    def loop(self, variable: str) -> tuple[Path, Loop]:
+        """The loop over `variable`; variables are unique once names are apart."""
+        for path, node in self.walk():
+            if isinstance(node, Loop) and node.variable == variable:
+                return path, node
+        raise KeyError(variable)
+
+    @property
+    def definition(self) -> cst.FunctionDef:
+        """The kernel's function as parsed."""
+        return _function(self.module, self.function)
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the parameters, in order."""
+        return [parameter.name.value for parameter in self.definition.params.params]
+
+    def canonical(self, expression: cst.BaseExpression) -> str | None:
+        """`nl.load`, `nisa.activation`, `range` ... for a dotted name, whatever it is imported as."""
+        if isinstance(expression, cst.Name):
+            return self.aliases.get(expression.value, expression.value)
+        if isinstance(expression, cst.Attribute):
+            base = self.canonical(expression.value)
+            if base is not None:
+                dotted = f"{base}.{expression.attr.value}"
+                return SUBMODULES.get(dotted, dotted)
+        return None
+
+    def spelled(self, canonical: str) -> str:
+        """How this kernel's text writes a canonical name: `nl.load`, `language.load`, ..."""
+        module, _, rest = canonical.partition(".")
+        for name, meaning in self.aliases.items():
+            if meaning == module and rest:
+                return f"{name}.{rest}"
+        long = {"nl": "nki.language", "nisa": "nki.isa"}.get(module)
+        return self.spelled(f"{long}.{rest}") if long else canonical
+
+    def render(self) -> str:
+        """The source text."""
+        definition = self.definition
+        body = definition.body
+        assert isinstance(body, cst.IndentedBlock)
+        block = body.with_changes(body=_lower(self.body))
+        module = self.module.deep_replace(definition, definition.with_changes(body=block))
+        assert isinstance(module, cst.Module)
+        return module.code
+
+
+def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:
+    """Read a kernel. Raises NotAKernel when the text holds none."""
+    _refuse_depth(text)
+    try:
+        wrapper = MetadataWrapper(cst.parse_module(text))
+    except cst.ParserSyntaxError as error:
+        raise NotAKernel(f"the kernel is not Python: {error}") from error
+    module = wrapper.module
+    positions = wrapper.resolve(PositionProvider)
+    definition = _find_kernel(module)
+    if not isinstance(definition.body, cst.IndentedBlock):
+        raise NotAKernel(f"kernel {definition.name.value} has no body")
+
+    def lift(statement: cst.BaseStatement) -> list[Node]:
+        number = positions[statement].start.line
+        if isinstance(statement, cst.For) and _is_counted(statement, aliases):
+            inner = [node for child in statement.body.body for node in lift(child)]  # type: ignore[arg-type]
+            return [Loop(statement, tuple(inner), number)]
+        if isinstance(statement, cst.SimpleStatementLine):
+            return [
+                Line(_single(statement, part, first=index == 0), number)
+                for index, part in enumerate(statement.body)
+                if not _is_remark(part)
+            ]
+        assert isinstance(statement, cst.BaseCompoundStatement)
+        return [Line(statement, number)]
+
+    aliases = _aliases(module)
+    body: list[Node] = []
+    for index, statement in enumerate(definition.body.body):
+        lifted = lift(statement)
+        if index == 0 and not lifted:  # the docstring
+            assert isinstance(statement, cst.SimpleStatementLine)
+            lifted = [Line(statement, positions[statement].start.line)]
+        body += lifted
+    return Kernel(module, definition.name.value, tuple(body), aliases, arguments or {})
+
+
+def parameters_of(text: str) -> list[str]:
+    """The parameters of the kernel in a text, by a glance at it; none when it holds no kernel."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    by_name = {function.name: function for function in functions}
+    named = [by_name[name] for name in KERNEL_NAMES if name in by_name][:1]
+    found = named or [function for function in functions if function.decorator_list]
+    return [argument.arg for argument in found[0].args.args] if len(found) == 1 else []
+
+
+def _refuse_depth(text: str) -> None:
+    """NotAKernel for text whose nesting would overflow the stack of libcst's parser or visitors.
+
+    Python's own parser says so safely, and refuses more than 200 parentheses in each other.
+    """
+    try:
+        level: list[ast.AST] = [ast.parse(text)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotAKernel(f"the kernel is not Python: {error}") from error
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise NotAKernel(f"the kernel's expressions and blocks nest deeper than {DEEPEST} levels")
+
+
+def line(code: str, number: int = 0) -> Line:
+    """One statement from text."""
+    node = cst.parse_statement(code)
+    assert isinstance(node, cst.SimpleStatementLine)
+    return Line(node, number)
+
+
+def loop(header: str, body: Sequence[Node], number: int = 0) -> Loop:
+    """A loop from its header's text, without the colon."""
+    node = cst.parse_statement(f"{header}:\n    pass\n")
+    assert isinstance(node, cst.For)
+    return Loop(node, tuple(body), number)
+
+
+def code_of(node: cst.CSTNode) -> str:
+    """The text of a node."""
+    return cst.Module([]).code_for_node(node).strip()
+
+
+def parts(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and all nodes in it, outer ones first; what a read-only visitor would see, sooner."""
+    yield node
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if _is_node(item.__class__):
+                yield from parts(item)
+
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    names = [field.name for field in fields(kind)]
+    return tuple(name for name in names if not name.startswith(("whitespace", "leading_lines")))
+
+
+@cache
+def _is_node(kind: type) -> bool:
+    """`issubclass`, which asks Python's abstract base classes each time."""
+    return issubclass(kind, cst.CSTNode)
+
+
+@lru_cache(maxsize=32768)
+def mentions(node: cst.CSTNode) -> Counter[str]:
+    """How often a piece of code mentions each name, without attributes and keywords."""
+    if isinstance(node, cst.Name):
+        return Counter([node.value])
+    if isinstance(node, (cst.Attribute, cst.Arg)):
+        return mentions(node.value)
+    found: Counter[str] = Counter()
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if _is_node(item.__class__):
+                found.update(mentions(item))
+    return found
+
+
+def names_in(node: cst.CSTNode) -> Set[str]:
+    """Names that a piece of code mentions, without attributes and keywords."""
+    return mentions(node).keys()
+
+
+def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
+    lowered: list[cst.BaseStatement] = []
+    for node in nodes:
+        if isinstance(node, Line):
+            lowered.append(node.node)
+            continue
+        body = _lower(node.body) or [cst.SimpleStatementLine([cst.Pass()])]
+        block = node.node.body
+        if not isinstance(block, cst.IndentedBlock):
+            block = cst.IndentedBlock(body=[])
+        lowered.append(node.node.with_changes(body=block.with_changes(body=body)))
+    return lowered
+
+
+def _replaced(nodes: tuple[Node, ...], path: Path, new: Sequence[Node]) -> tuple[Node, ...]:
+    position, rest = path[0], path[1:]
+    if not rest:
+        return (*nodes[:position], *new, *nodes[position + 1 :])
+    inside = nodes[position]
+    assert isinstance(inside, Loop)
+    changed = replace(inside, body=_replaced(inside.body, rest, new))
+    return (*nodes[:position], changed, *nodes[position + 1 :])
+
+
+def _walk(nodes: Sequence[Node], prefix: Path) -> Iterator[tuple[Path, Node]]:
+    for position, node in enumerate(nodes):
+        path = (*prefix, position)
+        yield path, node
+        if isinstance(node, Loop):
+            yield from _walk(node.body, path)
+
+
+def _find_kernel(module: cst.Module) -> cst.FunctionDef:
+    functions = [node for node in module.body if isinstance(node, cst.FunctionDef)]
+    by_name = {function.name.value: function for function in functions}
+    for name in KERNEL_NAMES:
+        if name in by_name:
+            return by_name[name]
+    decorated = [function for function in functions if function.decorators]
+    if len(decorated) == 1:
+        return decorated[0]
+    raise NotAKernel("the text defines neither kernel nor optimized_kernel")
+
+
+def _function(module: cst.Module, name: str) -> cst.FunctionDef:
+    for node in module.body:
+        if isinstance(node, cst.FunctionDef) and node.name.value == name:
+            return node
+    raise KeyError(name)
+
+
+def _is_remark(part: cst.BaseSmallStatement) -> bool:
+    """A bare string or `pass`: no effect."""
+    if isinstance(part, cst.Expr):
+        return isinstance(part.value, (cst.SimpleString, cst.ConcatenatedString))
+    return isinstance(part, cst.Pass)
+
+
+def _single(
+    statement: cst.SimpleStatementLine, part: cst.BaseSmallStatement, *, first: bool
+) -> cst.SimpleStatementLine:
+    if len(statement.body) == 1:
+        return statement
+    part = part.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+    return statement.with_changes(
+        body=[part], leading_lines=statement.leading_lines if first else ()
+    )
+
+
+def _is_counted(statement: cst.For, aliases: Mapping[str, str]) -> bool:
+    if statement.orelse is not None or not isinstance(statement.target, cst.Name):
+        return False
+    if not isinstance(statement.iter, cst.Call):
+        return False
+    kernel = Kernel(cst.Module([]), "", (), aliases)
+    return kernel.canonical(statement.iter.func) in LOOPS
+
+
+def _aliases(module: cst.Module) -> dict[str, str]:
+    """Imported names of the whole text and what they mean canonically."""
+    aliases: dict[str, str] = {}
+
+    class Imports(cst.CSTVisitor):
+        def visit_Import(self, node: cst.Import) -> None:
+            for item in node.names:
+                full = code_of(item.name)
+                name = item.asname.name if item.asname else item.name
+                if isinstance(name, cst.Name) and full in MODULES:
+                    aliases[name.value] = MODULES[full]
+
+        def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+            if node.module is None or isinstance(node.names, cst.ImportStar):
+                return
+            base = code_of(node.module)
+            for item in node.names:
+                full = f"{base}.{item.name.value}"
+                short = MODULES.get(full) or (
+                    f"{MODULES[base]}.{item.name.value}" if base in MODULES else None
+                )
+                name = item.asname.name if item.asname else item.name
+                if short and isinstance(name, cst.Name):
+                    aliases[name.value] = short
+
+    module.visit(Imports())
+    return aliases

@@ -1,0 +1,261 @@
+"""Is this output right? The published gate, and the checks that make it sound.
+
+Each check says what it measured, against which limit, and where it was worst.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.tolerance import UNIT, Exact
+from accelopt.kernels.nki.referee.trials import STRESS, Trial
+from accelopt.records import Check, Scrutiny, Status
+
+# A row may be this many times worse than the whole output is allowed to be.
+ROW_FACTOR = 10.0
+# Rows much smaller than usual are judged on the usual scale: their value is cancellation.
+SMALL_ROW = 1e-3
+UPDATE_SLACK = 16.0
+# Samples of rounding may all be small by luck: a few elements may exceed what is allowed, to a point.
+MAX_BEYOND_FRACTION = 0.01
+MAX_BEYOND = 64.0
+# Small values may be inaccurate here and there (a sigmoid by tanh), not be missing as a rule.
+LOST = 1e-2
+MAX_LOST_FRACTION = 0.01
+
+
+class Verdict(NamedTuple):
+    """What the checks found: CORRECT, or the status of the one that failed, last in `checks`."""
+
+    status: Status
+    checks: tuple[Check, ...]
+
+    @property
+    def message(self) -> str:
+        """The failed check in words, empty when there is none."""
+        return "" if self.status is Status.CORRECT else str(self.checks[-1])
+
+
+class Judge(NamedTuple):
+    """How outputs are judged: the bound of the published gate, how much is asked, and how much
+    coarser than IEEE fp32 the device rounds."""
+
+    rel_tol: float = 2e-5
+    scrutiny: Scrutiny = Scrutiny.FULL
+    rounding: float = 1.0
+
+    def judge(self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]) -> Verdict:
+        """The verdict on one trial. `raw` is what the kernel returned, `transformed` the same after
+        the problem's own output transform."""
+        checks: list[Check] = []
+        for status, check in self._checks(trial, raw, transformed):
+            checks.append(check)
+            if not check.passed:
+                return Verdict(status, tuple(checks))
+        return Verdict(Status.CORRECT, tuple(checks))
+
+    def _checks(
+        self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
+    ) -> Iterator[tuple[Status, Check]]:
+        expected = trial.expected
+        given = len(raw) if self.scrutiny is not Scrutiny.PUBLISHED else len(transformed)
+        yield (
+            Status.WRONG_SHAPE,
+            _check(
+                "number of outputs", given == len(expected), given, len(expected), str(trial.name)
+            ),
+        )
+        for index, (value, reference) in enumerate(zip(transformed, expected, strict=True)):
+            where = f"output {index}, {trial.name}"
+            output = np.asarray(value)
+            yield from self._form(index, raw, output, reference, trial, where)
+            if trial.exact is not None:
+                exact, seed = trial.exact[index], trial.name != STRESS
+                for check in _elements(output, exact, self.rounding, seed, where):
+                    yield Status.WRONG_NUMBERS, check
+            else:
+                for check in self._norms(trial, index, output, where):
+                    yield Status.WRONG_NUMBERS, check
+
+    def _form(
+        self,
+        index: int,
+        raw: Sequence[np.ndarray],
+        output: np.ndarray,
+        reference: np.ndarray,
+        trial: Trial,
+        where: str,
+    ) -> Iterator[tuple[Status, Check]]:
+        """Shape and dtype."""
+        shapes = f"{where}: expected {reference.shape}, got {output.shape}"
+        yield Status.WRONG_SHAPE, _check("shape", output.shape == reference.shape, 0, 0, shapes)
+        if self.scrutiny is Scrutiny.PUBLISHED:
+            return
+        own = raw[index].shape
+        layout = f"{where}: the kernel returns {own} for {reference.shape}"
+        yield Status.WRONG_SHAPE, _check("layout", same_layout(own, reference.shape), 0, 0, layout)
+        wanted = expected_dtype(reference, trial.inputs)
+        formats = f"{where}: expected {wanted}, got {raw[index].dtype}"
+        yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype == wanted, 0, 0, formats)
+
+    def _norms(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
+        """The published gate on the whole, and the same for each row and for an update."""
+        reference, sizes = trial.expected[index], trial.sizes[index]
+        errors = row_norms(output, reference)
+        if np.isfinite(errors).all():
+            total = float(np.sqrt(np.sum(np.square(sizes))))
+            relative = _ratio(float(np.sqrt(np.sum(np.square(errors)))), total)
+        else:
+            yield _finite(output, reference, where)
+            relative = relative_l2(output, reference)
+        yield _gate(output, reference, relative, self.rel_tol, where)
+        if self.scrutiny is not Scrutiny.PUBLISHED:
+            yield _rows(errors, sizes, ROW_FACTOR * self.rel_tol, where)
+            if (updated := trial.updates[index]) is not None:
+                yield self._update(reference, trial.inputs[updated], errors, sizes, where)
+
+    def _update(
+        self,
+        reference: np.ndarray,
+        before: np.ndarray,
+        errors: np.ndarray,
+        sizes: np.ndarray,
+        where: str,
+    ) -> Check:
+        """The error as a part of the update, which a global error hides behind the parameter."""
+        change = l2_difference(reference, before)
+        error = float(np.sqrt(np.sum(np.square(errors)))) / change
+        honest = UPDATE_SLACK * self.rounding * UNIT * float(np.sqrt(np.sum(np.square(sizes))))
+        limit = max(self.rel_tol, honest / change)
+        return _check("error of the update", error <= limit, error, limit, where)
+
+
+def _check(name: str, passed: bool, amount: float, limit: float, where: str) -> Check:
+    return Check(name=name, passed=bool(passed), amount=amount, limit=limit, where=where)
+
+
+def same_layout(kernel: tuple[int, ...], reference: tuple[int, ...]) -> bool:
+    """True when one shape comes from the other by splitting or merging neighbouring dimensions.
+
+    The transforms reshape whatever has the right number of elements: (7168, 4096) would pass for
+    (4096, 7168).
+    """
+    first, second = _boundaries(kernel), _boundaries(reference)
+    return first <= second or second <= first
+
+
+def _boundaries(shape: tuple[int, ...]) -> set[int]:
+    return {math.prod(shape[axis:]) for axis in range(len(shape) + 1)}
+
+
+def expected_dtype(reference: np.ndarray, inputs: Sequence[Any]) -> np.dtype[Any]:
+    """The reference's dtype; for a float wider than every floating-point input, the widest of those
+    (NumPy widens to float64 at the touch of one of its scalars)."""
+    floats = [value.dtype for value in inputs if isinstance(value, np.ndarray)]
+    floats = [dtype for dtype in floats if dtype.kind == "f"]
+    if reference.dtype.kind == "f" and floats:
+        widest: np.dtype[Any] = max(floats, key=lambda dtype: dtype.itemsize)
+        if reference.dtype.itemsize > widest.itemsize:
+            return widest
+    return reference.dtype
+
+
+def _finite(output: np.ndarray, reference: np.ndarray, where: str) -> Check:
+    """Non-finite where the reference is finite, or another kind of non-finite."""
+    with np.errstate(all="ignore"):
+        usual = np.isfinite(output) & np.isfinite(reference)
+        same = (output == reference) | (np.isnan(output) & np.isnan(reference))
+    wrong = ~(usual | same)
+    count = int(wrong.sum())
+    if count:
+        where += f": NaN or infinity, first at {_place(int(np.argmax(wrong)), output.shape)}"
+    return _check("finite values", count == 0, count, 0, where)
+
+
+def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def _ratio(error: float, size: float) -> float:
+    if size == 0:
+        return 0.0 if error == 0 else math.inf
+    return error / size
+
+
+def relative_l2(output: np.ndarray, reference: np.ndarray) -> float:
+    """|output - reference| / |reference| in the 2-norm over what is finite; 0 for equal zeros."""
+    if not np.isfinite(size := l2(reference)):
+        finite = np.isfinite(reference) & np.isfinite(output)
+        output, reference = output[finite], reference[finite]
+        size = l2(reference)
+    return _ratio(l2_difference(output, reference), size)
+
+
+def _gate(
+    output: np.ndarray, reference: np.ndarray, relative: float, rel_tol: float, where: str
+) -> Check:
+    passed = relative < rel_tol
+    if not passed:
+        with np.errstate(all="ignore"):
+            difference = np.abs(output.astype(np.float64) - reference)
+        where += f": value mismatch, max diff {np.nanmax(difference):.6g}"
+    return _check("relative L2 error", passed, relative, rel_tol, where)
+
+
+def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Check:
+    """The worst row. Rows that are not finite were compared before."""
+    usable = np.isfinite(sizes) & np.isfinite(errors)
+    if not usable.any():
+        return _check("error per row", True, 0, limit, where)
+    usual = math.sqrt(float(np.mean(np.square(sizes[usable]))))
+    scale = np.maximum(sizes, SMALL_ROW * usual)
+    ratios = np.zeros_like(errors)
+    np.divide(errors, scale, out=ratios, where=usable & (scale > 0))
+    worst = int(np.argmax(ratios))
+    amount = float(ratios[worst])
+    return _check("error per row", amount <= limit, amount, limit, f"{where}: worst row {worst}")
+
+
+def _elements(
+    output: np.ndarray, exact: Exact, rounding: float, seed: bool, where: str
+) -> Iterator[Check]:
+    """Each element against the exact result: the worst error as a multiple of what honest rounding
+    allows, how many exceed it, and for ordinary inputs (`seed`) how many values are missing."""
+    flat, shape = output.reshape(-1), output.shape
+    values, allowed, resolved = (array.reshape(-1) for array in exact)
+    worst, at, beyond, lost, judged = 0.0, 0, 0, 0, 0
+    for part in blocks(flat.size):
+        with np.errstate(all="ignore"):
+            error = np.abs(flat[part] - values[part])
+            ratio = error / allowed[part]
+        if np.isnan(ratio).any():
+            unusual = np.isnan(ratio) & np.isfinite(allowed[part])
+            if unusual.any():
+                place = _place(part.start + int(np.argmax(unusual)), shape)
+                yield _check("finite values", False, 1, 0, f"{where}: NaN, first at {place}")
+            ratio = np.nan_to_num(ratio, nan=0.0, posinf=np.inf)
+        candidate = int(np.argmax(ratio))
+        if ratio[candidate] > worst:
+            worst, at = float(ratio[candidate]), part.start + candidate
+        if worst > rounding:
+            beyond += int(np.count_nonzero(ratio > rounding))
+        if seed:
+            missing = (error > LOST * np.abs(values[part])) & resolved[part]
+            lost += int(np.count_nonzero(missing))
+            judged += int(np.count_nonzero(resolved[part]))
+    if worst > rounding:
+        where += f": at {_place(at, shape)} got {flat[at]:.9g}, exact {values[at]:.9g}"
+    limit = MAX_BEYOND * rounding
+    yield _check("largest error over honest rounding", worst <= limit, worst, limit, where)
+    fraction = beyond / max(flat.size, 1)
+    few = fraction <= MAX_BEYOND_FRACTION
+    yield _check("fraction beyond honest rounding", few, fraction, MAX_BEYOND_FRACTION, where)
+    if seed:
+        fraction = lost / max(judged, 1)
+        few = fraction <= MAX_LOST_FRACTION
+        yield _check("fraction of values lost", few, fraction, MAX_LOST_FRACTION, where)

@@ -1,0 +1,160 @@
+"""How far an honest fp32 kernel may be from the exact result, element by element.
+
+Samples of honest rounding are taken for each element: the error of the reference itself in fp32
+against float64, for its inputs as they are and moved by a unit in the last place (a backward-stable
+algorithm is the exact result of inputs that near). A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
+product, and relative to the value, as after exp(). And a function of single elements may round on
+the scale of its argument: x * sigmoid(x) by way of tanh does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.norms import blocks
+from accelopt.kernels.nki.referee.reference import Reference
+
+UNIT = 2.0**-24
+NEIGHBOURS = 32
+# How much worse than the samples an honest algorithm with another order of operations may be.
+SLACK = 16.0
+# Below this an engine may flush to zero, and so may exp() of a very negative number.
+UNDERFLOW = 1e-30
+# Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
+RESOLVED = 1e-4
+MOVES = 2
+# Arrays of the outputs' size that a plain NumPy reference holds at once.
+TEMPORARIES = 5
+
+
+class Exact(NamedTuple):
+    """One output in float32: its values, the allowed absolute error (infinite where the reference is
+    not finite or not determined), and where even small values are resolved."""
+
+    values: np.ndarray
+    allowed: np.ndarray
+    resolved: np.ndarray
+
+    @property
+    def judged(self) -> float:
+        """The fraction of elements that are judged at all."""
+        return float(np.isfinite(self.allowed).mean()) if self.allowed.size else 1.0
+
+
+def exact_outputs(
+    reference: Reference, inputs: Sequence[Any], expected: tuple[np.ndarray, ...]
+) -> tuple[Exact, ...]:
+    """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
+    generator = np.random.default_rng(0)
+    exact = expected
+    # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
+    if _fits_in_float64(expected):
+        with contextlib.suppress(ConfigError, MemoryError):
+            exact = reference.forward([_wide(value) for value in inputs])
+    noises = [_sample(expected, exact)]
+    for _ in range(MOVES):
+        moved = reference.forward([_moved(value, generator) for value in inputs])
+        noises.append(_sample(moved, exact))
+    return tuple(
+        _with_tolerance(output, samples, _argument_scale(output, inputs))
+        for output, *samples in zip(exact, *noises, strict=True)
+    )
+
+
+def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
+    """True when the host has room for the float64 outputs and a few temporaries of their size."""
+    needed = TEMPORARIES * 8 * sum(output.size for output in expected)
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        return False
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(line for line in lines if line.startswith("MemAvailable:"))
+        return needed < int(available.split()[1]) * 1024
+    return True
+
+
+def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    """What each output is off by; float32, to keep it small."""
+    with np.errstate(all="ignore"):
+        return [
+            np.subtract(near, true, out=np.empty(true.shape, np.float32), casting="unsafe")
+            for near, true in zip(outputs, exact, strict=True)
+        ]
+
+
+def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarray]:
+    """The inputs that an element-wise function would have as arguments."""
+    return [
+        value.reshape(-1)
+        for value in inputs
+        if isinstance(value, np.ndarray) and value.shape == output.shape and value.dtype.kind == "f"
+    ]
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fV":
+        return value.astype(np.float64)
+    return value
+
+
+def _moved(value: Any, generator: np.random.Generator) -> Any:
+    """`value` with every element a unit in the last place up or down; floating-point arrays only."""
+    if not (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
+        return value
+    moved = np.array(value)
+    flat = moved.reshape(-1)
+    for part in blocks(flat.size):
+        up = generator.integers(0, 2, flat[part].size, dtype=np.int8)
+        toward = np.where(up, np.inf, -np.inf).astype(flat.dtype)
+        flat[part] = np.where(flat[part] == 0, 0, np.nextafter(flat[part], toward))
+    return moved
+
+
+def _with_tolerance(
+    exact: np.ndarray, noises: Sequence[np.ndarray], arguments: Sequence[np.ndarray]
+) -> Exact:
+    shape, count = exact.shape, exact.size
+    exact = exact.reshape(-1)
+    values = np.empty(count, np.float32)
+    allowed = np.empty(count, np.float32)
+    resolved = np.empty(count, np.bool_)
+    with np.errstate(all="ignore"):
+        for part in blocks(count):
+            true = exact[part].astype(np.float64)
+            noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
+            scale = 2 * np.abs(true)
+            for argument in arguments:
+                scale = np.maximum(scale, np.abs(argument[part]))
+            values[part] = true
+            allowed[part] = _allowed(true, noise, scale)
+            magnitude = np.abs(true)
+            resolved[part] = (magnitude > UNDERFLOW) & (noise < RESOLVED * magnitude)
+    return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
+
+
+def _allowed(true: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    magnitude = np.abs(true)
+    unusable = ~(np.isfinite(noise) & np.isfinite(true))
+    usable = np.where(unusable, 0.0, noise)
+    relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
+    smooth = np.maximum(_usual(usable), _usual(relative) * magnitude)
+    allowed = SLACK * np.maximum.reduce([usable, smooth, UNIT * scale]) + UNDERFLOW
+    allowed[unusable | (magnitude > np.finfo(np.float32).max)] = np.inf
+    return np.asarray(allowed)
+
+
+def _usual(noise: np.ndarray) -> np.ndarray:
+    """The upper quartile of each group of neighbours, for every element of the group."""
+    padding = -len(noise) % NEIGHBOURS
+    groups = np.pad(noise, (0, padding)).reshape(-1, NEIGHBOURS)[:, ::4]
+    rank = NEIGHBOURS // 4 * 3 // 4
+    quartile = np.partition(groups, rank, axis=1)[:, rank]
+    return np.repeat(quartile, NEIGHBOURS)[: len(noise)]

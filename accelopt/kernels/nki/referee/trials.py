@@ -1,0 +1,231 @@
+"""Inputs with the outputs they must give: made once, kept on disk, mapped into every evaluation.
+
+A trial's folder is made beside its place and renamed, under a lock, so concurrent workers make it
+once and never see a part. The store keeps to a size: the trials used longest ago go first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.stress import SEVERITIES, stressed
+from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
+from accelopt.store import content_key
+
+PUBLIC_SEEDS = (0, 21, 42, 63, 84)
+VERSION = 3
+MAX_BYTES = 48 << 30  # the fourteen problems of NKIBench take about 40 GiB
+FREE_BYTES = 8 << 30  # of the disk, left to others
+# An output that differs from an input of its shape by less than this fraction updates that input.
+UPDATE_FRACTION = 0.1
+# Stress inputs on which the reference itself is mostly undefined say nothing.
+MIN_JUDGED = 0.5
+
+
+class TrialName(NamedTuple):
+    """Which trial: a public seed, or one of the hidden kinds."""
+
+    kind: str  # "seed", "hidden", "stress"
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return {
+            "seed": f"seed {self.seed}",
+            "hidden": "a hidden seed",
+            "stress": "hidden inputs with zero, constant, tiny, large and one-hot rows",
+        }[self.kind]
+
+
+class Trial(NamedTuple):
+    """One set of inputs. `exact` only where the reference was also worked out in float64;
+    `sizes[i]` are the norms of output i's rows, `updates[i]` is the input that it is a small change
+    of, or None."""
+
+    name: TrialName
+    inputs: tuple[Any, ...]
+    expected: tuple[np.ndarray, ...]
+    sizes: tuple[np.ndarray, ...]
+    exact: tuple[Exact, ...] | None
+    updates: tuple[int | None, ...]
+
+
+HIDDEN = TrialName("hidden")
+STRESS = TrialName("stress")
+PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
+
+
+class TrialStore:
+    """Trials on disk under `root`: at most `max_bytes`, and less where the disk is nearly full."""
+
+    def __init__(self, root: Path | str, max_bytes: int = MAX_BYTES) -> None:
+        self.root = Path(root)
+        self.max_bytes = max_bytes
+
+    def get(self, reference: Reference, name: TrialName) -> Trial | None:
+        """The trial, made if it is not there; None where this problem has no such trial."""
+        folder = self.root / f"{reference.key}-{name.kind}{name.seed}-v{VERSION}"
+        with _locked(self.root / f".{folder.name}.lock"):
+            if not (folder / "trial.json").is_file():
+                made = self._make(reference, name)
+                try:
+                    _write(folder, made)
+                except OSError:
+                    # No room or no right to write: the work is done, only the saving fails.
+                    return made
+                self._shrink(keep=folder)
+            try:
+                return _read(folder, name)
+            except FileNotFoundError:
+                # Another process made room just now.
+                return self._make(reference, name)
+
+    def _make(self, reference: Reference, name: TrialName) -> Trial | None:
+        if name.kind == "seed":
+            return _trial(reference, name, reference.inputs(name.seed), exact=False)
+        seed = self._hidden_seed(reference.key, name.kind)
+        inputs = reference.inputs(seed)
+        if name.kind == "hidden":
+            return _trial(reference, name, inputs, exact=True)
+        for severity in SEVERITIES:
+            changed = stressed(inputs, np.random.default_rng(seed), severity)
+            trial = _trial(reference, name, changed, exact=True)
+            if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
+                return trial
+        return None
+
+    def _hidden_seed(self, key: str, kind: str) -> int:
+        """A seed that nobody can know who cannot read the secret of this store."""
+        file = self.root / "secret"
+        with _locked(self.root / ".secret.lock"):
+            if not file.is_file():
+                handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(handle, "w") as stream:
+                    stream.write(secrets.token_hex(32))
+        digest = sha256(content_key(file.read_text(), key, kind).encode()).digest()
+        return int.from_bytes(digest[:4], "little")
+
+    def _shrink(self, keep: Path) -> None:
+        folders = [path for path in self.root.iterdir() if (path / "trial.json").is_file()]
+        sizes = {path: sum(f.stat().st_size for f in path.iterdir()) for path in folders}
+        total = sum(sizes.values())
+        room = total + shutil.disk_usage(self.root).free - FREE_BYTES
+        limit = min(self.max_bytes, room)
+        for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
+            if total <= limit:
+                break
+            if folder != keep:
+                # Whoever has its files mapped keeps them until they are unmapped.
+                shutil.rmtree(folder, ignore_errors=True)
+                total -= sizes[folder]
+
+
+def _trial(reference: Reference, name: TrialName, inputs: Sequence[Any], *, exact: bool) -> Trial:
+    expected = reference.forward(inputs)
+    return Trial(
+        name=name,
+        inputs=tuple(inputs),
+        expected=expected,
+        sizes=tuple(row_norms(output) for output in expected),
+        exact=exact_outputs(reference, inputs, expected) if exact else None,
+        updates=tuple(_updated_input(output, inputs) for output in expected),
+    )
+
+
+def _updated_input(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
+    for index, value in enumerate(inputs):
+        alike = isinstance(value, np.ndarray) and value.shape == output.shape and output.ndim > 0
+        if alike and value.dtype.kind == "f" and np.isfinite(size := l2(output)):
+            change = l2_difference(output, value)
+            if 0 < change < UPDATE_FRACTION * size:
+                return index
+    return None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _write(folder: Path, trial: Trial | None) -> None:
+    """The trial's arrays as .npy files and the rest as JSON, in place all at once."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
+    try:
+        description = None if trial is None else _describe(trial, _saver(beside))
+        (beside / "trial.json").write_text(json.dumps(description))
+        for file in beside.iterdir():
+            file.chmod(0o444)
+        beside.rename(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def _saver(folder: Path) -> Callable[[np.ndarray], str]:
+    count = 0
+
+    def save(array: np.ndarray) -> str:
+        nonlocal count
+        count += 1
+        np.save(folder / f"{count}.npy", array, allow_pickle=False)
+        return f"{count}.npy"
+
+    return save
+
+
+def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, object]:
+    return {
+        "name": trial.name,
+        "inputs": [
+            {"file": save(value)} if isinstance(value, np.ndarray) else {"value": _plain(value)}
+            for value in trial.inputs
+        ],
+        "expected": [save(output) for output in trial.expected],
+        "sizes": [save(norms) for norms in trial.sizes],
+        "exact": None if trial.exact is None else [[*map(save, e)] for e in trial.exact],
+        "updates": trial.updates,
+    }
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _read(folder: Path, name: TrialName) -> Trial | None:
+    description = json.loads((folder / "trial.json").read_text())
+    os.utime(folder)
+    if description is None:
+        return None
+
+    def load(file: str) -> np.ndarray:
+        return np.asarray(np.load(folder / file, mmap_mode="r", allow_pickle=False))
+
+    exact = description["exact"]
+    return Trial(
+        name=name,
+        inputs=tuple(
+            load(item["file"]) if "file" in item else item["value"]
+            for item in description["inputs"]
+        ),
+        expected=tuple(load(file) for file in description["expected"]),
+        sizes=tuple(load(file) for file in description["sizes"]),
+        exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
+        updates=tuple(description["updates"]),
+    )

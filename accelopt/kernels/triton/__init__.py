@@ -1,0 +1,1 @@
+"""Triton solutions of FlashInfer-Bench on a GPU."""

@@ -1,0 +1,164 @@
+"""Latencies of the reference and of FlashInfer's own kernels: measured once, kept with their place.
+
+One file a workload under `<root>/baselines/`. An entry counts only for the environment it was
+measured in (hardware and versions) and the definition's text; otherwise it is measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accelopt.kernels.triton.bench import package
+from accelopt.kernels.triton.bench.channel import Message
+from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
+from accelopt.kernels.triton.bench.evaluation import evaluate
+from accelopt.kernels.triton.bench.lock import gpu_lock
+from accelopt.kernels.triton.bench.task import Task
+from accelopt.kernels.triton.bench.timing import Statistics
+from accelopt.kernels.triton.bench.tracefiles import Solution, workload_stem
+from accelopt.kernels.triton.bench.trial import REFEREE, STARTUP_SECONDS
+from accelopt.records import Status
+from accelopt.store import content_key, write_atomically
+
+REFERENCE = "reference"
+# A reference this slow is timed by our clock alone: launch time is nothing beside it.
+SLOW_REFERENCE_MS = 100.0
+
+
+class Baseline(BaseModel):
+    """One measured latency in milliseconds. `failure` says why there is none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    latency: Statistics | None = None
+    package_latency_ms: float | None = None
+    hardware: str = ""
+    libs: dict[str, str] = {}
+    failure: str = ""
+
+
+class BaselineCache:
+    """The baselines of a trace folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = root / "baselines"
+
+    def reference(self, task: Task, hardware: str = "") -> Baseline:
+        """The PyTorch reference of the task's definition on its workload."""
+        key = content_key(task.definition.reference, *_environment(hardware))
+        kept = self._find(task, REFERENCE, key)
+        if kept is not None:
+            return kept
+        baseline = measure_reference(task)
+        if not baseline.failure:
+            self._keep(task, key, baseline)
+        return baseline
+
+    def solution(self, task: Task, hardware: str = "") -> Baseline:
+        """A solution that others are compared with, such as FlashInfer's wrapper."""
+        key = content_key(task.solution.main_source, *_environment(hardware))
+        kept = self._find(task, task.solution.name, key)
+        if kept is not None:
+            return kept
+        baseline = measure_solution(task)
+        if not baseline.failure:
+            self._keep(task, key, baseline)
+        return baseline
+
+    def _path(self, task: Task) -> Path:
+        return self.folder / task.definition.op_type / f"{workload_stem(task.workload)}.json"
+
+    def _read(self, task: Task) -> dict[str, dict[str, object]]:
+        try:
+            entries: dict[str, dict[str, object]] = json.loads(self._path(task).read_text())
+            return entries
+        except (FileNotFoundError, ValueError):
+            return {}
+
+    def _find(self, task: Task, name: str, key: str) -> Baseline | None:
+        entry = self._read(task).get(name)
+        if entry is None or entry.get("key") != key:
+            return None
+        try:
+            return Baseline.model_validate(entry["baseline"])
+        except (KeyError, ValidationError):
+            return None
+
+    def _keep(self, task: Task, key: str, baseline: Baseline) -> None:
+        entries = self._read(task)
+        entries[baseline.name] = {"key": key, "baseline": baseline.model_dump(mode="json")}
+        write_atomically(self._path(task), json.dumps(entries, indent=2) + "\n")
+
+
+def _environment(hardware: str) -> tuple[str, ...]:
+    return (hardware, *(f"{name}={version}" for name, version in package.versions().items()))
+
+
+def is_library(solution: Solution) -> bool:
+    """Whether a solution is a rival to compare with (author `baseline` or `flashinfer`)."""
+    return solution.author.lower() in ("baseline", "flashinfer")
+
+
+def measure_solution(task: Task) -> Baseline:
+    """Time a rival with the same clock; library calls are what it is there for."""
+    verdict = evaluate(task._replace(rival=True))
+    if verdict.evaluation.status is not Status.CORRECT:
+        text = f"{verdict.evaluation.status.value}: {verdict.evaluation.message}"
+        return Baseline(name=task.solution.name, failure=text)
+    return Baseline(
+        name=task.solution.name,
+        latency=verdict.latency,
+        package_latency_ms=verdict.package_latency_ms,
+        hardware=verdict.hardware,
+        libs=verdict.libs,
+    )
+
+
+def measure_reference(task: Task) -> Baseline:
+    """Time the definition's reference in a process of its own, launch-free and by the package."""
+    with tempfile.TemporaryDirectory(prefix="accelopt-flb-") as folder:
+        request: Message = {
+            "definition": task.definition.model_dump(mode="json", exclude_unset=True),
+            "workload": task.workload.model_dump(mode="json", exclude_unset=True),
+            "root": str(task.root.resolve()),
+            "folder": folder,
+            "device": task.device,
+            "tolerance": task.tolerance._asdict(),
+        }
+        environment = {"FIB_CACHE_PATH": f"{folder}/package", **dict(task.environment)}
+        with Child(REFEREE, request, Path(folder), environment) as child:
+            try:
+                return _time_reference(child, task)
+            except (ChildDied, ChildTimeout) as error:
+                return Baseline(name=REFERENCE, failure=str(error))
+
+
+def _time_reference(child: Child, task: Task) -> Baseline:
+    ready = child.receive(time.monotonic() + STARTUP_SECONDS)
+    with gpu_lock(task.device, alone=True):
+        deadline = time.monotonic() + task.timeout_seconds
+        timed = child.ask(
+            {"request": "time", "seeds": [1, 2, 3, 4, 5], "rounds": 6, "seconds": 4.0}, deadline
+        )
+        if timed["status"] == "raised":
+            return Baseline(name=REFERENCE, failure=f"{timed['error']}: {timed['message']}")
+        plan = task.plan
+        by_package: Message = {}
+        if plan.package and timed["latency"]["median"] < SLOW_REFERENCE_MS:
+            by_package = child.ask(
+                {"request": "package", "seeds": [1], "warmup_runs": plan.warmup_runs,
+                 "iterations": min(plan.iterations, 20)}, deadline,
+            )  # fmt: skip
+    return Baseline(
+        name=REFERENCE,
+        latency=Statistics(**timed["latency"]),
+        package_latency_ms=by_package.get("latency_ms", timed["latency"]["median"]),
+        hardware=str(ready.get("hardware", "")),
+        libs=dict(ready.get("libs", {})),
+    )

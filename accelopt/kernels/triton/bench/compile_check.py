@@ -1,0 +1,133 @@
+"""The parent's side of `accelopt.kernels.triton.bench.compilation`: will this source compile, and how well?"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from accelopt.kernels.triton.bench.calling import passes_destination
+from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
+from accelopt.kernels.triton.bench.compilation import MODULE, Resources
+from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS
+from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.verdict import status_of_error
+from accelopt.records import Status
+
+STARTUP_SECONDS = 120.0
+SECONDS = 60.0
+
+
+class Compiled(NamedTuple):
+    """`failure` is empty when every kernel fits the target; `unknown` when nobody can say.
+
+    Host code that wants real values of the data (a length read from a tensor that was never
+    filled) may fail here and not on the device: that is unknown, not a failure.
+    """
+
+    resources: tuple[Resources, ...] = ()
+    failure: str = ""
+    unknown: bool = False
+
+    @property
+    def spilled_bytes(self) -> int:
+        """The most that any kernel spills, bytes a thread."""
+        return max((item.spilled_bytes for item in self.resources), default=0)
+
+
+class CompilerPool:
+    """So many compiler processes, each started when it is first needed and used again after."""
+
+    def __init__(
+        self, count: int, target: str = DEFAULT_TARGET, environment: dict[str, str] | None = None
+    ) -> None:
+        self.target = TARGETS[target]
+        self._name = target
+        self._environment = environment or {}
+        self._free: queue.Queue[Child | None] = queue.Queue()
+        for _ in range(max(1, count)):
+            self._free.put(None)
+        self._lock = threading.Lock()
+        self._all: list[Child] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="accelopt-compile-")
+        self._started = 0
+
+    def check(self, definition: Definition, workload: Trace, solution: Solution) -> Compiled:
+        """Compile one solution for the target without a GPU. Blocks; call it from any thread."""
+        message = {
+            "definition": definition.model_dump(mode="json", exclude_unset=True),
+            "workload": workload.model_dump(mode="json", exclude_unset=True),
+            "solution": solution.model_dump(mode="json", exclude_unset=True),
+            "destination_passing_style": passes_destination(solution, definition),
+        }
+        try:
+            with self._compiler() as child:
+                reply = child.ask(message, time.monotonic() + SECONDS)
+        except (ChildDied, ChildTimeout) as error:
+            return Compiled(failure=str(error), unknown=True)
+        if reply["status"] == "raised":
+            text = f"{reply['error'].rsplit('.', 1)[-1]}: {reply['message']}"
+            status = status_of_error(str(reply["error"]), str(reply["message"]))
+            return Compiled(failure=text, unknown=status is not Status.COMPILE_ERROR)
+        resources = tuple(Resources(**item) for item in reply["resources"])
+        limit = self.target.shared_memory_bytes
+        for item in resources:
+            if item.shared_bytes > limit:
+                return Compiled(
+                    resources,
+                    f"{item.kernel} needs {item.shared_bytes} bytes of shared memory; "
+                    f"{self.target.name} has {limit}",
+                )
+        return Compiled(resources)
+
+    @contextlib.contextmanager
+    def _compiler(self) -> Iterator[Child]:
+        """A free process; one that fails is not used again."""
+        child = self._free.get()
+        try:
+            if child is None:
+                child = self._start()
+            yield child
+        except BaseException:
+            if child is not None:
+                child.close()
+                child = None
+            raise
+        finally:
+            self._free.put(child)
+
+    def _start(self) -> Child:
+        with self._lock:
+            self._started += 1
+            folder = Path(self._folder.name) / str(self._started)
+        folder.mkdir()
+        # No device: host code must not find a real one, nor compilers share its memory.
+        settings = {**self._environment, "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"}
+        child = Child(MODULE, {"target": self._name}, folder, settings)
+        with self._lock:
+            self._all.append(child)
+        child.receive(time.monotonic() + STARTUP_SECONDS)
+        return child
+
+    def close(self) -> None:
+        """End all processes."""
+        for child in self._all:
+            child.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> CompilerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

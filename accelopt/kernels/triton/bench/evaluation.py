@@ -1,0 +1,45 @@
+"""One solution on one workload: two child processes, a fixed order of trials, one verdict."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from accelopt.kernels.triton.bench import blobs
+from accelopt.kernels.triton.bench.lock import scratch
+from accelopt.kernels.triton.bench.rules import Ended
+from accelopt.kernels.triton.bench.source_rules import violations
+from accelopt.kernels.triton.bench.task import Task
+from accelopt.kernels.triton.bench.trial import Trial
+from accelopt.kernels.triton.bench.verdict import Verdict
+from accelopt.records import Evaluation, Status
+
+
+def evaluate(task: Task) -> Verdict:
+    """Check and time one solution; whatever it does, the result is a Verdict."""
+    begin = time.monotonic()
+    found = [] if task.rival else violations(task.solution)
+    if found:
+        message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
+        return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
+    blobs.materialise(task.root, task.definition, task.workload.workload)
+    with tempfile.TemporaryDirectory(prefix="accelopt-flb-", dir=scratch()) as folder:
+        trial = Trial(task, Path(folder))
+        try:
+            verdict = trial.run()
+        except Ended as ended:
+            verdict = trial.verdict(
+                Evaluation(
+                    status=ended.status,
+                    message=str(ended),
+                    traceback=ended.traceback,
+                    checks=tuple(trial.checks),
+                    notes=tuple(trial.notes),
+                )
+            )
+        finally:
+            trial.close()
+    seconds = time.monotonic() - begin
+    evaluation = verdict.evaluation.model_copy(update={"seconds": seconds})
+    return verdict.model_copy(update={"evaluation": evaluation})

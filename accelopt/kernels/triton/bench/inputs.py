@@ -1,0 +1,142 @@
+"""Input tensors from a seed: the same in every process on the same kind of device.
+
+The values are drawn as FlashInfer-Bench draws them (standard normal; integers in [-1024, 1024);
+8-bit floats clamped to 2), but seeded, so that the candidate's process and the referee's agree on
+inputs without exchanging them. A seed that the candidate learns only when it must answer is secret.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from accelopt.kernels.triton.bench import blobs
+from accelopt.kernels.triton.bench.tracefiles import Definition, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+INTEGER_RANGE = {"int8": (-128, 128)}
+DEFAULT_INTEGER_RANGE = (-1024, 1024)
+
+
+class Draw(NamedTuple):
+    """What one set of inputs is made of. `scale` multiplies random floating-point inputs."""
+
+    seed: int
+    scale: float = 1.0
+    fresh_indices: bool = False
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a FlashInfer-Trace dtype name."""
+    import torch
+
+    if name == "float4_e2m1":
+        name = "float4_e2m1fn_x2"
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"this torch has no dtype {name}")
+    return found
+
+
+class InputFactory:
+    """Makes and refills the inputs of one workload on one device."""
+
+    def __init__(self, root: Path, definition: Definition, workload: Workload, device: str) -> None:
+        import torch
+
+        self.definition = definition
+        self.workload = workload
+        self.device = torch.device(device)
+        self.root = root
+        self._files: dict[str, torch.Tensor] = {}
+        self._generated = self._load_files()
+
+    def _load_files(self) -> bool:
+        """Read the index files once; whether all of them are our own generator's."""
+        generated = True
+        for name, source in self.workload.inputs.items():
+            if source.type != "safetensors" or source.path is None:
+                continue
+            from safetensors.torch import load_file
+
+            path = self.root / source.path
+            self._files[name] = load_file(str(path), str(self.device))[source.tensor_key or name]
+            generated = generated and blobs.is_generated(path)
+        return generated and bool(self._files)
+
+    @property
+    def bytes(self) -> int:
+        """Size of one set of inputs in bytes."""
+        return sum(t.numel() * t.element_size() for t in self.make(Draw(0)) if hasattr(t, "numel"))
+
+    def make(self, draw: Draw) -> list[Any]:
+        """New inputs in the definition's order: tensors, and Python scalars."""
+        import torch
+
+        made: list[Any] = []
+        for name, spec in self.definition.inputs.items():
+            source = self.workload.inputs.get(name)
+            shape = self.definition.shape(spec, self.workload)
+            if source is not None and source.type == "scalar":
+                made.append(source.value)
+            elif shape is None:
+                made.append(float(np.random.default_rng(draw.seed).standard_normal()))
+            else:
+                made.append(torch.empty(shape, dtype=torch_dtype(spec.dtype), device=self.device))
+        self.fill(made, draw)
+        return made
+
+    def fill(
+        self, tensors: list[Any], draw: Draw, files: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        """Give every tensor of a set the values of `draw`, in place: the memory stays, no value does.
+
+        With `files`, the draw's own from `files_of`, nothing waits for the device.
+        """
+        import torch
+
+        generator = torch.Generator(device=self.device).manual_seed(draw.seed)
+        files = self.files_of(draw) if files is None else files
+        for tensor, (name, spec) in zip(tensors, self.definition.inputs.items(), strict=True):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if name in files:
+                tensor.copy_(files[name])
+            else:
+                _fill_random(tensor, spec.dtype, generator, draw.scale)
+
+    def files_of(self, draw: Draw) -> dict[str, torch.Tensor]:
+        """The tensors of a draw that come from files or stand for them, on the device."""
+        import torch
+
+        if not (draw.fresh_indices and self._generated):
+            return self._files
+        arrays = blobs.generate(self.definition, self.workload, draw.seed, indices_only=True)
+        fresh = {name: torch.from_numpy(a).to(self.device) for name, a in arrays.items()}
+        return {**self._files, **fresh}
+
+
+def _fill_random(
+    tensor: torch.Tensor, dtype: str, generator: torch.Generator, scale: float
+) -> None:
+    import torch
+
+    if dtype in ("float32", "float16", "bfloat16"):
+        tensor.normal_(generator=generator)
+        if scale != 1.0:
+            tensor.mul_(scale)
+    elif dtype.startswith("float8"):
+        wide = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
+        tensor.copy_(wide.normal_(generator=generator).clamp_(-2.0, 2.0))
+    elif dtype == "bool":
+        wide = torch.empty(tensor.shape, dtype=torch.int8, device=tensor.device)
+        tensor.copy_(wide.random_(0, 2, generator=generator))
+    elif dtype.startswith("int"):
+        low, high = INTEGER_RANGE.get(dtype, DEFAULT_INTEGER_RANGE)
+        tensor.random_(low, high, generator=generator)
+    else:
+        raise ValueError(f"no random values for dtype {dtype}")

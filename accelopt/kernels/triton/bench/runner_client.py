@@ -1,0 +1,71 @@
+"""The parent's side of `accelopt.kernels.triton.bench.runner`: the package's isolated runner with a watchdog."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from accelopt.kernels.triton.bench.calling import passes_destination
+from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
+from accelopt.kernels.triton.bench.lock import gpu_lock
+from accelopt.kernels.triton.bench.task import Task
+from accelopt.kernels.triton.bench.tracefiles import Trace
+
+RUNNER = "accelopt.kernels.triton.bench.runner"
+
+
+def measure(task: Task, judged: Trace, reference_ms: float) -> Trace:
+    """The package's trace of a solution that our referee has passed.
+
+    When its worker dies, `judged` comes back as RUNTIME_ERROR within seconds. The cached reference
+    latency completes the speedup, so the package need not time the reference again.
+    """
+    with tempfile.TemporaryDirectory(prefix="accelopt-flb-") as folder:
+        request = {
+            "definition": task.definition.model_dump(mode="json", exclude_unset=True),
+            "workload": task.workload.model_dump(mode="json", exclude_unset=True),
+            "solution": task.solution.model_dump(mode="json", exclude_none=True),
+            "root": str(task.root.resolve()),
+            "destination_passing_style": passes_destination(
+                task.solution, task.definition, task.destination_passing_style
+            ),
+            "profile_baseline": False,
+            "timeout_seconds": max(1, int(task.timeout_seconds)),
+        }
+        environment = {"FIB_CACHE_PATH": f"{folder}/package", **dict(task.environment)}
+        with (
+            gpu_lock(task.device, alone=True),
+            Child(RUNNER, request, Path(folder), environment) as child,
+        ):
+            try:
+                reply = child.receive(time.monotonic() + task.timeout_seconds + 120)
+            except (ChildDied, ChildTimeout) as error:
+                return _failed(judged, str(error))
+    if reply["status"] != "ran" or reply["trace"] is None:
+        return _failed(judged, f"the package's runner: {reply}")
+    return _with_reference(Trace.model_validate(reply["trace"]), reference_ms)
+
+
+def _failed(judged: Trace, log: str) -> Trace:
+    assert judged.evaluation is not None
+    evaluation = judged.evaluation.model_copy(
+        update={"status": "RUNTIME_ERROR", "log": log, "performance": None, "correctness": None}
+    )
+    return judged.model_copy(update={"evaluation": evaluation})
+
+
+def _with_reference(trace: Trace, reference_ms: float) -> Trace:
+    evaluation = trace.evaluation
+    if evaluation is None or evaluation.performance is None or not reference_ms:
+        return trace
+    latency = evaluation.performance.latency_ms
+    performance = evaluation.performance.model_copy(
+        update={
+            "reference_latency_ms": reference_ms,
+            "speedup_factor": reference_ms / latency if latency else 0.0,
+        }
+    )
+    return trace.model_copy(
+        update={"evaluation": evaluation.model_copy(update={"performance": performance})}
+    )

@@ -1,0 +1,321 @@
+"""Triton solutions of FlashInfer-Trace problems on a GPU.
+
+A candidate's `values` carry the paths of its problem: `definition`, `workload`, and `solution`,
+the one that the run started from. Its kernel is a solution file, or plain source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.language import BackendOptions, Explanation, Rewrite
+from accelopt.kernels.measurement import faster_beyond_noise
+from accelopt.kernels.triton.bench.compile_check import CompilerPool
+from accelopt.kernels.triton.bench.roofline import bound
+from accelopt.kernels.triton.bench.source_rules import violations
+from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS, target_of
+from accelopt.kernels.triton.bench.tracefiles import (
+    BuildSpec,
+    Definition,
+    Solution,
+    SourceFile,
+    Trace,
+    read_json,
+    read_workload,
+    workload_stem,
+)
+from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.names import describe
+from accelopt.records import Candidate, Confirmation, Evaluation, Profile
+from accelopt.store import content_key
+from accelopt.workers import WorkerPool
+
+EVALUATION = "accelopt.flb_wrapper:evaluate_job"
+WORKER_SECONDS = 3600.0  # waits for the GPU's lock included; the kernel's own limit is far below
+WORKER_BYTES = 96 << 30
+MOST_PROPOSALS = 48
+FAILS = 1e12  # milliseconds: tried last
+SPILL_PENALTY = 1.5
+# What a process needs to find the driver, the compiler and its caches.
+PASSED_ON = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_", "TRITON_", "NVIDIA_",
+             "ACCELOPT_", "TORCH_", "CC", "LANG")  # fmt: skip
+
+
+class Problem:
+    """The files behind one candidate, read once."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        try:
+            self.definition_path = Path(str(values["definition"]))
+            self.workload_path = Path(str(values["workload"]))
+        except KeyError as missing:
+            raise ConfigError(
+                f"a candidate without {missing}: tables for --backend flashinfer have the columns "
+                "definition_path, solution_path, workload_path"
+            ) from None
+        solution = values.get("solution")
+        self.solution_path = Path(str(solution)) if solution else None
+        self.definition = read_json(Definition, self.definition_path)
+        self.workload = read_workload(self.workload_path)
+
+    @cached_property
+    def template(self) -> Solution:
+        """The solution that the run starts from; every candidate shares its build settings."""
+        if self.solution_path is not None and self.solution_path.suffix == ".json":
+            return read_json(Solution, self.solution_path)
+        path = self.solution_path
+        text = path.read_text() if path is not None and path.is_file() else "pass"
+        return Solution(
+            name="start",
+            definition=self.definition.name,
+            author="AccelOpt",
+            spec=BuildSpec(language="triton", entry_point="main.py::run", target_hardware=["cuda"]),
+            sources=[SourceFile(path="main.py", content=text)],
+        )
+
+    def solution(self, source: str) -> Solution:
+        """`source` as a solution, named by its content."""
+        made = self.template.with_source(source, f"accelopt_{content_key(source)[:16]}")
+        return made.model_copy(update={"author": "AccelOpt"})
+
+    def root(self, option: Path | None) -> Path:
+        """The trace folder: the option, or the nearest folder above the workload that is one."""
+        if option is not None:
+            return option
+        for folder in self.workload_path.resolve().parents:
+            if (folder / "blob").is_dir() or (folder / "definitions").is_dir():
+                return folder
+        return self.workload_path.resolve().parent
+
+
+def candidate_of(
+    definition: Path, solution: Path, workload: Path, profile: Profile | None = None
+) -> Candidate:
+    """The candidate that a row of definition, solution and workload paths stands for."""
+    trace = read_workload(workload)
+    name = read_json(Solution, solution).name if solution.suffix == ".json" else solution.stem
+    return Candidate(
+        service_name=f"{workload_stem(trace)}_{name}",
+        case_name=workload_stem(trace),
+        problem=trace.definition,
+        values={
+            "definition": str(definition),
+            "workload": str(workload),
+            "solution": str(solution),
+        },
+        task=str(definition),
+        kernel=str(solution),
+        profile=profile,
+    )
+
+
+def flashinfer_candidate(row: Mapping[str, str]) -> Candidate:
+    """A row of the published columns: definition_path, solution_path, workload_path, and more.
+
+    The profile is in the `profile` column, or else in the trace at `trace_path`.
+    """
+    profile = None
+    if row.get("profile"):
+        profile = Profile.from_metadata(json.loads(row["profile"]))
+    elif row.get("trace_path"):
+        profile = profile_of(read_workload(Path(row["trace_path"])))
+    return candidate_of(
+        Path(row["definition_path"]),
+        Path(row["solution_path"]),
+        Path(row["workload_path"]),
+        profile,
+    )
+
+
+def profile_of(trace: Trace) -> Profile | None:
+    """The latency that a measured trace carries, by the package's timer; None unless it passed."""
+    if not trace.passed or trace.evaluation is None or trace.evaluation.performance is None:
+        return None
+    latency = trace.evaluation.performance.latency_ms
+    if not latency:
+        return None
+    return Profile(
+        latency=latency,
+        min_ms=latency,
+        max_ms=latency,
+        rel_diffs=0.0,
+        metrics={"package_latency_ms": latency},
+        target=trace.evaluation.environment.hardware,
+        simulated=False,
+    )
+
+
+class FlashInferBackend:
+    """A `Backend` whose evaluations run on `pool`, one GPU shared by all of them."""
+
+    name = "flashinfer"
+
+    def __init__(self, pool: WorkerPool, options: BackendOptions) -> None:
+        self.pool = pool
+        self.options = options
+        self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
+        self._environment = _environment(os.environ)
+        self._compilers: CompilerPool | None = None
+        self._problems: dict[str, Problem] = {}
+
+    def _problem(self, candidate: Candidate) -> Problem:
+        key = f"{candidate.values.get('definition')}\n{candidate.values.get('workload')}"
+        if key not in self._problems:
+            self._problems[key] = Problem(candidate.values)
+        return self._problems[key]
+
+    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
+        """The verdict on `source`, from a worker; its solution and trace go to the run's folder."""
+        problem = self._problem(candidate)
+        payload = {
+            "root": str(problem.root(self.options.traceset_root).resolve()),
+            "definition": problem.definition.model_dump(mode="json", exclude_unset=True),
+            "workload": problem.workload.model_dump(mode="json", exclude_unset=True),
+            "solution": problem.solution(source).model_dump(mode="json", exclude_unset=True),
+            "start": problem.template.model_dump(mode="json", exclude_unset=True),
+            "keep_in": str(self.options.folder.resolve()),
+            "device": "cpu" if self._environment.get("TRITON_INTERPRET") == "1" else "cuda:0",
+        }
+        return await self.pool.submit_by(
+            EVALUATION,
+            payload,
+            seconds=WORKER_SECONDS,
+            memory_bytes=WORKER_BYTES,
+            environment=self._environment,
+        )
+
+    async def explain(self, candidate: Candidate, source: str) -> Explanation:
+        """The roofline of the workload, and how far the measured latency is from it."""
+        profile = candidate.profile
+        if profile is None:
+            return Explanation()
+        problem = self._problem(candidate)
+        facts = [f"One call takes {profile.latency:.4g} ms on {profile.target} (launch-free)."]
+        target = target_of(profile.target)
+        if target is None:
+            return Explanation(tuple(facts))
+        least = bound(problem.definition, problem.workload.workload, target)
+        share = least.milliseconds / profile.latency
+        facts.append(
+            f"At least {least.bytes / 1e6:.1f} MB must move and {least.operations / 1e9:.1f} GFLOP "
+            f"be done: {least.memory_ms:.4f} ms by memory, {least.compute_ms:.4f} ms by arithmetic "
+            f"at the data sheet's peaks. The kernel reaches {share:.0%} of that bound, which "
+            f"{least.limit} sets."
+        )
+        package = profile.metrics.get("package_latency_ms")
+        if package is not None:
+            facts.append(f"FlashInfer-Bench's own timer, launch included, says {package:.4g} ms.")
+        return Explanation(tuple(facts), share)
+
+    async def predict(self, candidate: Candidate, source: str) -> float | None:
+        """The candidate's own latency, more when the compiler spills, very much when it fails."""
+        problem = self._problem(candidate)
+        solution = problem.solution(source)
+        latency = candidate.profile.latency if candidate.profile else 1.0
+        if violations(solution):
+            return FAILS
+        if self._environment.get("TRITON_INTERPRET") == "1":
+            return latency
+        if self._compilers is None:
+            count = max(1, (os.cpu_count() or 2) - 4)
+            self._compilers = CompilerPool(count, self.target, self._environment)
+        compiled = await asyncio.to_thread(
+            self._compilers.check, problem.definition, problem.workload, solution
+        )
+        if compiled.failure and not compiled.unknown:
+            return FAILS
+        return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0)
+
+    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+        """By the intervals of two fresh evaluations, one after the other."""
+        profiles = [(await self.evaluate(candidate, source)).profile for source in (winner, parent)]
+        fast, slow = profiles
+        if fast is None or slow is None:
+            return Confirmation(confirmed=False, message="a kernel failed when it was run again")
+        return Confirmation(
+            confirmed=faster_beyond_noise(fast, slow), speedup=slow.latency / fast.latency
+        )
+
+    def evaluation_key(self, candidate: Candidate, source: str) -> str:
+        """A name for the source, its definition and its workload together."""
+        problem = self._problem(candidate)
+        return content_key(
+            source,
+            problem.definition.model_dump_json(),
+            problem.workload.workload.model_dump_json(),
+            problem.template.spec.model_dump_json(),
+        )
+
+    def complete(self, source: str) -> str:
+        """Triton sources are whole files already."""
+        return source
+
+    def reference(self, candidate: Candidate) -> str:
+        """Shapes, dtypes and the PyTorch reference."""
+        problem = self._problem(candidate)
+        return describe_definition(problem.definition, problem.workload)
+
+    def source(self, candidate: Candidate) -> str:
+        """The text of the entry point's file."""
+        path = Path(candidate.kernel)
+        if path.suffix == ".json":
+            return read_json(Solution, path).main_source
+        return path.read_text()
+
+    def gate(self, candidate: Candidate) -> str:
+        """The referee's rules in words."""
+        return (
+            "The solution runs on fresh random inputs, on inputs a thousand times smaller and "
+            "thirty times larger, and with other index tensors; every output is compared with the "
+            "PyTorch reference in a process of its own: shape, dtype, no NaN, no element beyond "
+            "both 1e-2 absolute and 1e-2 relative error, and a relative L2 error of the whole and "
+            "of each row that only 16-bit rounding explains. Inputs must not change, outputs must "
+            "be new tensors, and the work must be done by Triton kernels on the current stream: "
+            "library calls, other streams, caching between calls, files, threads and inspection "
+            "of the interpreter are refused. It is then timed with a cold L2 cache on inputs it "
+            "has not seen."
+        )
+
+    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
+        """What `accelopt.kernels.triton.moves` can do to `source`, the most promising ones."""
+        return [
+            Rewrite(item.sentence, item.source, item.promise)
+            for item in proposals(source)[:MOST_PROPOSALS]
+        ]
+
+    def look_up(self, name: str) -> str:
+        """Our notes on one Triton name."""
+        return describe(name)
+
+
+def describe_definition(definition: Definition, workload: Trace) -> str:
+    """A definition as a proposer should see it: tensors with concrete shapes, then the reference."""
+    lines = [f"# {definition.name} ({definition.op_type}), at the measured workload:"]
+    for title, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
+        lines.append(f"# {title}:")
+        for name, spec in specs.items():
+            shape = definition.shape(spec, workload.workload)
+            axes = "scalar" if shape is None else f"[{', '.join(spec.shape or [])}] = {list(shape)}"
+            lines.append(f"#   {name}: {axes} {spec.dtype}")
+    for constraint in definition.constraints or []:
+        lines.append(f"# holds: {constraint}")
+    return "\n".join([*lines, "", definition.reference])
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """What evaluations need of the caller's environment; nothing that could be a secret."""
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if any(name == allowed or (name.startswith(allowed) and allowed.endswith("_"))
+               for allowed in PASSED_ON)
+    }  # fmt: skip
+    root = str(Path(__file__).resolve().parents[3])
+    paths = [root, *kept.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}

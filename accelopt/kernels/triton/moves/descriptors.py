@@ -1,0 +1,303 @@
+"""The move from pointers to tensor descriptors: whole tiles through the copy engine of Hopper."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+
+from accelopt.kernels.triton.moves.source import Edit, Launch, Source, called, first_line, names_in
+
+
+def descriptor_tiles(source: Source, launch: Launch) -> str | None:
+    """Move whole tiles with tensor descriptors (the copy engine of Hopper) in place of pointers.
+
+    Before: `tl.load(p + rows[:, None] * stride0 + columns[None, :] * stride1, mask=..., other=0)`.
+    After: `p.load([first_row, first_column])` with a descriptor made in the host function. Tiles
+    at the edge read zeros and store only what lies inside, as the masks did. Legal for contiguous
+    two-dimensional tensors, a tile that starts at a multiple and spans a constant, and pointers
+    that have no other use; otherwise None.
+    """
+    rewriter = _DescriptorRewriter(source, launch)
+    return rewriter.rewrite()
+
+
+class _Axis:
+    """One axis of a tile: where it begins and the constant it spans, as text."""
+
+    def __init__(self, begin: str, extent: str) -> None:
+        self.begin = begin
+        self.extent = extent
+
+
+class _DescriptorRewriter:
+    def __init__(self, source: Source, launch: Launch) -> None:
+        self.source = source
+        self.launch = launch
+        self.kernel = launch.kernel
+        self.node = copy.deepcopy(launch.kernel.node)
+        self.axes = self._find_axes()
+        self.blocks: dict[str, tuple[str, str]] = {}
+        self.defined = self._definitions()
+
+    def _find_axes(self) -> dict[str, _Axis]:
+        """Index vectors `begin + tl.arange(0, EXTENT)` by name."""
+        found: dict[str, _Axis] = {}
+        for statement in ast.walk(self.node):
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                value = statement.value
+                if (
+                    isinstance(value, ast.BinOp)
+                    and isinstance(value.op, ast.Mod)
+                    and called(value.right) == ""
+                ):
+                    value = value.left
+                axis = self._axis_of(value)
+                if axis is not None:
+                    found[statement.targets[0].id] = axis
+        return found
+
+    def _axis_of(self, value: ast.expr) -> _Axis | None:
+        if called(value).endswith("arange") and isinstance(value, ast.Call):
+            return _Axis("0", ast.unparse(value.args[1]))
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+            for one, other in ((value.left, value.right), (value.right, value.left)):
+                if called(other).endswith("arange") and isinstance(other, ast.Call):
+                    text = ast.unparse(one)
+                    if "int64" in text or "arange" in text:
+                        return None
+                    return _Axis(text, ast.unparse(other.args[1]))
+        return None
+
+    def _definitions(self) -> dict[str, ast.expr]:
+        """Pointer tiles that the kernel gives a name before it loads through them."""
+        return {
+            statement.targets[0].id: statement.value
+            for statement in ast.walk(self.node)
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+        }
+
+    def rewrite(self) -> str | None:
+        """The new source, or None when not every tile of some pointer fits the pattern."""
+        advances = self._advances()
+        transformer = _TileAccess(self, advances)
+        node = transformer.visit(self.node)
+        if not transformer.pointers or transformer.failed:
+            return None
+        node = _without(node, transformer.dropped, advances)
+        for name, step in transformer.moving.items():
+            _start_offset(node, name, step)
+        uses = [
+            n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        ]
+        for pointer in transformer.pointers:
+            if uses.count(pointer) != transformer.pointers[pointer]:
+                return None
+        text = ast.unparse(ast.fix_missing_locations(node))
+        for pointer in transformer.pointers:
+            text = text.replace(f"{pointer}.dtype.element_ty", f"{pointer}.dtype")
+        host = self._host_edits(list(transformer.pointers))
+        if host is None:
+            return None
+        place = Edit(
+            self.source.line_start(first_line(self.kernel.node)),
+            self.source.end(self.kernel.node),
+            text,
+        )
+        return self.source.edited([place, *host])
+
+    def _advances(self) -> dict[str, tuple[str, str]]:
+        """`name += extent * stride` in loops: the step in elements by the pointer's name."""
+        found: dict[str, tuple[str, str]] = {}
+        for statement in ast.walk(self.node):
+            if not (
+                isinstance(statement, ast.AugAssign)
+                and isinstance(statement.op, ast.Add)
+                and isinstance(statement.target, ast.Name)
+            ):
+                continue
+            value = statement.value
+            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+                left, right = ast.unparse(value.left), ast.unparse(value.right)
+                found[statement.target.id] = (left, right)
+            else:
+                found[statement.target.id] = (ast.unparse(value), "")
+        return found
+
+    def stride_dimension(self, parameter: str | None) -> int | None:
+        """Which dimension of its tensor a stride parameter belongs to; no stride means the last."""
+        if parameter is None:
+            return 1
+        if parameter not in self.kernel.parameters:
+            return None
+        bound = self.launch.bound(parameter)
+        match = re.fullmatch(r".+\.stride\((-?\d)\)", ast.unparse(bound)) if bound else None
+        if match is None:
+            return None
+        return int(match[1]) % 2
+
+    def _host_edits(self, pointers: list[str]) -> list[Edit] | None:
+        """Descriptors in place of the tensors in the launch, and the import they need."""
+        edits = []
+        for pointer in pointers:
+            bound = self.launch.bound(pointer)
+            if not isinstance(bound, ast.Name):
+                return None
+            shape = []
+            for extent in self.blocks[pointer]:
+                value = self.launch.bound(extent) if extent in self.kernel.parameters else None
+                if value is None or names_in(value) & {"meta", "META"}:
+                    return None
+                shape.append(ast.unparse(value))
+            text = f"TensorDescriptor.from_tensor({bound.id}, [{', '.join(shape)}])"
+            edits.append(self.source.replacing(bound, text))
+        for node in self.source.tree.body:
+            if isinstance(node, ast.Import) and any(
+                a.name == "triton.language" for a in node.names
+            ):
+                line = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
+                end = self.source.end(node)
+                return [*edits, Edit(end, end, line)]
+        return None
+
+
+class _TileAccess(ast.NodeTransformer):
+    """Replaces loads and stores of tiles; counts how often each pointer is then used."""
+
+    def __init__(self, owner: _DescriptorRewriter, advances: dict[str, tuple[str, str]]) -> None:
+        self.owner = owner
+        self.advances = advances
+        self.pointers: dict[str, int] = {}
+        self.dropped: set[str] = set()
+        self.moving: dict[str, str] = {}
+        self.failed = False
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        name = called(node)
+        if name not in ("tl.load", "tl.store") or not node.args:
+            return node
+        tile = self._tile(node.args[0])
+        if tile is None:
+            return node
+        pointer, offsets, transposed = tile
+        other = next((k.value for k in node.keywords if k.arg == "other"), None)
+        masked = any(k.arg == "mask" for k in node.keywords)
+        if (
+            name == "tl.load"
+            and masked
+            and (other is None or ast.unparse(other) not in ("0.0", "0"))
+        ):
+            return node
+        self.pointers[pointer] = self.pointers.get(pointer, 0) + 1
+        at = f"[{', '.join(offsets)}]"
+        if name == "tl.load":
+            text = f"{pointer}.load({at}){'.T' if transposed else ''}"
+        else:
+            value = ast.unparse(node.args[1])
+            if f"{pointer}.dtype" in value:
+                self.pointers[pointer] += value.count(f"{pointer}.dtype")
+            text = f"{pointer}.store({at}, {f'({value}).T' if transposed else value})"
+        return ast.parse(text, mode="eval").body
+
+    def _tile(self, address: ast.expr) -> tuple[str, list[str], bool] | None:
+        """Pointer, offsets in the tensor's own order, and whether the tile lies transposed."""
+        moving = None
+        if isinstance(address, ast.Name) and address.id in self.owner.defined:
+            moving = address.id if address.id in self.advances else None
+            self_name, address = address.id, self.owner.defined[address.id]
+        else:
+            self_name = ""
+        terms = _terms(address)
+        pointer = next((t.id for t in terms if isinstance(t, ast.Name)), None)
+        if pointer is None or pointer not in self.owner.kernel.parameters or len(terms) != 3:
+            return None
+        axes: dict[int, tuple[str, _Axis, str | None, int]] = {}
+        for term in terms:
+            if isinstance(term, ast.Name) and term.id == pointer:
+                continue
+            parsed = _index_term(term)
+            if parsed is None or parsed[0] not in self.owner.axes:
+                return None
+            index, place, stride = parsed
+            dimension = self.owner.stride_dimension(stride)
+            if dimension is None or dimension in axes:
+                return None
+            axes[dimension] = (index, self.owner.axes[index], stride, place)
+        if set(axes) != {0, 1}:
+            return None
+        offsets = []
+        for dimension in (0, 1):
+            _, axis, stride, _ = axes[dimension]
+            begin = axis.begin
+            if moving is not None:
+                step, by = self.advances[moving]
+                if by == (stride or "") or step == (stride or "") or (not by and stride is None):
+                    begin = f"{moving}_at" if begin == "0" else f"{begin} + {moving}_at"
+                    extent = by if step == stride else step
+                    self.moving[moving] = extent
+            offsets.append(begin)
+        block = (axes[0][1].extent, axes[1][1].extent)
+        if self.owner.blocks.setdefault(pointer, block) != block:
+            self.failed = True
+            return None
+        if self_name:
+            self.dropped.add(self_name)
+        transposed = axes[0][3] == 1
+        return pointer, offsets, transposed
+
+
+def _terms(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _terms(node.left) + _terms(node.right)
+    return [node]
+
+
+def _index_term(node: ast.expr) -> tuple[str, int, str | None] | None:
+    """Index vector, its axis in the tile, and its stride, of `v[:, None] * stride`."""
+    stride = None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        sides = (node.left, node.right)
+        index = next((s for s in sides if isinstance(s, ast.Subscript)), None)
+        factor = next((s for s in sides if not isinstance(s, ast.Subscript)), None)
+        if index is None or not isinstance(factor, ast.Name):
+            return None
+        node, stride = index, factor.id
+    if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
+        return None
+    shape = ast.unparse(node.slice).strip("()")
+    if shape not in (":, None", "None, :"):
+        return None
+    return node.value.id, 0 if shape == ":, None" else 1, stride
+
+
+def _without(
+    node: ast.FunctionDef, names: set[str], advances: dict[str, tuple[str, str]]
+) -> ast.FunctionDef:
+    """The kernel without the definitions of pointer tiles; their steps become steps of offsets."""
+
+    class Drop(ast.NodeTransformer):
+        def visit_Assign(self, statement: ast.Assign) -> ast.stmt | None:
+            target = statement.targets[0]
+            if isinstance(target, ast.Name) and target.id in names:
+                if target.id in advances:
+                    return ast.parse(f"{target.id}_at = 0").body[0]
+                return None
+            return statement
+
+        def visit_AugAssign(self, statement: ast.AugAssign) -> ast.stmt:
+            if isinstance(statement.target, ast.Name) and statement.target.id in names:
+                name = statement.target.id
+                return ast.parse(f"{name}_at += {advances[name][0]}").body[0]
+            return statement
+
+    result = Drop().visit(node)
+    assert isinstance(result, ast.FunctionDef)
+    return result
+
+
+def _start_offset(node: ast.FunctionDef, name: str, step: str) -> None:
+    """Write the step of a moving tile in elements along its own axis."""
+    for statement in ast.walk(node):
+        if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == f"{name}_at":
+            statement.value = ast.parse(step, mode="eval").body

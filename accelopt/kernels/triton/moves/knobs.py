@@ -1,0 +1,214 @@
+"""Numbers in a Triton solution that may be changed without changing what it computes.
+
+A knob is a `tl.constexpr` parameter that names a tile: something is stepped through a loop by it,
+or a program id is multiplied by it. Its value stands as an integer in the launch, in a variable
+that the launch passes, in the parameter's default, or in `triton.Config`. `num_warps` and
+`num_stages` are knobs of every launch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from accelopt.kernels.triton.moves.source import (
+    HEADS,
+    ROWS,
+    Edit,
+    Kernel,
+    Launch,
+    Source,
+    is_range,
+    program_names,
+)
+
+
+class Role(str, Enum):
+    """What a tile is cut from: the grid of programs, or a loop inside one."""
+
+    PROGRAM = "program"
+    LOOP = "loop"
+
+
+class Knob(NamedTuple):
+    """A tile of one kernel, its present value, and the places where it is written."""
+
+    kernel: str
+    name: str
+    role: Role
+    value: int
+    places: tuple[Edit, ...]
+
+    def set_to(self, text: str) -> list[Edit]:
+        """The edits that write another value, a number or an expression of the host code."""
+        return [place._replace(text=text) for place in self.places]
+
+
+def tile_roles(kernel: Kernel) -> dict[str, Role]:
+    """The tile parameters of a kernel, in the order of its parameters."""
+    programs = program_names(kernel)
+    roles: dict[str, Role] = {}
+    for node in ast.walk(kernel.node):
+        if isinstance(node, ast.For) and is_range(node.iter):
+            assert isinstance(node.iter, ast.Call)
+            for name in _step_names(node.iter, kernel):
+                roles.setdefault(name, Role.LOOP)
+    for node in ast.walk(kernel.node):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(other, ast.Name) and other.id in kernel.constants:
+                    text = ast.unparse(one)
+                    names = {n.id for n in ast.walk(one) if isinstance(n, ast.Name)}
+                    if "program_id" in text or names & programs:
+                        roles.setdefault(other.id, Role.PROGRAM)
+    spanned = _spanned(kernel)
+    return {
+        name: roles[name]
+        for name in kernel.parameters
+        if name in roles and name in spanned and not _is_dimension(name)
+    }
+
+
+def _is_dimension(name: str) -> bool:
+    """Whether a constant names a size of the problem or of the grid rather than of a tile."""
+    upper = name.upper()
+    return (
+        name in (ROWS, HEADS)
+        or upper.startswith("D_")
+        or any(word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE"))
+    )
+
+
+def _step_names(iterator: ast.Call, kernel: Kernel) -> list[str]:
+    """Constants that a loop steps by: its third argument, or the divisor of its count."""
+    if len(iterator.args) == 3 and isinstance(iterator.args[2], ast.Name):
+        return [iterator.args[2].id] if iterator.args[2].id in kernel.constants else []
+    count = iterator.args[-1]
+    if isinstance(count, ast.Name):
+        count = _value_of(count.id, kernel) or count
+    found = []
+    for node in ast.walk(count):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("cdiv"):
+            divisor = node.args[-1]
+            if isinstance(divisor, ast.Name) and divisor.id in kernel.constants:
+                found.append(divisor.id)
+    return found
+
+
+def _value_of(name: str, kernel: Kernel) -> ast.expr | None:
+    for node in ast.walk(kernel.node):
+        if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
+            return node.value
+    return None
+
+
+def _spanned(kernel: Kernel) -> set[str]:
+    """Names that are the extent of a `tl.arange` or of a block's shape."""
+    found: set[str] = set()
+    for node in ast.walk(kernel.node):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name.endswith("arange") and len(node.args) == 2:
+                found |= {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+            if name.endswith("make_tensor_descriptor") or name.endswith("make_block_ptr"):
+                found |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found
+
+
+def find_knobs(
+    source: Source, launch: Launch, roles: Mapping[str, Role] | None = None
+) -> list[Knob]:
+    """The tiles of a launched kernel whose values stand in the text as integers.
+
+    `roles` are those of the kernel before a move, which may have taken the loop away that tells.
+    """
+    found = []
+    for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
+        if name not in launch.kernel.parameters:
+            continue
+        places, value = _places(source, launch, name)
+        if places and value is not None:
+            found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))
+    return found
+
+
+def _places(source: Source, launch: Launch, name: str) -> tuple[list[Edit], int | None]:
+    bound = launch.bound(name)
+    if bound is None:
+        bound = _default(launch.kernel, name)
+    if bound is None:
+        return [], None
+    if (value := _integer(bound)) is not None:
+        return [source.replacing(bound, "")], value
+    if isinstance(bound, ast.Name):
+        constants = _assignments(source, launch, bound.id)
+        if len(constants) == 1 and (value := _integer(constants[0])) is not None:
+            return [source.replacing(constants[0], "")], value
+    return [], None
+
+
+def _default(kernel: Kernel, name: str) -> ast.expr | None:
+    arguments = kernel.node.args
+    named = [*arguments.posonlyargs, *arguments.args]
+    defaults = dict(
+        zip(reversed([a.arg for a in named]), reversed(arguments.defaults), strict=False)
+    )
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is not None:
+            defaults[argument.arg] = default
+    return defaults.get(name)
+
+
+def _integer(node: ast.expr) -> int | None:
+    """The value of an integer that stands in the text; True and False are none."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
+
+
+def _assignments(source: Source, launch: Launch, name: str) -> list[ast.expr]:
+    """What `name` is assigned in the launching function, or else at the top of the module."""
+    for body in (launch.function.body if launch.function else [], source.tree.body):
+        found: list[ast.expr] = []
+        for statement in body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Assign):
+                    for target in node.targets:
+                        found += _matched(target, node.value, name)
+                elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                    found += _matched(node.target, node.value, name)
+        if found:
+            return found
+    return []
+
+
+def _matched(target: ast.expr, value: ast.expr, name: str) -> list[ast.expr]:
+    if isinstance(target, ast.Name) and target.id == name:
+        return [value]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return [
+            item
+            for one, item in zip(target.elts, value.elts, strict=False)
+            if isinstance(one, ast.Name) and one.id == name
+        ]
+    return []
+
+
+def set_options(source: Source, launch: Launch, options: Mapping[str, int]) -> list[Edit]:
+    """The edits that give a launch `num_warps`, `num_stages` and the like."""
+    edits, added = [], []
+    for name, value in options.items():
+        present = launch.option(name)
+        if present is None:
+            added.append(f"{name}={value}")
+        else:
+            edits.append(source.replacing(present, str(value)))
+    if added:
+        close = source.end(launch.call) - 1
+        before = source.data[:close].rstrip()
+        comma = "" if before.endswith((b",", b"(")) else ", "
+        place = len(before)
+        edits.append(Edit(place, place, f"{comma}{', '.join(added)}"))
+    return edits

@@ -1,0 +1,344 @@
+"""What can be done to a Triton solution: every move and configuration, best expected first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from accelopt.kernels.triton.moves import (
+    arithmetic,
+    descriptors,
+    heads,
+    hints,
+    host,
+    launches,
+    loops,
+    masks,
+    order,
+    rows,
+)
+from accelopt.kernels.triton.moves.autotuning import (
+    configured_names,
+    first_configuration,
+    with_configurations,
+)
+from accelopt.kernels.triton.moves.configurations import (
+    Configuration,
+    Kind,
+    configurations,
+    kind_of,
+)
+from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
+from accelopt.kernels.triton.moves.source import Kernel, Launch, Source, called
+
+# A configuration this many places down its list is expected to be half as good a try.
+HALF_PLACE = 6.0
+TUNED_TOGETHER = 6
+ROW_WARPS = (8, 16, 4, 2, 32)
+ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
+
+
+Roles = Mapping[str, Mapping[str, Role]]
+
+
+class Proposal(NamedTuple):
+    """Whole new source, what was done in a sentence, and its promise (larger: try earlier)."""
+
+    sentence: str
+    source: str
+    promise: float
+
+
+class _Variant(NamedTuple):
+    sentence: str
+    source: str
+    weight: float
+
+
+_Move: TypeAlias = "Callable[[Source, str], str | None]"
+
+
+class _Step(NamedTuple):
+    """A structural move: its sentence, with a place for the kernel's name, and what it promises."""
+
+    sentence: str
+    move: _Move
+    weight: float
+
+
+def proposals(text: str) -> list[Proposal]:
+    """All proposals for a solution's source; none when it is not Python or has no kernel."""
+    try:
+        source = Source(text)
+    except (SyntaxError, ValueError):
+        return []
+    found: dict[str, Proposal] = {}
+    roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
+    for variant in _variants(source):
+        for proposal in _with_configurations(variant, text, roles):
+            if proposal.source != text and _parses(proposal.source):
+                known = found.get(proposal.source)
+                if known is None or known.promise < proposal.promise:
+                    found[proposal.source] = proposal
+    return sorted(found.values(), key=lambda item: -item.promise)
+
+
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _variants(source: Source) -> Iterator[_Variant]:
+    """The source itself, all moves that fit it together, and each of them alone."""
+    yield _Variant("", source.text, 1.0)
+    for step in HOST_STEPS:
+        text = step.move(source, "")
+        if text is not None:
+            yield _Variant(step.sentence, text, step.weight)
+    for launch in source.launches:
+        name = launch.kernel.name
+        kind = _kind_when_counted(source, name)
+        steps = (ONE_LAUNCH, *_steps_of(kind))
+        yield from _together(source, name, [*HOST_STEPS, *steps])
+        for step in steps:
+            text = step.move(source, name)
+            if text is not None:
+                yield _Variant(step.sentence.format(name), text, step.weight)
+        if kind is Kind.PRODUCT:
+            yield from _together(source, name, [GROUPED, DESCRIPTORS])
+        if kind in (Kind.ATTENTION, Kind.DECODE):
+            yield from _together(source, name, [STOPPED, PEELED])
+        yield from _row_variants(source, launch, kind)
+        yield from _hint_variants(source, launch)
+
+
+def _kind_when_counted(source: Source, name: str) -> Kind:
+    """The kind of a kernel's work; an open loop that can be counted counts as a loop."""
+    counted = COUNTED.move(source, name)
+    seen = source if counted is None else Source(counted)
+    launch = next(item for item in seen.launches if item.kernel.name == name)
+    tuned = launch.kernel.autotune is not None
+    return kind_of(launch.kernel, _tuned(launch.kernel) if tuned else find_knobs(seen, launch))
+
+
+def _together(source: Source, name: str, steps: Sequence[_Step]) -> Iterator[_Variant]:
+    """Every step that can be taken, one upon the other; nothing when there is but one."""
+    taken = []
+    for step in steps:
+        text = step.move(source, name)
+        if text is not None and _parses(text):
+            taken.append(step)
+            source = Source(text)
+    if len(taken) > 1:
+        weight = TOGETHER * max(step.weight for step in taken)
+        sentences = " ".join(step.sentence.format(name) for step in taken)
+        yield _Variant(sentences, source.text, weight)
+
+
+def _on_kernel(move: Callable[[Kernel], ast.FunctionDef | None]) -> _Move:
+    """A move on a kernel's tree as one on the text."""
+
+    def on_text(source: Source, name: str) -> str | None:
+        kernel = source.kernels[name]
+        node = move(kernel)
+        return None if node is None else source.with_kernel(kernel, node)
+
+    return on_text
+
+
+def _on_launch(move: Callable[[Source, Launch], str | None]) -> _Move:
+    """A move on a launch, wherever it stands in the text by now."""
+
+    def on_text(source: Source, name: str) -> str | None:
+        launch = next((item for item in source.launches if item.kernel.name == name), None)
+        return None if launch is None else move(source, launch)
+
+    return on_text
+
+
+def _on_host(move: Callable[[Source], str | None]) -> _Move:
+    return lambda source, _: move(source)
+
+
+# More than the best of what it is made of, since each step saves something else.
+TOGETHER = 1.2
+HOST_STEPS = (
+    _Step("Do not synchronise the device in the host code.",
+          _on_host(host.without_synchronisation), 1.6),
+    _Step("Leave out the checks of input values that make the host wait for the device.",
+          _on_host(host.without_value_checks), 1.5),
+    _Step("Read the values of index tensors to the host once.",
+          _on_host(host.values_read_once), 1.6),
+)  # fmt: skip
+GROUPED = _Step(f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
+                _on_kernel(order.grouped_order), 1.15)  # fmt: skip
+DESCRIPTORS = _Step("Move the tiles of {} with tensor descriptors.",
+                    _on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
+ONE_LAUNCH = _Step("Launch {} once, with a table of the work, for all steps of the host's loop.",
+                   _on_launch(launches.one_launch), 2.0)  # fmt: skip
+HEADS = _Step("Let each program of {} compute all heads that read the same keys.",
+              _on_launch(heads.heads_together), 2.5)  # fmt: skip
+OWN_PRECISION = _Step("Multiply the tiles of {} in the 16-bit format they are stored in.",
+                      _on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
+COUNTED = _Step("Count the steps of the open loop of {}.", _on_kernel(loops.counted_loop), 1.1)
+STOPPED = _Step("End the loop of {} at the last position that any of its rows can see.",
+                _on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
+PEELED = _Step("Take the masks out of the main loop of {}; only its last steps need them.",
+               _on_kernel(masks.peel_masks), 0.9)  # fmt: skip
+BASE_TWO = _Step("Raise two to a power in {}, with the change of base folded into its scale.",
+                 _on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
+REVERSED = _Step("Start the blocks of {} with the most work first.",
+                 _on_kernel(order.reversed_order), 0.8)  # fmt: skip
+
+
+def _steps_of(kind: Kind) -> tuple[_Step, ...]:
+    """The structural moves for a kind of work, in the order in which they go together."""
+    if kind is Kind.PRODUCT:
+        return (OWN_PRECISION, GROUPED, DESCRIPTORS)
+    if kind is Kind.ATTENTION:
+        return (OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO, REVERSED)
+    if kind is Kind.DECODE:
+        return (HEADS, OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO)
+    return (COUNTED, PEELED, BASE_TWO, DESCRIPTORS)
+
+
+def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Variant]:
+    """Rows: several of them in a program, a whole one at once, and prefetched loads."""
+    kernel = launch.kernel
+    if kind is Kind.WHOLE:
+        for place, count in enumerate(ROWS_TOGETHER):
+            text = rows.several_rows(source, launch, count)
+            if text is not None:
+                sentence = f"Let each program of {kernel.name} compute {count} rows."
+                yield _Variant(sentence, text, 1.8 * 0.5 ** (place / HALF_PLACE))
+    if kind is Kind.ROWS:
+        yield from _whole_row(source, kernel)
+    if kind in (Kind.ROWS, Kind.DECODE):
+        for stages in (3, 2):
+            pipelined = hints.pipelined_loops(source, kernel, stages)
+            if pipelined is not None:
+                text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
+                yield _Variant(text, pipelined, 0.7)
+
+
+def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
+    constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
+    inner = source if constant is None else Source(source.with_kernel(kernel, constant))
+    whole = _on_kernel(loops.one_pass)(inner, kernel.name)
+    if whole is not None:
+        text = f"Read each row of {kernel.name} once and keep it, in place of a pass for each step."
+        yield _Variant(text, whole, 1.5)
+
+
+def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
+    kernel = launch.kernel
+    constant = _on_kernel(hints.constant_sizes)(source, kernel.name)
+    if constant is not None:
+        yield _Variant(f"Compile {kernel.name} for its sizes, as constants.", constant, 1.05)
+    for stores in (False, True):
+        hinted = hints.streaming_hints(source, kernel, stores=stores)
+        if hinted is not None:
+            what = "loads and stores" if stores else "loads"
+            text = f"Mark the {what} of {kernel.name} that touch data once as streaming."
+            yield _Variant(text, hinted, 0.6)
+    fused = host.fused_cast(source, launch)
+    if fused is not None:
+        text = f"Let the store of {kernel.name} cast its output, not a second pass over it."
+        yield _Variant(text, fused, 1.4)
+
+
+def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iterator[Proposal]:
+    """The variant as it is, and with each configuration of each of its launches."""
+    source = Source(variant.source)
+    whole_row = "static_assert" in variant.source and "static_assert" not in original
+    if variant.source != original and not whole_row:
+        yield Proposal(variant.sentence, variant.source, 0.9 * variant.weight)
+    for launch in source.launches:
+        if launch.kernel.autotune is not None:
+            yield from _retuned(source, launch, variant)
+            continue
+        # A move may take the loop away that tells a tile, or make one.
+        known = {**tile_roles(launch.kernel), **roles.get(launch.kernel.name, {})}
+        knobs = find_knobs(source, launch, known)
+        if whole_row:
+            yield from _whole_rows(source, launch, knobs, variant)
+            continue
+        for place, choice in enumerate(configurations(launch.kernel, knobs)):
+            values = {name: str(value) for name, value in choice.tiles}
+            text = _configured(source, launch, knobs, values, choice)
+            sentence = f"{variant.sentence} Set {launch.kernel.name} to {choice.sentence()}."
+            yield Proposal(sentence.strip(), text, variant.weight * 0.5 ** (place / HALF_PLACE))
+
+
+def _whole_rows(
+    source: Source, launch: Launch, knobs: list[Knob], variant: _Variant
+) -> Iterator[Proposal]:
+    """A kernel that holds a whole row: its tile is the row's width, up to a power of two."""
+    kernel = launch.kernel
+    stepped = [knob for knob in knobs if knob.role is Role.LOOP]
+    widths = [launch.bound(name) for name in asserted_widths(kernel.node)]
+    if len(stepped) != 1 or len(widths) != 1 or widths[0] is None:
+        return
+    inside = range(source.start(launch.call), source.end(launch.call))
+    if not all(place.start in inside for place in stepped[0].places):
+        return
+    tile = {stepped[0].name: f"triton.next_power_of_2({ast.unparse(widths[0])})"}
+    for place, warps in enumerate(ROW_WARPS):
+        text = _configured(source, launch, knobs, tile, Configuration((), warps, None))
+        sentence = f"{variant.sentence} Give it {warps} warps."
+        yield Proposal(sentence, text, variant.weight * 0.5 ** (place / HALF_PLACE))
+
+
+def asserted_widths(node: ast.FunctionDef) -> list[str]:
+    """The names on the right of `tl.static_assert(BLOCK >= width)`, as `one_pass` writes it."""
+    return [
+        ast.unparse(call.args[0].comparators[0])
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and called(call) == "tl.static_assert"
+        and isinstance(call.args[0], ast.Compare)
+    ]
+
+
+def _configured(
+    source: Source,
+    launch: Launch,
+    knobs: list[Knob],
+    values: Mapping[str, str],
+    choice: Configuration,
+) -> str:
+    edits = [
+        edit for knob in knobs if knob.name in values for edit in knob.set_to(values[knob.name])
+    ]
+    options = {"num_warps": choice.warps}
+    if choice.stages is not None:
+        options["num_stages"] = choice.stages
+    return source.edited([*edits, *set_options(source, launch, options)])
+
+
+def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Proposal]:
+    """One proposal: the autotuner over our configurations for this kind of kernel."""
+    kernel = launch.kernel
+    knobs = _tuned(kernel)
+    if {knob.name for knob in knobs} != set(configured_names(kernel)):
+        return
+    choices = list(configurations(kernel, knobs))[:TUNED_TOGETHER]
+    if choices:
+        text = with_configurations(source, kernel, choices)
+        if text is not None:
+            sentence = f"{variant.sentence} Autotune {kernel.name} over {len(choices)} more fitting configurations."
+            yield Proposal(sentence.strip(), text, 1.2 * variant.weight)
+
+
+def _tuned(kernel: Kernel) -> list[Knob]:
+    """The tiles that a kernel's own autotuner chooses, with its first choice."""
+    names, first = set(configured_names(kernel)), first_configuration(kernel)
+    return [
+        Knob(kernel.name, name, role, first.get(name, 0), ())
+        for name, role in tile_roles(kernel).items()
+        if name in names
+    ]

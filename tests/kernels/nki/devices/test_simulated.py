@@ -1,0 +1,144 @@
+"""The simulated core as a device: what comes back from the child that traces, and what does not."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.devices import KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.records import Status
+
+HERE = Path(__file__).parent
+SHAPE = TensorArgument((128, 64), "float32")
+
+SCALED = """
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+
+    @nki.jit
+    def kernel(x, factor):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.multiply(nl.load(x), factor))
+        return out
+"""
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    def write(text: str, *arguments, target: str = "trn1", **options):
+        path = tmp_path / "kernel.py"
+        path.write_text(textwrap.dedent(text))
+        return SimulatedDevice(target).compile(str(path), arguments, **options)
+
+    return write
+
+
+def test_run_and_measure(compiled):
+    executable = compiled(SCALED, SHAPE, 3.0)
+    x = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    (out,) = executable.run([x, 3.0])
+    assert np.array_equal(out, 3 * x)
+    measured = executable.measure()
+    assert len(measured.runs_ms) == 1 and 0 < measured.runs_ms[0] < 1
+    assert measured.metrics["hbm_read_bytes"] >= x.nbytes
+    assert executable.low_precision() == ()
+    assert "limits" in executable.isolation
+
+
+def test_an_undecorated_kernel_runs_too(compiled):
+    assert compiled(SCALED.replace("@nki.jit", ""), SHAPE, 3.0).program.results
+
+
+def test_optimized_kernel_is_the_other_name(compiled):
+    assert compiled(SCALED.replace("def kernel", "def optimized_kernel"), SHAPE, 3.0).program
+
+
+def test_the_only_decorated_function_is_the_kernel_whatever_its_name(compiled):
+    text = SCALED.replace("def kernel", "def scaled") + "\n    def helper(x):\n        pass\n"
+    assert compiled(text, SHAPE, 3.0).program.name == "scaled"
+
+
+def test_a_grid_is_given_in_the_file(compiled):
+    text = SCALED.replace("def kernel", "def scaled").replace(
+        "        out =", "        nl.program_id(0)\n        out ="
+    )
+    with pytest.raises(KernelFailure, match=r"write kernel = name\[grid\] below"):
+        compiled(text, SHAPE, 3.0)
+    assert compiled(text + "\n    kernel = scaled[1]\n", SHAPE, 3.0).program
+
+
+def test_a_kernel_without_end_says_where_it_was(compiled, tmp_path):
+    endless = SCALED.replace(
+        "        out =", "        while True:\n            pass\n        out ="
+    )
+    with pytest.raises(KernelFailure) as failure:
+        compiled(endless, SHAPE, 3.0, seconds=1)
+    assert failure.value.status is Status.TIMEOUT
+    said = f"took longer than 1 s and was at {tmp_path / 'kernel.py'}:"
+    place = failure.value.message.partition(said)[2]
+    assert place in ("7 then", "8 then"), failure.value.message
+
+
+@pytest.mark.parametrize("name", ["bytearray(1 << 40)", "1 / 0"])
+def test_an_error_of_the_kernels_python_has_its_line(compiled, tmp_path, name):
+    with pytest.raises(KernelFailure, match=rf"\(at {tmp_path}/kernel.py:7\)"):
+        compiled(SCALED.replace("        out =", f"        {name}\n        out ="), SHAPE, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def something(x): pass", "no function named kernel or optimized_kernel, and none with"),
+        (SCALED.replace("nl.multiply", "nl.no_such_thing"), "no_such_thing"),
+        (SCALED.replace("nl.load(x)", "nl.load(x[0:129])"), "kernel.py:8"),
+        (SCALED.replace("(x, factor)", "(x, factor, more)"), "more"),
+        ("def kernel(:", "SyntaxError"),
+        ("raise ValueError('at import')", "at import"),
+        ("import no_such_package", "no_such_package"),
+    ],
+)
+def test_what_does_not_compile_says_why(compiled, text, said):
+    with pytest.raises(KernelFailure) as failure:
+        compiled(text, SHAPE, 3.0)
+    assert failure.value.status is Status.COMPILE_ERROR
+    assert said in failure.value.message + failure.value.traceback
+
+
+def test_narrow_formats_are_seen_wherever_they_are(compiled):
+    narrow = SCALED.replace("nl.load(x)", "nl.copy(nl.load(x), dtype=nl.bfloat16)")
+    (use,) = compiled(narrow, SHAPE, 3.0).low_precision()
+    assert use.dtype == "bfloat16" and "kernel.py:8" in use.where
+    (use,) = compiled(
+        SCALED.replace("dtype=x.dtype", "dtype=nl.float16"), SHAPE, 3.0
+    ).low_precision()
+    assert use.dtype == "float16" and "kernel.py:7" in use.where
+
+
+def test_unknown_targets_are_refused():
+    with pytest.raises(ValueError, match="trn9"):
+        SimulatedDevice("trn9")
+
+
+def test_wrong_arrays_are_run_errors(compiled):
+    with pytest.raises(KernelFailure) as failure:
+        compiled(SCALED, SHAPE, 3.0).run([np.zeros((3, 3), np.float32), 3.0])
+    assert failure.value.status is Status.RUN_ERROR
+
+
+def test_the_simulated_core_traces_beside_a_real_sdk():
+    """Where an SDK is installed and no core is, its `nki` must not be what kernels import."""
+    program = """
+        import accelopt.sim.standin as standin
+        assert standin.sdk_installed() and not standin.install()
+        assert standin.install(always=True)
+        import neuronxcc.nki.language
+        assert neuronxcc.nki.language.__name__.startswith("accelopt.sim")
+    """
+    environment = {**os.environ, "PYTHONPATH": str(HERE / "sdk")}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    subprocess.run(command, env=environment, check=True)

@@ -1,0 +1,176 @@
+"""The real-device path, with an SDK of NumPy functions and a profiler that plays back summaries."""
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.kernel_wrapper import NKIKernel
+from accelopt.kernels.nki import devices
+from accelopt.kernels.nki.devices import KernelFailure, TensorArgument, Timings
+from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, parse_summary
+from accelopt.kernels.nki.devices.trainium import TrainiumDevice, generation
+from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.records import Status
+
+HERE = Path(__file__).parent
+SDK = str(HERE / "sdk")
+
+# The shape of a summary recorded with the Neuron SDK: one object under the profile's id.
+SUMMARY = {
+    "total_time": 0.001,
+    "hbm_read_bytes": 4096,
+    "vector_engine_active_time_percent": 0.25,
+    "nc_idx": 0,
+}
+
+
+def summary(milliseconds: float) -> str:
+    return json.dumps({"n_1": {**SUMMARY, "total_time": milliseconds * 1e-3}})
+
+
+@pytest.fixture
+def profiler(tmp_path):
+    """Write the profiler executable and what it answers; returns its path."""
+
+    def make(summaries, **script) -> str:
+        folder = tmp_path / "profiler"
+        folder.mkdir()
+        (folder / "script.json").write_text(json.dumps({"summaries": summaries, **script}))
+        program = folder / "neuron-profile"
+        program.write_text(f"#!{sys.executable}\n" + (HERE / "fake_profiler.py").read_text())
+        program.chmod(0o755)
+        return str(program)
+
+    return make
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    def write(body: str) -> str:
+        path = tmp_path / "kernel.py"
+        path.write_text("import numpy as np\n\n\n" + textwrap.dedent(body))
+        return str(path)
+
+    return write
+
+
+REFERENCE = """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(64, 32)).astype(np.float32), 2.0]
+def forward(x, factor):
+    return x * np.float32(factor)
+def transform_to_nki_inputs(inputs):
+    return inputs
+def transform_nki_outputs(k_res, ref):
+    return [np.reshape(k_res, ref.shape)]
+"""
+DOUBLE = """
+    def kernel(x, factor):
+        return x * np.float32(factor)
+"""
+
+
+def device(profiler: str) -> TrainiumDevice:
+    return TrainiumDevice(core=3, profiler=profiler, sdk_paths=(SDK,))
+
+
+def wrapped(tmp_path, kernel: str, profiler: str) -> NKIKernel:
+    reference = tmp_path / "reference.py"
+    reference.write_text(REFERENCE)
+    trials = TrialStore(tmp_path / "trials")
+    return NKIKernel(kernel, reference, device=device(profiler), trials=trials)
+
+
+def test_profile_of_a_correct_kernel(tmp_path, kernel, profiler):
+    command = profiler([summary(ms) for ms in (1.00, 1.004, 1.002)])
+    found = wrapped(tmp_path, kernel(DOUBLE), command).profile(["hbm_read_bytes", "not_there"])
+    assert found.compiled and found.runnable and found.correct, found
+    assert found.metadata["latency"] == pytest.approx(1.002)
+    assert found.metadata["min_ms"] == pytest.approx(1.0)
+    assert found.metadata["max_ms"] == pytest.approx(1.004)
+    assert found.metadata["rel_diffs"] == pytest.approx(0.004)
+    assert found.metadata["hbm_read_bytes"] == 4096
+    assert "not_there" not in found.metadata
+    assert found.metadata["simulated"] is False and found.metadata["stable"] is True
+    calls = (Path(command).parent / "calls.txt").read_text().splitlines()
+    assert sum(call.startswith("capture") for call in calls) == 12
+    assert sum(call.startswith("view") for call in calls) == 10
+
+
+def test_noisy_timing_is_repeated_and_flagged(tmp_path, kernel, profiler):
+    command = profiler([summary(ms) for ms in (1.0, 1.5, 2.0)])
+    found = wrapped(tmp_path, kernel(DOUBLE), command).profile()
+    assert found.correct and found.metadata["stable"] is False
+    calls = (Path(command).parent / "calls.txt").read_text().splitlines()
+    assert sum(call.startswith("view") for call in calls) == 100
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ("def kernel(x, factor):\n    raise ValueError('tile too large')", "compilation_error"),
+        ("def wrong_name(x, factor):\n    return x", "compilation_error"),
+        ("import os\ndef kernel(x, factor):\n    os._exit(0)", "compilation_error"),
+        ("def kernel(x, factor):\n    return x", "correctness_error"),
+        ("def kernel(x, factor):\n    return x[:3]", "correctness_error"),
+        ("def kernel(x, factor):\n    return x / 0 * 0", "correctness_error"),
+    ],
+)
+def test_failures_are_under_the_published_keys(tmp_path, kernel, profiler, body, key):
+    found = wrapped(tmp_path, kernel(body), profiler([summary(1)])).profile()
+    assert not found.correct and set(found.metadata) >= {key}, found
+    assert "latency" not in found.metadata
+
+
+@pytest.mark.parametrize(
+    ("summaries", "script"),
+    [
+        ([summary(1)], {"capture_error": "no device"}),
+        (["{}"], {}),
+        (["not json"], {}),
+        ([summary(-1)], {}),
+    ],
+)
+def test_profiler_faults_are_benchmarking_errors(tmp_path, kernel, profiler, summaries, script):
+    found = wrapped(tmp_path, kernel(DOUBLE), profiler(summaries, **script)).profile()
+    assert "benchmarking_error" in found.metadata and "latency" not in found.metadata
+
+
+def test_a_missing_profiler_is_a_benchmarking_error(tmp_path, kernel):
+    executable = device("/nowhere/neuron-profile").compile(
+        kernel(DOUBLE), [TensorArgument((4, 4), "float32"), 2.0]
+    )
+    with pytest.raises(KernelFailure) as failure:
+        executable.measure(Timings(0, 1))
+    assert failure.value.status is Status.BENCHMARK_ERROR
+    executable.close()
+    assert not executable.folder.exists()
+
+
+def test_outputs_pass_through_files_unharmed(kernel, profiler):
+    executable = device(profiler([summary(1)])).compile(
+        kernel("def kernel(x):\n    return x.T, x.astype(np.float16)"),
+        [TensorArgument((4, 3), "float32")],
+    )
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    first, second = executable.run([x])
+    assert np.array_equal(first, x.T) and second.dtype == np.float16
+    assert not any(executable.folder.glob("tmp*"))
+    executable.close()
+
+
+def test_without_a_core_the_simulated_device_is_chosen():
+    if generation() is None:
+        assert devices.choose("trn2").simulated
+
+
+def test_summary_parsing():
+    assert parse_summary("log line\n" + summary(2))["total_time"] == pytest.approx(0.002)
+    for text in ("", "{", '{"a": {}}', '{"a": {"total_time": "x"}}', "[1]"):
+        with pytest.raises(ProfilerError):
+            parse_summary(text)

@@ -1,0 +1,182 @@
+"""Single checks of the referee: what each catches, what it says, and what the old gate let through."""
+
+import numpy as np
+import pytest
+
+from accelopt import eval_numpy
+from accelopt.kernels.nki.referee.comparison import Judge, expected_dtype, relative_l2, same_layout
+from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.trials import PUBLIC, Trial
+from accelopt.records import Scrutiny, Status
+
+GENERATOR = np.random.default_rng(3)
+X = GENERATOR.normal(size=(64, 96)).astype(np.float32)
+
+
+def trial(*expected, inputs=(X,), updates=None) -> Trial:
+    return Trial(
+        name=PUBLIC[0],
+        inputs=tuple(inputs),
+        expected=expected,
+        sizes=tuple(row_norms(output) for output in expected),
+        exact=None,
+        updates=tuple(updates or [None] * len(expected)),
+    )
+
+
+def verdict(outputs, *expected, scrutiny=Scrutiny.FULL, transformed=None, **options):
+    judge = Judge(scrutiny=scrutiny)
+    return judge.judge(trial(*expected, **options), outputs, transformed or list(outputs))
+
+
+def test_equal_outputs_are_correct():
+    found = verdict((X.copy(), X + 1), X, X + 1)
+    assert found.status is Status.CORRECT and found.message == ""
+    assert all(check.passed for check in found.checks)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "status"),
+    [
+        ((X, X), Status.WRONG_SHAPE),
+        ((), Status.WRONG_SHAPE),
+        ((X[:-1],), Status.WRONG_SHAPE),
+        ((X.astype(np.float64),), Status.WRONG_DTYPE),
+        ((X.astype(np.float16),), Status.WRONG_DTYPE),
+        ((X + np.float32(1e-4),), Status.WRONG_NUMBERS),
+        ((X * np.float32(np.nan),), Status.WRONG_NUMBERS),
+    ],
+)
+def test_each_fault_has_its_status(outputs, status):
+    found = verdict(outputs, X)
+    assert found.status is status
+    assert not found.checks[-1].passed and "limit" in found.message
+
+
+def test_one_wrong_row_is_found_where_it_is():
+    big = np.full((5000, 16), 100, np.float32)
+    wrong = big.copy()
+    wrong[1234] *= 1.001
+    assert relative_l2(wrong, big) < 2e-5
+    found = verdict((wrong,), big)
+    assert found.status is Status.WRONG_NUMBERS and "worst row 1234" in found.message
+    assert verdict((wrong,), big, scrutiny=Scrutiny.PUBLISHED).status is Status.CORRECT
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_single_non_finite_element_is_found_where_it_is(bad):
+    wrong = X.copy()
+    wrong[7, 5] = bad
+    found = verdict((wrong,), X)
+    assert found.status is Status.WRONG_NUMBERS and "(7, 5)" in found.message
+
+
+def test_non_finite_references_are_matched():
+    odd = X.copy()
+    odd[0, 0], odd[1, 1], odd[2, 2] = np.nan, np.inf, -np.inf
+    assert verdict((odd.copy(),), odd).status is Status.CORRECT
+    other = odd.copy()
+    other[1, 1] = -np.inf
+    assert verdict((other,), odd).status is Status.WRONG_NUMBERS
+    assert verdict((X,), odd).status is Status.WRONG_NUMBERS
+    wrong = odd.copy()
+    wrong[5] += 1
+    assert verdict((wrong,), odd).status is Status.WRONG_NUMBERS
+
+
+def test_an_all_zero_reference_can_be_met():
+    zero = np.zeros((4, 8), np.float32)
+    assert verdict((zero.copy(),), zero).status is Status.CORRECT
+    assert verdict((zero + np.float32(1e-20),), zero).status is Status.WRONG_NUMBERS
+
+
+def test_an_update_is_judged_as_an_update():
+    step = (1e-3 * GENERATOR.normal(size=X.shape)).astype(np.float32)
+    after = X - step
+    lazy = X - step * np.float32(0.99)
+    assert relative_l2(lazy, after) < 2e-5
+    assert verdict((lazy,), after, updates=[0]).checks[-1].name == "error of the update"
+    honest = (X.astype(np.float64) - step).astype(np.float32)
+    assert verdict((honest,), after, updates=[0]).status is Status.CORRECT
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reference", "same"),
+    [
+        ((32, 128, 2048), (4096, 2048), True),
+        ((4096, 2048), (4096, 2048), True),
+        ((8, 4, 128, 96, 128), (4096, 12288), True),
+        ((1, 8, 2, 32, 128, 128), (1, 16, 4096, 128), True),
+        ((4096 * 2048,), (4096, 2048), True),
+        ((2048, 4096), (4096, 2048), False),
+        ((64, 131072), (4096, 2048), False),
+        ((96, 64), (64, 96), False),
+    ],
+)
+def test_layouts(kernel, reference, same):
+    assert same_layout(kernel, reference) is same
+
+
+def test_numpys_widening_is_not_asked_of_kernels():
+    wide = X.astype(np.float64)
+    assert expected_dtype(wide, [X, 1e-5]) == np.float32
+    assert expected_dtype(X, [X]) == np.float32
+    assert expected_dtype(np.arange(3), [X]) == np.arange(3).dtype
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1.0, 1e18, 1e30])
+def test_norms_keep_their_accuracy_at_any_scale(scale):
+    a = (GENERATOR.normal(size=(7, 130)) * scale).astype(np.float32)
+    b = (GENERATOR.normal(size=(7, 130)) * scale).astype(np.float32)
+    exact = np.linalg.norm(a.astype(np.float64))
+    assert l2(a) == pytest.approx(exact, rel=1e-5)
+    difference = np.linalg.norm((a - b).astype(np.float64))
+    assert l2_difference(a, b) == pytest.approx(difference, rel=1e-5)
+
+
+def test_norms_of_odd_shapes():
+    for shape in [(), (0,), (1,), (5,), (256,), (3, 0), (2, 3, 4)]:
+        a = GENERATOR.normal(size=shape).astype(np.float32)
+        assert l2(np.asarray(a)) == pytest.approx(float(np.sqrt(np.sum(np.square(a)))), rel=1e-5)
+
+
+# The published door.
+
+
+def published(output, reference, source="x = 1\n", tmp_path=None, rel_tol=2e-5):
+    program = tmp_path / "kernel.py"
+    program.write_text(source)
+    result = eval_numpy.KernelProperties()
+    eval_numpy.check_precision_and_correctness(program, output, reference, result, rel_tol)
+    return result
+
+
+def test_the_published_gate(tmp_path):
+    assert published([X], X, tmp_path=tmp_path).correct
+    near = X * np.float32(1 + 1e-5)
+    assert published([near], (X,), tmp_path=tmp_path).correct
+    far = X * np.float32(1 + 3e-5)
+    result = published([far], X, tmp_path=tmp_path)
+    assert not result.correct and "l2norm rel diff" in result.metadata["correctness_error"][0]
+    assert published([far], X, rel_tol=4e-5, tmp_path=tmp_path).correct
+
+
+def test_the_published_precision_rule(tmp_path):
+    result = published([X], X, "y = nl.bfloat16\n", tmp_path=tmp_path)
+    assert result.metadata == {"correctness_error": "Float16 is used in the program."}
+    assert published([X], X, "y = 1  # float16\n", tmp_path=tmp_path).correct
+
+
+@pytest.mark.parametrize(
+    "output",
+    [[X, X], [X.T], [X * np.nan], [np.zeros_like(X)]],
+    ids=["count", "shape", "nan", "zero"],
+)
+def test_the_published_faults(tmp_path, output):
+    result = published(output, X, tmp_path=tmp_path)
+    assert not result.correct and result.metadata["correctness_error"]
+
+
+def test_published_scalars(tmp_path):
+    assert published([np.float32(1.0)], np.float32(1.0), tmp_path=tmp_path).correct
+    assert not published([2], 3, tmp_path=tmp_path).correct

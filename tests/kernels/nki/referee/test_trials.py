@@ -1,0 +1,175 @@
+"""Inputs and reference outputs: made once, shared, bounded, and hidden where they must be."""
+
+import multiprocessing
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.stress import stressed
+from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialName, TrialStore
+
+COUNTED = """
+import os
+from pathlib import Path
+import numpy as np
+
+def get_inputs():
+    return [np.random.normal(size=(8, 64)).astype(np.float32), 0.5]
+
+def forward(x, factor):
+    with open({log!r}, "a") as log:
+        log.write(str(x.dtype) + "\\n")
+    return x * np.float32(factor)
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+@pytest.fixture
+def reference(tmp_path) -> Path:
+    path = tmp_path / "reference.py"
+    path.write_text(textwrap.dedent(COUNTED).format(log=str(tmp_path / "calls")))
+    return path
+
+
+def calls(reference: Path) -> list[str]:
+    log = reference.parent / "calls"
+    return log.read_text().split() if log.exists() else []
+
+
+def test_inputs_follow_numpy_seeds(reference, tmp_path):
+    np.random.seed(7)
+    before = np.random.get_state()[1].copy()
+    trial = TrialStore(tmp_path / "trials").get(Reference(reference), TrialName("seed", 42))
+    assert np.array_equal(np.random.get_state()[1], before)
+    np.random.seed(42)
+    assert np.array_equal(trial.inputs[0], np.random.normal(size=(8, 64)).astype(np.float32))
+    assert trial.inputs[1] == 0.5
+    assert np.array_equal(trial.expected[0], trial.inputs[0] * np.float32(0.5))
+
+
+def test_the_reference_runs_once(reference, tmp_path):
+    store = TrialStore(tmp_path / "trials")
+    first = store.get(Reference(reference), PUBLIC[0])
+    again = TrialStore(tmp_path / "trials").get(Reference(reference), PUBLIC[0])
+    assert calls(reference) == ["float32"]
+    assert np.array_equal(first.expected[0], again.expected[0])
+    assert not again.inputs[0].flags.writeable
+
+
+def test_another_reference_has_other_trials(reference, tmp_path):
+    store = TrialStore(tmp_path / "trials")
+    store.get(Reference(reference), PUBLIC[0])
+    reference.write_text(reference.read_text() + "# changed\n")
+    store.get(Reference(reference), PUBLIC[0])
+    assert len(calls(reference)) == 2
+
+
+def _get(path: str, root: str) -> float:
+    trial = TrialStore(root).get(Reference(path), PUBLIC[0])
+    return float(trial.expected[0].sum())
+
+
+def test_concurrent_workers_make_a_trial_once(reference, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(4) as pool:
+        arguments = [(str(reference), str(tmp_path / "trials"))] * 8
+        sums = pool.starmap(_get, arguments)
+    assert len(set(sums)) == 1
+    assert len(calls(reference)) == 1
+
+
+def test_the_oldest_trials_make_room(reference, tmp_path):
+    store = TrialStore(tmp_path / "trials", max_bytes=12_000)
+    kept = [store.get(Reference(reference), name) for name in PUBLIC]
+    folders = [path for path in (tmp_path / "trials").iterdir() if path.is_dir()]
+    assert 1 <= len(folders) < len(PUBLIC)
+    # What was mapped before its file went is still there.
+    assert all(np.isfinite(trial.expected[0]).all() for trial in kept)
+
+
+def test_an_unwritable_store_still_works(reference, tmp_path):
+    root = tmp_path / "trials"
+    store = TrialStore(root)
+    store.get(Reference(reference), PUBLIC[0])
+    folder = next(path for path in root.iterdir() if path.is_dir())
+    (folder / "trial.json").unlink()  # in the way: a rename onto it fails
+    trial = store.get(Reference(reference), PUBLIC[0])
+    assert np.array_equal(trial.expected[0], trial.inputs[0] * np.float32(0.5))
+
+
+def test_hidden_inputs_differ_between_stores_and_stay_in_one(reference, tmp_path):
+    one, two = TrialStore(tmp_path / "one"), TrialStore(tmp_path / "two")
+    found = [store.get(Reference(reference), HIDDEN).inputs[0] for store in (one, one, two)]
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+    public = [one.get(Reference(reference), name).inputs[0] for name in PUBLIC]
+    assert not any(np.array_equal(found[0], seen) for seen in public)
+    assert (tmp_path / "one" / "secret").stat().st_mode & 0o077 == 0
+
+
+def test_hidden_trials_are_worked_out_in_float64(reference, tmp_path):
+    trial = TrialStore(tmp_path / "trials").get(Reference(reference), HIDDEN)
+    assert "float64" in calls(reference)
+    assert trial.exact[0].judged == 1 and np.isfinite(trial.exact[0].allowed).all()
+
+
+def test_stress_inputs_have_every_kind_of_row():
+    x = np.random.default_rng(1).normal(size=(400, 32)).astype(np.float32)
+    (changed,) = stressed([x], np.random.default_rng(2), 30.0)
+    assert changed.dtype == np.float32 and changed.shape == x.shape
+    zero = (changed == 0).all(axis=1)
+    constant = (changed == changed[:, :1]).all(axis=1) & ~zero
+    one_hot = ((changed != 0).sum(axis=1) == 1) & ~zero
+    unchanged = (changed == x).all(axis=1)
+    largest = np.abs(changed).max(axis=1)
+    tiny, large = (largest < 0.01) & ~zero, (largest > 20) & ~one_hot
+    for kind in (zero, constant, one_hot, unchanged, tiny, large):
+        assert kind.sum() > 20
+
+
+def test_stress_leaves_what_is_not_a_number_to_change():
+    index = np.arange(12).reshape(3, 4)
+    changed = stressed([index, 1e-5, np.float32(2)], np.random.default_rng(0), 30.0)
+    assert changed[0] is index and changed[1:] == [1e-5, np.float32(2)]
+    variance = np.abs(np.random.default_rng(0).normal(size=(50, 8))).astype(np.float32)
+    assert (stressed([variance], np.random.default_rng(0), 30.0)[0] >= 0).all()
+
+
+def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text(
+        "import numpy as np\n"
+        "def get_inputs():\n    return [np.ones((4, 8), np.float32)]\n"
+        "def forward(x):\n    return np.where(x == 1, x, np.nan).astype(x.dtype)\n"
+        "def transform_to_nki_inputs(inputs):\n    return inputs\n"
+    )
+    assert TrialStore(tmp_path / "trials").get(Reference(path), STRESS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("forward = 1", "no function get_inputs"),
+        ("def broken(", "cannot be loaded"),
+        ("raise KeyError('x')", "KeyError"),
+    ],
+)
+def test_broken_references_say_what_is_wrong(tmp_path, text, said):
+    path = tmp_path / "reference.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        Reference(path)
+
+
+def test_loading_leaves_the_import_path_alone(reference):
+    import sys
+
+    before = list(sys.path)
+    Reference(reference)
+    assert sys.path == before

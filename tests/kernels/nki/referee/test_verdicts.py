@@ -1,0 +1,56 @@
+"""The referee accepts honest algorithms of every problem and refuses dishonest ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import DISHONEST, HONEST, SMALL, small_reference
+
+from accelopt.kernels.nki.referee.comparison import Judge, Verdict
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
+from accelopt.records import Status
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("referee")
+
+
+def verdicts(problem: str, kernel, folder: Path) -> list[Verdict]:
+    reference = Reference(small_reference(problem, folder))
+    store = TrialStore(folder / "trials")
+    judge = Judge(rel_tol=3e-5 if problem == "mamba" else 2e-5)
+    found = []
+    for name in (PUBLIC[0], HIDDEN, STRESS):
+        trial = store.get(reference, name)
+        assert trial is not None, name
+        with np.errstate(all="ignore"):
+            output = np.asarray(kernel(*trial.inputs)).astype(np.float32)
+        raw = (output,)
+        found.append(judge.judge(trial, raw, reference.kernel_outputs(raw, trial.expected)))
+    return found
+
+
+def cases(table):
+    return [(problem, name) for problem, kernels in table.items() for name in kernels]
+
+
+@pytest.mark.parametrize("problem", SMALL)
+def test_the_reference_itself_passes(problem, folder):
+    reference = Reference(small_reference(problem, folder))
+    for verdict in verdicts(problem, lambda *inputs: reference.forward(inputs)[0], folder):
+        assert verdict.status is Status.CORRECT, verdict.message
+
+
+@pytest.mark.parametrize(("problem", "name"), cases(HONEST))
+def test_honest_algorithms_pass(problem, name, folder):
+    for verdict in verdicts(problem, HONEST[problem][name], folder):
+        assert verdict.status is Status.CORRECT, verdict.message
+
+
+@pytest.mark.parametrize(("problem", "name"), cases(DISHONEST))
+def test_dishonest_algorithms_are_refused(problem, name, folder):
+    failed = [v for v in verdicts(problem, DISHONEST[problem][name], folder) if v.message]
+    assert failed
+    assert all(verdict.status is Status.WRONG_NUMBERS for verdict in failed)

@@ -1,0 +1,159 @@
+"""What the NKI backend says of kernels: names, counters, predictions, keys."""
+
+import asyncio
+
+import pytest
+from small_problem import KERNEL, REFERENCE
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.language import BackendOptions, open_backend
+from accelopt.kernels.nki.counters import explain_counters
+from accelopt.kernels.nki.language import without_places
+from accelopt.kernels.nki.names import describe
+from accelopt.records import Candidate, Evaluation, Profile, Status
+from accelopt.workers import WorkerPool
+
+
+def profile(latency=1.0, **metrics):
+    return Profile(
+        latency=latency, min_ms=latency, max_ms=latency, rel_diffs=0.0, metrics=metrics,
+        target="trn1", simulated=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def candidate(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    return Candidate(
+        service_name="silu_ID0", case_name="silu", problem="silu", values={"M": 256, "N": 1024},
+        task=str(tmp_path / "reference.py"), kernel=str(tmp_path / "kernel.py"),
+        profile=profile(),
+    )  # fmt: skip
+
+
+def with_backend(tmp_path, work, **options):
+    async def run():
+        async with WorkerPool(1) as pool:
+            backend = open_backend("nki", pool, BackendOptions(tmp_path / "kernels", **options))
+            return await work(backend)
+
+    return asyncio.run(run())
+
+
+def test_explanations_say_bound_lines_and_roofline(tmp_path, candidate):
+    explanation = with_backend(tmp_path, lambda b: b.explain(candidate, KERNEL))
+    text = "\n".join(explanation.facts)
+    assert "simulated trn1" in text and "roofline bound" in text
+    assert "Line 11 ('" not in text and "x_tile = nl.load(" in text
+    assert "critical path" in text and "Bound by memory" in text
+    assert 0 < explanation.percent_of_peak < 1
+    assert str(tmp_path) not in text
+
+
+def test_predictions_are_what_the_evaluation_measures(tmp_path, candidate):
+    async def both(backend):
+        predicted = await backend.predict(candidate, KERNEL)
+        return predicted, await backend.evaluate(candidate, KERNEL)
+
+    predicted, evaluation = with_backend(tmp_path, both)
+    assert evaluation.status is Status.CORRECT, evaluation.message
+    assert predicted == pytest.approx(evaluation.profile.latency)
+    refused = with_backend(tmp_path, lambda b: b.predict(candidate, "def kernel(x):\n    oops"))
+    assert refused == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("y_tile", "product"), ("    for row", "    # rows\n    for row")]
+)
+def test_a_verdict_belongs_to_a_text_not_to_a_resemblance(tmp_path, candidate, old, new):
+    """A kernel can read its own comments, docstring and variable names."""
+
+    async def keys(backend):
+        return [backend.evaluation_key(candidate, s) for s in (KERNEL, KERNEL.replace(old, new))]
+
+    one, other = with_backend(tmp_path, keys)
+    assert old in KERNEL and one != other
+
+
+def test_other_settings_are_another_evaluation(tmp_path, candidate):
+    async def key(backend):
+        return backend.evaluation_key(candidate, KERNEL)
+
+    one = with_backend(tmp_path, key)
+    assert with_backend(tmp_path, key) == one
+    assert with_backend(tmp_path, key, target="trn2") != one
+    assert with_backend(tmp_path, key, rel_tol=1e-6) != one
+
+
+def test_a_verdict_is_reached_once_for_all_runs(tmp_path, candidate):
+    """Of the simulated core, where it is the same each time: the wall seconds too are the first's."""
+    first, second = (with_backend(tmp_path, lambda b: b.evaluate(candidate, KERNEL)) for _ in "12")
+    assert first.status is Status.CORRECT and first.seconds == second.seconds
+
+
+def test_rewrites_come_from_the_moves(tmp_path, candidate):
+    async def rewrites(backend):
+        return backend.rewrites(candidate, KERNEL)
+
+    found = with_backend(tmp_path, rewrites)
+    assert len(found) >= 3
+    assert all(item.source != KERNEL and item.sentence for item in found)
+
+
+def test_shapes_come_from_the_inputs_where_the_text_does_not_tell(tmp_path, candidate):
+    text = REFERENCE.replace("def get_inputs", "def made_elsewhere")
+    assert text != REFERENCE
+    text += "\n\ndef get_inputs():\n    return [value for value in made_elsewhere()]\n"
+    (tmp_path / "reference.py").write_text(text)
+
+    async def both(backend):
+        predicted = await backend.predict(candidate, KERNEL)
+        return predicted, backend.rewrites(candidate, KERNEL)
+
+    predicted, found = with_backend(tmp_path, both)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    assert (predicted, found) == with_backend(tmp_path, both)
+    assert predicted > 0 and found
+
+
+def test_a_reference_without_inputs_gives_no_shapes(tmp_path, candidate):
+    (tmp_path / "reference.py").write_text("def get_inputs():\n    raise ValueError\n")
+    assert with_backend(tmp_path, lambda b: b.predict(candidate, KERNEL)) is None
+
+
+def test_texts_name_no_folder_and_no_address(tmp_path):
+    path = tmp_path / "deadbeef.py"
+    evaluation = Evaluation(
+        status=Status.COMPILE_ERROR,
+        message=f"{path}:3: bad",
+        traceback=f'File "{path}", line 3\n<object at 0x7f0011223344>',
+    )
+    clean = without_places(evaluation, path)
+    assert clean.message == "kernel.py:3: bad"
+    assert str(tmp_path) not in clean.traceback and "0x7f" not in clean.traceback
+
+
+def test_counters_name_the_limit():
+    memory = " ".join(
+        explain_counters(profile(1.0, hbm_read_bytes=400e6, hfu_estimated_percent=0.1))
+    )
+    assert "bound by HBM bandwidth" in memory
+    engine = " ".join(explain_counters(profile(1.0, vector_engine_active_time_percent=0.9)))
+    assert "bound by the vector engine" in engine
+    idle = " ".join(explain_counters(profile(1.0, scalar_engine_active_time_percent=0.2)))
+    assert "waits on dependences" in idle
+    spills = explain_counters(profile(1.0, spill_save_bytes=1 << 20, spill_reload_bytes=1 << 20))
+    assert any("2.0 MiB" in sentence and "spills" in sentence for sentence in spills)
+    assert explain_counters(profile(1.0))
+
+
+def test_names_are_found_however_they_are_spelled():
+    assert "PSUM" in describe("nisa.nc_matmul")
+    assert describe("neuronxcc.nki.isa.nc_matmul") == describe("nc_matmul")
+    assert "Near names" in describe("nc_matmull") and "nisa.nc_matmul" in describe("nc_matmull")
+
+
+def test_an_unknown_backend_is_one_sentence():
+    with pytest.raises(ConfigError, match="choose from nki, flashinfer"):
+        open_backend("cuda", None, None)

@@ -1,0 +1,168 @@
+"""What moved sources compute: the same as before, through the Triton interpreter."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flb_traces import installed
+from plain_kernels import FLAT, LOOPED, ONE_ROW, OPEN_LOOP
+
+from accelopt.kernels.triton.moves import arithmetic, heads, host, launches, loops, rows
+from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.moves.source import Source
+
+HAS_TORCH = installed("torch", "triton", "safetensors")
+
+
+def kernel_of(text):
+    return next(iter(Source(text).kernels.values()))
+
+
+def counted(text):
+    source = Source(text)
+    kernel = kernel_of(text)
+    return source.with_kernel(kernel, loops.counted_loop(kernel))
+
+
+def based_on_two(text):
+    source = Source(text)
+    kernel = kernel_of(text)
+    return source.with_kernel(kernel, arithmetic.base_two(kernel))
+
+
+def test_an_open_loop_is_counted():
+    text = counted(OPEN_LOOP)
+    assert "for at in range(0, count, BLOCK):" in text
+    assert "while" not in text
+    assert "at += BLOCK" not in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("        at += BLOCK\n", "        at += BLOCK\n        count -= 1\n"),
+        ("        at += BLOCK\n", "        at += BLOCK\n    tl.store(lse_ptr, at)\n"),
+        ("        highest = higher\n", "        highest = higher\n        at += 0\n"),
+        ("while at < count", "while at <= count"),
+        ("    at = tl.zeros((), dtype=tl.int32)\n", "    at = tl.load(lse_ptr)\n"),
+    ],
+)
+def test_a_loop_that_may_not_be_counted_stays_open(change):
+    assert change[0] in OPEN_LOOP
+    assert loops.counted_loop(kernel_of(OPEN_LOOP.replace(*change))) is None
+
+
+def test_the_base_is_folded_into_the_scale_and_out_of_what_else_is_read():
+    text = based_on_two(OPEN_LOOP)
+    assert "tl.exp(" not in text
+    assert "logits = logits_unscaled * (scale * 1.4426950408889634)" in text
+    assert "tl.log(total) + highest * 0.6931471805599453" in text
+    assert "tl.where(inside, logits, -1.44269" in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("logits *= scale", "logits = logits + 1.0"),  # nothing to fold into
+        ("weights = tl.exp(logits - higher)", "weights = tl.exp(logits * logits)"),
+        ("shrink = tl.exp(highest - higher)", "shrink = tl.exp(tl.load(lse_ptr))"),
+        ("tl.maximum(highest, tl.max", "tl.load(q_ptr) + tl.maximum(highest, tl.max"),
+    ],
+)
+def test_exponents_that_a_factor_does_not_pass_through_stay(change):
+    assert change[0] in OPEN_LOOP
+    assert arithmetic.base_two(kernel_of(OPEN_LOOP.replace(*change))) is None
+
+
+def test_values_are_read_once_and_not_to_be_checked():
+    text = host.values_read_once(Source(host.without_value_checks(Source(OPEN_LOOP))))
+    assert ".item()" not in text
+    assert "raise" not in text
+    assert text.count(".tolist()") == 2
+
+
+def test_an_index_tensor_that_changes_is_read_where_it_was():
+    text = OPEN_LOOP.replace(
+        "        for row in", "        qo_indptr = qo_indptr + 0\n        for row in"
+    )
+    assert "qo_indptr[sequence].item()" in host.values_read_once(Source(text))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("mean = tl.sum(x * x, axis=0)", "mean = tl.sum(x * x, axis=0) + tl.program_id(1)"),
+        ("grid = (count,)", "grid = (count, 1)"),
+        ("    w = tl.load", "    if row > 3:\n        row = 3\n    w = tl.load"),
+        ("tl.store(o_ptr + row * stride + column", "tl.store(o_ptr + column"),
+    ],
+)
+def test_rows_that_are_not_alone_stay_apart(change):
+    assert change[0] in ONE_ROW
+    source = Source(ONE_ROW.replace(*change))
+    assert rows.several_rows(source, source.launches[0], 4) is None
+
+
+def test_the_grid_goes_with_the_rows():
+    for proposal in proposals(ONE_ROW):
+        if "row_is_inside" in proposal.source:
+            [count] = set(re.findall(r"ROWS=(\d+)", proposal.source))
+            assert f"triton.cdiv(count, {count})" in proposal.source
+
+
+def moved(starter):
+    """Sources by name with the definition they compute."""
+    prefill, norm = "gqa_ragged_prefill_causal_h32_kv8_d128", "rmsnorm_h4096"
+    source = Source(ONE_ROW)
+    yield prefill, based_on_two(counted(OPEN_LOOP))
+    yield prefill, host.values_read_once(Source(OPEN_LOOP))
+    for count in (4, 16):
+        yield norm, rows.several_rows(source, source.launches[0], count)
+    source = Source(LOOPED)
+    yield prefill, LOOPED
+    yield prefill, launches.one_launch(source, source.launches[0])
+    yield prefill, proposals(LOOPED)[0].source
+    for text in (OPEN_LOOP, FLAT):
+        yield prefill, text
+        yield prefill, heads.heads_together(Source(text), Source(text).launches[0])
+    for name in (prefill, "gqa_paged_decode_h32_kv8_d128_ps16"):
+        plain = starter.solutions[f"plain_{name}"].main_source
+        together = [
+            p for p in proposals(plain) if "power" in p.sentence and "Set" not in p.sentence
+        ]
+        assert together
+        for proposal in together[:2]:
+            yield name, proposal.source
+    for proposal in proposals(OPEN_LOOP)[:3]:
+        yield prefill, proposal.source
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch and triton are not installed")
+def test_moved_sources_compute_what_they_did(starter):
+    lines = []
+    for name, text in moved(starter):
+        plain = starter.solutions[f"plain_{name}"]
+        lines.append(
+            json.dumps(
+                {
+                    "definition": starter.definitions[name].model_dump(mode="json"),
+                    "workload": starter.workloads[name][-1].model_dump(mode="json"),
+                    "solution": plain.with_source(text, "moved").model_dump(mode="json"),
+                }
+            )
+        )
+    script = Path(__file__).parent / "interpreted.py"
+    root = Path(__file__).resolve().parents[4]
+    ended = subprocess.run(
+        [sys.executable, str(script)],
+        input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    errors = [float(line) for line in ended.stdout.split()]
+    assert len(errors) == len(lines)
+    assert max(errors) < 3e-3, errors

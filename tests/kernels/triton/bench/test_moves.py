@@ -1,0 +1,231 @@
+"""Moves on Triton sources: what changes, what stays, and what is left alone."""
+
+import ast
+
+import pytest
+
+from accelopt.kernels.triton.moves import arithmetic, descriptors, host, loops, masks, order
+from accelopt.kernels.triton.moves.configurations import Kind, kind_of
+from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
+from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.moves.source import Source
+
+HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+
+
+def starter_source(starter, name):
+    return Source(starter.solutions[f"plain_{name}"].main_source)
+
+
+def knobs_of(source):
+    [launch] = source.launches
+    return launch, find_knobs(source, launch)
+
+
+@pytest.mark.parametrize(
+    "name, kind, knobs",
+    [
+        ("gemm_n4096_k4096", Kind.PRODUCT, {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}),
+        ("rmsnorm_h4096", Kind.ROWS, {"BLOCK": 512}),
+        ("silu_and_mul_h14336", Kind.ELEMENTS, {"BLOCK": 256}),
+        ("rope_h32_kv8_d128", Kind.ELEMENTS, {"HEADS": 1}),
+        ("gqa_paged_decode_h32_kv8_d128_ps16", Kind.DECODE, {"BLOCK_N": 16}),
+        ("gqa_ragged_prefill_causal_h32_kv8_d128", Kind.ATTENTION, {"BLOCK_M": 64, "BLOCK_N": 32}),
+    ],
+)
+def test_knobs_and_kinds_are_read_from_the_source(starter, name, kind, knobs):
+    launch, found = knobs_of(starter_source(starter, name))
+    assert {knob.name: knob.value for knob in found} == knobs
+    assert kind_of(launch.kernel, found) is kind
+
+
+def test_a_knob_is_set_where_its_value_stands(starter):
+    source = starter_source(starter, "gemm_n4096_k4096")
+    launch, knobs = knobs_of(source)
+    edits = [edit for knob in knobs for edit in knob.set_to("128")]
+    text = source.edited([*edits, *set_options(source, launch, {"num_warps": 8})])
+    assert "BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 128" in text
+    assert "num_warps=8" in text
+    again = Source(text)
+    [changed] = again.launches
+    assert "num_warps=4" in again.edited(set_options(again, changed, {"num_warps": 4}))
+    # Only numbers changed: the rest of the text is as it was.
+    assert source.text.splitlines()[:30] == text.splitlines()[:30]
+
+
+def test_problem_sizes_are_no_knobs():
+    source = Source(
+        HEADER + "@triton.jit\ndef k(x, D_HEAD: tl.constexpr, PAGE_SIZE: tl.constexpr):\n"
+        "    p = tl.program_id(0)\n"
+        "    o = p * D_HEAD + tl.arange(0, D_HEAD)\n"
+        "    q = p * PAGE_SIZE + tl.arange(0, PAGE_SIZE)\n"
+        "    tl.store(x + o, 0)\n\n\ndef run(x):\n    k[(1,)](x, D_HEAD=128, PAGE_SIZE=16)\n"
+    )
+    assert knobs_of(source)[1] == []
+
+
+def test_masks_leave_the_main_loop_and_stay_in_the_rest(starter):
+    source = starter_source(starter, "gqa_ragged_prefill_causal_h32_kv8_d128")
+    kernel = source.kernels["prefill_kernel"]
+    first, second = [n for n in ast.walk(masks.peel_masks(kernel)) if isinstance(n, ast.For)]
+    assert "mask=" not in ast.unparse(first)
+    assert "tl.where" not in ast.unparse(first)
+    assert ast.unparse(second.body) == ast.unparse(
+        next(n for n in ast.walk(kernel.node) if isinstance(n, ast.For)).body
+    )
+    assert ast.unparse(first.iter.args[1]) == ast.unparse(second.iter.args[0])
+
+
+def test_a_mask_on_something_else_is_kept(starter):
+    source = starter_source(starter, "gemm_n4096_k4096")
+    text = ast.unparse(masks.peel_masks(source.kernels["gemm_kernel"]))
+    first = text[text.index("for start") : text.index("for start", text.index("for start") + 1)]
+    assert "mask=rows[:, None] < M" in first
+    assert "< K" not in first
+
+
+def test_loops_with_an_early_end_are_left_alone():
+    source = Source(
+        HEADER + "@triton.jit\ndef k(x, n, B: tl.constexpr):\n"
+        "    for s in range(0, n, B):\n"
+        "        p = s + tl.arange(0, B)\n"
+        "        v = tl.load(x + p, mask=p < n)\n"
+        "        if tl.sum(v) > 0:\n            break\n"
+    )
+    assert masks.peel_masks(source.kernels["k"]) is None
+
+
+def test_one_pass_keeps_what_was_loaded_and_asserts_that_it_is_all(starter):
+    source = starter_source(starter, "softmax_n8192")
+    text = ast.unparse(loops.one_pass(source.kernels["softmax_kernel"]))
+    assert text.count("tl.load") == 1
+    assert "for " not in text
+    assert "static_assert(BLOCK >= width)" in text
+
+
+def test_one_pass_reloads_what_has_changed():
+    source = Source(
+        HEADER + "@triton.jit\ndef k(x, y, n, B: tl.constexpr):\n"
+        "    t = 0.0\n"
+        "    for s in range(0, n, B):\n"
+        "        v = tl.load(x + s + tl.arange(0, B))\n"
+        "        v = v * 2\n"
+        "        t += tl.sum(v, axis=0)\n"
+        "    for s in range(0, n, B):\n"
+        "        v = tl.load(x + s + tl.arange(0, B))\n"
+        "        tl.store(y + s + tl.arange(0, B), v / t)\n"
+    )
+    assert ast.unparse(loops.one_pass(source.kernels["k"])).count("tl.load") == 2
+
+
+def test_descriptors_replace_every_access_of_a_tile(starter):
+    source = starter_source(starter, "gemm_n4096_k4096")
+    text = descriptors.descriptor_tiles(source, source.launches[0])
+    assert "tl.load(" not in text
+    assert "a_ptr.load([pid_m * BLOCK_M, start])" in text
+    assert "b_ptr.load([pid_n * BLOCK_N, start]).T" in text
+    assert "TensorDescriptor.from_tensor(B, [BLOCK_N, BLOCK_K])" in text
+
+
+MOVING = (
+    HEADER
+    + """@triton.jit
+def k(a_ptr, c_ptr, M, K, stride_am, stride_ak, stride_cm, stride_ck, BM: tl.constexpr, BK: tl.constexpr):
+    pid = tl.program_id(0)
+    rows = (pid * BM + tl.arange(0, BM)) % M
+    cols = tl.arange(0, BK)
+    a_ptrs = a_ptr + (rows[:, None] * stride_am + cols[None, :] * stride_ak)
+    c_ptrs = c_ptr + (rows[:, None] * stride_cm + cols[None, :] * stride_ck)
+    for _ in range(0, tl.cdiv(K, BK)):
+        tl.store(c_ptrs, tl.load(a_ptrs, mask=cols[None, :] < K, other=0.0))
+        a_ptrs += BK * stride_ak
+        c_ptrs += BK * stride_ck
+
+
+def run(A):
+    C = torch.empty_like(A)
+    k[(1,)](A, C, A.shape[0], A.shape[1], A.stride(0), A.stride(1), C.stride(0), C.stride(1), BM=64, BK=64)
+    return C
+"""
+)
+
+
+def test_moving_pointers_become_moving_offsets():
+    source = Source(MOVING)
+    text = descriptors.descriptor_tiles(source, source.launches[0])
+    assert "a_ptrs_at = 0" in text
+    assert "a_ptrs_at += BK" in text
+    assert "a_ptr.load([pid * BM, a_ptrs_at])" in text
+
+
+def test_a_pointer_with_another_use_keeps_its_form():
+    source = Source(MOVING.replace("    cols =", "    first = tl.load(a_ptr)\n    cols ="))
+    assert descriptors.descriptor_tiles(source, source.launches[0]) is None
+
+
+def test_grouped_order_follows_the_order_in_which_programs_start(starter):
+    source = starter_source(starter, "gemm_n4096_k4096")
+    text = ast.unparse(order.grouped_order(source.kernels["gemm_kernel"]))
+    swizzled = "= tl.swizzle2d(pid_n, pid_m, tl.num_programs(1), tl.num_programs(0)"
+    line = next(line for line in text.splitlines() if swizzled in line)
+    assert line.split("=")[0].strip(" ()") == "pid_n, pid_m"  # Python 3.10 writes parentheses
+
+
+def test_operands_are_multiplied_in_their_own_format():
+    source = Source(
+        HEADER + "@triton.jit\ndef k(q_ptr, k_ptr, o_ptr, N: tl.constexpr):\n"
+        "    q = tl.load(q_ptr).to(tl.float32)\n"
+        "    w = tl.load(k_ptr).to(tl.float32)\n"
+        "    p = tl.exp(tl.dot(q, tl.trans(w)))\n"
+        "    v = tl.load(o_ptr).to(tl.float32)\n"
+        "    tl.store(o_ptr, tl.dot(p, v) + tl.sum(v))\n"
+    )
+    text = ast.unparse(arithmetic.own_precision_dots(source.kernels["k"]))
+    assert "q = tl.load(q_ptr)\n" in text
+    # v has another use in float32, so it stays wide, and so does what it is multiplied with.
+    assert "v = tl.load(o_ptr).to(tl.float32)" in text
+    assert "tl.dot(p, v)" in text
+
+
+def test_host_code_need_not_wait():
+    source = Source("import torch\n\n\ndef run(x):\n    torch.cuda.synchronize()\n    return x\n")
+    assert "synchronize" not in host.without_synchronisation(source)
+
+
+def test_proposals_are_valid_distinct_and_ordered(starter):
+    for solution in starter.solutions.values():
+        found = proposals(solution.main_source)
+        assert len(found) > 10
+        assert len({p.source for p in found}) == len(found)
+        assert len({p.sentence for p in found}) == len(found)
+        assert [p.promise for p in found] == sorted((p.promise for p in found), reverse=True)
+        for proposal in found:
+            ast.parse(proposal.source)
+
+
+def test_sources_that_are_no_kernels_have_no_proposals():
+    assert proposals("def run(x:\n") == []
+    assert proposals("def run(x):\n    return x\n") == []
+
+
+AUTOTUNED = (
+    HEADER
+    + """@triton.autotune(configs=[triton.Config({"BLOCK": 128}, num_warps=4)], key=["n"])
+@triton.jit
+def k(x, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + o, 0, mask=o < n)
+
+
+def run(x):
+    k[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x.numel())
+    return x
+"""
+)
+
+
+def test_an_autotuned_kernel_gets_other_configurations():
+    found = [p for p in proposals(AUTOTUNED) if "Autotune" in p.sentence]
+    assert found
+    assert found[0].source.count("triton.Config") > 4
+    assert "'BLOCK': 1024" in found[0].source
