@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from accelopt import __version__
 from accelopt.errors import AcceloptError, about_file
 
 COMMANDS = {
@@ -26,6 +27,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"accelopt {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="say which, and end"),
+    ] = False,
+) -> None:
+    """Makes kernels for AI accelerators faster, by itself."""
 
 
 def main() -> None:

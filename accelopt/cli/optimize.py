@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from accelopt.cli.options import Shared, with_shared_options
-from accelopt.cli.session import checkout, device_of, hold_session, result_rows
+from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.language import KERNEL_FILE
 from accelopt.kernels.triton.language import candidate_of
@@ -50,7 +50,7 @@ def optimize(
     _mind_earlier_run(folder, resume)
     options = shared.session(folder)
     if definition is not None:
-        prompts = checkout() / "prompts" / "flb"
+        prompts = base_folder() / "prompts" / "flb"
         options = options._replace(backend="flashinfer", prompts=prompts)
     outcomes = hold_session([start], options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)

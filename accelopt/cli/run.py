@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from accelopt.cli.options import Shared, with_shared_options
-from accelopt.cli.session import checkout, device_of, hold_session, result_rows
+from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.records import Candidate
@@ -32,7 +32,7 @@ def run(
     shared: Shared,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
-    outcomes = hold_session(chosen(problems, benchmark or checkout()), shared.session(out))
+    outcomes = hold_session(chosen(problems, benchmark or base_folder()), shared.session(out))
     screen = output()
     screen.print(result_table(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Results, kernels, diffs and the journal lie in {out}.")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import accelopt
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ROLES, ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
@@ -22,6 +21,7 @@ from accelopt.loop import optimize_all
 from accelopt.records import Candidate, Scrutiny
 from accelopt.report.progress import LiveBoard
 from accelopt.report.tables import ResultRow
+from accelopt.shipped import shipped_folder
 from accelopt.stages.iteration import Outcome, Run, Settings
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.tables import read_experiences
@@ -55,10 +55,10 @@ class SessionOptions(NamedTuple):
     traced: bool = False
 
 
-def checkout() -> Path:
-    """The folder with prompts and NKIBench: `ACCELOPT_BASE_DIR`, else where this package lies."""
+def base_folder() -> Path:
+    """The folder with prompts and NKIBench: `ACCELOPT_BASE_DIR`, else what came with the package."""
     named = os.environ.get("ACCELOPT_BASE_DIR")
-    return Path(named) if named else Path(accelopt.__file__).resolve().parent.parent
+    return Path(named) if named else shipped_folder()
 
 
 def neuron_cores() -> tuple[int, ...]:
@@ -102,7 +102,7 @@ async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list
     )
     backend_options = BackendOptions(
         folder=options.out / "kernels",
-        save_fields=tuple(read_names(checkout() / "prompts" / "profile_list.json")),
+        save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
         target=options.target,
         rel_tol=options.rel_tol,
     )
@@ -139,7 +139,7 @@ def _config(options: SessionOptions, role: Role) -> ModelConfig:
 
 
 def _prompt_folder(options: SessionOptions) -> Path:
-    folder = options.prompts or checkout() / "prompts"
+    folder = options.prompts or base_folder() / "prompts"
     if not folder.is_dir():
         raise ConfigError(f"no prompts in {folder}; set ACCELOPT_BASE_DIR to the checkout")
     return folder
