@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
+from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.triton.bench import package, runner_client
 from accelopt.kernels.triton.bench.baselines import Baseline, BaselineCache
 from accelopt.kernels.triton.bench.calling import passes_destination
@@ -31,7 +32,6 @@ from accelopt.kernels.triton.bench.tracefiles import (
     write_json,
 )
 from accelopt.kernels.triton.bench.verdict import Verdict, to_trace
-from accelopt.records import Evaluation, Status
 
 if TYPE_CHECKING:
     import flashinfer_bench

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelopt.eval_numpy import KernelProperties
+from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.devices import Device
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
-from accelopt.records import Evaluation, EvaluationRequest, Status
 
 __all__ = ["KernelProperties", "NKIKernel"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from accelopt.records import Confirmation, Evaluation, EvaluationRequest, Row, Status
+from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Row, Status
 from accelopt.sandbox import Ending, ForkServer, Limits, Outcome, Policy, Start, run, spawn
 from accelopt.store import default_cache
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.evaluation import Case, EvaluationRequest, Status
 from accelopt.kernels.nki import benchmark
 from accelopt.kernels.nki.devices import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -25,7 +26,6 @@ from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
 from accelopt.kernels.nki.roofline import geometric_mean
-from accelopt.records import Case, EvaluationRequest, Status
 
 ROOT = Path(__file__).resolve().parents[1]
 TRIALS = (*PUBLIC, HIDDEN, STRESS)

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.judging import evaluate, trial_store
-from accelopt.records import EvaluationRequest, Scrutiny, Status
 
 HOSTILE = Path(__file__).resolve().parents[1] / "tests" / "hostile"
 COMMUTATIVE = {"add", "multiply", "maximum", "minimum"}

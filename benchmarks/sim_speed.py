@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.records import Case
 from accelopt.sim import standin
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from accelopt.agents.executor import ExecutorPrompts
 from accelopt.agents.prompts import PromptPair, read_names
-from accelopt.records import PlannerResult, SampleResult, Scrutiny, ServiceResult
+from accelopt.evaluation import Scrutiny
+from accelopt.published import PlannerResult, SampleResult, ServiceResult
 from accelopt.stages import command_line
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
 from accelopt.stages.plan import view_all

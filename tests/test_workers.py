@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelopt.records import Evaluation, EvaluationRequest, Status
+from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.workers import WorkerPool, confirm, evaluate, evaluate_by
 
 HOSTILE = Path(__file__).parent / "hostile"

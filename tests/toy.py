@@ -7,9 +7,10 @@ import asyncio
 import re
 from pathlib import Path
 
+from accelopt.evaluation import Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.kernel_source import functions
 from accelopt.kernels.language import Explanation, Rewrite
-from accelopt.records import Candidate, Confirmation, Evaluation, Profile, Scrutiny, Status
+from accelopt.published import Candidate
 from accelopt.store import content_key
 
 REFERENCE = "def forward():\n    return 0\n"

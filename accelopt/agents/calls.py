@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from accelopt.agents.configuration import Role
 from accelopt.errors import BudgetExhausted
-from accelopt.records import Row
+from accelopt.evaluation import Row
 
 
 class Question(NamedTuple):

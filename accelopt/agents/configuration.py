@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelopt.errors import ConfigError
-from accelopt.records import faults
+from accelopt.evaluation import faults
 from accelopt.store import read_text
 
 OFFLINE = "offline"

@@ -16,7 +16,7 @@ from accelopt.agents.prompts import quote
 from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Rewrite
-from accelopt.records import NO_OPTIMIZATION_TITLE, Candidate
+from accelopt.published import NO_OPTIMIZATION_TITLE, Candidate
 
 T = TypeVar("T")
 

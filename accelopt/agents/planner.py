@@ -16,7 +16,7 @@ from accelopt.agents.prompts import (
     render,
 )
 from accelopt.agents.proposer import KernelView, PlanDraft, Tried
-from accelopt.records import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
 NOTHING_MEASURED = "(no analysis of this kernel)"

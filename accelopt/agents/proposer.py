@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from accelopt.records import Candidate, Experience, Profile
+from accelopt.evaluation import Profile
+from accelopt.published import Candidate, Experience
 
 
 class Tried(NamedTuple):

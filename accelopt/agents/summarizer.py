@@ -7,7 +7,7 @@ import re
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.prompts import PromptPair, quote, render
 from accelopt.agents.proposer import Lesson, Pair
-from accelopt.records import NO_OPTIMIZATION_TITLE
+from accelopt.published import NO_OPTIMIZATION_TITLE
 
 NOTHING_FOUND = "no optimization found"
 _TITLE = re.compile(r"\*\*(.+?)\*\*")

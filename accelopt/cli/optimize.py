@@ -14,7 +14,7 @@ from accelopt.cli.session import base_folder, device_of, hold_session, result_ro
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.language import KERNEL_FILE
 from accelopt.kernels.triton.language import candidate_of
-from accelopt.records import Candidate
+from accelopt.published import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import result_table
 from accelopt.stages.iteration import Outcome

@@ -11,7 +11,7 @@ from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.records import Candidate
+from accelopt.published import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import result_table
 from accelopt.stages.collect import start_of

@@ -16,9 +16,10 @@ from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import BackendOptions
 from accelopt.loop import optimize_all
-from accelopt.records import Candidate, Scrutiny
+from accelopt.published import Candidate
 from accelopt.report.progress import LiveBoard
 from accelopt.report.tables import ResultRow
 from accelopt.shipped import shipped_folder

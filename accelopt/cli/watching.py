@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.proposer import PlanDraft
-from accelopt.records import Candidate, SampleResult
+from accelopt.published import Candidate, SampleResult
 from accelopt.report.console import console
 from accelopt.report.progress import Board
 from accelopt.report.tables import plain

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.records import Candidate, Confirmation, Evaluation, Scrutiny
+from accelopt.evaluation import Confirmation, Evaluation, Scrutiny
+from accelopt.published import Candidate
 from accelopt.store import read_text
 from accelopt.workers import WorkerPool
 

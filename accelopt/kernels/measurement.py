@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from accelopt.evaluation import Confirmation, Profile
 from accelopt.kernels.nki.devices import Executable, Measurement, Timings
-from accelopt.records import Confirmation, Profile
 
 MARGIN = 0.02
 CONFIDENCE = 0.95

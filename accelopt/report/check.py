@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.evaluation import Status
 from accelopt.kernels.nki.benchmark import REL_TOL, relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import (
@@ -24,7 +25,6 @@ from accelopt.kernels.nki.devices.simulated import (
 from accelopt.kernels.nki.judging import argument_of, shaped_outputs
 from accelopt.kernels.nki.referee.comparison import expected_dtype, relative_l2, same_layout
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.records import Status
 from accelopt.report.memory import MemoryUse, memory_use
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.ordering import order_differences

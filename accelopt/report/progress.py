@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from accelopt.records import Candidate, Profile
+from accelopt.evaluation import Profile
+from accelopt.published import Candidate
 
 
 class Spent(Protocol):

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from accelopt.records import NO_OPTIMIZATION_TITLE, Experience, SampleResult, ServiceResult
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience, SampleResult, ServiceResult
 
 
 class Rewrite(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from accelopt.records import SampleResult, ServiceResult
+from accelopt.published import SampleResult, ServiceResult
 
 PARENT = "parent"  # plan_id of a candidate that stays in the beam as it is
 

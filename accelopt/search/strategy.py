@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from accelopt.records import ServiceResult
+from accelopt.published import ServiceResult
 from accelopt.search.selection import Selected, Selection
 
 

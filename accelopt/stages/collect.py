@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accelopt.evaluation import Case, to_json
 from accelopt.kernels.nki import benchmark
-from accelopt.records import Candidate, Case, to_json
+from accelopt.published import Candidate
 
 COLLECTED_COLUMNS = tuple("problem values case_id task kernel case_name service_name".split())
 

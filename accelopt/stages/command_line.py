@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.errors import AcceloptError, about_file
+from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import BackendOptions
-from accelopt.records import Scrutiny
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 

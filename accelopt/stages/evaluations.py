@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.language import Backend
-from accelopt.records import Candidate, Evaluation, Status
+from accelopt.published import Candidate
 from accelopt.store import Journal
 
 KIND = "evaluation"

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
+from accelopt.evaluation import Evaluation, Status, to_json
 from accelopt.kernels.language import Backend
-from accelopt.records import (
+from accelopt.published import (
     NO_IMPLEMENTATION,
-    Evaluation,
     FixerRound,
     PlannerResult,
     SampleResult,
     ServiceResult,
-    Status,
     plan_id,
-    to_json,
 )
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.together import together

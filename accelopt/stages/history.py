@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelopt.records import ServiceResult
+from accelopt.published import ServiceResult
 from accelopt.stages.tables import read_executor_results
 
 LAST = "last_iteration_executor_results.json"

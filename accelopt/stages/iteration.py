@@ -9,15 +9,9 @@ from typing import NamedTuple
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft, Proposer
 from accelopt.errors import AcceloptError
+from accelopt.evaluation import Confirmation, to_json
 from accelopt.kernels.language import Explanation
-from accelopt.records import (
-    Candidate,
-    Confirmation,
-    Experience,
-    SampleResult,
-    ServiceResult,
-    to_json,
-)
+from accelopt.published import Candidate, Experience, SampleResult, ServiceResult
 from accelopt.search.selection import PARENT, Selected, Selection, select_elitist
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out
 from accelopt.stages.learn import MemorySettings, accumulate, choose_rewrites, summarize_rewrites

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from accelopt.agents.proposer import Pair, Summarizes
 from accelopt.kernel_source import fingerprint
-from accelopt.records import Experience, ServiceResult
+from accelopt.published import Experience, ServiceResult
 from accelopt.search.memory import Rewrite, remember, select_rewrites
 from accelopt.stages.together import together
 

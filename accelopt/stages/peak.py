@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.roofline import Standing, bound, standing
-from accelopt.records import Candidate
+from accelopt.published import Candidate
 from accelopt.stages.tables import read_candidates, read_table, write_table
 
 

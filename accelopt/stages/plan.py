@@ -8,7 +8,7 @@ from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Tried
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Backend
-from accelopt.records import Candidate, Experience, PlannerResult, SampleResult, ServiceResult
+from accelopt.published import Candidate, Experience, PlannerResult, SampleResult, ServiceResult
 from accelopt.stages.together import together
 
 

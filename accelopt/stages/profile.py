@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.records import Candidate, Evaluation, Profile, to_json
+from accelopt.evaluation import Evaluation, Profile, to_json
+from accelopt.published import Candidate
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.tables import read_candidates
 from accelopt.stages.together import together

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from accelopt.agents.budget import Ledger
-from accelopt.records import Candidate, PlannerResult, SampleResult, to_json
+from accelopt.evaluation import to_json
+from accelopt.published import Candidate, PlannerResult, SampleResult
 from accelopt.search.selection import Selected
 from accelopt.stages.iteration import Iteration, Outcome, Run
 from accelopt.stages.select import CANDIDATE_COLUMNS

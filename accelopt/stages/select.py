@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from accelopt.kernel_source import fingerprint
-from accelopt.records import Candidate, ServiceResult
+from accelopt.published import Candidate, ServiceResult
 from accelopt.search.selection import (
     PARENT,
     Selected,

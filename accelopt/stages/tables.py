@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import faults
 from accelopt.kernels.triton.language import flashinfer_candidate
-from accelopt.records import Candidate, Experience, PlannerResult, ServiceResult, faults
+from accelopt.published import Candidate, Experience, PlannerResult, ServiceResult
 from accelopt.store import read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelopt.agents.calls import Tool
 from accelopt.agents.executor import Toolbox
 from accelopt.agents.proposer import KernelView
-from accelopt.records import Status
+from accelopt.evaluation import Status
 from accelopt.stages.evaluations import Evaluations
 
 

@@ -12,9 +12,9 @@ from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.tracing import start_tracing
+from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import Backend, BackendOptions, open_backend
 from accelopt.kernels.nki.devices import trainium
-from accelopt.records import Scrutiny
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls

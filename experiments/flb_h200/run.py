@@ -32,7 +32,7 @@ from accelopt.kernels.triton.bench.task import Plan, Task
 from accelopt.kernels.triton.bench.tracefiles import TraceFolder, workload_stem, write_json
 from accelopt.flb_wrapper import keep
 from accelopt.loop import optimize_all
-from accelopt.records import Status
+from accelopt.evaluation import Status
 from accelopt.report.traces import as_csv, as_svg, as_text, compare
 from accelopt.stages.iteration import Run, Settings, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop

@@ -13,7 +13,7 @@ from paths import CHECKPOINTS, HERE, SELECTED
 
 from accelopt.kernels.triton.bench.tracefiles import Solution, Trace, read_json, read_workload, trace_stem
 from accelopt.flb_wrapper import FlashInferKernel
-from accelopt.records import to_json
+from accelopt.evaluation import to_json
 from accelopt.stages.tables import read_table, write_table
 from accelopt.store import write_atomically
 

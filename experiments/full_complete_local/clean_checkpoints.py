@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.records import Status
+from accelopt.evaluation import Status
 from accelopt.stages import command_line
 from accelopt.stages.tables import read_executor_results
 from accelopt.store import write_atomically

@@ -10,7 +10,8 @@ from accelopt.agents.planner import Planner, with_experiences
 from accelopt.agents.prompts import quote, quote_words, render
 from accelopt.agents.proposer import Failure, KernelView, Pair, Tried
 from accelopt.agents.summarizer import Summarizer
-from accelopt.records import Candidate, Experience, Profile
+from accelopt.evaluation import Profile
+from accelopt.published import Candidate, Experience
 from accelopt.stages.roles import PromptFolder
 
 PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from accelopt import workers
+from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
-from accelopt.records import Evaluation, EvaluationRequest, Status
 
 HERE = Path(__file__).parent
 KERNELS = sorted(path.stem for path in (HERE / "kernels").glob("*.py"))

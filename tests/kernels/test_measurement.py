@@ -5,6 +5,7 @@ import statistics
 
 import pytest
 
+from accelopt.evaluation import Profile
 from accelopt.kernels.measurement import (
     confirm_winner,
     faster_beyond_noise,
@@ -12,7 +13,6 @@ from accelopt.kernels.measurement import (
     time_until_stable,
 )
 from accelopt.kernels.nki.devices import Measurement
-from accelopt.records import Profile
 
 
 def profile(latency, interval=None, **changes) -> Profile:

@@ -11,9 +11,9 @@ import toy
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ModelConfig
 from accelopt.agents.proposer import Proposer
+from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import BackendOptions
 from accelopt.loop import optimize_all
-from accelopt.records import Scrutiny
 from accelopt.stages.iteration import Run, Settings, Watcher
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop

@@ -13,7 +13,7 @@ from models import respond
 from accelopt.agents.budget import Budget
 from accelopt.agents.scripted_server import FAULTS, ScriptedServer
 from accelopt.errors import AcceloptError
-from accelopt.records import Scrutiny
+from accelopt.evaluation import Scrutiny
 from accelopt.stages.iteration import Settings, Watcher
 
 

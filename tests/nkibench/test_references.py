@@ -8,7 +8,7 @@ import pytest
 import yaml
 from nkibench_problems import FOLDER, SHAPES, SMALL, SUMMARY, files, load, reference, tolerance
 
-from accelopt.records import case_name
+from accelopt.evaluation import case_name
 
 PROBLEMS = sorted(SHAPES)
 

@@ -2,7 +2,7 @@
 
 from test_selection import MISSING, sample, service
 
-from accelopt.records import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.memory import draw, remember, select_rewrites
 
 

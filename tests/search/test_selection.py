@@ -3,7 +3,7 @@
 import pytest
 
 from accelopt.kernel_source import fingerprint
-from accelopt.records import ServiceResult
+from accelopt.published import ServiceResult
 from accelopt.search.selection import PARENT, select_elitist, select_published
 from accelopt.search.strategy import Beam
 

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from accelopt.records import Candidate, Profile
+from accelopt.evaluation import Profile
+from accelopt.published import Candidate
 from accelopt.stages.peak import peak_words, standings, write_standings
 
 COLUMNS = "problem values case_id task kernel case_name service_name profile".split()

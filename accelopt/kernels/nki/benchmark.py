@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.errors import ConfigError
-from accelopt.records import Case, case_name
+from accelopt.evaluation import Case, case_name
 from accelopt.store import read_text
 
 INITIAL_SERVICE_SUFFIX = "_ID0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from accelopt.records import Profile
+from accelopt.evaluation import Profile
 
 MEBIBYTE = 1 << 20
 

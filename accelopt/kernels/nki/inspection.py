@@ -10,9 +10,9 @@ import linecache
 from collections.abc import Mapping
 from typing import Any
 
+from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.records import Evaluation, Profile, Status
 from accelopt.sandbox import fork
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine

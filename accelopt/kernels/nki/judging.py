@@ -13,6 +13,15 @@ from typing import Any
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import (
+    Check,
+    Confirmation,
+    Evaluation,
+    EvaluationRequest,
+    Profile,
+    Scrutiny,
+    Status,
+)
 from accelopt.kernels.measurement import Timing, confirm_winner, time_until_stable
 from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.devices import (
@@ -35,15 +44,6 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
 )
 from accelopt.kernels.nki.roofline import memory_bound_ms
-from accelopt.records import (
-    Check,
-    Confirmation,
-    Evaluation,
-    EvaluationRequest,
-    Profile,
-    Scrutiny,
-    Status,
-)
 from accelopt.store import default_cache
 
 ORDER = (

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Profile, Status
 from accelopt.kernel_source import complete_imports
 from accelopt.kernels.language import BackendOptions, Explanation, Rewrite, read_source
 from accelopt.kernels.nki import benchmark, roofline
@@ -33,14 +34,7 @@ from accelopt.kernels.nki.moves.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of
 from accelopt.kernels.nki.names import describe
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.records import (
-    Candidate,
-    Confirmation,
-    Evaluation,
-    EvaluationRequest,
-    Profile,
-    Status,
-)
+from accelopt.published import Candidate
 from accelopt.store import Shelf, content_key, write_atomically
 from accelopt.workers import WorkerPool, confirm
 

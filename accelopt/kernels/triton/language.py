@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Confirmation, Evaluation, Profile
 from accelopt.kernels.language import BackendOptions, Explanation, Rewrite
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.kernels.triton.bench.compile_check import CompilerPool
@@ -32,7 +33,7 @@ from accelopt.kernels.triton.bench.tracefiles import (
 )
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.names import describe
-from accelopt.records import Candidate, Confirmation, Evaluation, Profile
+from accelopt.published import Candidate
 from accelopt.store import content_key
 from accelopt.workers import WorkerPool
 

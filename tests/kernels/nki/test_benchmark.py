@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
 from accelopt.kernels.nki import benchmark
-from accelopt.records import Case
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -6,11 +6,12 @@ import pytest
 from small_problem import KERNEL, REFERENCE
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.kernels.language import BackendOptions, open_backend
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.language import without_places
 from accelopt.kernels.nki.names import describe
-from accelopt.records import Candidate, Evaluation, Profile, Status
+from accelopt.published import Candidate
 from accelopt.workers import WorkerPool
 
 

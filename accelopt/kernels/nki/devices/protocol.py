@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from accelopt.records import Status
+from accelopt.evaluation import Status
 
 
 class TensorArgument(NamedTuple):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices.protocol import (
     Argument,
     KernelFailure,
@@ -22,7 +23,6 @@ from accelopt.kernels.nki.devices.protocol import (
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
-from accelopt.records import Status
 from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing
 from accelopt.sim.errors import KernelError, SourceLine

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices import neuron_profile
 from accelopt.kernels.nki.devices.protocol import (
     Argument,
@@ -26,7 +27,6 @@ from accelopt.kernels.nki.devices.protocol import (
 )
 from accelopt.kernels.nki.devices.simulated import ended_early
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
-from accelopt.records import Status
 from accelopt.sandbox import Limits, Outcome, Policy, run
 
 RUN_SECONDS = 300.0

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.evaluation import Check, Scrutiny, Status
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.tolerance import UNIT, Exact
 from accelopt.kernels.nki.referee.trials import STRESS, Trial
-from accelopt.records import Check, Scrutiny, Status
 
 # A row may be this many times worse than the whole output is allowed to be.
 ROW_FACTOR = 10.0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from accelopt.evaluation import Status
 from accelopt.kernels.triton.bench import package
 from accelopt.kernels.triton.bench.channel import Message
 from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
@@ -22,7 +23,6 @@ from accelopt.kernels.triton.bench.task import Task
 from accelopt.kernels.triton.bench.timing import Statistics
 from accelopt.kernels.triton.bench.tracefiles import Solution, workload_stem
 from accelopt.kernels.triton.bench.trial import REFEREE, STARTUP_SECONDS
-from accelopt.records import Status
 from accelopt.store import content_key, write_atomically
 
 REFERENCE = "reference"

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from accelopt.evaluation import Status
 from accelopt.kernels.triton.bench.calling import passes_destination
 from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
 from accelopt.kernels.triton.bench.compilation import MODULE, Resources
 from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.triton.bench.verdict import status_of_error
-from accelopt.records import Status
 
 STARTUP_SECONDS = 120.0
 SECONDS = 60.0

@@ -6,6 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.triton.bench import blobs
 from accelopt.kernels.triton.bench.lock import scratch
 from accelopt.kernels.triton.bench.rules import Ended
@@ -13,7 +14,6 @@ from accelopt.kernels.triton.bench.source_rules import violations
 from accelopt.kernels.triton.bench.task import Task
 from accelopt.kernels.triton.bench.trial import Trial
 from accelopt.kernels.triton.bench.verdict import Verdict
-from accelopt.records import Evaluation, Status
 
 
 def evaluate(task: Task) -> Verdict:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from accelopt.evaluation import Status
 from accelopt.kernels.triton.bench.channel import Message
 from accelopt.kernels.triton.bench.task import Task
-from accelopt.records import Status
 
 # Two runs of one honest kernel on equal inputs may differ by the order of atomic additions.
 REPEAT_LIMIT = 1e-2

@@ -10,6 +10,7 @@ import secrets
 import time
 from pathlib import Path
 
+from accelopt.evaluation import Check, Evaluation, Profile, Status
 from accelopt.kernels.triton.bench import rules
 from accelopt.kernels.triton.bench.calling import passes_destination
 from accelopt.kernels.triton.bench.channel import Message
@@ -22,7 +23,6 @@ from accelopt.kernels.triton.bench.task import Task
 from accelopt.kernels.triton.bench.timing import Statistics, summarise
 from accelopt.kernels.triton.bench.tracefiles import Solution
 from accelopt.kernels.triton.bench.verdict import Verdict, status_of_error
-from accelopt.records import Check, Evaluation, Profile, Status
 
 CANDIDATE = "accelopt.kernels.triton.bench.candidate"
 REFEREE = "accelopt.kernels.triton.bench.referee"

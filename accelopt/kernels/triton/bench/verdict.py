@@ -7,6 +7,7 @@ import re
 
 from pydantic import Field
 
+from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.kernels.triton.bench.comparison import Figures
 from accelopt.kernels.triton.bench.timing import Statistics
 from accelopt.kernels.triton.bench.tracefiles import (
@@ -16,7 +17,6 @@ from accelopt.kernels.triton.bench.tracefiles import (
     Trace,
     TraceEvaluation,
 )
-from accelopt.records import Evaluation, Row, Status
 
 COMPILER_ERRORS = {
     "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct",

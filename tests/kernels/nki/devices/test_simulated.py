@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.records import Status
 
 HERE = Path(__file__).parent
 SHAPE = TensorArgument((128, 64), "float32")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.evaluation import Status
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.devices import KernelFailure, TensorArgument, Timings
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, parse_summary
 from accelopt.kernels.nki.devices.trainium import TrainiumDevice, generation
 from accelopt.kernels.nki.referee.trials import TrialStore
-from accelopt.records import Status
 
 HERE = Path(__file__).parent
 SDK = str(HERE / "sdk")

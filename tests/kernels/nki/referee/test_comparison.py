@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from accelopt import eval_numpy
+from accelopt.evaluation import Scrutiny, Status
 from accelopt.kernels.nki.referee.comparison import Judge, expected_dtype, relative_l2, same_layout
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.trials import PUBLIC, Trial
-from accelopt.records import Scrutiny, Status
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(64, 96)).astype(np.float32)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from problems import DISHONEST, HONEST, SMALL, small_reference
 
+from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee.comparison import Judge, Verdict
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
-from accelopt.records import Status
 
 
 @pytest.fixture(scope="module")

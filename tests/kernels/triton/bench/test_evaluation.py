@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from accelopt.evaluation import Status
 from accelopt.kernels.triton.bench.evaluation import evaluate
 from accelopt.kernels.triton.bench.task import Plan, Task
-from accelopt.records import Status
 
 TINY = Plan(sets=2, least_rounds=2, most_rounds=2, package=False)
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
+from accelopt.evaluation import Status
 from accelopt.kernels.triton.bench import rules
 from accelopt.kernels.triton.bench.observation import _facts, _Kernel
 from accelopt.kernels.triton.bench.task import Task
-from accelopt.records import Status
 
 MARK = "void at::native::vectorized_elementwise_kernel<4, FillFunctor<c10::complex<double> > >"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from accelopt.evaluation import Status
 from accelopt.kernels.triton.bench.timing import summarise
 from accelopt.kernels.triton.bench.verdict import status_of_error, status_of_trace
-from accelopt.records import Status
 
 COMPILE_LOG = """Traceback (most recent call last):
   File "main.py", line 20, in run
