@@ -1,0 +1,106 @@
+"""The scalar functions of expressions, in NumPy, for fp64 as for fp32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+from scipy import special
+
+Function = Callable[..., np.ndarray]
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(special.expit(x))
+
+
+def _normal_cdf(x: np.ndarray) -> np.ndarray:
+    return np.asarray(special.ndtr(x))
+
+
+def _normal_density(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)))
+
+
+def _silu_dx(x: np.ndarray) -> np.ndarray:
+    gate = _sigmoid(x)
+    return np.asarray(gate * (1 + x * (1 - gate)))
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
+
+
+def _rounded(name: str) -> Function:
+    form = np.dtype(getattr(ml_dtypes, name, name))
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        return x if x.dtype == np.float64 else x.astype(form).astype(x.dtype)
+
+    return rounded
+
+
+ROUNDINGS = {
+    name: _rounded(name)
+    for name in ("float32", "bfloat16", "float16", "float8_e4m3", "float8_e5m2")
+}
+"""Rounding to a format, by the format's name; nothing where values are exact (fp64)."""
+
+FUNCTIONS: dict[str, Function] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.true_divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "power": np.power,
+    "mod": np.remainder,
+    "fmod": np.fmod,
+    "abs_max": lambda x, y: np.maximum(np.abs(x), np.abs(y)),
+    "abs_min": lambda x, y: np.minimum(np.abs(x), np.abs(y)),
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "logical_not": lambda x: np.equal(x, 0),
+    "select": lambda p, x, y: np.asarray(np.where(p, x, y)),
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "square": np.square,
+    "reciprocal": lambda x: 1 / x,
+    "abs": np.abs,
+    "negative": np.negative,
+    "sign": np.sign,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "silu_dx": _silu_dx,
+    "tanh": np.tanh,
+    "gelu": lambda x: x * _normal_cdf(x),
+    "gelu_apprx_tanh": _gelu_tanh,
+    "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
+    "gelu_dx": lambda x: _normal_cdf(x) + x * _normal_density(x),
+    "erf": special.erf,
+    "erf_dx": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "arctan": np.arctan,
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "mish": lambda x: x * np.tanh(np.logaddexp(x, 0)),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    **ROUNDINGS,
+}
+"""By name. `select` chooses by its first argument; comparisons give 1 and 0."""
