@@ -1,18 +1,26 @@
 """A simulated execution as a trace that Perfetto opens (Chrome's JSON trace format).
 
-Engines and DMA engines are tracks. Each event carries its source line and, where there is one, its
-tile and its bytes; DMA events appear on the first engine that they use, with the number of engines.
+Tracks are the engines, the DMA queues (as many tracks a queue as it has transfers under way at once,
+so that slices on one track never overlap), and the critical path. Arrows go from a result to the
+instruction that waited for it; counters show what SBUF and PSUM hold and how fast HBM is read and
+written. Format: "Trace Event Format", https://perfetto.dev/docs/getting-started/other-formats.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TypedDict
+from collections import defaultdict
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple, TypedDict
+
+import numpy as np
 
 from accelopt.report.sources import Sources
 from accelopt.sim.access import Access
+from accelopt.sim.program import Buffer
 from accelopt.sim.timing import KernelProfile
-from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.explanation import critical_path
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
 
 
@@ -26,14 +34,31 @@ class Event(TypedDict, total=False):
     dur: float
     pid: int
     tid: int
+    id: int
+    bp: str
     args: dict[str, object]
 
 
-ENGINES, DMA_QUEUES = 1, 2
+ENGINES, DMA_QUEUES, PATH, COUNTERS = 1, 2, 3, 4
+PROCESSES = {
+    PATH: "critical path", ENGINES: "engines", DMA_QUEUES: "DMA queues", COUNTERS: "memory"
+}  # fmt: skip
+LANES = 1 << 10  # more transfers of one queue are never under way at once
+RATE_STEPS = 1000  # points of the HBM counter
+
+
+class Slice(NamedTuple):
+    """Where and when an instance shows; times in ns."""
+
+    process: int
+    thread: int
+    start: float
+    end: float
 
 
 def timeline_json(found: KernelProfile) -> str:
     """The whole trace as JSON text."""
+    slices = _slices(found)
     document = {
         "displayTimeUnit": "ns",
         "otherData": {
@@ -42,24 +67,56 @@ def timeline_json(found: KernelProfile) -> str:
             "calibration": found.calibration,
             "latency_ms": found.latency_ms,
         },
-        "traceEvents": [*_tracks(found), *_events(found)],
+        "traceEvents": [
+            *_tracks(found, slices),
+            *_events(found, slices),
+            *_path(found),
+            *_arrows(found, slices),
+            *_held(found),
+            *_rates(found),
+        ],
     }
     return json.dumps(document, separators=(",", ":"))
 
 
-def _tracks(found: KernelProfile) -> list[Event]:
-    tracks: list[Event] = [
-        {"name": "process_name", "ph": "M", "pid": ENGINES, "args": {"name": "engines"}},
-        {"name": "process_name", "ph": "M", "pid": DMA_QUEUES, "args": {"name": "DMA"}},
+def _slices(found: KernelProfile) -> list[Slice]:
+    """The place of every instance. A transfer takes the first track of its queue that is free."""
+    run, timeline = found.run, found.run.timeline
+    slices = [
+        Slice(ENGINES, queue, start, free)
+        for queue, start, free in zip(timeline.queue, timeline.start, timeline.free, strict=True)
     ]
+    busy: dict[int, list[tuple[float, int]]] = defaultdict(list)  # queue to (end, track)
+    idle: dict[int, list[int]] = defaultdict(list)
+    used: dict[int, int] = defaultdict(int)
+    transfers = [at for at, cost in enumerate(run.costs) if cost is not None]
+    for at in sorted(transfers, key=timeline.start.__getitem__):
+        queue, start = run.stream.kind[at], timeline.start[at]
+        while busy[queue] and busy[queue][0][0] <= start:
+            heappush(idle[queue], heappop(busy[queue])[1])
+        if not idle[queue]:
+            heappush(idle[queue], used[queue])
+            used[queue] += 1
+        track = heappop(idle[queue])
+        heappush(busy[queue], (timeline.done[at], track))
+        slices[at] = Slice(DMA_QUEUES, queue * LANES + track, start, timeline.done[at])
+    return slices
+
+
+def _tracks(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
+    for process, name in PROCESSES.items():
+        yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
+        order: dict[str, object] = {"sort_index": list(PROCESSES).index(process)}
+        yield {"name": "process_sort_index", "ph": "M", "pid": process, "args": order}
+    yield _track(PATH, 0, "what decides the latency")
     for queue in Queue:
         if queue is not Queue.DMA:
-            tracks.append(_track(ENGINES, int(queue), QUEUE_NAMES[queue]))
-    for kind in sorted(_dma_kinds(found)):
-        operation = found.run.stream.instances[kind].operation
+            yield _track(ENGINES, int(queue), QUEUE_NAMES[queue])
+    for thread in sorted({one.thread for one in slices if one.process == DMA_QUEUES}):
+        operation = found.run.stream.instances[thread // LANES].operation
         name = f"q{operation.label} line {operation.source.line}"
-        tracks.append(_track(DMA_QUEUES, kind, name))
-    return tracks
+        again = f" ({thread % LANES + 1})" if thread % LANES else ""
+        yield _track(DMA_QUEUES, thread, name + again)
 
 
 def _track(process: int, thread: int, name: str) -> Event:
@@ -68,51 +125,41 @@ def _track(process: int, thread: int, name: str) -> Event:
     }  # fmt: skip
 
 
-def _dma_kinds(found: KernelProfile) -> set[int]:
-    instances = found.run.stream.instances
-    return {kind for kind in found.run.stream.kind if instances[kind].operation.is_dma}
-
-
-def _events(found: KernelProfile) -> list[Event]:
+def _events(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
     run = found.run
-    timeline = run.timeline
-    sources = Sources()
-    tiles = {kind: _tiles(item.operation, sources) for kind, item in _used(found)}
-    events: list[Event] = []
-    for at, kind in enumerate(run.stream.kind):
+    words = _words(found)
+    for at, (kind, place) in enumerate(zip(run.stream.kind, slices, strict=True)):
         operation = run.stream.instances[kind].operation
         cost = run.costs[at]
-        arguments: dict[str, object] = {
-            "source": f"{operation.source.file}:{operation.source.line}",
-            "instance": run.stream.row[at],
-        }
-        end = timeline.free[at]
-        process, thread = ENGINES, int(operation.queue)
+        arguments: dict[str, object] = {**words[kind], "instance": run.stream.row[at]}
         if cost is not None:
-            end = timeline.done[at]
-            process, thread = DMA_QUEUES, kind
             arguments["bytes"] = cost.bytes
             arguments["descriptors"] = cost.descriptors
             arguments["engines"] = f"{cost.first_engine}+{cost.engines}"
-        arguments.update(tiles[kind])
-        events.append(
-            {
-                "name": operation.label,
-                "cat": operation.opcode,
-                "ph": "X",
-                "ts": round(timeline.start[at] * 1e-3, 4),
-                "dur": round((end - timeline.start[at]) * 1e-3, 4),
-                "pid": process,
-                "tid": thread,
-                "args": arguments,
-            }
-        )
-    return events
+        yield {
+            "name": operation.label,
+            "cat": operation.opcode,
+            "ph": "X",
+            "ts": _microseconds(place.start),
+            "dur": round(_microseconds(place.end) - _microseconds(place.start), 4),
+            "pid": place.process,
+            "tid": place.thread,
+            "args": arguments,
+        }
 
 
-def _used(found: KernelProfile) -> list[tuple[int, Instances]]:
-    instances = found.run.stream.instances
-    return [(kind, instances[kind]) for kind in sorted(set(found.run.stream.kind))]
+def _words(found: KernelProfile) -> dict[int, dict[str, object]]:
+    """What is the same of all instances of a kind: source line, its text, the tiles."""
+    sources, instances = Sources(), found.run.stream.instances
+    words = {}
+    for kind in set(found.run.stream.kind):
+        operation = instances[kind].operation
+        words[kind] = {
+            "source": f"{operation.source.file}:{operation.source.line}",
+            "text": sources.text(operation.source),
+            **_tiles(operation, sources),
+        }
+    return words
 
 
 def _tiles(operation: Operation, sources: Sources) -> dict[str, object]:
@@ -124,3 +171,95 @@ def _tiles(operation: Operation, sources: Sources) -> dict[str, object]:
         "reads": [shown(access) for access in operation.reads],
         "writes": [shown(access) for access in operation.writes],
     }
+
+
+def _path(found: KernelProfile) -> Iterator[Event]:
+    """The chain that decides the latency, each link for as long as it adds to it."""
+    timeline, stream = found.run.timeline, found.run.stream
+    path = critical_path(timeline)
+    end = timeline.done[path[0][0]] if path else 0.0
+    for at, added in path:
+        operation = stream.instances[stream.kind[at]].operation
+        if added > 0:
+            begin, until = _microseconds(end - added), _microseconds(end)
+            yield {
+                "name": f"line {operation.source.line}: {operation.label}",
+                "cat": QUEUE_NAMES[operation.queue],
+                "ph": "X",
+                "ts": begin,
+                "dur": round(until - begin, 4),
+                "pid": PATH,
+                "tid": 0,
+                "args": {"engine": QUEUE_NAMES[operation.queue]},
+            }
+        end -= added
+
+
+def _arrows(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
+    """From each result to the instance on another track that waited for it last."""
+    for at, before in enumerate(found.run.timeline.cause):
+        if before < 0:
+            continue
+        source, target = slices[before], slices[at]
+        if (source.process, source.thread) == (target.process, target.thread):
+            continue
+        for phase, place in (("s", source), ("f", target)):
+            arrow: Event = {
+                "name": "result",
+                "cat": "result",
+                "ph": phase,
+                "id": at,
+                "ts": _microseconds(place.start),
+                "pid": place.process,
+                "tid": place.thread,
+            }
+            if phase == "f":
+                arrow["bp"] = "e"
+            yield arrow
+
+
+def _held(found: KernelProfile) -> Iterator[Event]:
+    """Bytes a partition of SBUF and PSUM, from the first write of a tile to its last use."""
+    stream, timeline = found.run.stream, found.run.timeline
+    begin = [float("inf")] * len(stream.units)
+    end = [0.0] * len(stream.units)
+    for at in range(len(stream)):
+        for cell in (*stream.writes[at], *stream.reads[at]):
+            owner = stream.cell_unit[cell]
+            begin[owner] = min(begin[owner], timeline.start[at])
+            end[owner] = max(end[owner], timeline.done[at])
+    for buffer in (Buffer.SBUF, Buffer.PSUM):
+        changes: dict[float, int] = defaultdict(int)
+        for number, unit in enumerate(stream.units):
+            if unit.tensor.buffer is buffer and end[number] > 0:
+                changes[_microseconds(begin[number])] += unit.bytes
+                changes[_microseconds(end[number])] -= unit.bytes
+        held = 0
+        for moment in sorted(changes):
+            held += changes[moment]
+            yield _counter(f"{buffer.name} bytes a partition", moment, held)
+
+
+def _rates(found: KernelProfile) -> Iterator[Event]:
+    """GB/s between HBM and the chip, averaged over a thousandth of the whole time."""
+    timeline = found.run.timeline
+    step = max(timeline.latency_ns / RATE_STEPS, 1.0)
+    rates = np.zeros(RATE_STEPS + 2)
+    for at, cost in enumerate(found.run.costs):
+        if cost is None:
+            continue
+        first, last = timeline.start[at] / step, timeline.done[at] / step
+        low, high = int(first), min(int(last), RATE_STEPS)
+        edges = np.clip(np.arange(low, high + 2, dtype=float), first, last)
+        rates[low : high + 1] += np.diff(edges) * (cost.bytes / max(last - first, 1e-9))
+    for number, moved in enumerate(rates[: RATE_STEPS + 1]):
+        yield _counter("HBM GB/s", _microseconds(number * step), round(float(moved) / step, 3))
+
+
+def _counter(name: str, moment: float, value: float) -> Event:
+    return {"name": name, "ph": "C", "ts": moment, "pid": COUNTERS, "tid": 0,
+            "args": {"value": value}}  # fmt: skip
+
+
+def _microseconds(ns: float) -> float:
+    return round(ns * 1e-3, 4)

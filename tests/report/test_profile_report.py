@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from accelopt.report.profile import profile_text
-from accelopt.report.timeline import timeline_json
+from accelopt.report.timeline import DMA_QUEUES, ENGINES, PATH, timeline_json
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
@@ -82,17 +84,60 @@ def test_facts_are_plain_data(found):
     assert facts["lines"][0]["source"].startswith(__file__)
 
 
+def spans_of(events, process):
+    return [event for event in events if event["ph"] == "X" and event["pid"] == process]
+
+
 def test_timeline_is_a_trace_that_perfetto_opens(found):
     document = json.loads(timeline_json(found))
     events = document["traceEvents"]
-    spans = [event for event in events if event["ph"] == "X"]
+    spans = spans_of(events, ENGINES) + spans_of(events, DMA_QUEUES)
     assert len(spans) == len(found.run.stream)
     tracks = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert {(event["pid"], event["tid"]) for event in spans} <= tracks
+    assert {(event["pid"], event["tid"]) for event in events if event["ph"] in "Xsf"} <= tracks
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in spans)
     load = next(event for event in spans if event["name"] == "dma_copy")
     assert load["args"]["bytes"] == 128 * 2048 * 4
     assert load["args"]["source"].rpartition(":")[0] == __file__
+    assert "nl.load" in load["args"]["text"]
     assert any("made[128, 2048] float32" in event["args"]["writes"] for event in spans)
     last = max(event["ts"] + event["dur"] for event in spans)
     assert last * 1e-3 <= document["otherData"]["latency_ms"]
+
+
+def test_slices_on_one_track_do_not_overlap(found):
+    """Perfetto drops or misplaces slices of one track that overlap without nesting."""
+    by_track = defaultdict(list)
+    for event in json.loads(timeline_json(found))["traceEvents"]:
+        if event["ph"] == "X":
+            by_track[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert by_track
+    for spans in by_track.values():
+        spans.sort()
+        for (_, end), (start, _) in pairwise(spans):
+            assert start >= end - 1e-3
+
+
+def test_arrows_go_forward_and_the_path_is_the_latency(found):
+    events = json.loads(timeline_json(found))["traceEvents"]
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert begins.keys() == ends.keys() and begins
+    assert all(begins[number]["ts"] <= ends[number]["ts"] for number in begins)
+    along = sum(event["dur"] for event in spans_of(events, PATH))
+    assert along == pytest.approx(max(found.run.timeline.done) * 1e-3, rel=1e-3)
+
+
+def test_counters_hold_what_memory_has_and_return_to_nothing(found):
+    events = json.loads(timeline_json(found))["traceEvents"]
+    values = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            values[event["name"]].append((event["ts"], event["args"]["value"]))
+    held = [value for _, value in values["SBUF bytes a partition"]]
+    assert 2048 * 4 <= max(held) <= 192 * 1024 and held[-1] == 0 and min(held) >= 0
+    rates = values["HBM GB/s"]
+    step = rates[1][0] - rates[0][0]
+    moved = sum(value * step * 1e3 for _, value in rates)
+    total = sum(cost.bytes for cost in found.run.costs if cost)
+    assert moved == pytest.approx(total, rel=0.02)
