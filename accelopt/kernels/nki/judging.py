@@ -186,12 +186,15 @@ class _Run:
     def _read_source(self, trial: Trial) -> None:
         """The rules that need nothing but the text."""
         try:
-            text = Path(self.request.kernel).read_text(encoding="utf-8-sig", errors="replace")
+            data = Path(self.request.kernel).read_bytes()
         except OSError as error:
             raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
         try:
+            text = source_rules.decoded(data)
             narrow = source_rules.narrow_formats(text)
             tampering = source_rules.tampering(text)
+        except source_rules.ForeignEncoding as error:
+            raise KernelFailure(Status.REFUSED, str(error)) from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise KernelFailure(
                 Status.COMPILE_ERROR, f"the kernel is not Python: {error}"

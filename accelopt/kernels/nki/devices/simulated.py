@@ -75,7 +75,7 @@ class SimulatedDevice:
         try:
             message, data = _answer(outcome, kernel, seconds)
             _refuse(message)
-            program = _program(data, outcome)
+            program = _program(data, outcome, self.target)
             _verify(program)
         except KernelFailure as failure:
             failure.isolation = outcome.isolation
@@ -101,7 +101,7 @@ class SimulatedDevice:
             violations = [_violation(*row) for row in message["violations"]]  # type: ignore[attr-defined]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(error, outcome) from error
-        program = _program(data, outcome) if message.get("traced") else None
+        program = _program(data, outcome, self.target) if message.get("traced") else None
         if program is not None:
             broken = rules.verify(program)
             if violations:  # instructions are missing: only rules of single ones still speak
@@ -169,11 +169,16 @@ def _refuse(message: dict[str, object]) -> None:
             )
 
 
-def _program(data: bytes, outcome: Outcome) -> Program:
+def _program(data: bytes, outcome: Outcome, target: str) -> Program:
+    """What a child left. For which target it was traced is ours to say, not the child's."""
     try:
-        return serial.loads(data)
+        program = serial.loads(data)
     except (serial.MalformedProgram, KernelError) as error:
         raise _damaged(error, outcome) from error
+    if program.target != target:
+        wrong = ValueError(f"it is for {program.target!r} where {target!r} was asked for")
+        raise _damaged(wrong, outcome)
+    return program
 
 
 def _violation(*row: object) -> KernelError:

@@ -76,9 +76,13 @@ class Reference:
             np.random.set_state(state)
 
     def forward(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """The reference outputs, always as a tuple. Divisions by zero and the like are no warnings."""
+        """The reference outputs, always as a tuple. Divisions by zero and the like are no warnings.
+
+        It works on copies: a reference may compute in place (`x -= x.max()`), and what it leaves in
+        its inputs must not become what the kernel is given.
+        """
         with self._blamed("forward"), np.errstate(all="ignore"):
-            returned = self._module.forward(*inputs)
+            returned = self._module.forward(*map(_own, inputs))
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
             arrays = tuple(np.asarray(output) for output in outputs)
             for array in arrays:
@@ -87,9 +91,16 @@ class Reference:
             return arrays
 
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
-        """The inputs in the shapes the kernel takes."""
+        """The inputs in the shapes the kernel takes. `inputs` stay as they are: most transforms only
+        reshape, so they are given frozen, and copied for one that writes into them."""
+        transform = self._module.transform_to_nki_inputs
         with self._blamed("transform_to_nki_inputs"):
-            return self._listed(self._module.transform_to_nki_inputs(list(inputs)))
+            try:
+                return self._listed(transform([_frozen(value) for value in inputs]))
+            except ValueError as error:
+                if "read-only" not in str(error):
+                    raise
+                return self._listed(transform([_own(value) for value in inputs]))
 
     def kernel_outputs(
         self, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
@@ -102,3 +113,17 @@ class Reference:
         reference: Any = expected if len(expected) != 1 else expected[0]
         returned = transform(kernel, reference)
         return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+
+def _own(value: Any) -> Any:
+    """`value`, an array as a writable copy."""
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _frozen(value: Any) -> Any:
+    """`value`, an array as a view that cannot be written through."""
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view

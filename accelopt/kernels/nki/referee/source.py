@@ -8,6 +8,7 @@ runs where there is nothing to gain.
 from __future__ import annotations
 
 import ast
+import codecs
 import io
 import re
 import tokenize
@@ -68,6 +69,21 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.text}"
+
+
+class ForeignEncoding(ValueError):
+    """A text that Python would not read as UTF-8: what we see of it is not what it is."""
+
+
+def decoded(data: bytes) -> str:
+    """The text of a kernel's file as Python reads it. Raises ForeignEncoding where its first lines
+    declare another encoding than UTF-8, SyntaxError and UnicodeDecodeError where Python cannot
+    read it either."""
+    lines = io.BytesIO(re.sub(rb"\r\n?", b"\n", data))  # as Python splits them
+    name, _ = tokenize.detect_encoding(lines.readline)
+    if codecs.lookup(name).name not in ("utf-8", "utf-8-sig"):
+        raise ForeignEncoding(f"the text declares the encoding {name}; only UTF-8 is read here")
+    return data.decode("utf-8-sig")
 
 
 def published_precision_rule(source: str) -> bool:

@@ -115,3 +115,31 @@ def test_tampering_is_found(text):
 )
 def test_ordinary_code_is_not_tampering(text):
     assert source.tampering(text) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"# coding: utf-7\nx = 1",
+        b"#!/bin/python\n# vim: set fileencoding=latin-1 :\nx = 1",
+        b"# -*- coding: ascii -*-\nx = 1",
+        b"#\r# coding: utf-7\rx = 1",  # Python ends lines there, too
+    ],
+)
+def test_only_utf8_is_read(data):
+    with pytest.raises(source.ForeignEncoding):
+        source.decoded(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x = 1",
+        b"\xef\xbb\xbfx = 1",
+        b"# -*- coding: utf-8 -*-\nx = 1",
+        b"# coding: UTF8\nx = 1",
+        b"x = 1\n\n# coding: utf-7",  # in the third line it says nothing to Python
+    ],
+)
+def test_utf8_by_any_name_is_read(data):
+    assert "x = 1" in source.decoded(data)

@@ -173,3 +173,34 @@ def test_loading_leaves_the_import_path_alone(reference):
     before = list(sys.path)
     Reference(reference)
     assert sys.path == before
+
+
+IN_PLACE = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.normal(size=(8, 64)).astype(np.float32)]
+
+def forward(x):
+    x -= x.max(axis=1, keepdims=True)
+    return x
+
+def transform_to_nki_inputs(inputs):
+    inputs[0] *= 2
+    return [inputs[0].reshape(4, 128)]
+"""
+
+
+def test_a_reference_that_works_in_place_changes_no_input(tmp_path):
+    """Issue 12, point 13: a kernel that copies its input was correct for `x -= x.max()`."""
+    path = tmp_path / "reference.py"
+    path.write_text(IN_PLACE)
+    reference = Reference(path)
+    for name in (PUBLIC[0], HIDDEN, STRESS):
+        trial = TrialStore(tmp_path / "trials").get(reference, name)
+        before = trial.inputs[0].copy()
+        assert not np.array_equal(trial.inputs[0], trial.expected[0])
+        given = reference.kernel_inputs(trial.inputs)
+        assert given[0].shape == (4, 128)
+        assert np.array_equal(given[0].reshape(8, 64), 2 * before)
+        assert np.array_equal(trial.inputs[0], before)
