@@ -45,21 +45,34 @@ class Status(str, Enum):
 
 
 class Case(Row):
-    """One problem at one size, with the files that define it."""
+    """One problem at one size, with the files that define it.
+
+    `case_name` is by default problem and sorted values (`matmul_K5120_M4096_N12288`), and
+    `service_name`, which the starting kernel goes by, that with `_ID0`.
+    """
 
     problem: str
-    case_id: str
-    values: dict[str, int]
-    task: str = Field(description="path of the NumPy reference module")
+    values: dict[str, Any]
+    task: str = Field(description="path of the reference: a NumPy module, a definition")
     kernel: str = Field(description="path of the starting kernel")
+    case_id: str = "0"
+    case_name: str = ""
+    service_name: str = ""
 
-    @property
-    def case_name(self) -> str:
-        """Problem and sorted values: `matmul_K5120_M4096_N12288`."""
-        return case_name(self.problem, self.values)
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        if not {"problem", "values"} <= fields.keys():
+            return fields  # pydantic says what is missing
+        name = fields.get("case_name") or case_name(fields["problem"], fields["values"])
+        return {
+            **fields,
+            "case_name": name,
+            "service_name": fields.get("service_name") or f"{name}_ID0",
+        }
 
 
-def case_name(problem: str, values: dict[str, int]) -> str:
+def case_name(problem: str, values: Mapping[str, object]) -> str:
     """`get_case_name` of the published contract: problem, then key and value in key order."""
     return "_".join([problem, *(f"{key}{values[key]}" for key in sorted(values))])
 

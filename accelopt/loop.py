@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelopt.published import Candidate, Experience
-from accelopt.search.strategy import Beam
+from accelopt.search.beam import Beam
 from accelopt.stages import project
 from accelopt.stages.iteration import (
     Iteration,

@@ -4,9 +4,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from accelopt.agents.prompts import PromptPair
-from accelopt.search.memory import Rewrite
+from accelopt.search.memory import MemorySettings, Rewrite
 from accelopt.stages import command_line
-from accelopt.stages.learn import MemorySettings, choose_rewrites, summarize_rewrites
+from accelopt.stages.learn import choose_rewrites, summarize_rewrites
 from accelopt.stages.roles import summarizer_for
 from accelopt.stages.tables import read_executor_results, write_records
 from accelopt.store import write_json

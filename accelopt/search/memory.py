@@ -9,6 +9,15 @@ from typing import NamedTuple
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience, SampleResult, ServiceResult
 
 
+class MemorySettings(NamedTuple):
+    """The published thresholds: pairs kept an iteration (`topk`), experiences in all (`exp_n`)."""
+
+    max_threshold: float = 1.04
+    min_threshold: float = 1.15
+    topk: int = 8
+    exp_n: int = 16
+
+
 class Rewrite(NamedTuple):
     """A sample that taught something: clearly faster than its baseline, or clearly slower."""
 

@@ -1,42 +1,78 @@
-"""Strategies ask for kernels to expand and are told what came of them; nothing else."""
+"""Strategies ask for jobs and are told what came of them; nothing else.
+
+A strategy is one class in one file of this folder and one line in `STRATEGIES`. It calls no model,
+file or device, draws from a generator with the run's seed, and does not know the budget: a run of
+32 evaluations contains the run of 8.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple, Protocol
 
-from accelopt.published import ServiceResult
-from accelopt.search.selection import Selected, Selection
+from accelopt.errors import ConfigError
+from accelopt.nodes import Job, Node, Result
+from accelopt.search.memory import MemorySettings
+
+STRATEGIES = {
+    "beam": "accelopt.search.beam:Beam",
+}
+
+
+class Settings(NamedTuple):
+    """T rounds of a beam of B kernels, N plans for each, K samples a plan, F repair rounds.
+
+    `options` are the strategy's own, as KEY=VALUE. `evaluations` bounds the distinct kernels that
+    are judged, None is no bound. `window` jobs are under way at once, on whatever machine.
+    """
+
+    iterations: int = 16
+    beam: int = 6
+    plans: int = 12
+    samples: int = 2
+    fixer_steps: int = 2
+    selection: str = "elitist"
+    memory: MemorySettings = MemorySettings()
+    strategy: str = "beam"
+    options: Mapping[str, str] = {}
+    evaluations: int | None = None
+    window: int = 4
 
 
 class Strategy(Protocol):
-    """Decides which kernels are worth the next calls. Calls no model, file or device."""
+    """Decides what is worth the next evaluations."""
 
-    def ask(self) -> Sequence[Selected]:
-        """The kernels to expand in the next iteration; empty when the search is over."""
+    best: Node
+    """The fastest kernel so far; never slower than before."""
 
-    def tell(self, results: Sequence[ServiceResult]) -> None:
-        """What one iteration made of the kernels asked for last."""
+    round: int
+    """The number of the present round, from 1; what was told within a round is learned together."""
+
+    def ask(self) -> Job | None:
+        """The next job; None when there is nothing to ask now. With no job under way, that is the
+        end of the search."""
+
+    def tell(self, result: Result) -> None:
+        """What came of a job, in the order of asking."""
 
     @property
-    def best(self) -> Selected:
-        """The fastest kernel so far."""
+    def kept(self) -> Sequence[Node]:
+        """The kernels that further jobs may start from, for the tables."""
+
+    def state(self) -> dict[str, object]:
+        """The search as plain JSON, for people; never read back."""
 
 
-class Beam:
-    """Beam search: the `width` kernels that `selection` takes from each iteration's results."""
+def open_strategy(start: Node, settings: Settings, seed: int = 0) -> Strategy:
+    """The strategy that `settings` name, from the baseline `start`.
 
-    def __init__(self, start: Selected, width: int, selection: Selection) -> None:
-        self.width = width
-        self.selection = selection
-        self.best = start
-        self._beam: Sequence[Selected] = (start,)
-
-    def ask(self) -> Sequence[Selected]:
-        """The present beam."""
-        return self._beam
-
-    def tell(self, results: Sequence[ServiceResult]) -> None:
-        """Make the next beam."""
-        self._beam = tuple(self.selection(results, self.width))
-        self.best = min((self.best, *self._beam), key=lambda selected: selected.latency)
+    Raises ConfigError for an unknown name or option.
+    """
+    place = STRATEGIES.get(settings.strategy, settings.strategy)
+    if ":" not in place:
+        known = ", ".join(STRATEGIES)
+        raise ConfigError(f"there is no strategy {settings.strategy!r}; choose from {known}")
+    module, _, name = place.partition(":")
+    strategy: Strategy = getattr(import_module(module), name)(start, settings, seed)
+    return strategy

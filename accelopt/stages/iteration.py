@@ -12,9 +12,10 @@ from accelopt.errors import AcceloptError
 from accelopt.evaluation import Confirmation, to_json
 from accelopt.kernels.language import Explanation
 from accelopt.published import Candidate, Experience, SampleResult, ServiceResult
+from accelopt.search.memory import MemorySettings
 from accelopt.search.selection import PARENT, Selected, Selection, select_elitist
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out
-from accelopt.stages.learn import MemorySettings, accumulate, choose_rewrites, summarize_rewrites
+from accelopt.stages.learn import accumulate, choose_rewrites, summarize_rewrites
 from accelopt.stages.plan import view_all
 from accelopt.stages.profile import Profiled, profile_candidates
 from accelopt.stages.select import SELECTIONS, write_candidate

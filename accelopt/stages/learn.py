@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from accelopt.agents.proposer import Pair, Summarizes
 from accelopt.kernel_source import fingerprint
 from accelopt.published import Experience, ServiceResult
-from accelopt.search.memory import Rewrite, remember, select_rewrites
+from accelopt.search.memory import MemorySettings, Rewrite, remember, select_rewrites
 from accelopt.stages.together import together
-
-
-class MemorySettings(NamedTuple):
-    """The published thresholds: pairs kept an iteration (`topk`), experiences in all (`exp_n`)."""
-
-    max_threshold: float = 1.04
-    min_threshold: float = 1.15
-    topk: int = 8
-    exp_n: int = 16
 
 
 def choose_rewrites(results: Sequence[ServiceResult], settings: MemorySettings) -> list[Rewrite]:

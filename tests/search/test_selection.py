@@ -4,8 +4,8 @@ import pytest
 
 from accelopt.kernel_source import fingerprint
 from accelopt.published import ServiceResult
+from accelopt.search.beam import Beam
 from accelopt.search.selection import PARENT, select_elitist, select_published
-from accelopt.search.strategy import Beam
 
 
 def sample(latency, baseline=10.0, body=None):

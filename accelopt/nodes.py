@@ -1,0 +1,185 @@
+"""What travels inside the house: a kernel in the search, the step that made it, jobs and results.
+
+Files are written from these and never read back; a failure is a node or a result like any other.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from accelopt.evaluation import Case, Evaluation, Profile, Row, Status
+from accelopt.kernel_source import fingerprint
+
+Parameter = str | int | float | bool
+THEN = " Then: "
+
+
+class Rewrite(Row):
+    """One rewrite by rule. With the kernel's text, `move` and `parameters` reproduce it exactly:
+    `parameters` are plain values that name its place. The sentence is for people."""
+
+    kind: Literal["rewrite"] = "rewrite"
+    move: str
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
+    sentence: str
+
+
+class Schedule(Row):
+    """A whole kernel written anew from what it computes, by a schedule: the language's own JSON."""
+
+    kind: Literal["schedule"] = "schedule"
+    schedule: dict[str, Any]
+    sentence: str
+
+
+class Plan(Row):
+    """What somebody wants done, in words: only an executor that reads can carry it out."""
+
+    kind: Literal["plan"] = "plan"
+    sentence: str
+
+
+class Chain(Row):
+    """Several changes by rule, one upon the other, of which only the last result is judged."""
+
+    kind: Literal["chain"] = "chain"
+    steps: tuple[Rewrite | Schedule, ...] = Field(min_length=2)
+
+    @property
+    def sentence(self) -> str:
+        """The steps' sentences in order."""
+        return THEN.join(step.sentence for step in self.steps)
+
+
+Change = Annotated[Rewrite | Schedule | Plan | Chain, Field(discriminator="kind")]
+
+
+class Action(Row):
+    """What could be done to a kernel, as its language or a model offers it.
+
+    `method` is the canonical name of what is done, `touches` the resources that it relieves.
+    `promise` is the share of the time that is expected to go away (larger: try earlier),
+    `predicted` milliseconds where that is known. `source` is the kernel after the change where it
+    has been made already, `key` that kernel's key; a plan in words has neither.
+    """
+
+    change: Change
+    method: str
+    touches: tuple[str, ...] = ()
+    promise: float = 0.0
+    predicted: float | None = None
+    key: str = ""
+    source: str | None = Field(default=None, exclude=True, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """What is done, for people."""
+        return self.change.sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A kernel in the search, from the baseline to the report.
+
+    `parent` is the node it came from, `change` the step; the baseline has neither. `label` is its
+    place among the results of one job (`plan_0_1`). `source` is empty, and its evaluation MISSING,
+    where nobody wrote one. `failed` are the attempts that were repaired on the way.
+    """
+
+    case: Case
+    source: str
+    evaluation: Evaluation
+    parent: Node | None = None
+    change: Change | None = None
+    label: str = ""
+    failed: tuple[Node, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels that are the same but for layout and comments."""
+        return fingerprint(self.source)
+
+    @cached_property
+    def name(self) -> str:
+        """The name in files: the case's own for a baseline, else the case name, `_ID`, and 32 hex
+        digits that follow from where the kernel came from, so a repeated run has the same."""
+        if self.parent is None:
+            return self.case.service_name
+        origin = "\n".join([self.parent.name, self.label, self.source])
+        return f"{self.case.case_name}_ID{uuid.uuid5(uuid.NAMESPACE_OID, origin).hex}"
+
+    @property
+    def profile(self) -> Profile | None:
+        """What it did when it was timed; None when it is not correct."""
+        return self.evaluation.profile
+
+    @property
+    def latency(self) -> float | None:
+        """Milliseconds; None when it is not correct."""
+        return self.profile.latency if self.profile else None
+
+    @property
+    def speedup(self) -> float | None:
+        """Its parent's latency over its own."""
+        before = self.parent.latency if self.parent else None
+        return before / self.latency if before is not None and self.latency else None
+
+    @property
+    def missing(self) -> bool:
+        """Whether nobody wrote it."""
+        return self.evaluation.status is Status.MISSING
+
+    def lineage(self) -> Iterator[Node]:
+        """This node, its parent, and so on to the baseline."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+
+class Want(str, Enum):
+    """What a strategy may want of a kernel."""
+
+    ACTIONS = "actions"  # what could be done to it; nothing is evaluated
+    BUILD = "build"  # one action carried out, judged, and repaired where somebody can
+    DEVELOP = "develop"  # a workflow of its own: plans, and samples of each
+
+
+class Job(NamedTuple):
+    """One thing that a strategy wants done, numbered from 0 in the order of asking.
+
+    `focus` names a resource or an expert that actions should be looked for with. `goal` is the
+    latency in milliseconds that a kernel must be predicted to beat to be worth an evaluation.
+    """
+
+    number: int
+    round: int
+    want: Want
+    node: Node
+    action: Action | None = None
+    focus: str = ""
+    goal: float | None = None
+
+
+class Result(NamedTuple):
+    """What came of a job: actions, or kernels by rank, failed ones included.
+
+    `judged` are the keys of all evaluations in the order of rank, repairs included. `remarks` say
+    why something is not there. `asked` counts the calls for plans, `unanswered` says why some of
+    them got no answer.
+    """
+
+    job: Job
+    actions: tuple[Action, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    judged: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    asked: int = 0
+    unanswered: tuple[str, ...] = ()
