@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from accelopt.agents.completion import TRUNCATED
 from accelopt.agents.configuration import Role
 from accelopt.errors import BudgetExhausted
 from accelopt.evaluation import Row
@@ -54,6 +55,11 @@ class Exchange(Row):
     money: float = 0.0
     seconds: float = 0.0
     attempts: int = 1
+
+    @property
+    def truncated(self) -> bool:
+        """True for an answer that met the limit of its length."""
+        return self.problem.startswith(TRUNCATED)
 
 
 class Exchanges(Protocol):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-LONGEST_TEXT = 400_000  # characters kept of one answer
+LONGEST_TEXT = 400_000  # characters of one answer; a real one is a tenth of it
+TRUNCATED = "truncated"  # how the problem of an answer begins that met the limit of its length
+MOST_TOKENS = 1 << 40  # a larger count is none
+UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")  # not in UTF-8, or not in a text file
+SHORTEST_SECRET = 6
 CHARACTERS_PER_TOKEN = 4  # where an endpoint does not count tokens
 
 
@@ -25,18 +31,38 @@ class Tokens(NamedTuple):
     output: int
 
 
-def read_completion(body: bytes, turn: int = 0) -> dict[str, object]:
+def clean(value: Any, secrets: Sequence[str] = ()) -> Any:
+    """`value`, as JSON gives it, with all its texts fit to be kept: no lone surrogates, no NUL, and
+    `[secret]` in place of each of `secrets` (of some length: a short word is no secret)."""
+    if isinstance(value, str):
+        for secret in secrets:
+            if len(secret) >= SHORTEST_SECRET:
+                value = value.replace(secret, "[secret]")
+        return UNPRINTABLE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [clean(item, secrets) for item in value]
+    if isinstance(value, dict):
+        return {clean(key, secrets): clean(item, secrets) for key, item in value.items()}
+    return value
+
+
+def read_completion(
+    body: bytes, turn: int = 0, *, tools: bool = True, secrets: Sequence[str] = ()
+) -> dict[str, object]:
     """The chat completion in `body`, with what lenient servers leave out filled in.
+
+    Its texts are clean of `secrets`. Without `tools` on offer, calls of some are passed over.
 
     Tool calls get ids that are unique over the turns of a conversation: some servers number them
     from zero each time, and openai-agents takes a repeated id for a repeated call.
 
-    Raises Unusable: not JSON, not a completion, or neither text nor tool calls in it.
+    Raises Unusable: not JSON, not a completion, cut off, too long, or neither text nor tool calls
+    in it.
     """
     try:
-        content = json.loads(body)
+        content = clean(json.loads(body), secrets)
     except (ValueError, RecursionError):
-        start = body[:200].decode("utf-8", "replace")
+        start = clean(body[:200].decode("utf-8", "replace"), secrets)
         raise Unusable(f"garbled: {len(body)} bytes that are not JSON: {start!r}") from None
     choices = content.get("choices") if isinstance(content, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -50,7 +76,7 @@ def read_completion(body: bytes, turn: int = 0) -> dict[str, object]:
     for name in ("reasoning_content", "reasoning"):
         if isinstance(message.get(name), str):
             kept[name] = message[name][:LONGEST_TEXT]
-    calls = _tool_calls(message.get("tool_calls"), turn)
+    calls = _tool_calls(message.get("tool_calls"), turn) if tools else []
     response: dict[str, object] = {
         "id": str(content.get("id") or "completion"),
         "object": "chat.completion",
@@ -66,6 +92,11 @@ def read_completion(body: bytes, turn: int = 0) -> dict[str, object]:
     }
     if usage:
         response["usage"] = usage
+    if choices[0].get("finish_reason") == "length":
+        tokens = f" of {usage['completion_tokens']} tokens" if usage else ""
+        raise Unusable(f"{TRUNCATED}: the answer was cut off at its limit{tokens}", response)
+    if longest := _too_long(text, calls):
+        raise Unusable(f"too long: {longest:,} characters", response)
     if not text.strip() and not calls:
         raise Unusable("empty: neither text nor tool calls in the answer", response)
     return response
@@ -99,7 +130,11 @@ def _usage(usage: object) -> dict[str, int] | None:
     if not isinstance(usage, dict):
         return None
     counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-    numbers = [int(count) for count in counts if isinstance(count, (int, float)) and count >= 0]
+    numbers = [
+        int(count)
+        for count in counts
+        if isinstance(count, (int, float)) and math.isfinite(count) and 0 <= count < MOST_TOKENS
+    ]
     if len(numbers) != 2:
         return None
     return {
@@ -109,10 +144,16 @@ def _usage(usage: object) -> dict[str, int] | None:
     }
 
 
-def _tool_calls(calls: object, turn: int) -> list[dict[str, object]]:
+def _too_long(text: str, calls: Sequence[Mapping[str, Any]]) -> int:
+    """The length of the longest text when it is more than is kept; else 0."""
+    lengths = [len(text), *(len(call["function"]["arguments"]) for call in calls)]
+    return max(lengths) if max(lengths) > LONGEST_TEXT else 0
+
+
+def _tool_calls(calls: object, turn: int) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
         return []
-    kept: list[dict[str, object]] = []
+    kept: list[dict[str, Any]] = []
     for index, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):

@@ -51,6 +51,11 @@ class ModelConfig(BaseModel):
         """Whether the offline proposer answers instead of a model."""
         return self.url == OFFLINE
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be kept or shown, even when a server says it."""
+        return (self.api_key, *self.headers.values())
+
     def without_secrets(self) -> dict[str, object]:
         """What may be written to the run folder: everything but the key and the headers."""
         return self.model_dump(exclude={"api_key", "headers"}, exclude_none=True)

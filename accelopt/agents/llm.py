@@ -1,6 +1,6 @@
 """The model runtime: openai-agents over any OpenAI-compatible chat-completions endpoint.
 
-Every request of an agent, tool turns included, goes through `_Completions.create`: it is looked
+Every request of an agent, tool turns included, goes through `Conversation.create`: it is looked
 up in the journal, made with back-off and a time limit, checked, counted and kept. So retries,
 resume, replay and accounting are the same for every role and know nothing of prompts.
 """
@@ -22,14 +22,16 @@ from accelopt.agents.calls import (
     Tool,
     exchange_key,
 )
-from accelopt.agents.completion import Unusable, read_completion, token_counts
+from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
 from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
+from accelopt.agents.conversation import Conversation, asked_shorter, most_turns
 from accelopt.agents.slots import Slots
 from accelopt.errors import ConfigError
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more
 LONGEST_RETRY_AFTER = 900.0
+MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
 OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", "max_tokens")
@@ -69,7 +71,7 @@ class Endpoint:
 
         model = agents.OpenAIChatCompletionsModel(
             model=self.config.model,
-            openai_client=_QuestionClient(self, question),  # type: ignore[arg-type]
+            openai_client=Conversation(self, question, limit),  # type: ignore[arg-type]
         )
         agent = agents.Agent(
             name=question.role,
@@ -82,7 +84,7 @@ class Endpoint:
             result = await agents.Runner.run(
                 agent,
                 question.user,
-                max_turns=limit + 3,  # the capped calls, one refused call, the final answer
+                max_turns=most_turns(limit),
                 run_config=agents.RunConfig(tracing_disabled=not self.traced),
             )
         except agents.exceptions.AgentsException as error:
@@ -96,7 +98,7 @@ class Endpoint:
 
     async def exchange(self, question: Question, turn: int, request: dict[str, Any]) -> Exchange:
         """The usable exchange for one request: from the journal, or made now."""
-        attempts = unusable = failed = slow = 0
+        attempts = unusable = failed = slow = truncated = 0
         while True:
             key = exchange_key(f"{question.label}/{unusable}", turn, _kept_request(request))
             exchange = self.exchanges.find(key)
@@ -116,7 +118,10 @@ class Endpoint:
             if not exchange.problem:
                 return exchange
             unusable += 1
-            if unusable + failed >= self.config.attempts:
+            truncated += exchange.truncated
+            if exchange.truncated:
+                request = asked_shorter(request)
+            if unusable + failed >= self.config.attempts or truncated >= MOST_TRUNCATED:
                 raise CallFailed(f"{unusable} unusable answers, the last: {exchange.problem}")
 
     async def _attempt(
@@ -142,7 +147,8 @@ class Endpoint:
                     return _Failure(f"{', '.join(sorted(refused))} refused", retry_after=0.0)
                 return _status_failure(error, self.config)
             except Exception as error:  # the transport of a foreign server: any kind may come
-                return _Failure(f"connection lost: {type(error).__name__}: {error}")
+                said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
+                return _Failure(f"connection lost: {said}")
             return _Reply(body, time.monotonic() - started)
 
     async def _pause(self, question: Question, failure: _Failure, attempts: int) -> None:
@@ -167,7 +173,9 @@ class Endpoint:
         response: dict[str, object] | None = None
         problem = ""
         try:
-            response = read_completion(reply.body, turn)
+            response = read_completion(
+                reply.body, turn, tools="tools" in request, secrets=self.config.secrets
+            )
         except Unusable as error:
             response, problem = error.response, str(error)
         tokens = token_counts(response, request)
@@ -202,30 +210,6 @@ class _Failure(NamedTuple):
     passing: bool = True
     retry_after: float | None = None
     slow: bool = False
-
-
-class _QuestionClient:
-    """The part of AsyncOpenAI that openai-agents' chat-completions model uses."""
-
-    def __init__(self, endpoint: Endpoint, question: Question) -> None:
-        self.base_url = endpoint.config.url
-        self.chat = self
-        self.completions = _Completions(endpoint, question)
-
-
-class _Completions:
-    def __init__(self, endpoint: Endpoint, question: Question) -> None:
-        self._endpoint = endpoint
-        self._question = question
-        self._turn = 0
-
-    async def create(self, **request: Any) -> Any:
-        """`chat.completions.create`, journalled."""
-        from openai.types.chat import ChatCompletion
-
-        exchange = await self._endpoint.exchange(self._question, self._turn, _given(request))
-        self._turn += 1
-        return ChatCompletion.model_validate(exchange.response)
 
 
 def _client(config: ModelConfig) -> Any:
@@ -270,15 +254,15 @@ def _accepted(request: dict[str, Any], refused: set[str]) -> dict[str, Any]:
 
 
 def _status_failure(error: Any, config: ModelConfig) -> _Failure:
-    status = error.status_code
+    status, said = error.status_code, clean(str(error.message), config.secrets)
     if status in (401, 403):
-        raise ConfigError(f"the endpoint {config.url} refuses the key: {status} {error.message}")
+        raise ConfigError(f"the endpoint {config.url} refuses the key: {status} {said}")
     if status == 404:
         raise ConfigError(
-            f"the endpoint {config.url} does not know the model {config.model}: {error.message}"
+            f"the endpoint {config.url} does not know the model {config.model}: {said}"
         )
     passing = status in (408, 409, 425, 429) or status >= 500
-    return _Failure(f"status {status}: {error.message}"[:500], passing, _retry_after(error))
+    return _Failure(f"status {status}: {said}"[:500], passing, _retry_after(error))
 
 
 def _retry_after(error: Any) -> float | None:
@@ -356,7 +340,7 @@ def tool_argument(arguments: str, name: str) -> str:
 
     try:
         content = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     if isinstance(content, dict):
         value = content.get(name, next(iter(content.values()), ""))
@@ -377,15 +361,6 @@ def _answer(result: Any) -> Answer:
         thought, _, text = text.rpartition("</think>")
         reasoning.append(thought.replace("<think>", ""))
     return Answer(text.strip(), "\n".join(reasoning).strip())
-
-
-def _given(request: dict[str, Any]) -> dict[str, Any]:
-    """`request` without the SDK's markers for parameters that are not given."""
-    return {
-        key: value
-        for key, value in request.items()
-        if value is not None and type(value).__name__ not in ("Omit", "NotGiven")
-    }
 
 
 def _kept_request(request: dict[str, Any]) -> dict[str, Any]:

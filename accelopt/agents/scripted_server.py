@@ -18,14 +18,16 @@ from typing import Any, NamedTuple
 
 
 class Scripted(NamedTuple):
-    """One scripted answer: text, or tool calls as (name, arguments) pairs."""
+    """One scripted answer: text, or tool calls as (name, arguments) pairs. A `body` is sent as it is."""
 
     text: str
     tool_calls: tuple[tuple[str, str], ...] = ()
     reasoning: str = ""
     seconds: float = 0.0
     input_tokens: int = 100
-    output_tokens: int = 50
+    output_tokens: float = 50
+    finish: str = ""
+    body: bytes | None = None
 
 
 class Fault(NamedTuple):
@@ -147,7 +149,8 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 answer = owner.respond(request)
                 scripted = Scripted(answer) if isinstance(answer, str) else answer
                 owner.wait(scripted.seconds)
-                self._send(200, json.dumps(_completion(request, scripted)).encode())
+                body = scripted.body or json.dumps(_completion(request, scripted)).encode()
+                self._send(200, body)
             elif fault.kind == "status":
                 extra = {} if fault.retry_after is None else {"Retry-After": fault.retry_after}
                 body = json.dumps({"error": {"message": fault.message}}).encode()
@@ -203,7 +206,8 @@ def _completion(request: dict[str, Any], scripted: Scripted) -> dict[str, Any]:
             {
                 "index": 0,
                 "message": message,
-                "finish_reason": "tool_calls" if scripted.tool_calls else "stop",
+                "finish_reason": scripted.finish
+                or ("tool_calls" if scripted.tool_calls else "stop"),
             }
         ],
         "usage": {

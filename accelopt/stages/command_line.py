@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
+from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.errors import AcceloptError, about_file
@@ -50,6 +51,9 @@ def add_model_options(parser: ArgumentParser) -> None:
     """Options of every script that may call a model."""
     parser.add_argument("--model_config_path", type=Path, required=True)
     parser.add_argument("--logfire", action="store_true", help="trace model calls with logfire")
+    limit = "stop in good order there; the stages of one --exp_dir count together"
+    parser.add_argument("--max_tokens", type=whole, default=None, help=limit)
+    parser.add_argument("--max_dollars", type=positive, default=None, help=limit)
     parser.add_argument("--replay", type=Path, help="answer from this folder's journal, no model")
 
 
@@ -112,11 +116,17 @@ def workshop(
         backend=args.backend,
         workers=args.workers,
         cores=() if nc_id is None else (nc_id,),
+        budget=Budget(getattr(args, "max_dollars", None), getattr(args, "max_tokens", None)),
+        spent_in=tuple(path for path in folder.parent.glob("*/") if _is_run(path, folder)),
         replay=getattr(args, "replay", None),
         traced=getattr(args, "logfire", False),
         screening=screening,
     )
     return open_workshop(folder, backend_options(args, folder), options)
+
+
+def _is_run(path: Path, own: Path) -> bool:
+    return path != own and (path / "journal.jsonl").is_file()
 
 
 def model_config(args: Namespace, role: Role) -> ModelConfig:

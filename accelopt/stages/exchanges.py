@@ -31,9 +31,13 @@ class JournalledExchanges:
         self.journal = journal
         self.transcripts = transcripts
         self.recording = recording or {}
-        for entry in journal.entries(KIND):
-            if not self._transcript(exchange := Exchange.model_validate(entry.value)).exists():
+        for exchange in self.kept():
+            if not self._transcript(exchange).exists():
                 self._write(exchange)
+
+    def kept(self) -> list[Exchange]:
+        """All exchanges of this run, those of the processes before this one included."""
+        return [Exchange.model_validate(entry.value) for entry in self.journal.entries(KIND)]
 
     def find(self, key: str) -> Exchange | None:
         """The exchange kept under `key`, or recorded under it."""
@@ -55,7 +59,7 @@ class JournalledExchanges:
         path = self._transcript(exchange)
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".part")
-        beside.write_text(transcript(exchange))
+        beside.write_text(transcript(exchange), encoding="utf-8", errors="replace")
         beside.replace(path)
 
     def _transcript(self, exchange: Exchange) -> Path:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.budget import Budget, Ledger
+from accelopt.agents.calls import Exchange
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.tracing import start_tracing
@@ -26,7 +27,8 @@ class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
     `screening` is what is asked of every sample; the winner is always asked for everything.
-    `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of model calls to logfire. With `replay`,
+    `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of model calls to logfire. The
+    budget bounds the run: what its folder and those in `spent_in` hold already counts. With `replay`,
     the folder of an earlier run, no model is called.
     """
 
@@ -38,6 +40,7 @@ class WorkshopOptions(NamedTuple):
     seed: int = 0
     traced: bool = False
     screening: Scrutiny = Scrutiny.FULL
+    spent_in: tuple[Path, ...] = ()
 
 
 class Workshop(NamedTuple):
@@ -82,6 +85,8 @@ async def open_workshop(
             verifications = Evaluations(full, journal)
             ledger = Ledger(options.budget)
             exchanges = JournalledExchanges(journal, folder / "transcripts", recording)
+            for exchange in (*exchanges.kept(), *_spent_elsewhere(options.spent_in)):
+                ledger.charge(exchange)
             calls = Calls(
                 exchanges,
                 ledger,
@@ -96,6 +101,11 @@ async def open_workshop(
                 await evaluations.stop()
                 await verifications.stop()
                 await calls.close()
+
+
+def _spent_elsewhere(folders: tuple[Path, ...]) -> Iterator[Exchange]:
+    for folder in folders:
+        yield from read_recording(folder).values()
 
 
 def offline_proposer(backend: Backend) -> OfflineProposer:

@@ -13,6 +13,10 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import FAULTS, Fault, Scripted, ScriptedServer
 from accelopt.errors import BudgetExhausted, ConfigError
+from accelopt.kernels.language import BackendOptions
+from accelopt.stages.exchanges import JournalledExchanges, read_recording
+from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.store import Journal
 
 
 def config(server, **settings):
@@ -203,3 +207,143 @@ def test_settings_that_the_endpoint_refuses_are_left_out_from_then_on():
         last = server.requests[-1]
     assert "temperature" not in last and "max_tokens" not in last
     assert last["max_completion_tokens"] == 9
+
+
+ODD = {
+    "a lone surrogate": Scripted("odd \ud800 text"),
+    "NUL": Scripted("odd \x00 text"),
+    "a surrogate in the reasoning": Scripted("text", reasoning="\udfff"),
+    "infinitely many tokens": Scripted("text", output_tokens=float("inf")),
+    "no number of tokens": Scripted("text", output_tokens=float("nan")),
+    "very many tokens": Scripted("text", output_tokens=10**30),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_any_text_is_journalled_and_read_back(odd, tmp_path):
+    def asked(server):
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            exchanges = JournalledExchanges(journal, tmp_path / "transcripts")
+            return asyncio.run(ask(Endpoint(config(server), exchanges, Ledger()), question()))
+
+    with ScriptedServer(lambda _: odd) as server:
+        [first] = asked(server)
+        [second] = asked(server)
+        assert len(server.requests) == 1
+    assert first == second
+    assert "text" in first.text
+    json.dumps(first.text).encode()
+    assert (first.text + first.reasoning).encode()  # UTF-8 has all of it
+    [exchange] = read_recording(tmp_path).values()
+    assert 0 <= exchange.output_tokens < 1 << 40
+
+
+def test_an_answer_that_nobody_can_read_is_not_cut_but_asked_for_again():
+    answers = iter(["x" * 5_000_000, "short"])
+    with ScriptedServer(lambda _: next(answers)) as server:
+        exchanges = InMemory()
+        [answer] = asyncio.run(ask(Endpoint(config(server), exchanges, Ledger()), question()))
+    assert answer.text == "short"
+    assert "too long: 5,000,000 characters" in [e.problem for e in exchanges.kept.values()]
+
+
+def test_a_truncated_answer_is_said_to_be_and_asked_for_again_shorter():
+    answers = iter([Scripted("```python\nhalf a ker", finish="length"), Scripted("whole")])
+    with ScriptedServer(lambda _: next(answers)) as server:
+        exchanges, ledger = InMemory(), Ledger()
+        [answer] = asyncio.run(ask(Endpoint(config(server), exchanges, ledger), question()))
+        again = server.requests[1]["messages"]
+        assert again[:-1] == server.requests[0]["messages"]
+        assert "cut off" in again[-1]["content"] and "shorter" in again[-1]["content"]
+        replay = Endpoint(config(server), exchanges, Ledger(), replay=True)
+        assert asyncio.run(ask(replay, question())) == [answer]
+    assert answer.text == "whole"
+    assert ledger.total.calls == 2
+    assert any(exchange.truncated for exchange in exchanges.kept.values())
+
+
+def test_answers_that_stay_truncated_fail_the_call_and_say_why():
+    with ScriptedServer(lambda _: Scripted("half", finish="length")) as server:
+        with pytest.raises(CallFailed, match=r"truncated.*50 tokens"):
+            asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
+        assert len(server.requests) == 3
+
+
+async def checked(source):
+    return "ok"
+
+
+CHECK = Tool("check", "Checks.", "source", checked)
+
+
+def test_a_tool_that_does_not_exist_costs_that_turn_alone():
+    calls = iter([("chekc", "{}"), ("check", '{"source": "x"}')])
+
+    def respond(request):
+        if any(message["content"] == "ok" for message in request["messages"]):
+            return "done"
+        return Scripted("", tool_calls=(next(calls),))
+
+    with ScriptedServer(respond) as server:
+        endpoint = Endpoint(config(server), InMemory(), Ledger())
+        [answer] = asyncio.run(ask(endpoint, question(), tools=(CHECK,), limit=2))
+        [refusal] = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
+    assert answer.text == "done"
+    assert refusal["content"] == "There is no tool 'chekc'; there are check."
+
+
+@pytest.mark.parametrize("name", ["check", "chekc"])
+def test_a_model_that_only_calls_tools_is_asked_for_its_answer_in_the_end(name):
+    def respond(request):
+        return Scripted("", tool_calls=((name, "{}"),)) if "tools" in request else "the answer"
+
+    with ScriptedServer(respond) as server:
+        endpoint = Endpoint(config(server), InMemory(), Ledger())
+        [answer] = asyncio.run(ask(endpoint, question(), tools=(CHECK,), limit=2))
+        assert len(server.requests) == 5
+    assert answer.text == "the answer"
+
+
+def test_a_key_that_a_server_echoes_is_kept_nowhere(tmp_path):
+    key = "sk-very-secret-key"
+    replies = iter([Fault("status", 500, message=f"bad key {key}"), None])
+    echo = Scripted(f"your key is {key}", reasoning=key, tool_calls=(("check", key),))
+
+    def respond(request):
+        tried = any(message["role"] == "tool" for message in request["messages"])
+        return f"final {key}" if tried else echo
+
+    with ScriptedServer(respond, replies) as server:
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            exchanges = JournalledExchanges(journal, tmp_path / "transcripts")
+            endpoint = Endpoint(config(server, api_key=key), exchanges, Ledger())
+            [answer] = asyncio.run(ask(endpoint, question(), tools=(CHECK,), limit=2))
+        prompts = json.dumps(server.requests)
+    kept = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) >= 2
+    assert all(key not in text for text in (*kept, prompts, *answer))
+
+
+def test_a_refusal_that_shows_the_key_does_not_print_it():
+    key = "sk-very-secret-key"
+    server = ScriptedServer(lambda _: "fine", [Fault("status", 401, message=f"no {key}")])
+    with server, pytest.raises(ConfigError) as raised:
+        endpoint = Endpoint(config(server, api_key=key), InMemory(), Ledger())
+        asyncio.run(ask(endpoint, question()))
+    assert key not in str(raised.value)
+
+
+def test_the_budget_bounds_a_run_and_not_a_process(tmp_path):
+    async def resumed(server, number):
+        options = WorkshopOptions(workers=1, budget=Budget(tokens=400))
+        backend = BackendOptions(folder=tmp_path / "kernels")
+        async with open_workshop(tmp_path / "run", backend, options) as workshop:
+            model = workshop.calls.model(config(server))
+            for turn in range(9):
+                await model.ask(question(f"planner/{number}/{turn}"))
+
+    with ScriptedServer(lambda _: "fine") as server:
+        for number in range(3):
+            with pytest.raises(BudgetExhausted):
+                asyncio.run(resumed(server, number))
+        assert len(server.requests) == 3  # of 150 tokens each

@@ -1,0 +1,100 @@
+"""One conversation of an agent with its model, as openai-agents drives it: request by request.
+
+A turn that openai-agents cannot use (a tool that does not exist, one call too many) is answered
+here, so that it costs that turn and not the conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from accelopt.agents.calls import Exchange, Question
+from accelopt.agents.configuration import ModelConfig
+
+SHORTER = (
+    "Your answer was cut off at the limit of its length, so none of it could be used. Answer again, "
+    "shorter: leave out explanations, and give the complete result."
+)
+
+
+class Exchanging(Protocol):
+    """Who makes one request of a conversation."""
+
+    config: ModelConfig
+
+    async def exchange(self, question: Question, turn: int, request: dict[str, Any]) -> Exchange:
+        """The usable exchange for one request."""
+
+
+def most_turns(limit: int) -> int:
+    """Requests of one conversation with `limit` tool calls: those, one refused, the last answer."""
+    return limit + 3
+
+
+class Conversation:
+    """The part of AsyncOpenAI that openai-agents' chat-completions model uses."""
+
+    def __init__(self, endpoint: Exchanging, question: Question, limit: int) -> None:
+        self.base_url = endpoint.config.url
+        self.chat = self.completions = self
+        self._endpoint = endpoint
+        self._question = question
+        self._left = most_turns(limit)
+        self._turn = 0
+
+    async def create(self, **request: Any) -> Any:
+        """`chat.completions.create`, journalled. The last turn offers no tools."""
+        from openai.types.chat import ChatCompletion
+
+        given = _given(request)
+        names = {tool["function"]["name"] for tool in given.get("tools", ())}
+        while True:
+            self._left -= 1
+            if self._left <= 0:
+                given = {key: given[key] for key in given if key not in TOOL_SETTINGS}
+            exchange = await self._endpoint.exchange(self._question, self._turn, given)
+            self._turn += 1
+            message = _message(exchange)
+            calls = message.get("tool_calls", ())
+            if all(call["function"]["name"] in names for call in calls):
+                return ChatCompletion.model_validate(exchange.response)
+            given = {**given, "messages": [*given["messages"], message, *_refusals(calls, names)]}
+
+
+TOOL_SETTINGS = ("tools", "tool_choice", "parallel_tool_calls")
+
+
+def asked_shorter(request: dict[str, Any]) -> dict[str, Any]:
+    """`request` again after an answer that was cut off."""
+    if request["messages"][-1].get("content") == SHORTER:
+        return request
+    return {**request, "messages": [*request["messages"], {"role": "user", "content": SHORTER}]}
+
+
+def _message(exchange: Exchange) -> dict[str, Any]:
+    choices: Any = (exchange.response or {})["choices"]
+    message: dict[str, Any] = choices[0]["message"]
+    return message
+
+
+def _refusals(calls: Sequence[Mapping[str, Any]], names: set[str]) -> list[dict[str, str]]:
+    """What the model is told of calls of which some are of tools that do not exist."""
+    known = ", ".join(sorted(names))
+    said = []
+    for call in calls:
+        name = call["function"]["name"]
+        text = f"There is no tool {name!r}; there are {known}."
+        if name in names:
+            text = "Not called, because another call of this turn was wrong. Call it again."
+        said.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    return said
+
+
+def _given(request: dict[str, Any]) -> dict[str, Any]:
+    """`request` without the SDK's markers for parameters that are not given."""
+    return {
+        key: value
+        for key, value in request.items()
+        if value is not None and type(value).__name__ not in ("Omit", "NotGiven")
+    }
