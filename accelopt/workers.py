@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Row, Status
 from accelopt.sandbox import Ending, ForkServer, Limits, Outcome, Policy, Start, run, spawn
+from accelopt.sandbox.drivers import NEURON, NVIDIA
 from accelopt.store import default_cache
 
 NKI_EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
@@ -99,7 +100,7 @@ def _limits(seconds: float, memory_bytes: int) -> Limits:
         seconds=seconds,
         memory_bytes=memory_bytes,
         address_space=False,
-        disk_bytes=1 << 50,  # the trials and a device's files have bounds of their own
+        disk_bytes=None,  # the trials and a device's files have bounds of their own
         result_bytes=64 << 20,
     )
 
@@ -116,7 +117,7 @@ def _run(
     return run(
         "accelopt.workers:child",
         {"function": function, "payload": dict(payload)},
-        policy=Policy(confined=False),
+        policy=Policy(confined=False, variables=(*NEURON.variables, *NVIDIA.variables)),
         limits=limits,
         environment=environment,
         threads=threads or os.cpu_count() or 1,

@@ -1,12 +1,14 @@
 """Child processes for code that nobody has vouched for.
 
 `run(entry, payload)` starts one, confined as far as the host allows, watches it, and leaves nothing
-of it behind. It knows nothing of kernels.
+of it behind; `conversation.Conversation` is a child that answers requests. It knows nothing of kernels.
 """
 
+from accelopt.sandbox.child import Ending, printable
 from accelopt.sandbox.forkserver import ForkServer
-from accelopt.sandbox.launch import Ending, Outcome, printable, run
+from accelopt.sandbox.launch import Outcome, run
 from accelopt.sandbox.policy import Limits, Policy
+from accelopt.sandbox.scratch import remove, scratch_folder, sweep
 from accelopt.sandbox.starting import Start, fork, spawn
 
 __all__ = [
@@ -18,6 +20,9 @@ __all__ = [
     "Start",
     "fork",
     "printable",
+    "remove",
     "run",
+    "scratch_folder",
     "spawn",
+    "sweep",
 ]

@@ -46,7 +46,8 @@ def set_limits(limits: Limits) -> None:
     memory = resource.RLIMIT_AS if limits.address_space else resource.RLIMIT_DATA
     if limits.address_space or kernel.LINUX:
         _lower(memory, limits.memory_bytes)
-    _lower(resource.RLIMIT_FSIZE, limits.disk_bytes)
+    if limits.disk_bytes is not None:
+        _lower(resource.RLIMIT_FSIZE, limits.disk_bytes)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, 1024)
 

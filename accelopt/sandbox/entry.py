@@ -6,9 +6,10 @@ Three processes at most, each with one duty:
 - the first process of the new process namespace, where there is one, whose end is everybody's end;
 - the worker, which gives up what it can and calls the job's entry.
 
-The result goes to the descriptor named on the command line: one line of JSON on the sandbox, written
-before any of the job's code runs, then whatever the entry writes. The keeper's exit code is the
-worker's, or 128 plus the signal that ended it.
+The result goes to the first descriptor named on the command line: one line of JSON on the sandbox,
+written before any of the job's code runs, then whatever the entry writes. From the second come the
+requests of a job that serves. The keeper's exit code is the worker's, or 128 plus the signal that
+ended it.
 
 `python -I entry.py serve DESCRIPTOR SEARCH_PATH MODULE...` is a fork server instead (see `forkserver`).
 """
@@ -24,7 +25,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accelopt.sandbox.policy import Job
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _FAILED = 1
 
 
-def main(result: int) -> int:
+def main(result: int, requests: int) -> int:
     """Read the job, run it in a confined process, and return that process's exit code."""
     line = _first_line(0)
     sys.path[:0] = json.loads(line)["search_path"].split(os.pathsep)
@@ -55,9 +56,10 @@ def main(result: int) -> int:
         os.close(woken)
         _end_with_parent()
         if "process" in entered:
-            _be_first_process(job, entered, result)
-        _work(job, entered, result)
+            _be_first_process(job, entered, result, requests)
+        _work(job, entered, result, requests)
     os.close(result)
+    os.close(requests)
     return _keep(child, wake)
 
 
@@ -75,11 +77,13 @@ def _job(line: bytes) -> Job:
     from accelopt.sandbox.policy import Job, Limits, Policy
 
     fields = json.loads(line)
-    policy = fields.pop("policy")
-    readable, writable = tuple(policy.pop("readable")), tuple(policy.pop("writable"))
+    policy: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in fields.pop("policy").items()
+    }
     limits = Limits(**fields.pop("limits"))
     fields["inside"] = tuple(fields["inside"])
-    return Job(policy=Policy(readable, writable, **policy), limits=limits, **fields)
+    return Job(policy=Policy(**policy), limits=limits, **fields)
 
 
 def _end_with_parent() -> None:
@@ -149,13 +153,14 @@ def _children() -> list[int]:
     return found
 
 
-def _be_first_process(job: Job, entered: list[str], result: int) -> None:
+def _be_first_process(job: Job, entered: list[str], result: int, requests: int) -> None:
     """Start the worker and collect whatever dies; the kernel kills the rest when this returns."""
     worker = os.fork()
     if worker == 0:
         _end_with_parent()
-        _work(job, entered, result)
+        _work(job, entered, result, requests)
     os.close(result)
+    os.close(requests)
     code = None
     while code is None:
         ended, status = os.waitpid(-1, 0)
@@ -164,7 +169,7 @@ def _be_first_process(job: Job, entered: list[str], result: int) -> None:
     os._exit(code)
 
 
-def _work(job: Job, entered: list[str], result: int) -> None:
+def _work(job: Job, entered: list[str], result: int, requests: int) -> None:
     """Confine this process, say how, and call the entry; never returns."""
     code = _FAILED
     try:
@@ -179,8 +184,16 @@ def _work(job: Job, entered: list[str], result: int) -> None:
                 words.append(f"namespaces ({', '.join(entered)})")
             channel.write(json.dumps([*words, *held, "limits"]).encode() + b"\n")
             channel.flush()
-            module, _, function = job.entry.partition(":")
-            getattr(importlib.import_module(module), function)(job.payload, channel)
+            module, _, name = job.entry.partition(":")
+            function = getattr(importlib.import_module(module), name)
+            if job.serves:
+                from accelopt.sandbox.conversation import serve
+
+                with os.fdopen(requests, "rb") as asked:
+                    serve(asked, channel, function(job.payload))
+            else:
+                os.close(requests)
+                function(job.payload, channel)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else _FAILED
@@ -204,4 +217,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         _serve(*sys.argv[2:])
     else:
-        sys.exit(main(int(sys.argv[1])))
+        sys.exit(main(*map(int, sys.argv[1:])))

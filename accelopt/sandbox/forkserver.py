@@ -139,7 +139,7 @@ def serve(descriptor: int, modules: Sequence[str]) -> None:
                 os.read(wake, 4096)
                 _tell_ends(running)
             if client.fileno() in ready:
-                message, descriptors, _, _ = socket.recv_fds(client, _MESSAGE_BYTES, 4)
+                message, descriptors, _, _ = socket.recv_fds(client, _MESSAGE_BYTES, 5)
                 if not message:
                     return
                 _serve_one(json.loads(message), descriptors, running)

@@ -45,6 +45,7 @@ class Policy:
     writable: tuple[str, ...] = ()
     network: bool = False
     processes: bool = False  # compilers and drivers start programs; a traced kernel does not
+    variables: tuple[str, ...] = ()  # of the caller's environment: names, or beginnings with "_"
     confined: bool = True  # False: our own code, in a process for its memory and time alone
 
 
@@ -57,13 +58,17 @@ class Limits:
     address_space: bool = True  # memory counts as address space; drivers reserve far too much of it
     output_bytes: int = 16 << 20  # stdout and stderr together, before it counts as a flood
     kept_output_bytes: int = 64 << 10
-    disk_bytes: int = 256 << 20
-    result_bytes: int = 1 << 30
+    disk_bytes: int | None = 256 << 20  # of the scratch folder; None: other bounds hold
+    files: int = 20_000  # files and folders in it, where its size is bounded
+    result_bytes: int = 1 << 30  # of all that `run` returns, or of one answer in a conversation
 
 
 @dataclass(frozen=True)
 class Job:
-    """One call of `entry` ("module:function") with `payload`, in a child process."""
+    """One call of `entry` ("module:function") with `payload`, in a child process.
+
+    With `serves` the entry returns handlers, which answer requests until the caller is gone.
+    """
 
     entry: str
     payload: dict[str, object]
@@ -71,6 +76,7 @@ class Job:
     limits: Limits
     search_path: str = field(default_factory=search_path)
     inside: tuple[str, ...] = ()  # what already holds the child when it starts
+    serves: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for the child's first input line."""

@@ -1,8 +1,9 @@
 """seccomp: system calls that a kernel under evaluation has no use for fail with EPERM.
 
 A list of what is refused, not of what is allowed: the C library's needs differ between hosts, and
-files and network are closed by Landlock and namespaces as well. Numbers: `asm/unistd_64.h` of x86,
-`asm-generic/unistd.h` for aarch64.
+files and network are closed by Landlock and namespaces as well. Landlock does not know who owns a
+file, its mode, times and attributes (landlock(7), "Current limitations"), so the calls that change
+them are refused here. Numbers: `asm/unistd_64.h` of x86, `asm-generic/unistd.h` for aarch64.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Iterable
 
 from accelopt.sandbox import kernel
 
@@ -32,6 +34,20 @@ setns 308 268; settimeofday 164 170; shmat 30 196; shmget 29 194; socket 41 198;
 socketpair 53 199; swapoff 168 225; swapon 167 224; syslog 103 116; tgkill 234 131;
 tkill 200 130; umount2 166 39; unshare 272 97; userfaultfd 323 282; vfork 58 -
 """
+# Calls that change a file's mode, owner, times or attributes, whoever may write its contents.
+_METADATA = """
+chmod 90 -; chown 92 -; fchmod 91 52; fchmodat 268 53; fchmodat2 452 452; fchown 93 55;
+fchownat 260 54; file_setattr 469 469; fremovexattr 199 16; fsetxattr 190 7; futimesat 261 -;
+lchown 94 -; lremovexattr 198 15; lsetxattr 189 6; removexattr 197 14; removexattrat 466 466;
+setxattr 188 5; setxattrat 463 463; utime 132 -; utimensat 280 88; utimes 235 -
+"""
+# Calls that reach other processes of the same user by number: shared memory, queues, priorities.
+_OTHERS = """
+ioprio_set 251 30; migrate_pages 256 238; move_pages 279 239; mq_open 240 180; mq_unlink 241 181;
+msgctl 71 187; msgrcv 70 188; msgsnd 69 189; process_madvise 440 440; process_mrelease 448 448;
+sched_setattr 314 274; sched_setparam 142 118; sched_setscheduler 144 119; semctl 66 191;
+semop 65 193; semtimedop 220 192; setpriority 141 140; shmctl 31 195
+"""
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # New processes, programs and sockets; everything else in the tables is refused in any case.
@@ -40,15 +56,25 @@ _PROCESSES |= {"rt_sigqueueinfo", "rt_tgsigqueueinfo"}
 _SOCKETS = {"socket", "socketpair"}
 _SHARED_MEMORY = {"memfd_create", "shmget", "shmat", "semget", "msgget"}
 _BY_ARGUMENT = {"clone", "clone3", "tgkill", "prlimit64"}
+# ioctl requests: attributes of files (linux/fs.h, also as 32-bit programs name them), and characters
+# put into a terminal as if somebody had typed them (asm-generic/ioctls.h).
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_FILE_REQUESTS = (
+    0x40086602,
+    0x40046602,
+    0x401C5820,
+)  # FS_IOC_SETFLAGS, its 32-bit form, FSSETXATTR
+_TERMINAL_REQUESTS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
 _CLONE_THREAD = 0x00010000
 _X32 = 0x40000000
 
 # Classic BPF: load a word of seccomp_data, compare, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW, _KILL, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000
 _FILTER_MODE = 2
+_NOTHING = 0  # as an error: the call does nothing and seems to work
 
 
 class _Instruction(ctypes.Structure):
@@ -79,16 +105,29 @@ def _only_if(number: int, test: int, constant: int) -> list[_Instruction]:
     ]
 
 
-def _numbers(machine: str) -> dict[str, int]:
-    """The listed calls by name, on one architecture."""
+def _refuse_requests(machine: str, requests: Iterable[int], error: int) -> list[_Instruction]:
+    """Refuse ioctl with one of these requests, of which the kernel reads the low 32 bits."""
+    tests = [step for request in requests for step in _refuse(request, error)]
+    return [
+        _Instruction(_EQUAL, 0, len(tests) + 2, _IOCTL[machine]),
+        _Instruction(_LOAD, 0, 0, _SECOND_ARGUMENT),
+        *tests,
+        _Instruction(_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def _numbers(machine: str, table: str) -> dict[str, int]:
+    """The calls of a table by name, on one architecture."""
     column = 1 + list(_AUDIT).index(machine)
-    rows = (row.split() for row in _CALLS.split(";"))
+    rows = (row.split() for row in table.split(";"))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 def _program(machine: str, processes: bool, sockets: bool) -> list[_Instruction]:
-    of = _numbers(machine)
+    of = _numbers(machine, _CALLS)
     refused = set(of) - _BY_ARGUMENT
+    # A compiler that copies a file with its mode goes on when that seems to work; nothing happens.
+    unchanged = _NOTHING if processes else errno.EPERM
     if processes:
         refused -= _PROCESSES | _SHARED_MEMORY
     if sockets:
@@ -106,7 +145,12 @@ def _program(machine: str, processes: bool, sockets: bool) -> list[_Instruction]
         ]
     for name in sorted(refused):
         code += _refuse(of[name])
+    for number in _numbers(machine, _METADATA).values():
+        code += _refuse(number, unchanged)
+    code += _refuse_requests(machine, (*_FILE_REQUESTS, *_TERMINAL_REQUESTS), unchanged)
     if not processes:
+        for number in _numbers(machine, _OTHERS).values():
+            code += _refuse(number)
         # The C library falls back from clone3, whose flags lie in memory, to clone.
         code += _refuse(of["clone3"], errno.ENOSYS)
         code += _only_if(of["clone"], _ANY_BIT, _CLONE_THREAD)
@@ -118,8 +162,8 @@ def _program(machine: str, processes: bool, sockets: bool) -> list[_Instruction]
 def restrict(*, processes: bool, sockets: bool) -> None:
     """Refuse the listed calls to this process and its children; needs no_new_privs.
 
-    `processes` leaves fork, exec and signals, `sockets` leaves sockets. Raises OSError where the
-    kernel or the machine has no filter.
+    `processes` leaves fork, exec and signals, and lets changes to a file's metadata seem to work;
+    `sockets` leaves sockets. Raises OSError where the kernel or the machine has no filter.
     """
     if kernel.MACHINE not in _AUDIT:
         raise OSError(f"no system call table for {kernel.MACHINE}")

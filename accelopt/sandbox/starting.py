@@ -19,21 +19,22 @@ from typing import NamedTuple, Protocol
 from accelopt.sandbox import entry
 
 ENTRY = Path(__file__).with_name("entry.py")
-RESULT = 3  # the descriptor of a fork's result
+RESULT, REQUESTS = 3, 4  # descriptors of a fork
 _STEP_SECONDS = 0.01
 
 
 # What a child sees of the caller's environment: nothing that could be a secret.
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
-_KEPT_PREFIXES = ("NEURON_", "CUDA_")  # drivers' settings
 
 
 class Streams(NamedTuple):
-    """The child's ends of its pipes: what it reads its job from, output and errors, the result."""
+    """The child's ends of its pipes: what it reads its job from, output and errors, the result,
+    and further requests."""
 
     job: int
     output: int
     result: int
+    requests: int
 
 
 class Setting(NamedTuple):
@@ -60,12 +61,15 @@ class Process(Protocol):
 Start = Callable[[Streams, Setting], Process]
 
 
-def variables_of(scratch: Path, threads: int) -> dict[str, str]:
-    """A child's environment: `scratch` for its files, so many threads for its arithmetic."""
+def variables_of(scratch: Path, threads: int, allowed: Sequence[str] = ()) -> dict[str, str]:
+    """A child's environment: `scratch` for its files, so many threads for its arithmetic, and of the
+    caller's the few that every program needs and the `allowed` (see `Policy.variables`)."""
+    names = {*_KEPT_VARIABLES, *allowed}
+    prefixes = tuple(name for name in allowed if name.endswith("_"))
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+        if name in names or name.startswith(prefixes)
     }
     count = str(threads)
     return {
@@ -82,11 +86,11 @@ def variables_of(scratch: Path, threads: int) -> dict[str, str]:
 def spawn(streams: Streams, setting: Setting) -> Process:
     """A new interpreter."""
     return subprocess.Popen(
-        [*setting.wrapper, sys.executable, "-I", "-B", str(ENTRY), str(streams.result)],
+        [*setting.wrapper, sys.executable, "-I", "-B", str(ENTRY), *map(str, streams[2:])],
         stdin=streams.job,
         stdout=streams.output,
         stderr=subprocess.STDOUT,
-        pass_fds=(streams.result,),
+        pass_fds=streams[2:],
         cwd=setting.folder,
         env=dict(setting.variables),
         start_new_session=True,
@@ -114,7 +118,7 @@ def become_keeper(streams: Streams, setting: Setting) -> None:
         os.chdir(setting.folder)
         os.environ.clear()
         os.environ.update(setting.variables)
-        code = entry.main(RESULT)
+        code = entry.main(RESULT, REQUESTS)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -122,11 +126,11 @@ def become_keeper(streams: Streams, setting: Setting) -> None:
 
 
 def _keep_only(streams: Streams) -> None:
-    """Move the streams to descriptors 0 to 3 and close all others, which are the parent's."""
-    job, output, result = (fcntl.fcntl(s, fcntl.F_DUPFD, RESULT + 1) for s in streams)
-    for place, stream in enumerate((job, output, output, result)):
+    """Move the streams to descriptors 0 to 4 and close all others, which are the parent's."""
+    job, output, *ours = (fcntl.fcntl(s, fcntl.F_DUPFD, REQUESTS + 1) for s in streams)
+    for place, stream in enumerate((job, output, output, *ours)):
         os.dup2(stream, place)
-    os.closerange(RESULT + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(REQUESTS + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 class _Forked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import socket
@@ -136,7 +137,47 @@ def _kill_parent(_: str) -> str:
     return "killed"
 
 
+def call_numbers(payload: Payload, channel: BinaryIO) -> None:
+    """Make system calls by number with arguments that mean nothing; tell each one's errno."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    said = []
+    for number in payload["numbers"]:  # type: ignore[attr-defined]
+        ctypes.set_errno(0)
+        libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 5)
+        said.append(ctypes.get_errno())
+    channel.write(json.dumps(said).encode())
+
+
+def nested_folders(payload: Payload, channel: BinaryIO) -> None:
+    """Folders one inside of another, beyond what any path can name; the last cannot be read."""
+    for _ in range(int(str(payload["depth"]))):
+        Path("inner").mkdir()
+        os.chdir("inner")
+    Path("closed").mkdir(mode=0)
+    channel.write(b"made")
+
+
+def many_files(payload: Payload, channel: BinaryIO) -> None:
+    for i in range(int(str(payload["count"]))):
+        os.close(os.open(f"file{i}", os.O_CREAT | os.O_WRONLY))
+    channel.write(b"made")
+
+
+def _change_flags(path: str) -> str:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.ioctl(handle, 0x40086602, (0x80).to_bytes(8, "little"))  # FS_IOC_SETFLAGS, no atime
+    finally:
+        os.close(handle)
+    return "changed"
+
+
 _MISDEEDS = {
+    "chmod": lambda path: str(Path(path).chmod(0o4777)),
+    "chown": lambda path: str(os.chown(path, os.getuid(), os.getgid())),
+    "utime": lambda path: str(os.utime(path, (1, 1))),
+    "setxattr": lambda path: str(os.setxattr(path, "user.mark", b"x")),
+    "flags": _change_flags,
     "read": lambda path: Path(path).read_text(),
     "list": lambda path: str(list(Path(path).iterdir())),
     "write": lambda path: str(Path(path).write_text("x")),

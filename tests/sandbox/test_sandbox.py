@@ -1,5 +1,6 @@
 """A child process keeps to its policy and limits, and leaves nothing behind."""
 
+import errno
 import json
 import os
 import subprocess
@@ -18,7 +19,9 @@ from accelopt.sandbox import (
     Policy,
     bubblewrap,
     fork,
+    kernel,
     run,
+    seccomp,
     spawn,
 )
 from accelopt.sandbox.policy import package_folders, search_path
@@ -208,6 +211,35 @@ class TestFiles:
 @pytest.mark.parametrize("misdeed", ["fork", "run", "connect", "unshare", "kill"])
 def test_refused_calls(misdeed):
     assert attempt(misdeed).startswith("refused")
+
+
+@pytest.mark.skipif(not held("seccomp"), reason="the host has no seccomp")
+class TestMetadata:
+    """Landlock leaves the modes, owners, times and attributes of files to those who own them."""
+
+    @pytest.mark.parametrize("misdeed", ["chmod", "chown", "utime", "setxattr", "flags"])
+    def test_no_file_is_changed(self, tmp_path, misdeed):
+        kept = tmp_path / "kept"
+        kept.write_text("kept")
+        before = kept.stat()
+        policy = Policy(readable=(str(TESTS), str(kept)))
+        assert attempt(misdeed, kept, policy=policy).startswith("refused")
+        assert kept.stat() == before and os.listxattr(kept) == []
+
+    def test_to_programs_that_compile_it_only_seems_to_work(self, tmp_path):
+        kept = tmp_path / "kept"
+        kept.write_text("kept")
+        before = kept.stat()
+        policy = Policy(readable=(str(TESTS), str(kept)), processes=True)
+        for misdeed in ("chmod", "chown", "utime", "setxattr"):
+            assert attempt(misdeed, kept, policy=policy).startswith("done")
+        assert kept.stat() == before and os.listxattr(kept) == []
+
+    def test_every_listed_call_is_refused_by_number(self):
+        tables = (seccomp._METADATA, seccomp._OTHERS)
+        numbers = [n for t in tables for n in seccomp._numbers(kernel.MACHINE, t).values()]
+        said = json.loads(call("call_numbers", {"numbers": numbers}).result)
+        assert said == [errno.EPERM] * len(numbers)
 
 
 @pytest.mark.skipif(not held("seccomp"), reason="the host has no seccomp")

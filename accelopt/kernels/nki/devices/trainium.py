@@ -28,6 +28,7 @@ from accelopt.kernels.nki.devices.protocol import (
 from accelopt.kernels.nki.devices.simulated import ended_early
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import Limits, Outcome, Policy, run
+from accelopt.sandbox.drivers import NEURON
 
 RUN_SECONDS = 300.0
 MEMORY_BYTES = 64 << 30
@@ -36,7 +37,6 @@ DISK_BYTES = 32 << 30
 ROUNDING = 16.0
 
 _PRODUCT_NAME = Path("/sys/devices/virtual/dmi/id/product_name")
-_DRIVER_PATHS = ("/opt/aws", "/sys", "/proc", "/etc")
 
 
 def available() -> bool:
@@ -158,11 +158,7 @@ class TrainiumExecutable:
         outcome = run(
             "accelopt.kernels.nki.devices.baremetal:run_job",
             payload,
-            policy=Policy(
-                readable=(self.kernel, *self.device.sdk_paths, *_DRIVER_PATHS),
-                writable=tuple(str(path) for path in Path("/dev").glob("neuron*")),
-                processes=True,
-            ),
+            policy=NEURON.allow(Policy(readable=(self.kernel, *self.device.sdk_paths))),
             limits=Limits(
                 seconds=seconds,
                 memory_bytes=MEMORY_BYTES,

@@ -1,0 +1,221 @@
+"""A child that answers requests: the caller's side, and the one loop on the child's.
+
+Both sides speak typed messages, one JSON line each. A child's entry is a function of the payload
+that returns its handlers:
+
+    class Load(Message):
+        path: str
+
+    class Loaded(Message):
+        names: tuple[str, ...]
+
+    def handlers(payload):
+        candidate = Candidate(payload)
+        return {Load: candidate.load}  # of a Load, to a Loaded
+
+    with Conversation("package.module:handlers", payload, policy=..., limits=...) as child:
+        child.ask(Load(path="main.py"), Loaded, seconds=60).names
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accelopt.sandbox.child import Child, Ending, prepared, printable
+from accelopt.sandbox.policy import Limits, Policy
+from accelopt.sandbox.starting import Start, spawn
+
+_TICK_SECONDS = 0.1
+_MOST_CHARACTERS = 20_000
+
+
+class Message(BaseModel):
+    """What one side tells the other; frozen, and unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+Handlers = Mapping[type[Message], Callable[[Any], Message]]
+Reply = TypeVar("Reply", bound=Message)
+
+
+class ChildEnded(Exception):
+    """The child is gone and gave no answer: the text says how, `output` what it had printed."""
+
+    def __init__(self, ending: Ending, said: str, output: str = "") -> None:
+        super().__init__(said)
+        self.ending = ending
+        self.output = output
+
+
+class ChildRaised(Exception):
+    """A handler raised: `kind` is the exception's module and name. The child goes on."""
+
+    def __init__(self, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"{kind.rpartition('.')[2]}: {message}")
+        self.kind = kind
+        self.message = message
+        self.traceback = trace
+
+
+class _Raised(Message):
+    kind: str
+    message: str
+    traceback: str
+
+
+class Conversation:
+    """A child that is asked, one thing at a time, until `close`. Not for several threads at once.
+
+    `limits.seconds` is no limit here: every question has its own. A child that does not answer in
+    time, or with something that is no answer, is ended, and every further question raises ChildEnded.
+    """
+
+    def __init__(
+        self,
+        entry: str,
+        payload: Mapping[str, object],
+        *,
+        policy: Policy,
+        limits: Limits,
+        environment: Mapping[str, str] | None = None,
+        scratch: Path | None = None,
+        threads: int = 1,
+        start: Start = spawn,
+    ) -> None:
+        self._stack = contextlib.ExitStack()
+        job, setting = self._stack.enter_context(
+            prepared(
+                entry,
+                payload,
+                policy,
+                limits,
+                environment=environment,
+                scratch=scratch,
+                threads=threads,
+                serves=True,
+            )
+        )
+        try:
+            self._child = self._stack.enter_context(Child(job, setting, start))
+        except BaseException:
+            self._stack.close()
+            raise
+        self._ended: ChildEnded | None = None
+
+    @property
+    def isolation(self) -> tuple[str, ...]:
+        """What confines the child; known with its first answer."""
+        return self._child.isolation or ()
+
+    def printed(self) -> str:
+        """The end of what the child printed, as far as it was read."""
+        return self._child.printed()
+
+    def ask(self, request: Message, reply: type[Reply], seconds: float) -> Reply:
+        """The child's answer. Raises ChildRaised and ChildEnded."""
+        if self._ended is not None:
+            raise self._ended
+        line = json.dumps({"request": type(request).__name__, "fields": request.model_dump()})
+        self._child.outgoing += line.encode() + b"\n"
+        answer = self._receive(time.monotonic() + seconds, seconds)
+        try:
+            said = json.loads(answer)
+            if "raised" in said:
+                raised = _Raised.model_validate(said["raised"])
+            else:
+                return reply.model_validate(said["answer"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:  # or ValidationError
+            why = f"{len(error.errors())} faults" if isinstance(error, ValidationError) else error
+            name = type(request).__name__
+            raise self._end(
+                Ending.FINISHED, f"it answered {name} with something that is no answer: {why}"
+            ) from None
+        raise ChildRaised(raised.kind, printable(raised.message), printable(raised.traceback))
+
+    def _receive(self, deadline: float, seconds: float) -> bytes:
+        child = self._child
+        while child.isolation is None or b"\n" not in child.result:
+            speaks = child.step(_TICK_SECONDS)
+            if child.isolation is not None and b"\n" in child.result:
+                break
+            if not speaks:
+                raise self._end(Ending.FINISHED)
+            if (ending := child.overstepped()) is not None:
+                raise self._end(ending)
+            if time.monotonic() > deadline:
+                raise self._end(Ending.TIMEOUT, f"it gave no answer within {seconds:g} s")
+        line, _, rest = child.result.partition(b"\n")
+        child.result = rest
+        return bytes(line)
+
+    def _end(self, ending: Ending, said: str = "") -> ChildEnded:
+        """Close the child; the exception that says how it ended, now and whenever it is asked."""
+        if ending is Ending.FINISHED and not said:
+            self._child.ended_within(1.0)
+        self._child.close()
+        self._ended = ChildEnded(ending, said or _how(self._child, ending), self.printed())
+        return self._ended
+
+    def close(self) -> None:
+        """End the child and everything it started; once is enough."""
+        if self._ended is None:
+            self._ended = ChildEnded(Ending.CANCELLED, "it was closed")
+        self._stack.close()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _how(child: Child, ending: Ending) -> str:
+    words = {
+        Ending.MEMORY: f"it used more than {child.limits.memory_bytes / 2**30:.3g} GiB of memory",
+        Ending.FLOOD: "it flooded its output",
+        Ending.DISK: "it filled its scratch folder",
+    }
+    code = child.exit_code
+    if 128 < code < 128 + signal.NSIG:
+        return words.get(ending, f"it was ended by {signal.Signals(code - 128).name}")
+    return words.get(ending, f"it exited with code {code}")
+
+
+def serve(requests: BinaryIO, channel: BinaryIO, handlers: Handlers) -> None:
+    """Answer requests until the caller is gone. What a handler raises is an answer, too."""
+    named = {kind.__name__: (kind, handler) for kind, handler in handlers.items()}
+    for line in requests:
+        channel.write(json.dumps(_answer(line, named)).encode() + b"\n")
+        channel.flush()
+
+
+def _answer(
+    line: bytes, named: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
+) -> dict[str, object]:
+    try:
+        asked = json.loads(line)
+        kind, handler = named[asked["request"]]
+        return {"answer": handler(kind.model_validate(asked["fields"])).model_dump(mode="json")}
+    except Exception as error:  # the one place where what a handler raises becomes data
+        raised = _Raised(
+            kind=f"{type(error).__module__}.{type(error).__qualname__}",
+            message=str(error)[:_MOST_CHARACTERS],
+            traceback=traceback.format_exc()[-_MOST_CHARACTERS:],
+        )
+        return {"raised": raised.model_dump()}
