@@ -49,7 +49,8 @@ test-gpu:
 	$(GPU_PYTHON) -m pytest -n 8 -m gpu tests/kernels/triton/bench tests/hostile_gpu
 
 # Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
+# FLAGS go to pytest; SUITE_PATH is a folder that the tests import from.
 conformance: install
-	$(BIN)/python scripts/conformance.py $(SUITE)
+	$(BIN)/python scripts/conformance.py $(SUITE) $(addprefix --path ,$(SUITE_PATH)) -- $(FLAGS)
 
 .PHONY: conformance

@@ -624,3 +624,24 @@ def test_parallel_iterations_may_write_rows_that_each_finds_at_run_time(kernel_t
     for n in range(4):
         assert np.array_equal(found[rows[:, n] * 2], A[:, n * 64 : (n + 1) * 64])
         assert np.array_equal(found[rows[:, n] * 2 + 1], A[:, n * 64 : (n + 1) * 64])
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_matmul_that_is_called_a_transpose_still_sums_in_fp32(kernel_text, target, random):
+    """docs (nisa.nc_matmul, 2.26.1): "The matmul accumulation and results are always in float32";
+    is_transpose "hints to the compiler".."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a, b):
+            out = nl.ndarray((64, 96), dtype=nl.float32, buffer=nl.shared_hbm)
+            left, right = nl.load(a), nl.load(b)
+            nl.store(out, nl.copy(nisa.nc_matmul(left, right, is_transpose=True)))
+            return out
+    """)
+    a = random.random((128, 64)).astype(ml_dtypes.bfloat16)
+    b = random.random((128, 96)).astype(ml_dtypes.bfloat16)
+    program = text.trace(a, b, target=target)
+    (result,) = compute.execute(program, [a, b])
+    exact = a.astype(np.float64).T @ b.astype(np.float64)
+    assert result.dtype == np.float32
+    assert np.abs(result / exact - 1).max() < 1e-5

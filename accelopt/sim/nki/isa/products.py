@@ -33,8 +33,9 @@ def nc_matmul(
     perf_mode: Any = None,
     mask: Any = None,
 ) -> TensorView:
-    """stationary (K, M).T @ moving (K, N) into a PSUM tile (M, N), in fp32. With perf_mode
-    "double_row_gen3" both operands are (K, 2, ...) and both rows are summed."""
+    """stationary (K, M).T @ moving (K, N) into a PSUM tile (M, N). With perf_mode
+    "double_row_gen3" both operands are (K, 2, ...) and both rows are summed. Results are float32
+    always: `is_transpose` and the onezero flags are hints (SDK 2.26.1, nki.isa.nc_matmul)."""
     left, right = tile(stationary, "stationary"), tile(moving, "moving")
     left, right = _movable(left), _movable(right)
     mode = getattr(perf_mode, "name", perf_mode) or None
@@ -45,7 +46,6 @@ def nc_matmul(
     else:
         check("nc_matmul", stationary=left, moving=right)
     _check_tiling(tuple(tile_position), tuple(tile_size), left)
-    element = left.dtype if is_transpose else dtypes.FLOAT32
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
         "is_moving_onezero": bool(is_moving_onezero),
@@ -55,7 +55,7 @@ def nc_matmul(
         attributes["perf_mode"] = str(mode)
     return emit(
         "matmul",
-        result=new_tile((math.prod(rows), *columns), element, Buffer.PSUM),
+        result=new_tile((math.prod(rows), *columns), dtypes.FLOAT32, Buffer.PSUM),
         inputs={"stationary": left, "moving": right},
         attributes=attributes,
         mask=mask_of(mask),
