@@ -39,6 +39,8 @@ def prefix(program: str, policy: Policy, folder: Path) -> list[str]:
         if not path.startswith(("/dev/", "/proc")):
             words += ["--ro-bind-try", path, path]
     for path in policy.writable:
+        if path.startswith("/proc"):
+            continue
         bind = "--dev-bind-try" if path.startswith("/dev/") else "--bind-try"
         words += [bind, path, path]
     return [*words, "--chdir", str(folder), "--"]

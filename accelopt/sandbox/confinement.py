@@ -12,33 +12,71 @@ from accelopt.sandbox import kernel, landlock, seccomp
 from accelopt.sandbox.policy import Limits, Policy
 
 
-def enter_namespaces(network: bool) -> list[str]:
+def enter_namespaces(policy: Policy) -> list[str]:
     """New user, process, IPC and network namespaces, as many as the host allows.
 
-    The process namespace holds the children of this process, not the process itself. Must be called
-    while the process has one thread. Returns the names of what was entered.
+    The process namespace holds the children of this process, not the process itself. A driver looks
+    itself up in /proc, so where that cannot be made to fit, it stays in the namespace it is in. Must
+    be called while the process has one thread. Returns the names of what was entered.
     """
     if not kernel.LINUX:
         return []
-    user, group = os.geteuid(), os.getegid()
-    wanted = [("process", kernel.CLONE_NEWPID), ("ipc", kernel.CLONE_NEWIPC)]
-    if not network:
+    wanted = [("ipc", kernel.CLONE_NEWIPC)]
+    if not policy.processes or _own_proc_possible():
+        wanted.insert(0, ("process", kernel.CLONE_NEWPID))
+    if not policy.network:
         wanted.append(("network", kernel.CLONE_NEWNET))
     try:
-        kernel.unshare(kernel.CLONE_NEWUSER)
+        _become_user()
     except OSError:
         return []
-    with contextlib.suppress(OSError):
-        Path("/proc/self/setgroups").write_text("deny")
-    with contextlib.suppress(OSError):
-        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     entered = ["user"]
     for name, flag in wanted:
         with contextlib.suppress(OSError):
             kernel.unshare(flag)
             entered.append(name)
     return entered
+
+
+def _become_user() -> None:
+    """A user namespace in which this user and group are the only ones there are."""
+    user, group = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.CLONE_NEWUSER)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/setgroups").write_text("deny")
+    with contextlib.suppress(OSError):
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def own_proc() -> None:
+    """For the first process of a process namespace: a /proc that shows this namespace alone."""
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount_proc()
+
+
+def _own_proc_possible() -> bool:
+    """Whether `own_proc` works here, by trying it in a process that ends (some hosts mask /proc)."""
+
+    def attempt() -> None:
+        _become_user()
+        kernel.unshare(kernel.CLONE_NEWPID)
+        if not _succeeds(own_proc):
+            raise OSError
+
+    return _succeeds(attempt)
+
+
+def _succeeds(step: Callable[[], None]) -> bool:
+    """Whether `step` does not fail in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(OSError):
+            step()
+            code = 0
+        os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def set_limits(limits: Limits) -> None:

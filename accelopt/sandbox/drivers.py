@@ -35,6 +35,8 @@ _MACHINE = (
     "/proc/sys",
     "/sys",
 )
+# Its own threads, which the CUDA driver gives names: without it cuInit fails (seen on an H200: 304).
+_THREADS = ("/proc/self/task",)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Driver:
         return replace(
             policy,
             readable=(*policy.readable, *_LOOKED_UP, *_MACHINE, *self.readable),
-            writable=(*policy.writable, *devices),
+            writable=(*policy.writable, *devices, *_THREADS),
             variables=(*policy.variables, *self.variables),
             processes=True,
         )

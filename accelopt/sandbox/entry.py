@@ -41,7 +41,7 @@ def main(result: int, requests: int) -> int:
 
     job = _job(line)
     namespaces = job.policy.confined and not job.inside
-    entered = confinement.enter_namespaces(job.policy.network) if namespaces else []
+    entered = confinement.enter_namespaces(job.policy) if namespaces else []
     if kernel.LINUX:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     wake, woken = os.pipe()
@@ -155,6 +155,10 @@ def _children() -> list[int]:
 
 def _be_first_process(job: Job, entered: list[str], result: int, requests: int) -> None:
     """Start the worker and collect whatever dies; the kernel kills the rest when this returns."""
+    if job.policy.processes:
+        from accelopt.sandbox import confinement
+
+        confinement.own_proc()
     worker = os.fork()
     if worker == 0:
         _end_with_parent()

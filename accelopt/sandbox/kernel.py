@@ -19,6 +19,8 @@ CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
+MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
+
 # Landlock and capset have the same meaning everywhere, capset not the same number.
 LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_ADD_RULE = 445
@@ -49,6 +51,13 @@ def prctl(option: int, *arguments: int) -> int:
 def unshare(flags: int) -> None:
     """`unshare(2)`; Python has it only from 3.12 on."""
     _checked(_libc().unshare(flags), "unshare")
+
+
+def mount_proc() -> None:
+    """In a mount namespace of its own: the process file system of this process's PID namespace."""
+    libc = _libc()
+    _checked(libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "mount")
+    _checked(libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(0), None), "mount")
 
 
 def syscall(number: int, *arguments: object) -> int:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import time
+from pathlib import Path
 
 from accelopt.sandbox.conversation import Message
 
@@ -46,6 +47,10 @@ def misbehave(asked):
         time.sleep(60)
     if asked.how == "environment":
         return Text(value=" ".join(sorted(os.environ)))
+    if asked.how == "proc":
+        Path(f"/proc/self/task/{os.getpid()}/comm").write_text("named")
+        listed = [path.name for path in Path("/proc").iterdir() if path.name.isdigit()]
+        return Text(value=" ".join([str(os.getpid()), *listed]))
     if asked.how == "lie":
         return Text(value="not a sum")
     if asked.how == "flood":

@@ -94,10 +94,20 @@ def test_a_drivers_settings_pass_and_keys_do_not(monkeypatch):
         assert "CUDA_MODULE_LOADING" not in child.ask(Misbehave(how="environment"), Text, 30).value
 
 
+def test_a_driver_finds_itself_in_proc_and_nobody_else():
+    """As on an H200: cuInit fails where /proc/self is not the process or its threads have no names."""
+    policy = NVIDIA.allow(Policy(readable=(str(TESTS), "/proc")))
+    with talk(policy=policy) as child:
+        seen = child.ask(Misbehave(how="proc"), Text, 30).value.split()
+    me, *others = map(int, seen)
+    if any("process" in step for step in child.isolation):
+        assert others and set(others) == {1, me}
+
+
 @pytest.mark.parametrize("driver", [NVIDIA, NEURON])
 def test_a_driver_opens_no_home_and_no_other_process(driver):
     allowed = driver.allow(Policy())
     assert allowed.processes and not allowed.network
     for path in ("/", "/home", "/root", "/etc", "/proc", "/tmp", "/etc/shadow"):
         assert path not in allowed.readable
-    assert all(path.startswith("/dev/") for path in allowed.writable)
+    assert all(path.startswith(("/dev/", "/proc/self/")) for path in allowed.writable)
