@@ -6,6 +6,8 @@ toolkit's list of device nodes and mounts; the Neuron SDK's installation guide (
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +37,7 @@ _MACHINE = (
     "/proc/sys",
     "/sys",
 )
+_PREFIX_FOLDERS = ("bin", "lib", "lib64", "libexec", "include", "nvvm", "targets", "*-linux-*")
 # Its own threads, which the CUDA driver gives names: without it cuInit fails (seen on an H200: 304).
 _THREADS = ("/proc/self/task",)
 
@@ -51,9 +54,11 @@ class Driver:
     def allow(self, policy: Policy) -> Policy:
         """`policy` with what this driver needs on this machine, programs that compile included."""
         devices = tuple(sorted(map(str, (p for d in self.devices for p in Path("/dev").glob(d)))))
+        named = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        installed = (*filter(None, named), *_compiler_folders())
         return replace(
             policy,
-            readable=(*policy.readable, *_LOOKED_UP, *_MACHINE, *self.readable),
+            readable=(*policy.readable, *_LOOKED_UP, *_MACHINE, *self.readable, *installed),
             writable=(*policy.writable, *devices, *_THREADS),
             variables=(*policy.variables, *self.variables),
             processes=True,
@@ -70,3 +75,20 @@ NEURON = Driver(
     readable=("/opt/aws",),
     variables=("NEURON_",),
 )
+
+
+def _compiler_folders() -> tuple[str, ...]:
+    """Where the C compiler and CUDA's tools are installed, when that is not with the system: the
+    folders of their prefixes, not the prefixes, which may be somebody's home."""
+    programs = [os.environ.get("CC", "cc").partition(" ")[0], "gcc", "clang", "ptxas", "nvcc"]
+    found = [Path(place) for program in programs if (place := shutil.which(program))]
+    prefixes = {real.parents[1] for place in found for real in (place, place.resolve())}
+    if home := os.environ.get("CUDA_HOME"):
+        prefixes |= {Path(home), Path(home).resolve()}
+    return tuple(
+        str(folder)
+        for prefix in sorted(prefixes)
+        if prefix not in (Path("/"), Path("/usr"))
+        for pattern in _PREFIX_FOLDERS
+        for folder in sorted(prefix.glob(pattern))
+    )

@@ -94,6 +94,17 @@ def test_a_drivers_settings_pass_and_keys_do_not(monkeypatch):
         assert "CUDA_MODULE_LOADING" not in child.ask(Misbehave(how="environment"), Text, 30).value
 
 
+def test_a_compiler_elsewhere_is_opened_and_the_folder_around_it_is_not(tmp_path, monkeypatch):
+    for name in ("bin", "lib", "documents"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin" / "mycc").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "mycc").chmod(0o755)
+    monkeypatch.setenv("CC", str(tmp_path / "bin" / "mycc"))
+    opened = NVIDIA.allow(Policy()).readable
+    assert {str(tmp_path / "bin"), str(tmp_path / "lib")} <= set(opened)
+    assert not {str(tmp_path), str(tmp_path / "documents")} & set(opened)
+
+
 def test_a_driver_finds_itself_in_proc_and_nobody_else():
     """As on an H200: cuInit fails where /proc/self is not the process or its threads have no names."""
     policy = NVIDIA.allow(Policy(readable=(str(TESTS), "/proc")))
