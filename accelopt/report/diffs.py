@@ -1,0 +1,43 @@
+"""Two sources side by side, as rows for a page."""
+
+from __future__ import annotations
+
+import difflib
+from typing import NamedTuple
+
+AROUND = 3  # unchanged lines kept beside a change
+
+
+class DiffRow(NamedTuple):
+    """One row: line numbers (0: none) and texts of both sides. `kind` is same, changed or gap."""
+
+    kind: str
+    left_number: int
+    left: str
+    right_number: int
+    right: str
+
+
+def side_by_side(before: str, after: str) -> list[DiffRow]:
+    """The rows of a diff from `before` to `after`, with a little of what stays the same."""
+    left, right = before.splitlines(), after.splitlines()
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    rows: list[DiffRow] = []
+    for number, group in enumerate(matcher.get_grouped_opcodes(AROUND)):
+        if number:
+            rows.append(DiffRow("gap", 0, "", 0, ""))
+        for tag, left_from, left_to, right_from, right_to in group:
+            kind = "same" if tag == "equal" else "changed"
+            for step in range(max(left_to - left_from, right_to - right_from)):
+                i, j = left_from + step, right_from + step
+                on_left, on_right = i < left_to, j < right_to
+                rows.append(
+                    DiffRow(
+                        kind,
+                        i + 1 if on_left else 0,
+                        left[i] if on_left else "",
+                        j + 1 if on_right else 0,
+                        right[j] if on_right else "",
+                    )
+                )
+    return rows

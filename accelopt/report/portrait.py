@@ -1,0 +1,73 @@
+"""One kernel as the simulated core sees it, for the report: roofline, engines over time, hot lines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accelopt.report.story import LineShare, Portrait
+from accelopt.sim.timing import Interval, KernelProfile
+from accelopt.sim.timing.operation import QUEUE_NAMES
+
+SLICES = 160
+TELLING = 0.005  # scenarios that change the latency by less are not worth a line
+
+
+def portrait(found: KernelProfile, interval: Interval) -> Portrait:
+    """The portrait of one simulated kernel."""
+    true, spec = found.true_counts, found.run.spec
+    moved = true.hbm_read_bytes + true.hbm_write_bytes
+    useful = found.summary["hardware_flops"] - found.summary["transpose_flops"]
+    slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
+    seconds = found.latency_ms * 1e-3
+    return Portrait(
+        latency=found.latency_ms,
+        low=interval.low_ms,
+        high=interval.high_ms,
+        intensity=useful / moved if moved else 0.0,
+        flops=useful / seconds,
+        peak_flops=spec.peak_bf16_flops_per_ns * 1e9 / slow,
+        bandwidth=spec.dma_peak_bytes_per_ns * 1e9,
+        lines=tuple(
+            LineShare(
+                line=line.source.line,
+                share=line.critical_ms / found.latency_ms,
+                operations=line.operations,
+            )
+            for line in found.lines
+            if line.critical_ms > 0
+        ),
+        busy=_busy(found),
+        questions=tuple(
+            f"{scenario.question}: {scenario.latency_ms:.4g} ms"
+            for scenario in interval.scenarios
+            if abs(scenario.latency_ms / found.latency_ms - 1) >= TELLING
+        ),
+    )
+
+
+def _busy(found: KernelProfile) -> dict[str, tuple[float, ...]]:
+    """The share of each slice of the time in which an engine works; for DMA, in which some transfer
+    is under way."""
+    timeline, costs = found.run.timeline, found.run.costs
+    ends = [
+        done if cost is not None else free
+        for done, free, cost in zip(timeline.done, timeline.free, costs, strict=True)
+    ]
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in QUEUE_NAMES}
+    for queue, start, end in zip(timeline.queue, timeline.start, ends, strict=True):
+        spans[QUEUE_NAMES[queue]].append((start, end))
+    step = timeline.latency_ns / SLICES
+    return {name: _shares(items, step) for name, items in spans.items()}
+
+
+def _shares(spans: list[tuple[float, float]], step: float) -> tuple[float, ...]:
+    """How much of each slice the union of `spans` covers."""
+    edges = np.arange(SLICES + 1) * step
+    covered = np.zeros(SLICES + 1)  # length of the union before each edge
+    reached = 0.0
+    for start, end in sorted(spans):
+        begin = max(start, reached)
+        if end > begin:
+            covered += np.clip(edges - begin, 0.0, end - begin)
+            reached = end
+    return tuple(np.round(np.diff(covered) / step, 3).tolist())

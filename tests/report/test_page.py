@@ -1,0 +1,143 @@
+"""The report: one file without a network, whatever texts it holds, read in a real browser."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from accelopt.report.diffs import side_by_side
+from accelopt.report.page import page
+from accelopt.report.portrait import SLICES, portrait
+from accelopt.report.story import Portrait, ProblemStory, Step, Story, read_story, write_story
+from accelopt.sim import timing
+from accelopt.sim.nki import language as nl
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.trace import TensorSpec
+
+EVIL = "</script><script>document.title = 'evil'</script><img src=x onerror=alert(1)> \U0001f600"
+START = "\n".join(f"line {number}" for number in range(60))
+BEST = START.replace("line 30", "another line").replace("line 31\n", "")
+
+
+def steps(count):
+    first = Step(key="start", status="correct", latency=2.0, source=START)
+    found = [first]
+    for number in range(1, count):
+        failed = number % 3 == 0
+        found.append(
+            Step(
+                key=f"k{number}", parent=found[(number - 1) // 2].key, sentence=f"step {number}",
+                status="wrong_numbers" if failed else "correct",
+                message=f"row {number} is wrong: {EVIL}" if failed else "",
+                latency=None if failed else 2.0 - number / count, number=number,
+                seconds=1.5 * number,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def problem(name="silu_M4096_N7168", count=30):
+    seen = Portrait(
+        latency=2.0, low=1.8, high=2.1, intensity=100.0, flops=3e12, peak_flops=2e13,
+        bandwidth=2.8e11, lines=({"line": 30, "share": 0.6, "operations": EVIL},),
+        busy={"dma": (0.5,) * SLICES, "tensor": (1.0,) * SLICES},
+    )  # fmt: skip
+    return ProblemStory(
+        name=name, baseline=2.0, best=1.0, before=0.4, after=0.8, changes=(EVIL, "tiles twice"),
+        start_source=START, best_source=BEST, steps=steps(count), start_portrait=seen,
+        best_portrait=seen.model_copy(update={"latency": 1.0, "flops": 6e12}),
+    )  # fmt: skip
+
+
+def story(name="run", problems=1):
+    return Story(
+        name=name, device="the simulated trn1 NeuronCore", seconds=61.0,
+        spending={"calls": 3, "tokens": 4500, "dollars": 0.25}, settings={"beam": "2"},
+        problems=tuple(problem(f"problem_{number}") for number in range(problems)),
+    )  # fmt: skip
+
+
+def test_a_story_is_kept_and_read_back(tmp_path):
+    write_story(story(), tmp_path)
+    assert read_story(tmp_path) == story()
+
+
+def test_the_page_asks_nothing_of_a_network_and_stays_small():
+    text = page([story(problems=14)])
+    assert len(text.encode()) < 3_000_000
+    assert not re.search(r"""(src|href)\s*=\s*["'](https?:)?//""", text)
+    assert "<img src=x" not in text
+
+
+def test_a_diff_shows_both_sides_and_leaves_out_what_stays():
+    rows = side_by_side(START, BEST)
+    changed = [(row.left, row.right) for row in rows if row.kind == "changed"]
+    assert changed == [("line 30", "another line"), ("line 31", "")]
+    assert len(rows) < 12
+
+
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(8):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.add(tile, tile))
+    return out
+
+
+def test_a_portrait_is_the_profile_in_numbers():
+    spec = TensorSpec((1024, 512), np.dtype(np.float32))
+    found = timing.profile(trace_kernel(double, [spec]))
+    seen = portrait(found, timing.interval(found))
+    assert seen.low <= seen.latency <= seen.high
+    busy = sum(seen.busy["vector"]) / SLICES
+    assert busy == pytest.approx(found.occupancy["vector"], rel=0.1)
+    launch = found.run.spec.launch_ns * 1e-6 / found.latency_ms
+    assert sum(line.share for line in seen.lines) == pytest.approx(1 - launch, rel=0.05)
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_in_a_browser_links_and_folds_work_without_errors(tmp_path, width, scheme):
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    place = tmp_path / "report.html"
+    place.write_text(page([story("one", 2), story("two", 2)]))
+    said = []
+    with playwright.sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on(
+            "request", lambda request: said.append(request.url) if "http" in request.url[:4] else 0
+        )
+        tab.goto(place.as_uri())
+        tab.wait_for_selector("html[data-ready]")
+        tab.wait_for_selector(".figure svg")
+        assert tab.title() == "AccelOpt: one, two"
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        tab.click("a[href='#problem1']")
+        assert tab.evaluate("document.querySelector('#problem1').getBoundingClientRect().top") < 450
+        fold = tab.locator("#p1r0-diff")
+        assert not fold.locator("td.r").first.is_visible()
+        fold.locator("summary").click()
+        assert fold.get_by_text("another line").is_visible()
+        browser.close()
+    assert said == []
+
+
+def test_the_command_says_what_it_needs(tmp_path):
+    def said(*words):
+        command = [sys.executable, "-m", "accelopt", "report", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    write_story(story(), tmp_path)
+    assert "report.html: open it in a browser" in said(tmp_path).stdout
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert "say where with --output" in said(tmp_path, tmp_path).stderr
+    assert "holds no story.json" in said(tmp_path / "nowhere").stderr
