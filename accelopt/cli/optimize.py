@@ -16,7 +16,7 @@ from accelopt.kernels.nki.language import KERNEL_FILE
 from accelopt.kernels.triton.language import candidate_of
 from accelopt.published import Candidate
 from accelopt.report.console import output
-from accelopt.report.tables import result_table
+from accelopt.report.tables import Results
 from accelopt.stages.iteration import Outcome
 from accelopt.store import write_atomically
 
@@ -99,7 +99,7 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     """The table, the diff, and how to get there again."""
     [outcome] = outcomes
     screen = output()
-    screen.print(result_table(result_rows(outcomes, folder), device_of(outcomes)))
+    screen.print(Results(result_rows(outcomes, folder), device_of(outcomes)))
     if outcome.best is None:
         said = outcome.failure.replace(KERNEL_FILE, Path(outcome.start.kernel).name)
         raise ConfigError(f"there is nothing to start from: {said}")

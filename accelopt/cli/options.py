@@ -22,11 +22,11 @@ class Shared(NamedTuple):
     model_config: Annotated[
         Path | None, typer.Option(help="model configuration; without it no model is used")
     ] = None
-    iterations: Annotated[int, typer.Option(min=0, help="T")] = 2
-    beam: Annotated[int, typer.Option(min=1, help="B, kernels kept")] = 2
-    plans: Annotated[int, typer.Option(min=1, help="N, plans for each kernel")] = 2
-    samples: Annotated[int, typer.Option(min=1, help="K, implementations of each plan")] = 1
-    fixer_steps: Annotated[int, typer.Option(min=0, help="F, repair rounds of a sample")] = 2
+    iterations: Annotated[int, typer.Option(min=0, help="rounds of planning and judging")] = 2
+    beam: Annotated[int, typer.Option(min=1, help="kernels kept from round to round")] = 2
+    plans: Annotated[int, typer.Option(min=1, help="plans for each kernel kept")] = 2
+    samples: Annotated[int, typer.Option(min=1, help="implementations of each plan")] = 1
+    fixer_steps: Annotated[int, typer.Option(min=0, help="rounds of repair of a sample")] = 2
     tools: Annotated[
         int, typer.Option(min=0, help="tool calls an executor may make for one answer")
     ] = 0

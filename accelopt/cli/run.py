@@ -13,7 +13,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.published import Candidate
 from accelopt.report.console import output
-from accelopt.report.tables import result_table
+from accelopt.report.tables import Results
 from accelopt.stages.collect import start_of
 
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
@@ -34,7 +34,7 @@ def run(
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
     outcomes = hold_session(chosen(problems, benchmark or base_folder()), shared.session(out))
     screen = output()
-    screen.print(result_table(result_rows(outcomes, out), device_of(outcomes)))
+    screen.print(Results(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Results, kernels, diffs and the journal lie in {out}.")
 
 

@@ -13,4 +13,4 @@ def console() -> Console:
 def output() -> Console:
     """A console on standard output, for results; wide enough to keep rows whole in a file."""
     found = Console()
-    return found if found.is_terminal else Console(width=160)
+    return found if found.is_terminal else Console(width=120)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +27,13 @@ class ResultRow(NamedTuple):
     confirmed: bool = True
 
     @property
+    def change(self) -> str:
+        """What was changed, in one line; or why nothing was."""
+        said = "; ".join(plain(text).rstrip(".") for text in self.changes)
+        noise = "" if self.confirmed else "within noise; "
+        return noise + (said or plain(self.failure) or "nothing faster was found")
+
+    @property
     def speedup(self) -> float | None:
         """Baseline over best."""
         if self.baseline_ms is None or self.best_ms is None:
@@ -32,27 +41,38 @@ class ResultRow(NamedTuple):
         return self.baseline_ms / self.best_ms
 
 
-def result_table(rows: Sequence[ResultRow], device: str) -> Table:
-    """The table that ends a run; `device` says on what the times were taken."""
-    table = Table(title=f"Results on {device}", show_lines=True)
-    for name in ("problem", "baseline", "best", "speedup", "of peak"):
-        table.add_column(name, justify="left" if name == "problem" else "right", no_wrap=True)
-    table.add_column("what was changed", overflow="fold")
-    table.add_column("where", overflow="fold")
-    for row in rows:
-        cells = [
-            row.problem,
-            _milliseconds(row.baseline_ms),
-            _milliseconds(row.best_ms),
-            _speedup(row),
-            _peak(row),
-            "\n".join(f"{n}. {plain(text)}" for n, text in enumerate(row.changes, 1))
-            or row.failure
-            or "nothing faster was found",
-            row.place,
-        ]
-        table.add_row(*map(Text, cells))  # texts of kernels are no markup
-    return table
+WIDE = 110  # columns of a terminal from which on a row has room for what was changed
+
+
+class Results:
+    """The table that ends a run, as wide as the terminal; `device` says on what times were taken.
+
+    What was changed stands in one line: beside the numbers where there is room, below them where
+    not. Numbers are never cut.
+    """
+
+    def __init__(self, rows: Sequence[ResultRow], device: str) -> None:
+        self.rows = rows
+        self.device = device
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= WIDE
+        table = Table(title=f"Results on {self.device}", box=box.SIMPLE_HEAD, title_justify="left")
+        table.add_column("problem", overflow="fold")
+        for name in ("before", "after", "speedup", "of bound"):
+            table.add_column(name, justify="right", no_wrap=True)
+        if wide:
+            table.add_column("what was changed", no_wrap=True, overflow="ellipsis", ratio=1)
+        for row in self.rows:
+            cells = [row.problem, _milliseconds(row.baseline_ms), _milliseconds(row.best_ms),
+                     _speedup(row), _peak(row)]  # fmt: skip
+            table.add_row(*map(Text, [*cells, row.change] if wide else cells))
+        yield table
+        for row in self.rows:
+            if not wide:
+                yield Text(f"  {row.problem}: {row.change}", no_wrap=True, overflow="ellipsis")
+            if row.place:
+                yield Text(f"  {row.place}", style="dim", overflow="fold")
 
 
 def plain(text: str, limit: int = 240) -> str:
@@ -68,7 +88,7 @@ def _milliseconds(value: float | None) -> str:
 def _speedup(row: ResultRow) -> str:
     if row.speedup is None:
         return ""
-    return f"{row.speedup:.2f}x" + ("" if row.confirmed else " (within noise)")
+    return f"{row.speedup:.2f}x"
 
 
 def _peak(row: ResultRow) -> str:

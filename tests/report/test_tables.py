@@ -2,12 +2,13 @@
 
 import io
 
+import pytest
 import toy
 from rich.console import Console
 
 from accelopt.agents.budget import Spending
 from accelopt.report.progress import Board
-from accelopt.report.tables import ResultRow, plain, result_table
+from accelopt.report.tables import ResultRow, Results, plain
 
 
 def shown(thing, width=160):
@@ -16,27 +17,33 @@ def shown(thing, width=160):
     return console.file.getvalue()
 
 
-def test_the_final_table_names_device_gain_and_changes():
-    rows = [
-        ResultRow(
-            "a", 2.0, 1.0, 0.25, 0.5, ['Hoist [x]. [moves: {"steps": []}]', "Widen."], "a.py"
-        ),
-        ResultRow("b", 2.0, 1.99, None, None, [], "b.py", confirmed=False),
-        ResultRow("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
-    ]
-    text = shown(result_table(rows, "the simulated trn1 NeuronCore"))
+ROWS = [
+    ResultRow(
+        "matmul_K5120_M4096_N12288", 39.28, 26.19, 0.55, 0.83,
+        ['Hoist [x]. [moves: {"steps": []}]', "Widen."], "runs/first/matmul/best.py",
+    ),
+    ResultRow("b", 2.0, 1.99, None, None, [], "b.py", confirmed=False),
+    ResultRow("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_the_final_table_names_device_gain_and_changes(width):
+    text = shown(Results(ROWS, "the simulated trn1 NeuronCore"), width)
     for wanted in (
         "the simulated trn1 NeuronCore",
-        "2.00x",
-        "25% → 50%",
-        "1. Hoist [x].",
-        "2. Widen.",
-        "(within noise)",
+        "39.28 ms",
+        "1.50x",
+        "55% → 83%",
+        "Hoist [x]; Widen",
+        "within noise; nothing",
         "wrong [/numbers]",
         "nothing faster was found",
+        "runs/first/matmul/best.py",
     ):
         assert wanted in text, wanted
     assert "steps" not in text
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_plans_are_cut_for_the_eye():
