@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accelopt.sim.program import Engine
+from accelopt.sim.program import Engine, Instruction
 
 
 @dataclass(frozen=True)
@@ -120,3 +120,15 @@ OPCODES: dict[str, Opcode] = {
         Opcode("print", ("data",), ("prefix",), (_G,), outputs=(), meaning="device_print"),
     )
 }  # fmt: skip
+
+_MASKED_BY_DATA = frozenset(
+    "tensor_reduce partition_reduce bn_stats bn_aggr max8 find_index8 match_replace8 print".split()
+)
+
+
+def mask_shape(instruction: Instruction) -> tuple[int, ...]:
+    """The shape over whose axes an instruction's mask is written: that of `data` for reductions
+    and searches, of the result for all others."""
+    if instruction.opcode in _MASKED_BY_DATA:
+        return instruction.inputs["data"].shape
+    return instruction.result.shape

@@ -245,6 +245,11 @@ class Spec(Sourced):
         """All DMA engines together."""
         return self.dma_engines * self.dma_bytes_per_ns
 
+    @property
+    def fastest_vector_mode(self) -> int:
+        """The most elements of a partition that the Vector engine takes in one cycle."""
+        return 4 if self.vector_fast_modes else 1
+
     def ghz(self, engine: str) -> float:
         """The clock of one of the four compute engines."""
         return {

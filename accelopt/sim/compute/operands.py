@@ -29,9 +29,9 @@ from accelopt.sim.compute.addressing import (
 from accelopt.sim.compute.elements import Elements, Keys
 from accelopt.sim.compute.lane import Lane
 from accelopt.sim.compute.storage import Storage
-from accelopt.sim.compute.uses import mask_shape
 from accelopt.sim.compute.window import Pattern, Window, compiler
 from accelopt.sim.errors import KernelIndexError, Unsupported
+from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import AttributeValue, Instruction, Loop
 

@@ -91,21 +91,10 @@ def common_loops(first: Use, second: Use) -> tuple[Loop, ...]:
     return tuple(shared)
 
 
-_BY_DATA = frozenset(
-    "tensor_reduce partition_reduce bn_stats bn_aggr max8 find_index8 match_replace8 print".split()
-)
 _BY_RESULT = frozenset(
     "dma_copy copy memset activation tensor_scalar tensor_tensor scalar_tensor_tensor reciprocal "
     "select loop_reduce iota affine_select".split()
 )
-
-
-def mask_shape(instruction: Instruction) -> tuple[int, ...]:
-    """The shape over whose axes an instruction's mask is written: that of `data` for reductions
-    and searches, of the result for all others."""
-    if instruction.opcode in _BY_DATA:
-        return instruction.inputs["data"].shape
-    return instruction.result.shape
 
 
 def mask_is_aligned(use: Use) -> bool:

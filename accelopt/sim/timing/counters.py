@@ -15,7 +15,7 @@ import numpy as np
 from accelopt.sim.program import Tensor
 from accelopt.sim.spec import Spec
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
-from accelopt.sim.timing.pricing import Price, Traffic, price
+from accelopt.sim.timing.pricing import Price, Traffic, is_slow, price
 from accelopt.sim.timing.schedule import Timeline
 from accelopt.sim.timing.stream import Stream
 from accelopt.sim.timing.transfers import Transfer
@@ -141,7 +141,7 @@ def _fp32_share(counts: Counter[Operation], spec: Spec) -> float:
     for form, n in counts.items():
         flops = n * price(form, spec).traffic.flops
         total += flops
-        if flops and form.reads[-1].dtype.itemsize == 4:
+        if flops and is_slow(form):
             slow += flops
     return slow / total if total else 0.0
 

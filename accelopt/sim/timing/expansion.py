@@ -6,19 +6,18 @@ variables and come from NumPy broadcasting.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.affine import LoopVariable
-from accelopt.sim.mask import Mask
-from accelopt.sim.program import Loop, Tensor
+from accelopt.sim.instruction_set import mask_shape
+from accelopt.sim.program import Instruction, Loop, Tensor
+from accelopt.sim.timing.extents import Values, masked_extent
 from accelopt.sim.timing.forms import Forms
 from accelopt.sim.timing.operation import Nest, Operation, Queue
-
-Values = dict[LoopVariable, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ def _expand_body(nest: Nest, outer: Body, forms: Forms) -> Iterator[Instances]:
             inner = Body(body.loops, positions, body.values, body.iterations)
             yield from _expand_body(child, inner, forms)
         elif child.instruction is not None and child.instruction.mask.constraints:
-            yield from _masked(child, child.instruction.mask, body, positions)
+            yield from _masked(child, child.instruction, body, positions)
         else:
             form = forms.of(child)
             yield Instances(child, form, body.loops, positions, body.values, body.iterations)
@@ -106,12 +105,14 @@ def _iterate(loop: Loop, outer: Body, size: int) -> Body:
 
 
 def _masked(
-    operation: Operation, mask: Mask, body: Body, positions: np.ndarray
+    operation: Operation, instruction: Instruction, body: Body, positions: np.ndarray
 ) -> Iterator[Instances]:
     """The operation's iterations; several groups of them when its mask leaves different widths."""
-    access = operation.writes[0] if operation.writes else operation.reads[0]
-    partitions, elements = masked_extent(mask, access.shape, body.values, positions.size)
+    shape = mask_shape(instruction)
+    extent = masked_extent(instruction.mask, shape, body.values, positions.size)
+    partitions, elements = extent.partitions, extent.moved if operation.is_dma else extent.columns
     alive = (partitions > 0) & (elements > 0)
+    whole = math.prod(shape[1:])
 
     def chosen(some: np.ndarray, what: Operation, extents: bool) -> Instances:
         return Instances(
@@ -130,37 +131,5 @@ def _masked(
         yield chosen(alive, operation, operation.is_dma)
         return
     for width in np.unique(elements[alive]).tolist():
-        narrowed = operation if width == access.free_elements else operation.resized(width)
+        narrowed = operation if width == whole else operation.resized(width)
         yield chosen(alive & (elements == width), narrowed, False)
-
-
-def masked_extent(
-    mask: Mask, shape: tuple[int, ...], values: Values, n: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """How many partitions, and how many elements of each, a mask leaves in every iteration; both
-    (n,) int64. Constraints that tie partitions to free axes count by their average."""
-    partitions = np.full(n, shape[0] if shape else 1, dtype=np.int64)
-    free = int(np.prod(shape[1:], dtype=np.int64)) if len(shape) > 1 else 1
-    share = np.ones(n)
-    for constraint in mask.constraints:
-        rest, strides = constraint.split()
-        slack = np.broadcast_to(rest.evaluate_many(values), (n,))
-        axes = {len(shape) + position: c for position, c in strides.items() if c}
-        kept = _share(slack, axes, shape)
-        if set(axes) == {0}:
-            partitions = np.minimum(partitions, np.rint(kept * shape[0]).astype(np.int64))
-        else:
-            share = share * kept
-    return partitions, np.ceil(share * free - 1e-9).astype(np.int64)
-
-
-def _share(slack: np.ndarray, axes: dict[int, int], shape: tuple[int, ...]) -> np.ndarray:
-    """The part of the axes' points with `slack + sum(c * axis) >= 0`, per iteration."""
-    if not axes:
-        return (slack >= 0).astype(float)
-    points: np.ndarray = np.zeros(1, dtype=np.int64)
-    for axis, coefficient in axes.items():
-        steps = coefficient * np.arange(shape[axis], dtype=np.int64)
-        points = (points[:, None] + steps).reshape(-1)
-    ordered = np.sort(points)
-    return 1.0 - np.searchsorted(ordered, -slack, side="left") / ordered.size

@@ -159,17 +159,5 @@ def bounds(
     ]  # fmt: skip
 
 
-def minimum_traffic(program: Program) -> tuple[int, int]:
-    """Bytes of all arguments that are read, and of all results."""
-    read = {
-        access.tensor for _, instruction in program.walk() for access in instruction.inputs.values()
-    }
-    results = {tensor for tensor in program.results if tensor is not None}
-    return (
-        sum(_bytes(tensor) for tensor in program.arguments if tensor in read),
-        sum(_bytes(tensor) for tensor in results),
-    )
-
-
 def _bytes(tensor: Tensor) -> int:
     return math.prod(tensor.shape) * tensor.dtype.itemsize

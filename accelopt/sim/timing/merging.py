@@ -249,6 +249,7 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
         if any(access.indirect for access in operation.reads):
             return None
         attributes = tuple(sorted((k, str(v)) for k, v in instruction.attributes.items()))
+        attributes += tuple(_directions(c) for c in instruction.mask.constraints)
     return (
         operation.opcode,
         operation.queue,
@@ -256,6 +257,11 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
         tuple(map(_layout, operation.reads)),
         tuple(map(_layout, operation.writes)),
     )
+
+
+def _directions(constraint: Affine) -> tuple[tuple[int, int], ...]:
+    """Along which axes of the tile a condition cuts."""
+    return tuple(sorted(constraint.split()[1].items()))
 
 
 def _layout(access: Access) -> tuple[object, ...]:
@@ -267,7 +273,7 @@ def _in_hbm(access: Access) -> bool:
 
 
 def _load_keys(item: Instances) -> list[tuple[int, ...]]:
-    """What each instance reads in HBM: tensor, offset, extent."""
+    """What each instance reads in HBM: tensor, offset, and where its conditions cut the tile."""
     hbm = list(filter(_in_hbm, item.operation.reads))
     if not item.loops and item.partitions is None:
         return [tuple(number for a in hbm for number in (a.tensor.id, a.offset.constant))]
@@ -276,9 +282,9 @@ def _load_keys(item: Instances) -> list[tuple[int, ...]]:
     for access in hbm:
         columns.append(np.full(n, access.tensor.id))
         columns.append(np.broadcast_to(access.offset.evaluate_many(item.values), (n,)))
-    for extent in (item.partitions, item.elements):
-        if extent is not None:
-            columns.append(extent)
+    instruction = item.operation.instruction
+    for constraint in instruction.mask.constraints if instruction else ():
+        columns.append(np.broadcast_to(constraint.split()[0].evaluate_many(item.values), (n,)))
     return [tuple(row) for row in np.stack(columns, axis=1).tolist()]
 
 

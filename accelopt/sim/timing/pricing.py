@@ -203,7 +203,7 @@ def _matmul_cycles(operation: Operation, spec: Spec) -> float:
     """Loading the stationary tile and streaming the moving one, once a pass."""
     _, columns, rows = _matmul_sizes(operation)
     passes = _passes(operation, spec)
-    if operation.reads[-1].dtype.itemsize != 4:
+    if not is_slow(operation):
         load = columns / spec.fast_load_factor + spec.matmul_pass_overhead_cycles
         return max(spec.minimum_matmul_cycles, rows) + load
     stream = max(spec.fp32_matmul_cycles_per_row * rows, spec.minimum_matmul_cycles)
@@ -213,8 +213,19 @@ def _matmul_cycles(operation: Operation, spec: Spec) -> float:
     return passes * (stream + columns + spec.matmul_pass_overhead_cycles)
 
 
+def is_slow(operation: Operation) -> bool:
+    """True for a matmul at the rate of fp32."""
+    return slow_operands(operation.reads)
+
+
+def slow_operands(operands: tuple[Access, ...]) -> bool:
+    """True at the rate of fp32: for operands wider than 16 bits, and for those that are no floating
+    point numbers, which the Tensor engine does not multiply at all (isa: nc_matmul)."""
+    return any(a.dtype.itemsize > SIXTEEN_BIT or a.dtype.kind in "iub" for a in operands)
+
+
 def _passes(operation: Operation, spec: Spec) -> int:
-    if operation.reads[-1].dtype.itemsize != 4 or operation.opcode == "broadcast":
+    if not is_slow(operation) or operation.opcode == "broadcast":
         return 1
     return spec.fp32_matmul_passes
 
@@ -256,7 +267,7 @@ def _traffic(operation: Operation, spec: Spec) -> Traffic:
         passes = _passes(operation, spec)
         rows, columns, n = _matmul_sizes(operation)
         flops = 2 * rows * columns * n * passes
-        size = operation.reads[-1].dtype.itemsize
+        size = max(access.dtype.itemsize for access in operation.reads)
         return Traffic(
             flops=flops,
             transpose_flops=flops if is_transpose(operation) else 0,

@@ -6,15 +6,18 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from accelopt.sim.collector import collector_paused
+from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
 from accelopt.sim.spec import COMPILER_BOUNDS, SPECS, CompilerBounds, Spec
 from accelopt.sim.timing import (
+    banks,
     counters,
     eviction,
     explanation,
     fusion,
     lowering,
     merging,
+    overlaps,
     placement,
     renaming,
     residency,
@@ -25,6 +28,7 @@ from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import depend
 from accelopt.sim.timing.expansion import expand, scopes
 from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
+from accelopt.sim.timing.least import Least, least
 from accelopt.sim.timing.operation import Decision, combined
 from accelopt.sim.timing.schedule import Timeline, schedule
 from accelopt.sim.timing.spilling import Spills
@@ -51,6 +55,7 @@ class Compiler:
     remove_dead: bool = True
     rename_refilled: bool = True
     merge_evictions: bool = True
+    fit_psum: bool = True
     fit_sbuf: bool = True
     rotate_buffers: bool = True
     bounds: CompilerBounds = COMPILER_BOUNDS
@@ -90,9 +95,19 @@ class KernelProfile:
         return explanation.bounds(
             self.summary,
             self.true_counts,
-            explanation.minimum_traffic(self.run.program),
+            (self.least.read_bytes, self.least.write_bytes),
             self.run.spec,
         )
+
+    @cached_property
+    def least(self) -> Least:
+        """What no way of running the kernel avoids."""
+        return least(self.run.program)
+
+    @property
+    def least_ms(self) -> float:
+        """A time that the machine cannot go below for this kernel."""
+        return self.least.ms(self.run.spec)
 
     @cached_property
     def lines(self) -> list[LineCost]:
@@ -137,9 +152,19 @@ def profile(
     program: Program, spec: Spec | None = None, compiler: Compiler | None = None
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
-    the Program was traced for). Raises KernelError for nothing: legality is for `sim.rules`."""
+    the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
+    destroy each other, and for a prediction that the machine's peaks rule out."""
+    spec = spec or SPECS[program.target]
     with collector_paused():
-        return _profile(program, spec or SPECS[program.target], compiler or Compiler())
+        found = _profile(program, spec, compiler or Compiler())
+    if found.latency_ms < found.least_ms:
+        raise KernelError(
+            "impossible",
+            f"{found.latency_ms:.4g} ms was predicted, and {spec.name} needs {found.least_ms:.4g} ms "
+            "for the bytes and operations of this kernel.",
+            "The prediction is wrong: use another form of the kernel, and report this one.",
+        )
+    return found
 
 
 def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
@@ -156,8 +181,10 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         nest = placement.read_psum_directly(nest, decisions)
     if compiler.place_in_psum:
         nest = placement.place_in_psum(nest, decisions)
-    flow = stream(expand(nest), scopes(nest))
-    del nest
+    instances = expand(nest)
+    overlaps.refuse_overlaps(instances, spec)
+    flow = stream(instances, scopes(nest))
+    del nest, instances
     if compiler.merge_repeated:
         merging.merge_repeated(
             flow,
@@ -172,6 +199,8 @@ def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
         renaming.rename_refilled(flow, decisions)
     if compiler.merge_evictions:
         eviction.merge_evictions(flow, spec, decisions)
+    if compiler.fit_psum:
+        banks.fit_psum(flow, spec, decisions)
     costs = price_transfers(flow, spec)
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
@@ -219,7 +248,7 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
     """Simulates both outcomes of every decision that is not inferable for this kernel."""
     base = compiler or Compiler()
     scenarios = tuple(
-        Scenario(question, profile(found.run.program, spec, variant).latency_ms)
+        Scenario(question, _profile(found.run.program, spec, variant).latency_ms)
         for question, variant, spec in _ambiguities(found, base)
     )
     every = [found.latency_ms, *(scenario.latency_ms for scenario in scenarios)]

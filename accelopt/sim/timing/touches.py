@@ -27,8 +27,14 @@ class Extent(NamedTuple):
     partitions: int
     length: int  # bytes
     size: int  # bytes of an element
+    low: int  # elements from the offset down to the first one, where strides are negative
     moves: int  # 0: the address says nothing (a run-time index), else 1
     fills: bool  # a tile that has no blocks, when it begins at 0
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row from the first to the last that is touched."""
+        return self.length // self.size
 
 
 Cells = list[int]
@@ -153,7 +159,9 @@ def _spread(
         # The kernel placed the blocks itself: one unit an address, whoever is in it.
         address = np.asarray(placement.addresses, dtype=np.int64)[tuple(blocks)]
         columns = [np.broadcast_to(address, (n,))[:, None]]
-    offset = np.broadcast_to(access.offset.evaluate_many(item.values), (n,))
+    offset = np.broadcast_to(access.offset.evaluate_many(item.values), (n,)) + extent.low
+    if extent.moves and int((offset % extent.row).max()) + extent.columns > extent.row:
+        extent = _everything(access, extent.row)
     return Spread(
         rows,
         np.concatenate(columns, axis=1),
@@ -168,6 +176,9 @@ def _spot(access: Access, extent: Extent, item: Instances, depth: int, cells: Ce
     values = {variable: int(array[0]) for variable, array in item.values.items()}
     blocks = tuple([index.evaluate(values) for index in access.block])
     offset = access.offset.evaluate(values) if access.offset.terms else access.offset.constant
+    offset += extent.low
+    if extent.moves and offset % extent.row + extent.columns > extent.row:
+        extent = _everything(access, extent.row)
     placement = access.tensor.placement
     if placement is None:
         key = (*item.iterations[0, :depth].tolist(), *blocks) if depth else blocks
@@ -185,38 +196,47 @@ def _spot(access: Access, extent: Extent, item: Instances, depth: int, cells: Ce
 
 
 def _extents(form: Operation) -> tuple[list[Extent], list[Extent]]:
-    return [_extent(access) for access in form.reads], [_extent(access) for access in form.writes]
+    return [extent_of(access) for access in form.reads], [
+        extent_of(access) for access in form.writes
+    ]
 
 
-def _extent(access: Access) -> Extent:
+def extent_of(access: Access) -> Extent:
+    """The rectangle of a tile that holds all that an access touches."""
     tensor, row = access.tensor, row_elements(access)
-    partitions, span = _reach(access, row)
-    whole = tensor.buffer.on_chip and span == row and partitions == tensor.tile_shape[0]
+    if access.indirect:
+        return _everything(access, row)
+    partitions, columns = _reach(access, row)
+    whole = tensor.buffer.on_chip and columns == row and partitions == tensor.tile_shape[0]
     return Extent(
         tensor.buffer.on_chip,
         row,
         partitions,
-        span * access.dtype.itemsize,
+        columns * access.dtype.itemsize,
         access.dtype.itemsize,
-        0 if access.indirect else 1,
+        access.tile_reach[0],
+        1,
         whole and tensor.block_rank == 0 and tensor.placement is None,
     )
 
 
+def _everything(access: Access, row: int) -> Extent:
+    """All of a tile: of an access whose elements only run time tells, and of one that begins in a
+    row and ends in the next."""
+    tensor, size = access.tensor, access.dtype.itemsize
+    rows = -(-math.prod(tensor.tile_shape) * tensor.dtype.itemsize // (row * size))
+    return Extent(tensor.buffer.on_chip, row, max(rows, 1), row * size, size, 0, 0, False)
+
+
 def _reach(access: Access, row: int) -> tuple[int, int]:
-    """Partitions, and elements of each from the first to the last that is touched."""
-    tensor = access.tensor
-    if access.indirect:
-        total = math.prod(tensor.tile_shape)
-        rows = tensor.tile_shape[0] if tensor.buffer.on_chip else 1
-        return rows, total // rows
+    """Rows, and elements of each, from the first to the last that is touched."""
     pairs = list(zip(access.shape, access.strides, strict=True))
-    if not tensor.buffer.on_chip:
-        outer = sum((n - 1) * abs(s) // row for n, s in pairs if abs(s) >= row)
-        inner = 1 + sum((n - 1) * abs(s) for n, s in pairs if abs(s) < row)
-        return 1 + outer, min(inner, row)
-    span = 1 + sum((n - 1) * abs(s) for n, s in pairs[1:])
-    return (access.partitions if access.strides and access.strides[0] else 1), span
+    if access.tensor.buffer.on_chip:
+        rows = 1 + (access.partitions - 1) * (abs(access.strides[0]) // row) if pairs else 1
+        return rows, 1 + sum((n - 1) * abs(s) for n, s in pairs[1:])
+    outer = sum((n - 1) * abs(s) // row for n, s in pairs if abs(s) >= row)
+    inner = 1 + sum((n - 1) * abs(s) for n, s in pairs if abs(s) < row)
+    return 1 + outer, min(inner, row)
 
 
 def row_elements(access: Access) -> int:

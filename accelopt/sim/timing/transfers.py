@@ -35,7 +35,8 @@ class Transfer(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the data of a transfer lie on both sides, in elements of `size` bytes."""
+    """How the data of a transfer lie on both sides, in elements of `size` bytes: of the wider format
+    where it converts, because that side is moved too."""
 
     size: int
     source_run: int  # elements that are contiguous, within a partition
@@ -56,7 +57,7 @@ def layout_of(source: Access, target: Access, spec: Spec, transposed: bool = Fal
     runs = run_elements(source), run_elements(target)
     step = hbm.strides[0] * hbm.dtype.itemsize if hbm and hbm.partitions > 1 else 0
     return Layout(
-        min(source.dtype.itemsize, target.dtype.itemsize),
+        max(source.dtype.itemsize, target.dtype.itemsize),
         *runs,
         run_elements(hbm) if hbm else min(runs),
         hbm is None or (step != 0 and run_elements(hbm) == hbm.free_elements == hbm.strides[0]),
@@ -100,8 +101,8 @@ class _Copy(NamedTuple):
     elements: int  # of each partition
     row: int  # elements from one partition of the tile on the chip to the next; 0 without a tile
     loads: bool  # the tile is what it writes
-    hbm_read: bool
-    hbm_write: bool
+    hbm_read: int  # bytes of an element that come from HBM
+    hbm_write: int  # and that go there
 
 
 def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
@@ -135,8 +136,8 @@ def _copy(form: Operation, spec: Spec) -> _Copy:
         target.free_elements,
         row_elements(chip) if chip else 0,
         chip is target,
-        not source.tensor.buffer.on_chip,
-        not target.tensor.buffer.on_chip,
+        0 if source.tensor.buffer.on_chip else source.dtype.itemsize,
+        0 if target.tensor.buffer.on_chip else target.dtype.itemsize,
     )
 
 
@@ -157,10 +158,8 @@ def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
 
 def _transfer_of(copy: _Copy, partitions: int, elements: int, first: int, spec: Spec) -> Transfer:
     transfer = _transfer(partitions, elements, first if copy.row else None, copy.layout, spec)
-    return transfer._replace(
-        hbm_read=transfer.bytes if copy.hbm_read else 0,
-        hbm_write=transfer.bytes if copy.hbm_write else 0,
-    )
+    moved = partitions * elements
+    return transfer._replace(hbm_read=moved * copy.hbm_read, hbm_write=moved * copy.hbm_write)
 
 
 def _transfer(

@@ -32,6 +32,7 @@ from timing_kernels import (
     squared_in_siblings,
     squared_twice,
     sum_of_scaled,
+    sums_at_once,
     through_hbm,
     timed,
     uneven_pieces,
@@ -44,6 +45,7 @@ from accelopt.sim.spec import COMPILER_BOUNDS, SPECS, TRN1, TRN2, CompilerBounds
 from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
 from accelopt.sim.timing.counters import union_length
 from accelopt.sim.timing.dependence import depend
+from accelopt.sim.timing.extents import masked_extent
 from accelopt.sim.timing.operation import Queue
 from accelopt.sim.timing.pricing import price
 from accelopt.sim.timing.transfers import price_transfers
@@ -84,31 +86,36 @@ class TestExpansion:
         visit(nest, ())
         assert walked == expected
 
-    @settings(max_examples=60, deadline=None)
-    @given(st.integers(-40, 40), st.integers(-9, 9), st.integers(-3, 3), st.integers(-3, 3))
-    def test_masked_extent_counts_points(self, constant, per_trip, per_partition, per_column):
-        loop = LoopVariable(1, 0, 1, 5)
-        shape = (8, 6)
-        axes = Axis(-2, 8), Axis(-1, 6)
-        expression = (
-            Affine(constant)
-            + variable(loop) * per_trip
-            + variable(axes[0]) * per_partition
-            + variable(axes[1]) * per_column
+    @settings(max_examples=100, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(
+                st.integers(-40, 40), st.integers(-9, 9), st.integers(-3, 3), st.integers(-3, 3)
+            ),
+            min_size=1,
+            max_size=4,
         )
-        trips = np.arange(5)
-        partitions, elements = expansion.masked_extent(Mask((expression,)), shape, {loop: trips}, 5)
-        for trip in trips:
+    )
+    def test_masked_extent_counts_what_all_conditions_leave(self, conditions):
+        loop, shape = LoopVariable(1, 0, 1, 5), (8, 6)
+        terms = loop, Axis(-2, 8), Axis(-1, 6)
+        mask = Mask(
+            tuple(
+                sum((variable(t) * c for t, c in zip(terms, factors)), Affine(constant))
+                for constant, *factors in conditions
+            )
+        )
+        found = masked_extent(mask, shape, {loop: np.arange(5)}, 5)
+        for trip in range(5):
             points = [
                 (p, f)
                 for p, f in itertools.product(range(8), range(6))
-                if constant + per_trip * trip + per_partition * p + per_column * f >= 0
+                if all(c + t * trip + a * p + b * f >= 0 for c, t, a, b in conditions)
             ]
-            if per_partition and per_column:
-                assert partitions[trip] == 8
-                assert abs(elements[trip] * 8 - len(points)) < 8
-            else:
-                assert partitions[trip] * elements[trip] == len(points)
+            rows = {p for p, _ in points}
+            assert found.partitions[trip] == len(rows)
+            assert found.columns[trip] == len({f for _, f in points})
+            assert found.moved[trip] == -(-len(points) // max(len(rows), 1))
 
     def test_masked_tail_moves_only_what_is_left(self):
         found = timed(masked_copy, (300, 512))
@@ -248,6 +255,7 @@ class TestCompilerEmulation:
             (keep_everything, [(40, 128, 2048)]),
             (keep_everything, [(40, 128, 2048), True]),
             (refilled_buffer, [(128, 4096)]),
+            (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
         ]
         named = name if name != "merge_over_sequential_loops" else "merge_repeated"
         seen = set()

@@ -1,0 +1,178 @@
+"""What fits in PSUM, and what leaves it and comes back when not everything does.
+
+A sum that has to leave its bank is copied to SBUF, and comes back through the Tensor engine, which
+alone can add to PSUM: identity times what was saved. The published matmul of sixteen sums at a time
+(trn2_kda_measured.csv, matmul_v2_b16) runs at half the speed of that of eight, its Tensor engine busy
+for 1.7 times as long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine
+from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream import Stream
+
+
+def fit_psum(stream: Stream, spec: Spec, decisions: list[Decision]) -> None:
+    """Adds, in place, the copies out of PSUM and the products that bring sums back."""
+    uses = _uses(stream)
+    if _peak(stream, uses) <= spec.psum_partition_bytes:
+        return
+    moves = _moves(stream, uses, spec.psum_partition_bytes)
+    writer = _Writer(stream)
+    for position in range(len(stream)):
+        for unit, out in moves.get(position, ()):
+            writer.move(unit, out)
+        writer.keep(position)
+    stream.kind, stream.row = writer.kind, writer.row
+    stream.reads, stream.writes = writer.reads, writer.writes
+    for site, count in writer.counts.items():
+        decisions.append(
+            Decision("fit_psum", "a sum leaves PSUM, which is full", stream.sites[site], count)
+        )
+
+
+def _uses(stream: Stream) -> dict[int, list[int]]:
+    """Where each PSUM unit of the kernel's own is touched, in program order."""
+    mine = {
+        number
+        for number, unit in enumerate(stream.units)
+        if unit.tensor.buffer is Buffer.PSUM and unit.tensor.id >= 0
+    }
+    found: dict[int, list[int]] = {}
+    if not mine:
+        return found
+    cell_unit = stream.cell_unit
+    for position, cells in enumerate(zip(stream.reads, stream.writes, strict=True)):
+        for unit in {cell_unit[cell] for side in cells for cell in side} & mine:
+            found.setdefault(unit, []).append(position)
+    return found
+
+
+def _peak(stream: Stream, uses: dict[int, list[int]]) -> int:
+    """The most bytes per partition that are wanted at once."""
+    change = np.zeros(len(stream) + 1, np.int64)
+    for unit, positions in uses.items():
+        change[positions[0]] += stream.units[unit].bytes
+        change[positions[-1] + 1] -= stream.units[unit].bytes
+    return int(np.cumsum(change).max(initial=0))
+
+
+def _moves(
+    stream: Stream, uses: dict[int, list[int]], capacity: int
+) -> dict[int, list[tuple[int, bool]]]:
+    """Before which position each unit leaves (True) or comes back: what is wanted last leaves."""
+    touched: dict[int, list[int]] = {}
+    for unit, positions in uses.items():
+        for position in positions:
+            touched.setdefault(position, []).append(unit)
+    pointer = dict.fromkeys(uses, 0)
+    resident: set[int] = set()
+    moves: dict[int, list[tuple[int, bool]]] = {}
+    used = 0
+    for position in sorted(touched):
+        here = touched[position]
+        for unit in here:
+            if unit not in resident:
+                if pointer[unit]:
+                    moves.setdefault(position, []).append((unit, False))
+                resident.add(unit)
+                used += stream.units[unit].bytes
+        while used > capacity and len(resident) > len(here):
+            victim = max(resident.difference(here), key=lambda u: uses[u][pointer[u]])
+            moves.setdefault(position, []).insert(0, (victim, True))
+            resident.discard(victim)
+            used -= stream.units[victim].bytes
+        for unit in here:
+            pointer[unit] += 1
+            if pointer[unit] == len(uses[unit]):
+                resident.discard(unit)
+                used -= stream.units[unit].bytes
+    return moves
+
+
+class _Writer:
+    """The stream, written again from its beginning."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.cells_of = stream.cells_of_units()
+        self.saved: dict[int, int] = {}  # unit -> the cell in SBUF that it is saved in
+        self.kinds: dict[tuple[int, bool], int] = {}
+        self.counts: dict[int, int] = {}  # site -> how often one of its units left
+        self.kind: list[int] = []
+        self.row: list[int] = []
+        self.reads: list[list[int]] = []
+        self.writes: list[list[int]] = []
+
+    def keep(self, position: int) -> None:
+        """Takes over an instance of the old stream."""
+        stream = self.stream
+        self._add(
+            stream.kind[position],
+            stream.row[position],
+            stream.reads[position],
+            stream.writes[position],
+        )
+
+    def move(self, unit: int, out: bool) -> None:
+        """Copies a unit out, or multiplies it back in."""
+        info, cells = self.stream.units[unit], list(self.cells_of[unit])
+        if unit not in self.saved:
+            self.saved[unit] = len(self.stream.cell_unit)
+            self.stream.cell_unit.append(len(self.stream.units))
+            self.stream.cell_weight.append(1)
+            self.stream.units.append(replace(info, tensor=_in_sbuf(info.tensor)))
+        kind, place = self._kind(unit, out), [self.saved[unit]]
+        if out:
+            self.counts[info.site] = self.counts.get(info.site, 0) + 1
+            self._add(kind, 0, cells, place)
+        else:
+            self._add(kind, 0, place, cells)
+
+    def _kind(self, unit: int, out: bool) -> int:
+        """The operation that stands for the moves of the units of one site."""
+        info = self.stream.units[unit]
+        key = (info.site, out)
+        if key not in self.kinds:
+            tensor = info.tensor
+            bank, saved = _whole(tensor), _whole(_in_sbuf(tensor))
+            if out:
+                operation = Operation("copy", Queue.SCALAR, (bank,), (saved,))
+            else:
+                square = replace(saved, shape=(bank.partitions, bank.partitions), strides=(1, 1))
+                operation = Operation("matmul", Queue.TENSOR, (square, saved), (bank,))
+            operation = replace(
+                operation, source=tensor.source, kept=True, label=f"spill of {tensor.name} in PSUM"
+            )
+            self.kinds[key] = len(self.stream.instances)
+            empty = np.zeros(0, np.int64)
+            self.stream.instances.append(
+                Instances(operation, operation, (), empty, {}, np.zeros((1, 0), np.int64))
+            )
+        return self.kinds[key]
+
+    def _add(self, kind: int, row: int, reads: list[int], writes: list[int]) -> None:
+        self.kind.append(kind)
+        self.row.append(row)
+        self.reads.append(reads)
+        self.writes.append(writes)
+
+
+def _in_sbuf(tensor: Tensor) -> Tensor:
+    return replace(tensor, buffer=Buffer.SBUF, placement=None)
+
+
+def _whole(tensor: Tensor) -> Access:
+    """One block of a tile."""
+    partitions, free = tensor.tile_shape[0], prod(tensor.tile_shape[1:])
+    return Access(tensor, (partitions, free), (), Affine(), (free, 1), tensor.dtype)

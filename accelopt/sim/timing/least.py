@@ -1,0 +1,284 @@
+"""The least time that a Program can take, worked out from the Program alone.
+
+Nothing here knows of instructions, queues or the compiler: every byte of the results, every distinct
+byte of the arguments that a result may depend on, every multiplication and every element worked on,
+at the most that the machine can do. A prediction below it is a fault of the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, LoopVariable
+from accelopt.sim.instruction_set import mask_shape
+from accelopt.sim.program import Instruction, Loop, Program, Tensor
+from accelopt.sim.spec import Spec
+from accelopt.sim.timing.extents import masked_extent
+from accelopt.sim.timing.pricing import slow_operands
+
+MOVES_ONLY = frozenset({"dma_copy", "copy", "memset", "transpose", "matmul", "iota", "print"})
+"""What computes nothing, or is counted by itself."""
+
+MAX_ITERATIONS = 1 << 14
+"""Masked transfers of more iterations are left out of the count of bytes."""
+
+
+class Least(NamedTuple):
+    """The work that no way of running a Program avoids."""
+
+    read_bytes: int  # distinct bytes of arguments
+    write_bytes: int  # distinct bytes of results
+    fp32_flops: int  # of matrix products
+    narrow_flops: int
+    columns: int  # elements a partition that instructions other than copies work on
+
+    def ms(self, spec: Spec) -> float:
+        """The time of the slowest part, with every other hidden behind it."""
+        rate = min(spec.dma_peak_bytes_per_ns, spec.hbm_bytes_per_ns)
+        slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
+        tensor = (self.fp32_flops * slow + self.narrow_flops) / spec.peak_bf16_flops_per_ns
+        lanes = spec.vector_ghz * spec.fastest_vector_mode + spec.scalar_ghz + spec.gpsimd_ghz
+        moved = (self.read_bytes + self.write_bytes) / rate
+        return max(moved, tensor, self.columns / lanes) * 1e-6
+
+
+class _Work(NamedTuple):
+    """An instruction that a result may depend on."""
+
+    instruction: Instruction
+    loops: tuple[Loop, ...]
+    iterations: int  # in which it does something else
+
+
+def least(program: Program) -> Least:
+    """What a Program must do at least."""
+    works = list(_needed(program))
+    read, written = _moved(works, program)
+    flops = {True: 0, False: 0}
+    columns = 0
+    for work in works:
+        instruction = work.instruction
+        if instruction.opcode == "matmul":
+            stationary, moving = instruction.inputs["stationary"], instruction.inputs["moving"]
+            product = stationary.elements * moving.free_elements
+            if not (instruction.attributes.get("is_transpose") or _is_masked(instruction)):
+                flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
+        elif instruction.opcode not in MOVES_ONLY and instruction.outputs:
+            columns += _columns(work)
+    return Least(read, written, flops[True], flops[False], columns)
+
+
+def _is_masked(instruction: Instruction) -> bool:
+    return bool(instruction.mask.constraints) or any(
+        access.mask.constraints for access in instruction.inputs.values()
+    )
+
+
+def _columns(work: _Work) -> int:
+    """Elements a partition of all iterations."""
+    instruction = work.instruction
+    if not instruction.mask.constraints:
+        return instruction.result.free_elements * work.iterations
+    variables = [loop.variable for loop in work.loops]
+    total = math.prod(variable.trips for variable in variables)
+    if total != work.iterations or total > MAX_ITERATIONS:
+        return 0
+    values = _grid(variables)
+    extent = masked_extent(instruction.mask, mask_shape(instruction), values, total)
+    return int(np.minimum(extent.columns, instruction.result.free_elements).sum())
+
+
+def _grid(variables: list[LoopVariable]) -> dict[LoopVariable, np.ndarray]:
+    """The values of some loops in all their iterations, (n,) each."""
+    if not variables:
+        return {}
+    mesh = np.meshgrid(*(np.array(v.values, np.int64) for v in variables), indexing="ij")
+    return {variable: grid.reshape(-1) for variable, grid in zip(variables, mesh, strict=True)}
+
+
+def _accesses(instruction: Instruction) -> list[Access]:
+    """All that it reads, run-time indices too."""
+    found = list(instruction.inputs.values())
+    for access in (*instruction.inputs.values(), *instruction.outputs.values()):
+        found += [item.index for item in access.indirect]
+    return found
+
+
+def _needed(program: Program) -> Iterator[_Work]:
+    """What a result may depend on, each thing once that is written several times."""
+    everything = list(program.walk())
+    live = {tensor for tensor in program.results if tensor is not None}
+    grows = True
+    while grows:
+        before = len(live)
+        for _, instruction in reversed(everything):
+            if not instruction.outputs or any(
+                access.tensor in live for access in instruction.outputs.values()
+            ):
+                live.update(access.tensor for access in _accesses(instruction))
+        grows = len(live) > before
+    needed = [
+        (loops, instruction)
+        for loops, instruction in everything
+        if any(access.tensor in live for access in instruction.outputs.values())
+    ]
+    varies = _varying(needed)
+    for loops, instruction in _once(needed):
+        moving = _own_variables(instruction).union(
+            *(varies.get(access.tensor, ()) for access in _accesses(instruction))
+        )
+        trips = [loop.variable.trips for loop in loops if loop.variable in moving]
+        yield _Work(instruction, loops, math.prod(trips))
+
+
+Instructions = list[tuple[tuple[Loop, ...], Instruction]]
+
+
+def _own_variables(instruction: Instruction) -> frozenset[LoopVariable]:
+    """The loops on which its addresses and conditions depend."""
+    accesses = (*_accesses(instruction), *instruction.outputs.values())
+    return frozenset().union(
+        *(access.loop_variables for access in accesses),
+        *(constraint.loop_variables for constraint in instruction.mask.constraints),
+    )
+
+
+def _varying(needed: Instructions) -> dict[Tensor, set[LoopVariable]]:
+    """The loops in whose iterations a tensor may hold something else."""
+    found: dict[Tensor, set[LoopVariable]] = {}
+    grows = True
+    while grows:
+        grows = False
+        for loops, instruction in needed:
+            around = {loop.variable for loop in loops}
+            mine = _own_variables(instruction).union(
+                *(found.get(access.tensor, ()) for access in _accesses(instruction))
+            )
+            for access in instruction.outputs.values():
+                known = found.setdefault(access.tensor, set())
+                size = len(known)
+                known |= mine & around
+                grows = grows or len(known) > size
+    return found
+
+
+def _once(needed: Instructions) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
+    """Without those that do to the same values what another has done."""
+    writers: dict[Tensor, int] = {}
+    for _, instruction in needed:
+        for access in instruction.outputs.values():
+            writers[access.tensor] = writers.get(access.tensor, 0) + 1
+    same: dict[Tensor, Tensor] = {}  # by the tensor of repeated work, the one of the first
+    seen: dict[tuple[object, ...], Instruction] = {}
+    for loops, instruction in needed:
+        key = (
+            loops,
+            instruction.opcode,
+            tuple(sorted((k, str(v)) for k, v in instruction.attributes.items())),
+            instruction.mask,
+            *((a.shape, a.dtype) for a in instruction.outputs.values()),
+            *(
+                (same.get(a.tensor, a.tensor), a.block, a.offset, a.strides, a.shape, a.indirect)
+                for a in instruction.inputs.values()
+            ),
+        )
+        first = seen.setdefault(key, instruction)
+        alike = list(zip(instruction.outputs.values(), first.outputs.values(), strict=True))
+        if first is not instruction and all(
+            writers[mine.tensor] == writers[theirs.tensor] == 1 for mine, theirs in alike
+        ):
+            same.update((mine.tensor, theirs.tensor) for mine, theirs in alike)
+        else:
+            yield loops, instruction
+
+
+def _moved(works: list[_Work], program: Program) -> tuple[int, int]:
+    """Distinct bytes of arguments that are read, and of results that are written."""
+    results = {tensor for tensor in program.results if tensor is not None}
+    read: dict[Tensor, list[tuple[Access, _Work]]] = {}
+    written: dict[Tensor, list[tuple[Access, _Work]]] = {}
+    for work in works:
+        for access in work.instruction.inputs.values():
+            if access.tensor in program.arguments:
+                read.setdefault(access.tensor, []).append((access, work))
+        for access in work.instruction.outputs.values():
+            if access.tensor in results:
+                written.setdefault(access.tensor, []).append((access, work))
+    return tuple(sum(_distinct(*item) for item in side.items()) for side in (read, written))  # type: ignore[return-value]
+
+
+def _distinct(tensor: Tensor, uses: Iterable[tuple[Access, _Work]]) -> int:
+    """Bytes of a tensor in HBM that some of its uses reaches."""
+    marks = np.zeros(math.prod(tensor.shape), bool)
+    for access, work in uses:
+        if access.dtype == tensor.dtype and not access.indirect and not access.mask.constraints:
+            _mark(marks, access, work)
+    return int(np.count_nonzero(marks)) * tensor.dtype.itemsize
+
+
+def _mark(marks: np.ndarray, access: Access, work: _Work) -> None:
+    instruction = work.instruction
+    moving = access.loop_variables.union(
+        *(constraint.loop_variables for constraint in instruction.mask.constraints)
+    )
+    variables = [loop.variable for loop in work.loops if loop.variable in moving]
+    if access.offset.is_linear and not instruction.mask.constraints:
+        steps = [access.offset.coefficient(v) * v.step for v in variables]
+        start = access.offset.constant + sum(
+            access.offset.coefficient(v) * v.start for v in variables
+        )
+        shape = (*(v.trips for v in variables), *access.shape)
+        _view(marks, start, shape, (*steps, *access.strides))[...] = True
+    elif math.prod(v.trips for v in variables) <= MAX_ITERATIONS:
+        _mark_masked(marks, access, work, variables)
+
+
+def _view(
+    marks: np.ndarray, start: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray:
+    reach = [step * (n - 1) for step, n in zip(strides, shape, strict=True)]
+    low, high = start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
+    if 0 in shape or low < 0 or high >= marks.size:
+        return marks[:0]
+    view: np.ndarray = np.lib.stride_tricks.as_strided(marks[start:], shape, strides)
+    return view
+
+
+def _mark_masked(
+    marks: np.ndarray, access: Access, work: _Work, variables: list[LoopVariable]
+) -> None:
+    """Iteration by iteration, the elements that the conditions leave."""
+    shape = mask_shape(work.instruction)
+    if shape != access.shape:
+        return
+    axes = np.ix_(*(np.arange(n) for n in shape))
+    place: np.ndarray = np.array(0)
+    for axis, stride in zip(axes, access.strides, strict=True):
+        place = place + axis * stride
+    values = _grid(variables)
+    for number in range(math.prod(v.trips for v in variables)):
+        now = {variable: int(column[number]) for variable, column in values.items()}
+        if all(_always(c, now, shape) for c in work.instruction.mask.constraints):
+            _view(marks, access.offset.evaluate(now), access.shape, access.strides)[...] = True
+            continue
+        kept: np.ndarray = np.ones((1,) * len(shape), bool)
+        for constraint in work.instruction.mask.constraints:
+            rest, strides = constraint.split()
+            total: np.ndarray = np.array(rest.evaluate(now))
+            for at, factor in strides.items():
+                total = total + axes[at] * factor
+            kept = kept & (total >= 0)
+        where = (place + access.offset.evaluate(now))[np.broadcast_to(kept, shape)]
+        marks[where[(where >= 0) & (where < marks.size)]] = True
+
+
+def _always(constraint: Affine, now: dict[LoopVariable, int], shape: tuple[int, ...]) -> bool:
+    """True when a condition holds in all of a tile."""
+    rest, strides = constraint.split()
+    least = sum(min(factor * (shape[at] - 1), 0) for at, factor in strides.items())
+    return rest.evaluate(now) + least >= 0
