@@ -1,171 +1,52 @@
-"""The tools of cheating by name, and what each does: the tables of `source_rules`."""
+"""What the best known tools of cheating do, by name: the reasons that `source_rules` gives.
+
+Nothing is forbidden for standing here: what is allowed stands in `allowed`, and all else is refused.
+"""
 
 from __future__ import annotations
 
-FORBIDDEN_MODULES = {
-    "__main__": "reaches the harness",
-    "gc": "reaches objects that were not passed to it",
-    "ctypes": "reaches memory that was not passed to it",
-    "cffi": "reaches memory that was not passed to it",
-    "mmap": "reaches memory that was not passed to it",
-    "subprocess": "starts other programs",
-    "multiprocessing": "starts other processes",
-    "threading": "works outside the timed call",
-    "concurrent": "works outside the timed call",
-    "asyncio": "works outside the timed call",
-    "atexit": "works outside the timed call",
-    "signal": "works outside the timed call",
-    "weakref": "watches objects that are not its own",
-    "socket": "talks to the network",
-    "urllib": "talks to the network",
-    "requests": "talks to the network",
-    "importlib": "loads code that the check cannot see",
-    "runpy": "loads code that the check cannot see",
-    "pickle": "loads code that the check cannot see",
-    "marshal": "loads code that the check cannot see",
-    "builtins": "changes the interpreter",
-    "unittest": "patches other code",
-    "shutil": "touches files",
-    "tempfile": "touches files",
-    "pathlib": "touches files",
-    "io": "touches files",
-    "flashinfer_bench": "reaches the harness",
-    "accelopt": "reaches the harness",
-    "_thread": "works outside the timed call",
-    "sched": "works outside the timed call",
-    "multiprocess": "starts other processes",
-    "pty": "starts other programs",
-    "psutil": "reaches other processes",
-    "pynvml": "changes the device for everyone",
-    "fcntl": "touches files",
-    "select": "reaches the harness",
-    "selectors": "reaches the harness",
-    "code": "runs code that the check cannot see",
-    "codeop": "runs code that the check cannot see",
-    "pdb": "runs code that the check cannot see",
-    "bdb": "runs code that the check cannot see",
-    "dill": "loads code that the check cannot see",
-    "cloudpickle": "loads code that the check cannot see",
-    "joblib": "loads code that the check cannot see",
-    "pkgutil": "loads code that the check cannot see",
-    "zipimport": "loads code that the check cannot see",
-    "sqlite3": "touches files",
-    "shelve": "touches files",
-    "dbm": "touches files",
-    "zipfile": "touches files",
-    "tarfile": "touches files",
-    "gzip": "touches files",
-    "bz2": "touches files",
-    "lzma": "touches files",
-    "codecs": "touches files",
-    "fileinput": "touches files",
-    "linecache": "touches files",
-    "glob": "touches files",
-    "tracemalloc": "reaches objects that were not passed to it",
-    "cuda": "starts kernels that the check cannot see",
-    "pycuda": "starts kernels that the check cannot see",
-    "numba": "starts kernels that the check cannot see",
-    "jax": "is a library in place of a kernel",
-    "tensorflow": "is a library in place of a kernel",
-    "cupy": "is a library in place of a kernel",
-    "flashinfer": "is a library in place of a kernel",
-    "flash_attn": "is a library in place of a kernel",
-    "xformers": "is a library in place of a kernel",
-    "transformer_engine": "is a library in place of a kernel",
-    "deep_gemm": "is a library in place of a kernel",
-    "vllm": "is a library in place of a kernel",
-    "sglang": "is a library in place of a kernel",
-    "liger_kernel": "is a library in place of a kernel",
+HARNESS = "reaches the harness"
+MEMORY = "reaches memory that was not passed to it"
+OUTSIDE = "works outside the timed call"
+UNSEEN = "runs code that the check cannot see"
+FILES = "touches files"
+LIBRARY = "is a library in place of a kernel"
+STREAM = "works on a stream that the timer does not watch"
+EVERYONE = "changes the library for everyone"
+NO_TENSORS = "returns tensors that are not tensors"
+OTHER = "is no part of what a solution may name"
+
+_REASONS = {
+    HARNESS: """__main__ accelopt flashinfer_bench gc inspect select selectors tracemalloc
+        torch._C torch.autograd.profiler torch.cuda._sleep torch.cuda.cudart torch.cuda.Event
+        torch.cuda.profiler torch.overrides torch.profiler torch.utils._python_dispatch
+        triton.knobs triton.testing weakref""",
+    MEMORY: "cffi ctypes mmap numpy.ctypeslib",
+    OUTSIDE: "_thread asyncio atexit concurrent sched signal threading time.sleep",
+    UNSEEN: """bdb builtins cloudpickle code codeop cuda cupyx dill importlib joblib marshal numba pdb
+        pickle pkgutil pycuda runpy torch.cuda.CUDAGraph torch.cuda.graph torch.cuda.graphs
+        torch.cuda.make_graphed_callables torch.fx torch.jit torch.package torch.utils.cpp_extension
+        triton.compile triton.compiler unittest zipimport""",
+    "starts other processes": """multiprocess multiprocessing os psutil pty pynvml subprocess
+        torch.distributed torch.multiprocessing""",
+    "talks to the network": "http requests socket urllib",
+    FILES: """bz2 codecs dbm fcntl fileinput glob gzip io linecache lzma numpy.fromfile numpy.load
+        numpy.memmap numpy.save pathlib shelve shutil sqlite3 tarfile tempfile torch.UntypedStorage
+        torch.from_file torch.hub torch.load torch.save torch.utils.data zipfile""",
+    LIBRARY: """cupy deep_gemm flash_attn flashinfer jax liger_kernel sglang tensorflow
+        torch._dynamo torch._inductor torch.compile transformer_engine triton.ops vllm xformers""",
+    STREAM: """torch.Stream torch.cuda.ExternalStream torch.cuda.Stream torch.cuda.set_stream
+        torch.cuda.stream torch.cuda.streams""",
+    EVERYONE: "torch.backends torch.library torch.set_default_device torch.set_default_dtype",
+    NO_TENSORS: "torch.Tensor._make_subclass torch.Tensor._make_wrapper_subclass",
 }
-# Modules that honest kernels import for harmless things: only these names of them are refused.
-FORBIDDEN_NAMES = {
-    "os": None,  # None: everything but the names in HARMLESS_NAMES
-    "sys": None,
-    "inspect": {"stack", "currentframe", "getouterframes", "getinnerframes", "trace"},
-    "time": {"sleep"},
-    "operator": {"attrgetter", "methodcaller"},
-    "traceback": {"walk_stack", "walk_tb", "extract_stack", "StackSummary"},
-    "types": {"FunctionType", "CodeType", "LambdaType", "CellType"},
-    "logging": {"FileHandler", "handlers", "config", "basicConfig"},
-    "numpy": {
-        "load", "loadtxt", "save", "savez", "savetxt", "memmap", "fromfile", "tofile", "genfromtxt",
-        "ctypeslib", "f2py", "lib", "testing", "core", "_core",
-    },
-}  # fmt: skip
-HARMLESS_NAMES = {
-    "os": {"environ", "getenv", "path"},
-    "sys": {"version_info", "maxsize", "version", "platform"},
-}
-# Settings of the compiler and the libraries; anything else in the environment is the harness's.
-ENVIRONMENT_PREFIXES = ("TRITON_", "TORCH_", "PYTORCH_")
-FORBIDDEN_PREFIXES = {
-    "torch.cuda.Stream": "works on a stream that the timer does not watch",
-    "torch.cuda.ExternalStream": "works on a stream that the timer does not watch",
-    "torch.cuda.stream": "works on a stream that the timer does not watch",
-    "torch.cuda.set_stream": "works on a stream that the timer does not watch",
-    "torch.Stream": "works on a stream that the timer does not watch",
-    "torch.cuda.CUDAGraph": "replays work that the check cannot see",
-    "torch.cuda.graph": "replays work that the check cannot see",
-    "torch.cuda.make_graphed_callables": "replays work that the check cannot see",
-    "torch.multiprocessing": "starts other processes",
-    "torch.utils.cpp_extension": "loads code that the check cannot see",
-    "torch.package": "loads code that the check cannot see",
-    "torch.from_file": "touches files",
-    "torch.UntypedStorage": "touches files",
-    "torch.distributed": "starts other processes",
-    "torch.cuda.graphs": "replays work that the check cannot see",
-    "torch.cuda.streams": "works on a stream that the timer does not watch",
-    "torch.cuda.cudart": "reaches the harness",
-    "torch.cuda.profiler": "reaches the harness",
-    "torch.cuda._sleep": "reaches the harness",
-    "torch._dynamo": "is a library in place of a kernel",
-    "torch._inductor": "is a library in place of a kernel",
-    "triton.knobs.runtime": "reaches the harness",
-    "torch.utils.data": "touches files",
-    "torch.utils._python_dispatch": "reaches the harness",
-    "torch.overrides": "reaches the harness",
-    "torch._C": "reaches the harness",
-    "torch.profiler": "reaches the harness",
-    "torch.autograd.profiler": "reaches the harness",
-    "torch.load": "touches files",
-    "torch.save": "touches files",
-    "torch.hub": "touches files",
-    "torch.compile": "is a library in place of a kernel",
-    "torch.jit": "is a library in place of a kernel",
-    "torch.set_default_device": "changes the library for everyone",
-    "torch.set_default_dtype": "changes the library for everyone",
-    "torch.library": "changes the library for everyone",
-    "torch.backends": "changes the library for everyone",
-    "torch.Tensor._make_subclass": "returns tensors that are not tensors",
-    "torch.Tensor._make_wrapper_subclass": "returns tensors that are not tensors",
-    "triton.testing": "reaches the harness",
-    "triton.ops": "is a library in place of a kernel",
-}
-FORBIDDEN_CALLS = {
-    "exec": "runs code that the check cannot see",
-    "eval": "runs code that the check cannot see",
-    "compile": "runs code that the check cannot see",
-    "__import__": "loads code that the check cannot see",
-    "open": "touches files",
-    "input": "touches files",
-    "breakpoint": "reaches the harness",
-    "globals": "reaches what was not passed to it",
-    "vars": "reaches what was not passed to it",
-    "locals": "reaches what was not passed to it",
-}
-FORBIDDEN_ATTRIBUTES = {
-    "__globals__", "__builtins__", "__subclasses__", "__mro__", "__bases__", "__base__", "__code__",
-    "__closure__", "__import__", "__torch_function__", "__torch_dispatch__", "__dict__", "__self__",
-    "__getattribute__", "__loader__", "__spec__", "__reduce__", "__reduce_ex__", "f_back",
-    "f_locals", "f_globals", "f_code", "tb_frame", "gi_frame", "cr_frame", "_getframe",
-    "as_subclass", "record_stream", "share_memory_", "_make_subclass", "_make_wrapper_subclass",
-    "launch_enter_hook", "launch_exit_hook",
-    # Streams and graphs, whatever name the library goes by.
-    "Stream", "ExternalStream", "set_stream", "CUDAGraph", "make_graphed_callables",
-    # Modules that other modules have imported: `torch.os` is the module os.
-    "sys", "os", "gc", "ctypes", "threading", "importlib", "subprocess", "builtins", "inspect",
-    "multiprocessing", "pickle", "socket", "shutil", "pathlib", "tempfile", "atexit", "weakref",
-}  # fmt: skip
-DYNAMIC_ACCESS = {"getattr", "setattr", "delattr"}
-# What must be called where it is named, so that the check sees what with.
-NEVER_PASSED_ON = (set(FORBIDDEN_CALLS) | DYNAMIC_ACCESS) - {"input", "vars", "compile"}
+REASONS = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+
+
+def reason_for(full: str) -> str:
+    """Why a dotted name is refused."""
+    parts = full.split(".")
+    for length in range(len(parts), 0, -1):
+        if (reason := REASONS.get(".".join(parts[:length]))) is not None:
+            return reason
+    return OTHER
