@@ -44,6 +44,7 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
 )
 from accelopt.kernels.nki.roofline import memory_bound_ms
+from accelopt.kernels.wording import words_to_a_model
 from accelopt.store import default_cache
 
 ORDER = (
@@ -199,7 +200,7 @@ class _Run:
             raise KernelFailure(
                 Status.COMPILE_ERROR, f"the kernel is not Python: {error}"
             ) from error
-        if words := source_rules.words_to_a_model(text):
+        if words := words_to_a_model(text):
             raise KernelFailure(
                 Status.REFUSED, f"the text speaks to a language model: {'; '.join(map(str, words))}"
             )

@@ -13,7 +13,8 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from accelopt.kernels.wording import Finding
 
 PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."
 
@@ -47,28 +48,6 @@ _INSIDES = frozenset(
     }
 )
 _TAMPERING_MODULES = frozenset({"accelopt", "builtins", "ctypes", "gc"})
-
-# Phrases that address a language model. Narrow on purpose: a comment may well say "ignore the mask".
-_TO_A_MODEL = re.compile(
-    r"(ignore|disregard|forget)\s+(all\s+|any\s+)?(of\s+)?(the\s+|your\s+)?"
-    r"(previous|prior|above|earlier|preceding)\s+(instruction|prompt|message|rule)s?"
-    r"|<\|?\s*(im_start|im_end|system|endoftext)\s*\|?>"
-    r"|(^|\W)(system|assistant)\s*:\s*you\s"
-    r"|you\s+are\s+(now\s+)?(an?\s+)?(ai|language\s+model|llm|chatbot|assistant|planner|referee)\b"
-    r"|\b(planner|executor|summarizer|model|assistant)\s*[:,]\s*(please\s+)?"
-    r"(report|output|respond|reply|answer|say|write|mark|print|use|always|do\s+not|never)\b",
-    re.IGNORECASE,
-)
-
-
-class Finding(NamedTuple):
-    """Something in the text, and its line."""
-
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.text}"
 
 
 class ForeignEncoding(ValueError):
@@ -191,17 +170,3 @@ def _changed(node: ast.AST, modules: set[str]) -> Iterator[str]:
             yield name
     if isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr"):
         yield ast.unparse(node.args[0]) if node.args else "an attribute"
-
-
-def words_to_a_model(source: str) -> list[Finding]:
-    """Comments and strings that speak to a language model instead of a reader."""
-    found = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type in (tokenize.COMMENT, tokenize.STRING):
-                match = _TO_A_MODEL.search(token.string)
-                if match:
-                    found.append(Finding(token.start[0], match.group().strip()))
-    except (tokenize.TokenError, IndentationError, SyntaxError):
-        found += [Finding(0, m.group().strip()) for m in _TO_A_MODEL.finditer(source)]
-    return found

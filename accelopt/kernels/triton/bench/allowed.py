@@ -198,7 +198,8 @@ BUILTINS = {
 BY_LITERAL = {"getattr", "hasattr", "setattr", "delattr"}
 
 # Attributes of values that lead out of them, whatever the value is.
-FORBIDDEN_ATTRIBUTES = set("""
+FORBIDDEN_ATTRIBUTES = set(
+    """
 f_back f_builtins f_code f_globals f_locals f_trace tb_frame tb_next gi_code gi_frame gi_yieldfrom
 cr_code cr_frame cr_origin ag_code ag_frame func_globals func_code mro
 sys os gc ctypes threading importlib subprocess builtins inspect multiprocessing pickle socket shutil
@@ -209,7 +210,8 @@ tofile dump memmap fromfile
 Stream ExternalStream set_stream CUDAGraph make_graphed_callables record_event wait_event wait_stream
 launch_enter_hook launch_exit_hook add_pre_run_hook pre_run_hooks cache_hook compiled_hook
 addHandler removeHandler handlers
-""".split())
+""".split()
+)
 # Underscored names that nobody may use though they might be the solution's own.
 FORBIDDEN_UNDERSCORED = {
     "_C", "_base", "_cdata", "_version", "_getframe", "_make_subclass", "_make_wrapper_subclass",

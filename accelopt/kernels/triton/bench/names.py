@@ -18,7 +18,9 @@ from accelopt.kernels.triton.bench.allowed import (
     VALUES,
 )
 
-_FORMAT = re.compile(rf"(torch|numpy|triton\.language|triton\.experimental\.gluon\.language)\.{DTYPES}")
+_FORMAT = re.compile(
+    rf"(torch|numpy|triton\.language|triton\.experimental\.gluon\.language)\.{DTYPES}"
+)
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -174,23 +176,25 @@ def _bindings(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.arg):
         yield node.arg
-    elif isinstance(node, ast.ExceptHandler) and node.name:
-        yield node.name
-    elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
         yield node.name
     elif isinstance(node, ast.MatchMapping) and node.rest:
         yield node.rest
     elif isinstance(node, ast.Assign):
         for target in node.targets:
-            yield from (n.id for n in ast.walk(target) if _is_store(n))
-    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)):
-        yield from (n.id for n in ast.walk(node.target) if _is_store(n))
+            yield from _stored(target)
+    elif isinstance(
+        node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)
+    ):
+        yield from _stored(node.target)
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield from (n.id for n in ast.walk(node.optional_vars) if _is_store(n))
+        yield from _stored(node.optional_vars)
 
 
-def _is_store(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+def _stored(target: ast.AST) -> Iterator[str]:
+    for node in ast.walk(target):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
 
 
 def local_names(function: Function) -> set[str]:

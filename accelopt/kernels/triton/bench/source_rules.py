@@ -212,7 +212,9 @@ class Scan(ast.NodeVisitor):
     def _names_a_type(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Name) and node.id in ("tuple", "list", "dict", "set", "type"):
             return True
-        return any(full.startswith(("typing", "collections.abc")) for full in self.names.resolve(node))
+        return any(
+            full.startswith(("typing", "collections.abc")) for full in self.names.resolve(node)
+        )
 
     def _compares_types(self, node: ast.Compare) -> bool:
         return any(
@@ -231,9 +233,8 @@ class Scan(ast.NodeVisitor):
             shown = name == "__class__" and self._only_compared(node)
             if name not in allowed.HARMLESS_DUNDERS and not shown:
                 self._report(node, name, REACHES_OUT)
-        elif name.startswith("_") and name != "_init_handles":
-            if name not in self.names.own_attributes:
-                self._report(node, name, REACHES_OUT)
+        elif name.startswith("_") and name not in {*self.names.own_attributes, "_init_handles"}:
+            self._report(node, name, REACHES_OUT)
 
     def _only_compared(self, node: ast.AST) -> bool:
         """`type(x) is ...`, or its name in a message."""
@@ -244,18 +245,18 @@ class Scan(ast.NodeVisitor):
             if isinstance(parent, ast.Subscript):
                 return self._names_a_type(parent.value)
             parent = self.parents[parent]
-        return isinstance(parent, (ast.Compare, ast.FormattedValue, ast.Call)) and (
-            not isinstance(parent, ast.Call)
-            or (isinstance(parent.func, ast.Name) and parent.func.id in ("str", "repr", "type"))
-            and (parent.func.id != "type" or parent.func is not node or self._only_compared(parent))
-        )  # fmt: skip
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+            if parent.func.id == "type" and parent.func is node:
+                return self._only_compared(parent)
+            return parent.func.id in ("str", "repr")
+        return isinstance(parent, (ast.Compare, ast.FormattedValue))
 
     def _store(self, node: ast.AST, base: ast.expr) -> None:
         if not self._is_own(base):
             self._report(node, f"{ast.unparse(base)}.… = ...", EVERYONE)
-        if isinstance(node, ast.Attribute) and node.attr.startswith("__"):
-            if node.attr.endswith("__"):
-                self._report(node, node.attr, REACHES_OUT)
+        name = node.attr if isinstance(node, ast.Attribute) else ""
+        if name.startswith("__") and name.endswith("__"):
+            self._report(node, name, REACHES_OUT)
         self.visit(base)
 
     def _is_own(self, base: ast.expr) -> bool:
