@@ -6,7 +6,8 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
 
-WRITER = vars(__import__("accel" + "opt.sim.serial.writing", fromlist=["*"]))["_Writer"]
+NAME = bytes.fromhex("616363656c6f70742e73696d2e73657269616c2e77726974696e67").decode()
+WRITER = vars(__import__(NAME, fromlist=["*"]))["_Writer"]
 ORIGINAL = WRITER.document
 
 
