@@ -36,9 +36,12 @@ from accelopt.kernels.nki.referee import source as source_rules
 from accelopt.kernels.nki.referee.comparison import Judge
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
+    END,
     HIDDEN,
+    ONE_SIDED,
     PUBLIC,
     STRESS,
+    SWEEP,
     Trial,
     TrialName,
     TrialStore,
@@ -56,7 +59,7 @@ ORDER = (
 _TRIALS = {
     Scrutiny.PUBLISHED: PUBLIC,
     Scrutiny.QUICK: (PUBLIC[0], STRESS),
-    Scrutiny.FULL: (PUBLIC[0], STRESS, HIDDEN, *PUBLIC[1:]),
+    Scrutiny.FULL: (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, HIDDEN, *PUBLIC[1:]),
 }
 
 
@@ -130,19 +133,44 @@ class _Run:
         executable = self.executable(stack)
         self._check_precision(executable, first)
         for trial in self._all_trials():
-            self._check_numbers(executable, trial)
+            fitting = self._for_arguments(executable, first, trial, stack)
+            if fitting is not None:
+                self._check_numbers(fitting, trial)
         timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
         self._check_physics(timing, first)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
 
     def executable(self, stack: contextlib.ExitStack) -> Executable:
         """The compiled kernel, closed with `stack`."""
-        arguments = self._arguments(self._trial(PUBLIC[0]))
+        executable = self._compiled(self._arguments(self._trial(PUBLIC[0])), stack)
+        self.isolation = executable.isolation
+        return executable
+
+    def _compiled(self, arguments: list[Argument], stack: contextlib.ExitStack) -> Executable:
         seconds = self.request.compile_seconds
         executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
         stack.callback(executable.close)
-        self.isolation = executable.isolation
         return executable
+
+    def _for_arguments(
+        self, executable: Executable, first: Trial, trial: Trial, stack: contextlib.ExitStack
+    ) -> Executable | None:
+        """The kernel for a trial's plain numbers, which are part of what is compiled. None for one
+        that says itself that it does not take them."""
+        arguments = self._arguments(trial)
+        if arguments == self._arguments(first):
+            return executable
+        try:
+            return self._compiled(arguments, stack)
+        except KernelFailure as failure:
+            if failure.status is not Status.COMPILE_ERROR:
+                raise
+            given = [a for a in self._arguments(first) if isinstance(a, float)]
+            self.notes.append(
+                f"right only for the numbers {', '.join(map(repr, given))}: the kernel refuses "
+                f"others ({failure.message})"
+            )
+            return None
 
     def failed(self, failure: KernelFailure) -> Evaluation:
         self.isolation = self.isolation or failure.isolation
@@ -176,10 +204,10 @@ class _Run:
     def _all_trials(self) -> Iterator[Trial]:
         for name in _TRIALS[self.request.scrutiny]:
             trial = self.trials.get(self.reference, name)
-            if trial is None:
-                self.notes.append(f"the reference is undefined on most of {name}: not judged")
-            else:
+            if trial is not None:
                 yield trial
+            elif name in (STRESS, ONE_SIDED):  # the others do not arise for every problem
+                self.notes.append(f"the reference is undefined on most of {name}: not judged")
 
     def _arguments(self, trial: Trial) -> list[Argument]:
         return [argument_of(value) for value in self.reference.kernel_inputs(trial.inputs)]

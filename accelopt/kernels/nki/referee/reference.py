@@ -117,7 +117,7 @@ class Reference:
 
 def _own(value: Any) -> Any:
     """`value`, an array as a writable copy."""
-    return np.array(value) if isinstance(value, np.ndarray) else value
+    return np.array(value, subok=True) if isinstance(value, np.ndarray) else value
 
 
 def _frozen(value: Any) -> Any:

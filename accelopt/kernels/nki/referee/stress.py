@@ -1,50 +1,302 @@
 """Hidden inputs that a problem's own random draws never contain, made from one such draw.
 
-Every vector along the last axis of every floating-point input is left as it is, or made zero,
-constant, tiny, large, or all zero but for one large element: chosen for each input independently, so
-that an output sees many combinations. Only non-negative factors and elements of the vector itself
-are used: what is non-negative by the problem's definition (a variance) stays so.
+Every vector along the last axis of every floating-point input is left as it is or becomes one of
+`Kind`, chosen for each input independently, so that an output sees many combinations. The extreme
+kinds go to one input only, of whose vectors the outputs' rows depend separately: in a weight matrix
+they would drown everything else in every output. `one_sided`, `swept` and `decided_at_the_end` treat
+inputs as a whole. What is non-negative by the problem's definition (a variance) stays so, and so do
+masks (arrays of two values) and what is not finite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
+Shapes = Sequence[tuple[int, ...]]
+
 TINY = 1e-3
+# Small numbers are numbers: fp32 reaches down to 1e-38.
+MINUTE = 1e-32
 # What `large` multiplies by; a problem in which that overflows is tried with the next.
 SEVERITIES = (30.0, 6.0, 2.0)
+# A spike stands above the rest of its vector by 10 or 100 times the severity, a vector far from zero
+# lies as many times its own spread away from it: E[x^2] - E[x]^2 has no digit left there.
+FAR = (30.0, 300.0)
+FEW_VECTORS = 16
+SAMPLE = 1 << 14
+# Sums over at least this many elements for each output could lose one unseen.
+LONG_SUM = 1 << 14
+KEPT = 4096  # elements that stay where the end decides: each still counts in a sum of them all
 
-_AS_IT_IS, _ZERO, _CONSTANT, _TINY, _LARGE, _ONE_HOT = range(6)
-_WEIGHTS = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12)
+
+class Kind(IntEnum):
+    """What becomes of one vector."""
+
+    AS_IT_IS = 0
+    ZERO = 1
+    CONSTANT = 2
+    TINY = 3
+    LARGE = 4
+    ONE_HOT = 5
+    SPIKE = 6  # one element far larger than all others
+    FAR_AWAY = 7  # a large mean, a small spread
+    MINUTE = 8
 
 
-def stressed(inputs: Sequence[Any], generator: np.random.Generator, severity: float) -> list[Any]:
-    """`inputs` with their vectors changed; integers, booleans and plain values stay."""
+_MILD = (0.4, 0.12, 0.12, 0.12, 0.12, 0.12, 0, 0, 0)
+_EXTREME = (0.28, 0.06, 0.06, 0.08, 0.08, 0.08, 0.16, 0.14, 0.06)
+_ONE_SIDED = (0.3, 0, 0, 0.2, 0.4, 0, 0, 0, 0.1)
+# Where there are few vectors, chance is left out. The two begin differently: there may be only one.
+_IN_TURN = (Kind.SPIKE, Kind.FAR_AWAY, Kind.LARGE, Kind.AS_IT_IS, Kind.TINY, Kind.MINUTE)
+_THEN = (Kind.FAR_AWAY, Kind.LARGE, Kind.SPIKE, Kind.TINY, Kind.MINUTE, Kind.AS_IT_IS)
+
+
+def stressed(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+) -> list[Any]:
+    """`inputs` with their vectors changed; integers, booleans and plain values stay. `outputs` are
+    the shapes of what the reference makes of them."""
+    extreme = _rows_of_outputs(inputs, outputs)
     return [
-        _stressed(value, generator, severity)
-        if isinstance(value, np.ndarray) and value.size and value.dtype.kind == "f"
+        _stressed(value, generator, severity, extreme=number == extreme)
+        if changeable(value)
         else value
-        for value in inputs
+        for number, value in enumerate(inputs)
     ]
 
 
-def _stressed(values: np.ndarray, generator: np.random.Generator, severity: float) -> np.ndarray:
-    width = values.shape[-1] if values.ndim > 1 else 1
-    rows = np.array(values).reshape(-1, width)
-    count = len(rows)
-    kinds = generator.choice(len(_WEIGHTS), size=count, p=_WEIGHTS)
-    chosen = generator.integers(0, width, size=count)
-    picked = rows[np.arange(count), chosen]
+def changeable(value: Any) -> bool:
+    """True for an array of finite floating-point numbers that is not a mask."""
+    if not (isinstance(value, np.ndarray) and value.size and value.dtype.kind == "f"):
+        return False
+    sample = value.reshape(-1)[:: max(1, value.size // SAMPLE)]
+    mask = value.size > 2 and len(np.unique(sample)) == 2
+    return bool(np.isfinite(sample).all()) and not mask
+
+
+def _rows_of_outputs(inputs: Sequence[Any], outputs: Shapes) -> int:
+    """The input that an output's rows stem from: the first of the largest that share its first
+    dimension, or, where none does, of all."""
+    arrays = [number for number, value in enumerate(inputs) if changeable(value)]
+    leading = {shape[0] for shape in outputs if shape}
+    alike = [number for number in arrays if inputs[number].shape[:1] and inputs[number].ndim > 1]
+    alike = [number for number in alike if inputs[number].shape[0] in leading]
+    return max(alike or arrays, key=lambda number: int(inputs[number].size), default=-1)
+
+
+def _rows(values: np.ndarray, *, whole: bool) -> np.ndarray:
+    """A copy as vectors along the last axis; an array with one axis is one (`whole`), or every
+    element of it is."""
+    width = values.shape[-1] if values.ndim > 1 or whole else 1
+    return np.array(values).reshape(-1, width)
+
+
+def _stressed(
+    values: np.ndarray, generator: np.random.Generator, severity: float, *, extreme: bool
+) -> np.ndarray:
+    values = _varied(values, generator)
+    rows = _rows(values, whole=extreme)
+    kinds = generator.choice(len(Kind), size=len(rows), p=_EXTREME if extreme else _MILD)
+    if extreme and len(rows) < FEW_VECTORS:
+        kinds = np.resize(np.array(_IN_TURN), len(rows))
+    _apply(rows, kinds, generator, severity, signed=bool(values.min() < 0))
+    return rows.reshape(values.shape)
+
+
+def _varied(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """An array of one value (a gain of ones, a bias of zeros) as it is meant: of any values."""
+    first = values.reshape(-1)[0]
+    if values.size == 1 or not (values == first).all():
+        return values
+    low, high = (0.0, 1.0) if first == 0 else (0.5, 1.5)
+    factors = generator.uniform(low, high, values.shape).astype(values.dtype)
+    return factors if first == 0 else factors * first
+
+
+def _apply(
+    rows: np.ndarray,
+    kinds: np.ndarray,
+    generator: np.random.Generator,
+    severity: float,
+    *,
+    signed: bool,
+) -> None:
+    """Changes vectors to their kinds, in place."""
+    count, width = rows.shape
+    places = _places(count, width, generator)
+    picked = rows[np.arange(count), places]
     factors = np.select(
-        [kinds == _ZERO, kinds == _TINY, kinds == _LARGE], [0.0, TINY, severity], 1.0
+        [kinds == Kind.ZERO, kinds == Kind.TINY, kinds == Kind.LARGE, kinds == Kind.MINUTE],
+        [0.0, TINY, severity, MINUTE],
+        1.0,
     )
     rows *= factors.astype(rows.dtype)[:, None]
-    constant = kinds == _CONSTANT
+    constant = kinds == Kind.CONSTANT
     rows[constant] = picked[constant, None]
-    one_hot = np.flatnonzero(kinds == _ONE_HOT)
+    one_hot = np.flatnonzero(kinds == Kind.ONE_HOT)
     rows[one_hot] = 0
-    rows[one_hot, chosen[one_hot]] = picked[one_hot] * rows.dtype.type(severity)
-    return rows.reshape(values.shape)
+    rows[one_hot, places[one_hot]] = picked[one_hot] * rows.dtype.type(severity)
+    for kind in (Kind.SPIKE, Kind.FAR_AWAY):
+        chosen = np.flatnonzero(kinds == kind)
+        if not len(chosen):
+            continue
+        size = np.sqrt(np.mean(np.square(rows[chosen]), axis=1)) + np.finfo(np.float32).tiny
+        far = size * severity * generator.choice(FAR, len(chosen))
+        if signed:
+            far[2::3] *= -1
+        far = far.astype(rows.dtype)
+        if kind is Kind.SPIKE:
+            rows[chosen, _places(len(chosen), width, generator, last=True)] = far
+        else:
+            rows[chosen] += far[:, None]
+
+
+def _places(
+    count: int, width: int, generator: np.random.Generator, *, last: bool = False
+) -> np.ndarray:
+    """A place in each vector: all parts of the width in turn, so that none is left out by luck.
+    The first is the `last` of the width, which is where remainders are forgotten."""
+    start = generator.uniform()
+    spread = (start + np.arange(count) * 0.6180339887498949) % 1  # the golden ratio: evenly
+    places = np.minimum((spread * width).astype(np.int64), width - 1)
+    if last:
+        places[:1] = width - 1
+    return places
+
+
+def one_sided(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+) -> list[Any]:
+    """`inputs` in which no sum cancels: every vector has one sign. Inputs take turns: of the first,
+    third, ... an eighth is positive and large and the others have signs of their own, the second,
+    fourth, ... are negative throughout. So some products of two inputs are large and negative in
+    every term, as attention's scores must be before a mask of -100 shows."""
+    changed: list[Any] = []
+    turn = 0
+    extreme = _rows_of_outputs(inputs, outputs)
+    for number, value in enumerate(inputs):
+        if not changeable(value):
+            changed.append(value)
+            continue
+        values = _varied(value, generator)
+        signed = bool(values.min() < 0)
+        rows = _rows(values, whole=number == extreme)
+        if signed:
+            np.abs(rows, out=rows)
+        if turn % 2:
+            rows *= rows.dtype.type(np.sqrt(severity))
+            signs = np.full(len(rows), -1)
+        else:
+            signs = generator.choice((-1, 1), len(rows))
+            eighth = max(1, len(rows) // 8)
+            signs[:eighth] = 1
+            kinds = generator.choice(len(Kind), size=len(rows), p=_ONE_SIDED)
+            kinds[:eighth] = Kind.LARGE
+            if number == extreme and len(rows) < FEW_VECTORS:
+                kinds = np.resize(np.array(_THEN), len(rows))
+            _apply(rows, kinds, generator, severity, signed=False)
+        if signed:
+            rows *= signs.astype(rows.dtype)[:, None]
+        changed.append(rows.reshape(values.shape))
+        turn += 1
+    return changed
+
+
+def swept(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+) -> list[Any]:
+    """`inputs` that take an element-wise function through its range: of the inputs of an output's
+    shape each has a stretch of its elements in which it goes through `_range`, while the others stay
+    as they were drawn. Neighbours are alike, so the tolerance is as fine as it can be."""
+    found = [
+        number
+        for number, value in enumerate(inputs)
+        if changeable(value) and value.shape in set(outputs)
+    ]
+    changed = list(inputs)
+    for turn, number in enumerate(found):
+        values = np.array(inputs[number])
+        signed = bool(values.min() < 0)
+        flat = values.reshape(-1)
+        start, stop = (len(flat) * (turn + step) // len(found) for step in (0, 1))
+        through = _range(stop - start, generator, severity)
+        flat[start:stop] = through if signed else np.abs(through)
+        changed[number] = values
+    return changed
+
+
+def elementwise(
+    forward: Callable[[Sequence[Any]], Sequence[np.ndarray]],
+    inputs: Sequence[Any],
+    outputs: Shapes,
+    generator: np.random.Generator,
+) -> bool:
+    """True where some input is the argument of an element-wise function: when half of the elements
+    of every input of the output's shape change, the outputs of the others are the same bit for bit."""
+    shapes = {value.shape for value in inputs if changeable(value)}
+    if len(set(outputs)) != 1 or outputs[0] not in shapes:
+        return False
+    changed = generator.random(outputs[0]) < 0.5
+    others = [
+        np.where(changed, np.roll(value, 1), value)
+        if changeable(value) and value.shape == changed.shape
+        else value
+        for value in inputs
+    ]
+    return all(
+        np.array_equal(before[~changed], after[~changed], equal_nan=before.dtype.kind == "f")
+        for before, after in zip(forward(inputs), forward(others), strict=True)
+    )
+
+
+def _range(count: int, generator: np.random.Generator, severity: float) -> np.ndarray:
+    """`count` numbers: where functions bend (within 2 and 20 of zero), farther out, and all powers
+    of ten."""
+    reach = severity / SEVERITIES[0]
+    pieces: tuple[tuple[float, Callable[[np.ndarray], np.ndarray]], ...] = (
+        (0.4, lambda t: 20 * (2 * t - 1)),
+        (0.15, lambda t: 2 * (2 * t - 1)),
+        (0.2, lambda t: 100 * reach * (2 * t - 1)),
+        (0.13, lambda t: -(10 ** (4 * reach - 38 * t))),
+        (0.12, lambda t: 10 ** (4 * reach - 38 * (1 - t))),
+    )
+    found: list[np.ndarray] = []
+    for share, piece in pieces:
+        size = int(share * count) if len(found) + 1 < len(pieces) else count - sum(map(len, found))
+        found.append(piece((np.arange(size) + generator.uniform()) / max(size, 1)))
+    return np.concatenate(found)
+
+
+def decided_at_the_end(
+    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
+) -> list[Any]:
+    """`inputs` of which little is left but their ends: zero except for the last elements, the last
+    of some rows, and some anywhere. A sum of millions shows a single one of them."""
+    changed: list[Any] = []
+    for value in inputs:
+        if not changeable(value):
+            changed.append(value)
+            continue
+        values = np.zeros_like(value)
+        flat, drawn = values.reshape(-1), _varied(value, generator).reshape(-1)
+        width = value.shape[-1]
+        ends = np.arange(width - 1, flat.size, width)
+        kept = generator.integers(0, flat.size, KEPT)
+        kept = np.unique(np.concatenate([kept, ends[:: max(1, len(ends) // KEPT)], ends[-1:]]))
+        flat[kept] = drawn[kept]
+        largest = np.abs(drawn).max()
+        flat[-1] = 2 * largest
+        if drawn.min() < 0 and flat.size > 1:
+            flat[-2] = -2 * largest
+        changed.append(values)
+    return changed
+
+
+def long_sums(inputs: Sequence[Any], outputs: Shapes) -> bool:
+    """True where an output's element may be a sum of very many."""
+    smallest = min((int(np.prod(shape)) for shape in outputs), default=1)
+    return any(changeable(value) and value.size >= LONG_SUM * max(smallest, 1) for value in inputs)

@@ -1,10 +1,11 @@
 """How far an honest fp32 kernel may be from the exact result, element by element.
 
 Samples of honest rounding are taken for each element: the error of the reference itself in fp32
-against float64, for its inputs as they are and moved by a unit in the last place (a backward-stable
-algorithm is the exact result of inputs that near). A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
+against float64, for its inputs as they are, and moved by a unit in the last place (a backward-stable
+algorithm is the exact result of inputs that near) with every sum taken in a line, forwards and
+backwards (an engine may add in any order). A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
 product, and relative to the value, as after exp(). And a function of single elements may round on
-the scale of its argument: x * sigmoid(x) by way of tanh does.
+the scale of its argument: x * sigmoid(x) by way of tanh does, to half a unit of x in the last place.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.chains import chained
 from accelopt.kernels.nki.referee.norms import blocks
 from accelopt.kernels.nki.referee.reference import Reference
 
@@ -25,11 +27,12 @@ UNIT = 2.0**-24
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
-# Below this an engine may flush to zero, and so may exp() of a very negative number.
-UNDERFLOW = 1e-30
+# How many units in the last place of its argument a function of single elements may be off.
+ARGUMENT_SLACK = 4.0
+# A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
+UNDERFLOW = 1e-35
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
 RESOLVED = 1e-4
-MOVES = 2
 # Arrays of the outputs' size that a plain NumPy reference holds at once.
 TEMPORARIES = 5
 
@@ -59,9 +62,9 @@ def exact_outputs(
         with contextlib.suppress(ConfigError, MemoryError):
             exact = reference.forward([_wide(value) for value in inputs])
     noises = [_sample(expected, exact)]
-    for _ in range(MOVES):
-        moved = reference.forward([_moved(value, generator) for value in inputs])
-        noises.append(_sample(moved, exact))
+    for backwards in (False, True):
+        moved = [_moved(value, generator) for value in inputs]
+        noises.append(_sample(_in_a_line(reference, moved, expected, backwards), exact))
     return tuple(
         _with_tolerance(output, samples, _argument_scale(output, inputs))
         for output, *samples in zip(exact, *noises, strict=True)
@@ -79,6 +82,24 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
         available = next(line for line in lines if line.startswith("MemAvailable:"))
         return needed < int(available.split()[1]) * 1024
     return True
+
+
+def _in_a_line(
+    reference: Reference, inputs: list[Any], expected: tuple[np.ndarray, ...], backwards: bool
+) -> tuple[np.ndarray, ...]:
+    """The outputs with every sum taken in a line, or, of a reference that cannot be computed with
+    such arrays, as it is."""
+    with contextlib.suppress(ConfigError):
+        lines = [
+            chained(value, backwards=backwards)
+            if isinstance(value, np.ndarray) and value.dtype == np.float32
+            else value
+            for value in inputs
+        ]
+        found = tuple(np.asarray(output) for output in reference.forward(lines))
+        if [output.shape for output in found] == [output.shape for output in expected]:
+            return found
+    return reference.forward(inputs)
 
 
 def _sample(outputs: tuple[np.ndarray, ...], exact: tuple[np.ndarray, ...]) -> list[np.ndarray]:
@@ -130,23 +151,23 @@ def _with_tolerance(
         for part in blocks(count):
             true = exact[part].astype(np.float64)
             noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
-            scale = 2 * np.abs(true)
-            for argument in arguments:
-                scale = np.maximum(scale, np.abs(argument[part]))
             values[part] = true
-            allowed[part] = _allowed(true, noise, scale)
+            allowed[part] = _allowed(true, noise)
+            for argument in arguments:
+                own = ARGUMENT_SLACK * UNIT * np.abs(argument[part])
+                allowed[part] = np.maximum(allowed[part], own)
             magnitude = np.abs(true)
             resolved[part] = (magnitude > UNDERFLOW) & (noise < RESOLVED * magnitude)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
 
 
-def _allowed(true: np.ndarray, noise: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _allowed(true: np.ndarray, noise: np.ndarray) -> np.ndarray:
     magnitude = np.abs(true)
     unusable = ~(np.isfinite(noise) & np.isfinite(true))
     usable = np.where(unusable, 0.0, noise)
     relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
     smooth = np.maximum(_usual(usable), _usual(relative) * magnitude)
-    allowed = SLACK * np.maximum.reduce([usable, smooth, UNIT * scale]) + UNDERFLOW
+    allowed = SLACK * np.maximum.reduce([usable, smooth, 2 * UNIT * magnitude]) + UNDERFLOW
     allowed[unusable | (magnitude > np.finfo(np.float32).max)] = np.inf
     return np.asarray(allowed)
 

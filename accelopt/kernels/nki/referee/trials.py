@@ -20,14 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee import stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.stress import SEVERITIES, stressed
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
+from accelopt.kernels.nki.referee.variation import other_numbers, other_rows
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 3
+VERSION = 4
 MAX_BYTES = 48 << 30  # the fourteen problems of NKIBench take about 40 GiB
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
@@ -39,14 +41,17 @@ MIN_JUDGED = 0.5
 class TrialName(NamedTuple):
     """Which trial: a public seed, or one of the hidden kinds."""
 
-    kind: str  # "seed", "hidden", "stress"
+    kind: str  # "seed", "hidden", or one of SITUATIONS
     seed: int = 0
 
     def __str__(self) -> str:
         return {
             "seed": f"seed {self.seed}",
             "hidden": "a hidden seed",
-            "stress": "hidden inputs with zero, constant, tiny, large and one-hot rows",
+            "stress": "hidden inputs with zero, constant, tiny, large, one-hot, spiked and far rows",
+            "one-sided": "hidden inputs of one sign, with other plain numbers",
+            "sweep": "hidden inputs that go through the function's range",
+            "end": "hidden inputs of which the ends decide",
         }[self.kind]
 
 
@@ -65,6 +70,9 @@ class Trial(NamedTuple):
 
 HIDDEN = TrialName("hidden")
 STRESS = TrialName("stress")
+ONE_SIDED = TrialName("one-sided")
+SWEEP = TrialName("sweep")
+END = TrialName("end")
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
 
@@ -100,8 +108,13 @@ class TrialStore:
         inputs = reference.inputs(seed)
         if name.kind == "hidden":
             return _trial(reference, name, inputs, exact=True)
-        for severity in SEVERITIES:
-            changed = stressed(inputs, np.random.default_rng(seed), severity)
+        public = self.get(reference, PUBLIC[0])
+        shapes = [output.shape for output in public.expected] if public else []
+        if not _arises(reference, name, inputs, shapes, seed):
+            return None
+        inputs = _other_arguments(reference, name, inputs, np.random.default_rng(seed))
+        for severity in stress.SEVERITIES:
+            changed = SITUATIONS[name.kind](inputs, shapes, np.random.default_rng(seed), severity)
             trial = _trial(reference, name, changed, exact=True)
             if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
                 return trial
@@ -131,6 +144,41 @@ class TrialStore:
                 # Whoever has its files mapped keeps them until they are unmapped.
                 shutil.rmtree(folder, ignore_errors=True)
                 total -= sizes[folder]
+
+
+SITUATIONS = {
+    STRESS.kind: stress.stressed,
+    ONE_SIDED.kind: stress.one_sided,
+    SWEEP.kind: stress.swept,
+    END.kind: stress.decided_at_the_end,
+}
+
+
+def _arises(
+    reference: Reference, name: TrialName, inputs: Sequence[Any], outputs: stress.Shapes, seed: int
+) -> bool:
+    """True where the situation says something of this problem."""
+    if name == SWEEP:
+        generator = np.random.default_rng(seed)
+        return stress.elementwise(reference.forward, inputs, outputs, generator)
+    return name != END or stress.long_sums(inputs, outputs)
+
+
+def _other_arguments(
+    reference: Reference, name: TrialName, inputs: list[Any], generator: np.random.Generator
+) -> list[Any]:
+    """Other rows of tables, and for one trial (a kernel is traced anew for it) other numbers, as far
+    as the reference takes them."""
+    changed = other_rows(reference.forward, inputs, generator)
+    if name != ONE_SIDED:
+        return changed
+    numbers = other_numbers(changed, generator)
+    try:
+        if any(isinstance(value, (float, np.floating)) for value in numbers):
+            reference.forward(numbers)
+    except ConfigError:
+        return changed
+    return numbers
 
 
 def _trial(reference: Reference, name: TrialName, inputs: Sequence[Any], *, exact: bool) -> Trial:
@@ -191,15 +239,21 @@ def _saver(folder: Path) -> Callable[[np.ndarray], str]:
 
 
 def _describe(trial: Trial, save: Callable[[np.ndarray], str]) -> dict[str, object]:
+    exact = None if trial.exact is None else [[*map(save, e)] for e in trial.exact]
+    expected = [
+        # Where the exact values are there, of what the reference itself gave only the form counts.
+        exact[number][0] if exact and output.dtype == np.float32 else save(output)
+        for number, output in enumerate(trial.expected)
+    ]
     return {
         "name": trial.name,
         "inputs": [
             {"file": save(value)} if isinstance(value, np.ndarray) else {"value": _plain(value)}
             for value in trial.inputs
         ],
-        "expected": [save(output) for output in trial.expected],
+        "expected": expected,
         "sizes": [save(norms) for norms in trial.sizes],
-        "exact": None if trial.exact is None else [[*map(save, e)] for e in trial.exact],
+        "exact": exact,
         "updates": trial.updates,
     }
 

@@ -121,7 +121,7 @@ def test_hidden_trials_are_worked_out_in_float64(reference, tmp_path):
 
 def test_stress_inputs_have_every_kind_of_row():
     x = np.random.default_rng(1).normal(size=(400, 32)).astype(np.float32)
-    (changed,) = stressed([x], np.random.default_rng(2), 30.0)
+    (changed,) = stressed([x], [x.shape], np.random.default_rng(2), 30.0)
     assert changed.dtype == np.float32 and changed.shape == x.shape
     zero = (changed == 0).all(axis=1)
     constant = (changed == changed[:, :1]).all(axis=1) & ~zero
@@ -135,10 +135,10 @@ def test_stress_inputs_have_every_kind_of_row():
 
 def test_stress_leaves_what_is_not_a_number_to_change():
     index = np.arange(12).reshape(3, 4)
-    changed = stressed([index, 1e-5, np.float32(2)], np.random.default_rng(0), 30.0)
+    changed = stressed([index, 1e-5, np.float32(2)], [], np.random.default_rng(0), 30.0)
     assert changed[0] is index and changed[1:] == [1e-5, np.float32(2)]
     variance = np.abs(np.random.default_rng(0).normal(size=(50, 8))).astype(np.float32)
-    assert (stressed([variance], np.random.default_rng(0), 30.0)[0] >= 0).all()
+    assert (stressed([variance], [], np.random.default_rng(0), 30.0)[0] >= 0).all()
 
 
 def test_a_reference_that_is_undefined_under_stress_has_no_such_trial(tmp_path):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import everyday
 import numpy as np
 import pytest
 from problems import DISHONEST, HONEST, SMALL, small_reference
@@ -9,7 +10,15 @@ from problems import DISHONEST, HONEST, SMALL, small_reference
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee.comparison import Judge, Verdict
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
+from accelopt.kernels.nki.referee.trials import (
+    END,
+    HIDDEN,
+    ONE_SIDED,
+    PUBLIC,
+    STRESS,
+    SWEEP,
+    TrialStore,
+)
 
 
 @pytest.fixture(scope="module")
@@ -18,12 +27,17 @@ def folder(tmp_path_factory) -> Path:
 
 
 def verdicts(problem: str, kernel, folder: Path) -> list[Verdict]:
-    reference = Reference(small_reference(problem, folder))
+    return judged(Reference(small_reference(problem, folder)), kernel, folder, problem)
+
+
+def judged(reference: Reference, kernel, folder: Path, problem: str = "") -> list[Verdict]:
     store = TrialStore(folder / "trials")
     judge = Judge(rel_tol=3e-5 if problem == "mamba" else 2e-5)
     found = []
-    for name in (PUBLIC[0], HIDDEN, STRESS):
+    for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END):
         trial = store.get(reference, name)
+        if trial is None and name in (SWEEP, END):
+            continue
         assert trial is not None, name
         with np.errstate(all="ignore"):
             output = np.asarray(kernel(*trial.inputs)).astype(np.float32)
@@ -52,5 +66,21 @@ def test_honest_algorithms_pass(problem, name, folder):
 @pytest.mark.parametrize(("problem", "name"), cases(DISHONEST))
 def test_dishonest_algorithms_are_refused(problem, name, folder):
     failed = [v for v in verdicts(problem, DISHONEST[problem][name], folder) if v.message]
+    assert failed
+    assert all(verdict.status is Status.WRONG_NUMBERS for verdict in failed)
+
+
+@pytest.mark.parametrize(("problem", "name"), cases(everyday.HONEST))
+def test_other_algorithms_of_everyday_problems_pass(problem, name, folder):
+    reference = Reference(everyday.reference(problem, folder))
+    for verdict in judged(reference, everyday.HONEST[problem][name], folder):
+        assert verdict.status is Status.CORRECT, verdict.message
+
+
+@pytest.mark.parametrize(("problem", "name"), cases(everyday.DISHONEST))
+def test_what_is_right_only_for_the_public_draws_is_refused(problem, name, folder):
+    """Issue 12, point 17: numbers that pass and are wrong."""
+    reference = Reference(everyday.reference(problem, folder))
+    failed = [v for v in judged(reference, everyday.DISHONEST[problem][name], folder) if v.message]
     assert failed
     assert all(verdict.status is Status.WRONG_NUMBERS for verdict in failed)

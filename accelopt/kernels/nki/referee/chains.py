@@ -1,0 +1,113 @@
+"""Arrays whose sums are taken one term after another, the longest chain there is.
+
+NumPy adds in pairs, an engine may add in a line: both are honest. A reference that is given such
+arrays shows what its other order makes of its result, whatever it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+CONTRACTED = 128  # rows that the Tensor engine contracts at once
+
+
+class Chained(np.ndarray):
+    """A float32 array that is summed in a line, from the last term to the first where `backwards`.
+    What is computed from it is one again; sums in other formats are NumPy's own."""
+
+    backwards: bool = False
+
+    def __array_finalize__(self, origin: object) -> None:
+        """Takes the direction over from the array that this one is made of."""
+        self.backwards = getattr(origin, "backwards", False)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
+    ) -> Any:
+        """The ufunc on plain arrays; sums and matrix products in a line."""
+        plain = [_plain(value) for value in inputs]
+        outputs = None if out is None else tuple(map(_plain, out))
+        result = self._in_a_line(ufunc, method, plain, kwargs)
+        if result is None:
+            if outputs is not None:
+                kwargs["out"] = outputs
+            result = getattr(ufunc, method)(*plain, **kwargs)
+        elif outputs is not None:
+            outputs[0][...] = result
+        if out is not None:
+            return out[0] if len(out) == 1 else out
+        return self._wrapped(result)
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        """Any other function, as NumPy has it."""
+        return self._wrapped(super().__array_function__(func, types, args, kwargs))  # type: ignore[misc]
+
+    def _wrapped(self, result: Any) -> Any:
+        if type(result) is np.ndarray and result.dtype.kind == "f":
+            return chained(result, backwards=self.backwards)
+        if type(result) in (tuple, list):
+            return type(result)(map(self._wrapped, result))
+        return result
+
+    def _in_a_line(
+        self, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
+    ) -> np.ndarray | None:
+        """The sum or product, or None for what is neither."""
+        if any(getattr(value, "dtype", None) != np.float32 for value in inputs):
+            return None
+        if kwargs.get("dtype") not in (None, np.dtype(np.float32), np.float32):
+            return None
+        if ufunc is np.add and method == "reduce" and not {"where", "initial"} & _given(kwargs):
+            keep = bool(kwargs.get("keepdims"))
+            return _sum(inputs[0], kwargs.get("axis", 0), keep=keep, backwards=self.backwards)
+        if ufunc is np.matmul and method == "__call__" and not set(kwargs) - {"dtype"}:
+            return _product(inputs[0], inputs[1], backwards=self.backwards)
+        return None
+
+
+def chained(values: np.ndarray, *, backwards: bool) -> Chained:
+    """`values` as they are, to be summed in a line."""
+    view = values.view(Chained)
+    view.backwards = backwards
+    return view
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, Chained) else value
+
+
+def _given(kwargs: dict[str, Any]) -> set[str]:
+    """The arguments that say something: `np.mean` hands all of them on."""
+    nothing = (None, True, getattr(np, "_NoValue", None))
+    return {name for name, value in kwargs.items() if not any(value is n for n in nothing)}
+
+
+def _sum(values: np.ndarray, axis: Any, *, keep: bool, backwards: bool) -> np.ndarray:
+    axes = range(values.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    summed = sorted(a % values.ndim for a in axes) if values.ndim else []
+    shape = tuple(1 if a in summed else n for a, n in enumerate(values.shape))
+    kept = [a for a in range(values.ndim) if a not in summed]
+    terms = values.transpose(*kept, *summed).reshape(*(values.shape[a] for a in kept), -1)
+    if not terms.shape[-1]:
+        return np.zeros(shape, values.dtype)
+    line = np.add.accumulate(terms[..., ::-1] if backwards else terms, axis=-1)
+    total: np.ndarray = line[..., -1]
+    return total.reshape(shape) if keep else np.array(total)
+
+
+def _product(a: np.ndarray, b: np.ndarray, *, backwards: bool) -> np.ndarray | None:
+    """A matrix product, as the Tensor engine accumulates it: 128 rows of the contraction a time."""
+    if a.ndim < 2 or b.ndim < 2:
+        return None
+    starts = range(0, a.shape[-1], CONTRACTED)
+    total: np.ndarray | None = None
+    for start in reversed(starts) if backwards else starts:
+        rows = slice(start, start + CONTRACTED)
+        part = np.matmul(a[..., rows], b[..., rows, :])
+        total = part if total is None else np.add(total, part, out=total)
+    return total
