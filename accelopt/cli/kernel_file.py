@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.devices import TARGETS, KernelFailure
+from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import argument_of
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.check import endless, stopped
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
-from accelopt.sim.spec import SPECS
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 Target = Annotated[str, typer.Option(help="trn1 or trn2")]
@@ -55,7 +55,7 @@ def simulate(kernel: Path, reference: Path, target: str, seconds: float) -> timi
         program = device.compile(str(kernel), arguments, seconds=seconds).program
         if said := endless(program):
             raise ConfigError(as_given(f"{kernel}: {said}", kernel))
-        return timing.profile(program, SPECS[target])
+        return timing.profile(program, TARGETS[target])
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
     except KernelError as error:

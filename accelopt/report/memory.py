@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.report.sources import Sources
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
-from accelopt.sim.spec import SPECS
 from accelopt.sim.timing import Compiler, profile
 from accelopt.sim.timing.stream import Stream
 
@@ -55,7 +55,7 @@ def _level(amount: int, full: int) -> int:
 
 def memory_use(program: Program) -> tuple[MemoryUse, ...]:
     """SBUF and PSUM as the kernel asks for them, before anything is spilled."""
-    spec = SPECS[program.target]
+    spec = TARGETS[program.target]
     stream = profile(program, compiler=Compiler(fit_sbuf=False)).run.stream
     return (
         _use(stream, Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from accelopt.evaluation import Profile
+from accelopt.hardware import TRN1
 
 MEBIBYTE = 1 << 20
 
@@ -26,10 +27,9 @@ IDLE = 0.5  # when no engine is busy for this fraction of the time, waiting is w
 
 
 def explain_counters(
-    profile: Profile, bandwidth: float = 410 * (1 << 30), *, verdict: bool = True
+    profile: Profile, bandwidth: float = TRN1.peak_memory_bytes, *, verdict: bool = True
 ) -> tuple[str, ...]:
-    """Sentences on `profile`, most telling first. `bandwidth` of HBM for one core in bytes/s
-    (410 GiB/s on trn1, the public peak that percentages of NKIBench refer to).
+    """Sentences on `profile`, most telling first. `bandwidth` of HBM for one core in bytes/s.
 
     `verdict` names what limits the kernel as far as counters tell; leave it out where a simulation
     of the kernel knows better.

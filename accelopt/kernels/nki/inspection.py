@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelopt.evaluation import Evaluation, Profile, Status
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.sandbox import fork
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
-from accelopt.sim.spec import SPECS
 from accelopt.sim.timing import Spills
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
@@ -53,7 +53,7 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
             payload["target"], start=fork
         )  # nothing here but the kernel's path
         executable = device.compile(payload["kernel"], arguments)
-        found = timing.profile(executable.program, SPECS[payload["target"]])
+        found = timing.profile(executable.program, TARGETS[payload["target"]])
     except KernelFailure as failure:
         return Evaluation(status=failure.status, message=failure.message)
     except KernelError as error:

@@ -16,11 +16,12 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Profile, Status
+from accelopt.hardware import TARGETS
 from accelopt.kernel_source import complete_imports
 from accelopt.kernels.language import BackendOptions, Explanation, Rewrite, read_source
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
-from accelopt.kernels.nki.devices import TARGETS, trainium
+from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.inspection import (
     INSPECTION,
     INSPECTION_BYTES,
@@ -224,7 +225,11 @@ class NKIBackend:
         kept = self.shelf.find("rewrites", key)
         if isinstance(kept, list):
             return [Rewrite(*item) for item in kept]
-        facts = Facts(metrics=metrics, arguments=arguments)
+        facts = Facts(
+            metrics=metrics,
+            arguments=arguments,
+            sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
+        )
         try:
             changes = rewrites(source, facts)
         except NotAKernel:

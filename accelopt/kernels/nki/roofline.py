@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from accelopt.hardware import TARGETS
+
 FP32_BYTES = 4
 
 
@@ -25,11 +27,9 @@ class Peaks(NamedTuple):
     matmul_flops: float
 
 
-# The public constants of the NKIBench publication (arXiv 2511.15915): 410 GiB/s; two engines of 128
-# lanes at 1.12 GHz, 286.72 GFLOP/s; 23.75 TFLOP/s. For trn2: 640 GB/s, 550 GFLOP/s, 19.75 TFLOP/s.
 PEAKS: Mapping[str, Peaks] = {
-    "trn1": Peaks(410 * 2**30, 2 * 128 * 1.12e9, 23.75e12),
-    "trn2": Peaks(640e9, 550e9, 19.75e12),
+    name: Peaks(core.peak_memory_bytes, core.peak_vector_flops, core.peak_fp32_flops)
+    for name, core in TARGETS.items()
 }
 
 

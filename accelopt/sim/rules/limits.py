@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import TRN1
 from accelopt.sim.dtypes import (
     BFLOAT16,
     BOOL,
@@ -28,16 +29,14 @@ from accelopt.sim.dtypes import (
     UINT32,
 )
 
-MAX_PARTITIONS = 128
-MAX_STATIONARY_FREE = 128
-MAX_MOVING_FREE = 512
+MAX_PARTITIONS = TRN1.partitions
+MAX_STATIONARY_FREE = TRN1.partitions
+MAX_MOVING_FREE = TRN1.psum_bank_bytes // FLOAT32.itemsize
 MAX_BN_STATS_FREE = 512
-PSUM_BANK_BYTES = 2048
-PSUM_BANKS = 8
-USABLE_SBUF_BYTES = 180_224
-"""Per partition on NeuronCore-v2: 192 KiB less 16 KiB for the compiler (direct allocation guide)."""
-SBUF_BYTES = 196_608
-"""Per partition on NeuronCore-v2 and v3: 24 MiB over 128 partitions (architecture guide)."""
+PSUM_BANK_BYTES = TRN1.psum_bank_bytes
+PSUM_BANKS = TRN1.psum_partition_bytes // TRN1.psum_bank_bytes
+USABLE_SBUF_BYTES = TRN1.sbuf_usable_bytes
+"""Of a partition on NeuronCore-v2, which is what `nl.tile_size` tells; rules ask the target."""
 MAX_FREE_IN_SBUF = 65_536
 MAX_FREE_IN_PSUM = 4_096
 MAX_RANK = 5

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from accelopt.hardware import TARGETS
 from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules import allocation, indexing
-from accelopt.sim.rules.limits import PSUM_BANK_BYTES, PSUM_BANKS, SBUF_BYTES
 
 
 def addresses(program: Program) -> Iterator[KernelError]:
@@ -43,11 +43,12 @@ def _leaves(access: Access, mask: Mask) -> bool:
 
 def buffer_sizes(program: Program) -> Iterator[KernelError]:
     """GCA046: one block of a tensor is larger than its memory (S31)."""
+    core = TARGETS[program.target]
     for tensor in program.all_tensors():
         if not tensor.buffer.on_chip:
             continue
         in_psum = tensor.buffer is Buffer.PSUM
-        available = PSUM_BANKS * PSUM_BANK_BYTES if in_psum else SBUF_BYTES
+        available = core.psum_partition_bytes if in_psum else core.sbuf_partition_bytes
         needed = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
         if needed > available:
             memory = tensor.buffer.value.upper()

@@ -13,16 +13,16 @@ from math import prod
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
 from accelopt.sim.timing.stream import Stream
 
 
-def fit_psum(stream: Stream, spec: Spec, decisions: list[Decision]) -> None:
+def fit_psum(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
     """Adds, in place, the copies out of PSUM and the products that bring sums back."""
     uses = _uses(stream)
     if _peak(stream, uses) <= spec.psum_partition_bytes:

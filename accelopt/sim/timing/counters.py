@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.program import Tensor
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
 from accelopt.sim.timing.pricing import Price, Traffic, is_slow, price
 from accelopt.sim.timing.schedule import Timeline
@@ -48,7 +48,7 @@ def summary(
     costs: list[Transfer | None],
     timeline: Timeline,
     interface: frozenset[Tensor],
-    spec: Spec,
+    spec: Hardware,
 ) -> tuple[dict[str, float], TrueCounts]:
     """The profiler's fields (bytes, FLOPs, seconds; percent fields are fractions) and the physical
     counts. `interface` holds the kernel's arguments and results: what else lies in HBM is counted as
@@ -103,7 +103,7 @@ def _instances_by_form(stream: Stream) -> Counter[Operation]:
     return counts
 
 
-def _totals(counts: Counter[Operation], spec: Spec) -> Price:
+def _totals(counts: Counter[Operation], spec: Hardware) -> Price:
     """What all instances of all operations add to the counters."""
     prices = [(n, price(form, spec)) for form, n in counts.items()]
     columns = zip(*([n * value for value in one.traffic] for n, one in prices), strict=True)
@@ -136,7 +136,7 @@ def _activity(timeline: Timeline, instructions: dict[str, int]) -> dict[str, flo
     return fields
 
 
-def _fp32_share(counts: Counter[Operation], spec: Spec) -> float:
+def _fp32_share(counts: Counter[Operation], spec: Hardware) -> float:
     total = slow = 0
     for form, n in counts.items():
         flops = n * price(form, spec).traffic.flops

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer
-from accelopt.sim.spec import CompilerBounds, Spec
+from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.stream import Stream
@@ -31,7 +32,7 @@ class Graph:
 
 def depend(
     stream: Stream,
-    spec: Spec,
+    spec: Hardware,
     bounds: CompilerBounds | None,
     *,
     spilled: bool = False,
@@ -92,7 +93,7 @@ class _Rooms:
     """Buffers of SBUF and PSUM, given out in program order."""
 
     def __init__(
-        self, stream: Stream, spec: Spec, bounds: CompilerBounds | None, spilled: bool
+        self, stream: Stream, spec: Hardware, bounds: CompilerBounds | None, spilled: bool
     ) -> None:
         self.stream = stream
         self.capacity = {

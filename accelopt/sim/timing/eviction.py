@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
 from accelopt.sim.timing.pricing import is_transpose
@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
     writes: list[int]
 
 
-def merge_evictions(stream: Stream, spec: Spec, decisions: list[Decision]) -> None:
+def merge_evictions(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:
     """Rewrites the stream, in place: in a group of iterations the copies become one, after all
     transposes and before all that read them. Affine loops only, whose order is free."""
     found = _evictions(stream, spec)
@@ -69,7 +69,7 @@ def merge_evictions(stream: Stream, spec: Spec, decisions: list[Decision]) -> No
         )
 
 
-def _evictions(stream: Stream, spec: Spec) -> dict[Loop, _Eviction]:
+def _evictions(stream: Stream, spec: Hardware) -> dict[Loop, _Eviction]:
     """The innermost affine loops that evict transposes, and how many iterations fit a bank."""
     makers: dict[Tensor, list[Operation]] = {}
     for item in stream.instances:

@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
+from accelopt.hardware import Hardware
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program, Tensor
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.operation import QUEUE_NAMES
 from accelopt.sim.timing.schedule import Timeline
@@ -124,7 +124,7 @@ def bounds(
     fields: dict[str, float],
     true: TrueCounts,
     minimum: tuple[int, int],
-    spec: Spec,
+    spec: Hardware,
 ) -> list[Bound]:
     """The table a performance engineer would draw up. `minimum` is the bytes that the kernel must
     read and write at least, each input and output once."""

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, Term
 from accelopt.sim.program import Buffer, LoopKind, Tensor
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.lowering import rewrite, walk
 from accelopt.sim.timing.operation import Decision, Nest, Operation
 
 Node = Nest | Operation
 
 
-def fuse_loops(nest: Nest, spec: Spec, decisions: list[Decision]) -> Nest:
+def fuse_loops(nest: Nest, spec: Hardware, decisions: list[Decision]) -> Nest:
     """The tree in which an affine loop joins the one right before it if it reads, iteration by
     iteration, an array made there that is larger than SBUF. Inside of the two, loops that use the
     same data join as well, where the order allows it."""

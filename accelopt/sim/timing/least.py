@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Instruction, Loop, Program, Tensor
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.extents import masked_extent
 from accelopt.sim.timing.pricing import slow_operands
 
@@ -37,7 +37,7 @@ class Least(NamedTuple):
     narrow_flops: int
     columns: int  # elements a partition that instructions other than copies work on
 
-    def ms(self, spec: Spec) -> float:
+    def ms(self, spec: Hardware) -> float:
         """The time of the slowest part, with every other hidden behind it."""
         rate = min(spec.dma_peak_bytes_per_ns, spec.hbm_bytes_per_ns)
         slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import SourceLine
@@ -30,9 +31,6 @@ from accelopt.sim.program import (
 )
 from accelopt.sim.timing.operation import QUEUE_NAMES, Decision, Nest, Operation, Queue
 from accelopt.sim.timing.pricing import opcode_label
-
-PSUM_WIDTH_BYTES = 2048
-"""A PSUM bank: the widest operand that an instruction can take from PSUM."""
 
 QUEUE_OF = {
     Engine.TENSOR: Queue.TENSOR,
@@ -298,7 +296,7 @@ def _broadcast(access: Access, source: SourceLine, number: int) -> tuple[Access,
     ):
         row = replace(row, shape=(1, 1), strides=(0, 0))
         width = 1
-    chunk = PSUM_WIDTH_BYTES // 4
+    chunk = TRN1.psum_bank_bytes // 4
     wide = width > chunk
     psum = Tensor(
         -2 * number - 1, "broadcast", (-(-width // chunk), partitions, min(width, chunk)),

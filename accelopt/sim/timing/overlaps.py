@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules.allocation import bad_placement
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Operation
 from accelopt.sim.timing.touches import extent_of
@@ -40,7 +40,7 @@ class _Place(NamedTuple):
     length: int
 
 
-def refuse_overlaps(instances: list[Instances], spec: Spec) -> None:
+def refuse_overlaps(instances: list[Instances], spec: Hardware) -> None:
     """Raises KernelError at the first read of what another tile has destroyed."""
     events: list[tuple[np.ndarray, _Place]] = [
         (item.positions, place) for item in instances for place in _places(item, spec)
@@ -83,7 +83,7 @@ def _slices(place: _Place, at: int) -> tuple[slice, slice]:
     )
 
 
-def _places(item: Instances, spec: Spec) -> Iterator[_Place]:
+def _places(item: Instances, spec: Hardware) -> Iterator[_Place]:
     operation = item.operation
     for accesses, writes in ((operation.reads, False), (operation.writes, True)):
         for access in accesses:
@@ -92,7 +92,7 @@ def _places(item: Instances, spec: Spec) -> Iterator[_Place]:
 
 
 def _place(
-    operation: Operation, access: Access, writes: bool, item: Instances, spec: Spec
+    operation: Operation, access: Access, writes: bool, item: Instances, spec: Hardware
 ) -> _Place:
     n, tensor, placement = item.positions.size, access.tensor, access.tensor.placement
     assert placement is not None

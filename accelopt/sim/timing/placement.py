@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.lowering import PSUM_WIDTH_BYTES, rewrite, walk
+from accelopt.sim.timing.lowering import rewrite, walk
 from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
 
 
@@ -154,7 +155,7 @@ def _psum_candidate(
         return None
     if bodies[reader] != bodies[operation]:
         return None
-    if result.free_elements * result.dtype.itemsize > PSUM_WIDTH_BYTES:
+    if result.free_elements * result.dtype.itemsize > TRN1.psum_bank_bytes:
         return None
     if any(a.tensor.buffer is Buffer.PSUM or a.tensor in moved for a in reader.reads):
         return None

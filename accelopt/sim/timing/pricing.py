@@ -1,16 +1,16 @@
 """What one instruction costs: cycles by the documented formulas, bytes by the profiler's rules.
 
 Formulas are those of `nki/api/nki/isa/__init__.py` (SDK 2.26.1) with N the elements a partition;
-where a measurement contradicts them, the constant in `spec.py` says so.
+where a measurement contradicts them, the constant in `accelopt.hardware` says so.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer, Instruction
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
 
 SIXTEEN_BIT = 2
@@ -43,7 +43,7 @@ class Price(NamedTuple):
     touches_sbuf: bool = False
 
 
-def price(operation: Operation, spec: Spec) -> Price:
+def price(operation: Operation, spec: Hardware) -> Price:
     """Issue time, latency and counters of an operation."""
     if operation.is_dma:
         return Price()
@@ -73,7 +73,7 @@ def _wide(operation: Operation) -> int:
     return max((access.free_elements for access in accesses), default=1)
 
 
-def engine_cycles(operation: Operation, spec: Spec) -> tuple[float, float]:
+def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
     """Cycles of Vector, Scalar or GpSimd engine: for the elements, and on top of them before the
     next instruction can start. Both together take no less than MIN_II."""
     n = _wide(operation)
@@ -93,7 +93,7 @@ def _outputs(operation: Operation) -> tuple[str, ...]:
     return tuple(operation.instruction.outputs) if operation.instruction else ()
 
 
-def _elements(operation: Operation, n: int, spec: Spec) -> float:
+def _elements(operation: Operation, n: int, spec: Hardware) -> float:
     """Cycles for the elements alone."""
     opcode = operation.opcode
     if operation.queue is Queue.SCALAR:
@@ -125,7 +125,7 @@ def _elements(operation: Operation, n: int, spec: Spec) -> float:
     return n
 
 
-def _gpsimd_elements(operation: Operation, n: int, spec: Spec) -> float:
+def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
     """One element a cycle (isa: iota, affine_select), and twice that for two operands: both come
     through the port that it shares with VectorE (arch guide), which takes as long there."""
     if operation.opcode in TWO_TENSOR:
@@ -139,7 +139,7 @@ def _gpsimd_elements(operation: Operation, n: int, spec: Spec) -> float:
     return n / rate
 
 
-def _two_input(operation: Operation, n: int, spec: Spec) -> float:
+def _two_input(operation: Operation, n: int, spec: Hardware) -> float:
     if _in_psum(operation):
         return n
     if _all_sixteen_bit(operation) and _contiguous(operation):
@@ -199,7 +199,7 @@ def _fast_mode(operation: Operation) -> float:
     return 2.0 if psum or not _contiguous(operation) else 4.0
 
 
-def _matmul_cycles(operation: Operation, spec: Spec) -> float:
+def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
     """Loading the stationary tile and streaming the moving one, once a pass."""
     _, columns, rows = _matmul_sizes(operation)
     passes = _passes(operation, spec)
@@ -224,7 +224,7 @@ def slow_operands(operands: tuple[Access, ...]) -> bool:
     return any(a.dtype.itemsize > SIXTEEN_BIT or a.dtype.kind in "iub" for a in operands)
 
 
-def _passes(operation: Operation, spec: Spec) -> int:
+def _passes(operation: Operation, spec: Hardware) -> int:
     if not is_slow(operation) or operation.opcode == "broadcast":
         return 1
     return spec.fp32_matmul_passes
@@ -259,7 +259,7 @@ def _true_flops(operation: Operation) -> int:
     return 2 * rows * columns * n
 
 
-def _traffic(operation: Operation, spec: Spec) -> Traffic:
+def _traffic(operation: Operation, spec: Hardware) -> Traffic:
     """Engine bytes are those of one partition; a two-tensor Vector instruction counts nothing,
     others only their first operand; matmuls count what each pass reads and writes (measured on
     NKIBench)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
-from accelopt.sim.spec import COMPILER_BOUNDS, SPECS, CompilerBounds, Spec
 from accelopt.sim.timing import (
     banks,
     counters,
@@ -23,6 +23,7 @@ from accelopt.sim.timing import (
     residency,
     widening,
 )
+from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds
 from accelopt.sim.timing.cells import stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import depend
@@ -66,7 +67,7 @@ class Run:
     """One simulated execution, with everything that explains it."""
 
     program: Program
-    spec: Spec
+    spec: Hardware
     stream: Stream
     costs: list[Transfer | None]
     timeline: Timeline
@@ -149,12 +150,12 @@ class KernelProfile:
 
 
 def profile(
-    program: Program, spec: Spec | None = None, compiler: Compiler | None = None
+    program: Program, spec: Hardware | None = None, compiler: Compiler | None = None
 ) -> KernelProfile:
     """Predicted latency and counters of a kernel on a NeuronCore generation (default: the one that
     the Program was traced for). Raises KernelError for a kernel whose directly allocated tiles
     destroy each other, and for a prediction that the machine's peaks rule out."""
-    spec = spec or SPECS[program.target]
+    spec = spec or TARGETS[program.target]
     with collector_paused():
         found = _profile(program, spec, compiler or Compiler())
     if found.latency_ms < found.least_ms:
@@ -167,7 +168,7 @@ def profile(
     return found
 
 
-def _profile(program: Program, spec: Spec, compiler: Compiler) -> KernelProfile:
+def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
     decisions: list[Decision] = []
     bounds = compiler.bounds
     nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
@@ -260,10 +261,10 @@ def _with_merge_window(base: Compiler, factor: float) -> Compiler:
     return replace(base, bounds=replace(base.bounds, merge_window_bytes=window))
 
 
-def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compiler, Spec]]:
+def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compiler, Hardware]]:
     spec = found.run.spec
     passes = {decision.pass_name for decision in found.decisions}
-    variants: list[tuple[str, Compiler, Spec]] = []
+    variants: list[tuple[str, Compiler, Hardware]] = []
     if base.merge_repeated:
         wider = _with_merge_window(base, 4.0)
         variants.append(("repeated work merged over four times the distance", wider, spec))

@@ -14,8 +14,9 @@ from itertools import chain
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer
-from accelopt.sim.spec import CompilerBounds, Spec
+from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.operation import Decision
 from accelopt.sim.timing.spilling import Moves, Spills, write_moves
 from accelopt.sim.timing.stream import Stream, Unit
@@ -51,7 +52,7 @@ class _Uses:
 def fit_sbuf(
     stream: Stream,
     costs: list[Transfer | None],
-    spec: Spec,
+    spec: Hardware,
     bounds: CompilerBounds,
     decisions: list[Decision],
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from accelopt.sim.spec import COMPILER_BOUNDS, Spec
+from accelopt.hardware import Hardware
+from accelopt.sim.timing.bounds import COMPILER_BOUNDS
 from accelopt.sim.timing.dependence import Graph
 from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Operation, Queue
@@ -44,7 +45,7 @@ class _DmaEngines:
     sooner.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Hardware) -> None:
         self.free = [0.0] * spec.dma_engines
         self.channel_free = 0.0  # of the HBM channel that colliding rows share
         self.channel_last = -1
@@ -128,7 +129,7 @@ class _Lines(NamedTuple):
     ports: list[tuple[int, ...]]
 
 
-def _lines(stream: Stream, spec: Spec) -> _Lines:
+def _lines(stream: Stream, spec: Hardware) -> _Lines:
     """The queues in program order, and what each kind of operation costs."""
     queue_of = [int(item.form.queue) for item in stream.instances]
     queue = [queue_of[kind] for kind in stream.kind]
@@ -157,7 +158,7 @@ class _Machine:
         stream: Stream,
         graph: Graph,
         costs: list[Transfer | None],
-        spec: Spec,
+        spec: Hardware,
         lookahead: tuple[int, ...],
     ) -> None:
         n = len(stream)
@@ -297,7 +298,7 @@ def schedule(
     stream: Stream,
     graph: Graph,
     costs: list[Transfer | None],
-    spec: Spec,
+    spec: Hardware,
     lookahead: tuple[int, ...] = COMPILER_BOUNDS.lookahead,
 ) -> Timeline:
     """Runs the stream on the machine."""
@@ -305,7 +306,7 @@ def schedule(
     return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 
-def _cost(form: Operation, spec: Spec) -> _Cost:
+def _cost(form: Operation, spec: Hardware) -> _Cost:
     """Time, and the shared memory ports that an operation takes: 0 is SBUF's for VectorE and GpSimd,
     1 is PSUM's for VectorE and ScalarE (arch guide)."""
     one, queue = price(form, spec), form.queue

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.program import Buffer
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.operation import Decision, Operation, Queue
 from accelopt.sim.timing.stream import Stream
@@ -34,7 +34,7 @@ def write_moves(
     costs: list[Transfer | None],
     moves: Moves,
     loads: list[tuple[int, ...]],
-    spec: Spec,
+    spec: Hardware,
     decisions: list[Decision],
 ) -> tuple[list[Transfer | None], dict[int, Spills]]:
     """Writes moves into the stream, in place. `loads` are, for each unit, the positions of the
@@ -56,7 +56,7 @@ def write_moves(
 class _Writer:
     """The stream with saves, reloads and repeated loads, written from its beginning."""
 
-    def __init__(self, stream: Stream, costs: list[Transfer | None], spec: Spec) -> None:
+    def __init__(self, stream: Stream, costs: list[Transfer | None], spec: Hardware) -> None:
         self.stream = stream
         self.costs = costs
         self.spec = spec

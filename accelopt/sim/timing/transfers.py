@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
-from accelopt.sim.spec import Spec
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Operation
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
         return -(-elements // self.source_run), -(-elements // self.target_run)
 
 
-def layout_of(source: Access, target: Access, spec: Spec, transposed: bool = False) -> Layout:
+def layout_of(source: Access, target: Access, spec: Hardware, transposed: bool = False) -> Layout:
     """How a copy lies in the memories."""
     hbm = next((a for a in (source, target) if not a.tensor.buffer.on_chip), None)
     runs = run_elements(source), run_elements(target)
@@ -66,7 +66,7 @@ def layout_of(source: Access, target: Access, spec: Spec, transposed: bool = Fal
     )
 
 
-def partition_ns(elements: int, layout: Layout, spec: Spec) -> float:
+def partition_ns(elements: int, layout: Layout, spec: Hardware) -> float:
     """Time that one engine spends on the elements of one partition. Rows that do not follow each
     other in HBM cost more than their bytes, up to a limit."""
     sources, targets = layout.entries(elements)
@@ -105,7 +105,7 @@ class _Copy(NamedTuple):
     hbm_write: int  # and that go there
 
 
-def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
+def price_transfers(stream: Stream, spec: Hardware) -> list[Transfer | None]:
     """The DMA cost of every instance that is a transfer."""
     copies = by_form(stream.instances, lambda form: _copy(form, spec) if form.is_dma else None)
     made: dict[tuple[_Copy, int, int, int], Transfer] = {}
@@ -126,7 +126,7 @@ def price_transfers(stream: Stream, spec: Spec) -> list[Transfer | None]:
     ]
 
 
-def _copy(form: Operation, spec: Spec) -> _Copy:
+def _copy(form: Operation, spec: Hardware) -> _Copy:
     source, target = form.reads[0], form.writes[0]
     chip = next((a for a in (target, source) if a.tensor.buffer.on_chip), None)
     transposed = bool(form.instruction and form.instruction.attributes.get("transpose"))
@@ -156,14 +156,16 @@ def _sizes(item: Instances, copy: _Copy) -> Iterable[tuple[int, int, int]]:
     )
 
 
-def _transfer_of(copy: _Copy, partitions: int, elements: int, first: int, spec: Spec) -> Transfer:
+def _transfer_of(
+    copy: _Copy, partitions: int, elements: int, first: int, spec: Hardware
+) -> Transfer:
     transfer = _transfer(partitions, elements, first if copy.row else None, copy.layout, spec)
     moved = partitions * elements
     return transfer._replace(hbm_read=moved * copy.hbm_read, hbm_write=moved * copy.hbm_write)
 
 
 def _transfer(
-    partitions: int, elements: int, first: int | None, layout: Layout, spec: Spec
+    partitions: int, elements: int, first: int | None, layout: Layout, spec: Hardware
 ) -> Transfer:
     share = spec.dma_partitions_per_engine
     descriptors = partitions * max(layout.entries(elements))
@@ -184,7 +186,9 @@ def _transfer(
     return Transfer(begin % spec.dma_engines, engines, time, total, descriptors, 0, 0, conflict)
 
 
-def spill_transfer(bytes_per_partition: int, partitions: int, save: bool, spec: Spec) -> Transfer:
+def spill_transfer(
+    bytes_per_partition: int, partitions: int, save: bool, spec: Hardware
+) -> Transfer:
     """Moving one unit of SBUF to HBM or back."""
     run = max(bytes_per_partition, 1)
     layout = Layout(1, run, run, run)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
-from accelopt.sim.spec import CompilerBounds
+from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
 
 WIDENED = frozenset(

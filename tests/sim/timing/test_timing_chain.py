@@ -38,11 +38,12 @@ from timing_kernels import (
     uneven_pieces,
 )
 
+from accelopt.hardware import TARGETS, TRN1, TRN2
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.spec import COMPILER_BOUNDS, SPECS, TRN1, TRN2, CompilerBounds, Spec
 from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
+from accelopt.sim.timing.bounds import COMPILER_BOUNDS
 from accelopt.sim.timing.counters import union_length
 from accelopt.sim.timing.dependence import depend
 from accelopt.sim.timing.extents import masked_extent
@@ -357,16 +358,7 @@ class TestCounters:
         assert union_length(start, end) == len(covered)
 
 
-class TestSpec:
-    def test_every_constant_has_unit_source_and_status(self):
-        for kind, others in ((Spec, {"name", "calibration"}), (CompilerBounds, set())):
-            known = set(kind.constants())
-            assert known == {f.name for f in dataclasses.fields(kind)} - others
-            for name in known:
-                source = kind.source(name)
-                assert source.unit and source.note
-                assert source.status in ("documented", "measured", "fitted", "assumed")
-
+class TestHardware:
     def test_trn2_differs_as_published_and_says_that_it_is_not_calibrated(self):
         assert (TRN2.tensor_ghz, TRN2.vector_ghz, TRN2.scalar_ghz) == (2.4, 0.96, 1.2)
         assert TRN2.sbuf_partition_bytes == 224 * 1024
@@ -376,7 +368,7 @@ class TestSpec:
         assert found.target == "trn2" and found.calibration == TRN2.calibration
 
     def test_specs_by_target(self):
-        assert {"trn1": TRN1, "trn2": TRN2} == SPECS
+        assert {"trn1": TRN1, "trn2": TRN2} == TARGETS
 
     def test_prices_of_transfers_follow_their_descriptors(self):
         program = program_of(copy_in_pieces, (128, 2048), 1024)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from timing_kernels import BF16, F32, copy_in_pieces, masked_copy, product, sums_at_once, timed
 
+from accelopt.hardware import TRN1
 from accelopt.sim.errors import KernelError
 from accelopt.sim.nki import compiler as ncc
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.spec import TRN1
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.operation import Operation, Queue
 from accelopt.sim.timing.pricing import price

@@ -49,8 +49,8 @@ from timing_kernels import (
     windows_one_by_one,
 )
 
+from accelopt.hardware import TRN1, TRN2
 from accelopt.sim.nki import isa as nisa
-from accelopt.sim.spec import TRN1, TRN2
 from accelopt.sim.timing import Compiler, interval
 from accelopt.sim.timing.transfers import Layout, partition_ns
 

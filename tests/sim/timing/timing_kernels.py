@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim.nki import compiler as ncc
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.spec import SPECS
 from accelopt.sim.timing import Compiler, KernelProfile, profile
 from accelopt.sim.trace import TensorSpec
 
@@ -21,7 +21,7 @@ def timed(kernel, *arguments, dtype=F32, target="trn1", compiler=None) -> Kernel
     """The profile of a kernel for shapes (tuples) and plain values."""
     specs = [TensorSpec(a, dtype) if isinstance(a, tuple) else a for a in arguments]
     program = trace_kernel(kernel, specs, target=target)
-    return profile(program, SPECS[target], compiler or Compiler())
+    return profile(program, TARGETS[target], compiler or Compiler())
 
 
 def net_ns(found: KernelProfile) -> float:

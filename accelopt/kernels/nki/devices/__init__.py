@@ -16,10 +16,7 @@ from accelopt.kernels.nki.devices.protocol import (
     Timings,
 )
 
-TARGETS = ("trn1", "trn2")
-
 __all__ = [
-    "TARGETS",
     "Argument",
     "Device",
     "Executable",

@@ -15,6 +15,7 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.protocol import (
     Argument,
     KernelFailure,
@@ -27,7 +28,6 @@ from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, 
 from accelopt.sim import compute, dtypes, rules, serial, timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Instruction, Program
-from accelopt.sim.spec import SPECS
 
 TRACE_SECONDS = 120.0
 START_SECONDS = 5.0  # for the child to begin; it keeps the limit itself, and says where it was
@@ -60,8 +60,8 @@ class SimulatedDevice:
     rounding = 1.0
 
     def __init__(self, target: str = "trn1", start: Start = spawn) -> None:
-        if target not in SPECS:
-            raise ValueError(f"no simulated target {target}; there are {', '.join(SPECS)}")
+        if target not in TARGETS:
+            raise ValueError(f"no simulated target {target}; there are {', '.join(TARGETS)}")
         self.target = target
         self.start = start
         self.name = f"simulated {target}"
@@ -268,7 +268,7 @@ class SimulatedExecutable:
     def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""
         try:
-            profile = timing.profile(self.program, SPECS[self.program.target])
+            profile = timing.profile(self.program, TARGETS[self.program.target])
         except KernelError as error:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
         if not (math.isfinite(profile.latency_ms) and profile.latency_ms > 0):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.source import Argument, IllegalMove, Kernel
 
 __all__ = ["Facts", "IllegalMove", "Move", "Parameter", "Site"]
@@ -20,14 +21,13 @@ class Facts:
     `metrics`: the profile's fields by the profiler's names (`latency` in milliseconds, the
     `..._percent` fields as fractions). `line_costs`: busy time by source line, any unit.
     `arguments`: shapes and dtypes of the kernel's parameters; without them moves that need sizes
-    stay silent. `sbuf_bytes`: what a kernel may keep in one partition (trn1: 192 KiB less 16 KiB
-    that the compiler reserves, direct allocation guide of the Neuron SDK).
+    stay silent. `sbuf_bytes`: what a kernel may keep in one partition of the target's SBUF.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     line_costs: Mapping[int, float] = field(default_factory=dict)
     arguments: Mapping[str, Argument] = field(default_factory=dict)
-    sbuf_bytes: int = 176 * 1024
+    sbuf_bytes: int = TRN1.sbuf_usable_bytes
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.legality import dependence, uses_of
 from accelopt.kernels.nki.moves.loops import inlining, split
 from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial, Symbol, ramp
@@ -37,7 +38,6 @@ ELEMENTWISE = frozenset(
 
 # Products: the stationary and the moving operand.
 PRODUCTS = {"nisa.nc_matmul": ("stationary", "moving"), "nl.matmul": ("x", "y")}
-PSUM_BANK_BYTES = 2048
 
 
 def widen(kernel: Kernel, variable: str, factor: int) -> Kernel:
@@ -264,7 +264,7 @@ def _stationary(reading: Reading, statement: Statement) -> cst.BaseExpression | 
 
 def _check_bank(tensor: Tensor, trips: int) -> None:
     width = tensor.shape[-1].constant if tensor.shape else None
-    if width is None or width * trips * 4 > PSUM_BANK_BYTES:
+    if width is None or width * trips * 4 > TRN1.psum_bank_bytes:
         raise IllegalMove(f"{tensor.name} would not fit into a PSUM bank")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.legality import uses_of
 from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial
 from accelopt.kernels.nki.moves.reading import Reading, Statement, read
@@ -30,11 +31,10 @@ RESOURCES = ("dma", "tensor", "vector", "scalar", "gpsimd")
 
 UNKNOWN_TRIPS = 8  # a loop whose length is not known
 UNKNOWN_WIDTH = 512
-CLOCK = {"vector": 1.12, "scalar": 1.4, "gpsimd": 1.4}  # GHz
+CLOCK = {engine: TRN1.ghz(engine) for engine in ("vector", "scalar", "gpsimd")}
 FIXED_CYCLES = 120  # of one elementwise instruction
-DMA_ENGINES = 16
-DMA_FLOOR_NS = 146.0  # of one descriptor
-DMA_BYTES_PER_NS = 17.0  # of one engine
+STATIONARY_CYCLES = TRN1.partitions + TRN1.matmul_pass_overhead_cycles  # of one load
+DMA_FLOOR_NS = TRN1.dma_strided_ns + 2 * TRN1.dma_buffer_ns  # of one descriptor
 DMA_START_NS = 30.0  # of one transfer, spread over the engines
 
 
@@ -46,7 +46,7 @@ def work(kernel: Kernel) -> dict[str, float]:
         times = math.prod(_trips(loop.trips) for loop in statement.loops)
         for resource, nanoseconds in _statement(reading, statement).items():
             total[resource] += times * nanoseconds
-    overflow = resident_bytes(reading) / (176 * 1024) - 1.0
+    overflow = resident_bytes(reading) / TRN1.sbuf_usable_bytes - 1.0
     if overflow > 0:
         total["dma"] *= 1.0 + 2.0 * overflow
     return total
@@ -190,14 +190,15 @@ def _matmul(call: Call) -> dict[str, float]:
 
 def _passes(width: float) -> float:
     """fp32 products run as two passes, each with an exposed load of the stationary operand."""
-    return 2.0 * (2.0 * width + 150.0) / 2.8
+    cycles = TRN1.fp32_matmul_cycles_per_row * width + STATIONARY_CYCLES
+    return TRN1.fp32_matmul_passes * cycles / TRN1.tensor_ghz
 
 
 def _dma(access: Access, *, transposing: bool = False) -> float:
     """Time of one transfer: descriptors of contiguous bytes, or of single elements where it
     transposes, over 16 engines."""
     if access.shape is None or access.tensor.shape is None or access.dims is None:
-        return 128 * max(DMA_FLOOR_NS, UNKNOWN_WIDTH * 4 / DMA_BYTES_PER_NS) / DMA_ENGINES
+        return 128 * max(DMA_FLOOR_NS, UNKNOWN_WIDTH * 4 / TRN1.dma_bytes_per_ns) / TRN1.dma_engines
     element = DTYPE_BYTES.get(access.tensor.dtype or "float32", 4)
     elements = math.prod(size.constant or UNKNOWN_WIDTH for size in access.shape)
     contiguous = 1.0
@@ -212,8 +213,8 @@ def _dma(access: Access, *, transposing: bool = False) -> float:
     partitions = access.shape[0].constant or 128
     contiguous = 1.0 if transposing else min(contiguous, elements / partitions)
     descriptors = elements / contiguous
-    engines = min(DMA_ENGINES, math.ceil(partitions / 8))
-    each = max(DMA_FLOOR_NS, contiguous * element / DMA_BYTES_PER_NS)
+    engines = min(TRN1.dma_engines, math.ceil(partitions / 8))
+    each = max(DMA_FLOOR_NS, contiguous * element / TRN1.dma_bytes_per_ns)
     return descriptors * each / engines + DMA_START_NS
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.hardware import TARGETS
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.language.creation import BufferName
 from accelopt.sim.program import Buffer, Placement
@@ -22,9 +23,8 @@ from accelopt.sim.rules.limits import (
     MAX_PARTITIONS,
     PSUM_BANK_BYTES,
     PSUM_BANKS,
-    SBUF_BYTES,
-    USABLE_SBUF_BYTES,
 )
+from accelopt.sim.tracer import current
 
 MAX_BLOCKS = 1 << 20
 
@@ -70,9 +70,11 @@ def _called(place: Place, index: tuple[int, ...], partitions: int, size: int) ->
 def _sbuf_place(placed: Any, partitions: int, size: int) -> tuple[int, int]:
     start, address = (int(value) for value in placed)
     _check_start(start, partitions)
-    if not 0 <= address < USABLE_SBUF_BYTES or address + size > SBUF_BYTES:
+    core = TARGETS[current().target]
+    usable, end = core.sbuf_usable_bytes, core.sbuf_partition_bytes
+    if not 0 <= address < usable or address + size > end:
         problem = f"bytes {address} to {address + size} of a partition lie outside of SBUF."
-        mend = f"Start below {USABLE_SBUF_BYTES}, end by {SBUF_BYTES}."
+        mend = f"Start below {usable}, end by {end}."
         fail(allocation.bad_placement(problem, mend))
     return start, address
 

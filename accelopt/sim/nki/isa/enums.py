@@ -71,4 +71,4 @@ class fp32:
 def get_nc_version() -> nc_version:
     """The generation that the kernel is compiled for; gen2 (trn1) on the host."""
     tracer = active()
-    return nc_version.gen3 if tracer is not None and tracer.target == "trn2" else nc_version.gen2
+    return nc_version.gen2 if tracer is None or tracer.target == "trn1" else nc_version.gen3

@@ -65,7 +65,7 @@ def nc_matmul(
 def _double_row(
     rows: tuple[int, ...], columns: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if current().target != "trn2":
+    if current().target == "trn1":
         mend = "Compile with platform_target='trn2' or leave perf_mode out."
         fail(KernelValueError("perf_mode", f"{DOUBLE_ROW} needs NeuronCore-v3.", mend))
     if rows[:1] != (2,) or columns[:1] != (2,):

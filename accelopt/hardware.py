@@ -1,0 +1,319 @@
+"""What the hardware is made of: one frozen entry a NeuronCore generation, every number once.
+
+Every constant carries its unit, its source and how far it can be trusted: `documented` (the vendor
+says so), `measured` (follows from a published measurement without choosing anything), `fitted`
+(chosen so that predictions meet the measurements named in the source) or `assumed`. The source that
+stands at a field is trn1's; where another generation has one of its own, its entry says so.
+Documents are of `aws-neuron/aws-neuron-sdk` at v2.26.1; `perf guide` is nki_perf_guide.rst, `arch
+guide` nki/arch/trainium_inferentia2_arch.rst, `isa` nki/api/nki/isa. "NKIBench" are the fourteen
+kernels measured on trn1 that `benchmarks/timing_accuracy.py` replays, "tutorials" the fifteen
+timings of the SDK's matmul and mamba tutorials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+Status = Literal["documented", "measured", "fitted", "assumed"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a constant comes from."""
+
+    unit: str
+    status: Status
+    note: str
+
+
+def constant(unit: str, status: Status, note: str, **default: Any) -> Any:
+    """A field of a `Sourced` dataclass, with where it comes from."""
+    return field(metadata={"source": Source(unit, status, note)}, **default)
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A dataclass whose constants say where they come from. `sources` are those that differ from
+    what stands at the field."""
+
+    sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
+
+    def source(self, name: str) -> Source:
+        """Unit, status and note of a constant; KeyError for a name that is none."""
+        if name in self.sources:
+            return self.sources[name]
+        found: Source = {item.name: item for item in fields(self)}[name].metadata["source"]
+        return found
+
+    @classmethod
+    def constants(cls) -> tuple[str, ...]:
+        """The names of all constants that have a source."""
+        return tuple(item.name for item in fields(cls) if "source" in item.metadata)
+
+
+_ARCH = "arch guide"
+
+
+@dataclass(frozen=True)
+class Hardware(Sourced):
+    """The constants of one NeuronCore generation. `calibration` says on what the whole was fitted."""
+
+    name: str
+    calibration: str
+    # Clocks and peaks.
+    tensor_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")
+    vector_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")
+    scalar_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")
+    gpsimd_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")
+    hbm_bytes_per_ns: float = constant(
+        "B/ns", "documented", f"{_ARCH}: 820 GB/s for the two cores of a device"
+    )
+    # Memories.
+    sbuf_partition_bytes: int = constant("B", "documented", f"{_ARCH}: 24 MiB in 128 partitions")
+    sbuf_reserved_bytes: int = constant(
+        "B",
+        "documented",
+        "nki_direct_allocation_guide.rst: 16 KiB of each partition are the compiler's",
+    )
+    psum_partition_bytes: int = constant("B", "documented", _ARCH)
+    psum_bank_bytes: int = constant("B", "documented", f"{_ARCH}: 8 banks")
+    partitions: int = constant("1", "documented", _ARCH)
+    # DMA.
+    dma_engines: int = constant("1", "documented", "nki-dma-overview: 16 a core")
+    dma_partitions_per_engine: int = constant(
+        "1", "documented", "nki-dma-overview: 128 partitions over 16 engines"
+    )
+    dma_bytes_per_ns: float = constant(
+        "B/ns",
+        "measured",
+        "matmul (NKIBench) moves 4 KiB in 249 ns, a silu of 28 KiB rows averages 294 GB/s over 16 "
+        "engines (reference/timing.md 1.2); nki-dma-bandwidth-guide calls 17 the practical peak",
+    )
+    dma_buffer_ns: float = constant(
+        "ns",
+        "assumed",
+        f"of each entry in a transfer's lists of source and of destination buffers ({_ARCH}: "
+        "there is one, no figure); two of them and dma_bytes_per_ns meet the 4 KiB of matmul. "
+        "33 ns a pair charged element-wise stores too much in a blind test (issue 5)",
+    )
+    dma_strided_ns: float = constant(
+        "ns",
+        "measured",
+        "most that a row costs for not following the one before: with its two buffers 150 ns. "
+        "nki-dma-intro-1.jpg has 2 KiB at .81 of the peak, 1 KiB at .42; the hoisted matmul "
+        "tutorial moves 1 KiB in 162 ns",
+    )
+    dma_strided_ns_per_byte: float = constant(
+        "ns/B",
+        "fitted",
+        "tutorials: loading 256 B rows as well costs matmul 34 ns a row or more; up to "
+        "dma_strided_ns",
+    )
+    hbm_conflict_stride: int = constant(
+        "B",
+        "fitted",
+        "rope (NKIBench): rows 1 MiB apart collide in HBM: they move as if through one channel, whatever engines carry them",
+    )
+    hbm_conflict_ns: float = constant(
+        "ns",
+        "fitted",
+        "rope (NKIBench): 4.333 ms, its variants 3.78 and 3.33 ms; together "
+        "with hbm_conflict_bytes_per_ns",
+    )
+    hbm_conflict_bytes_per_ns: float = constant(
+        "B/ns", "fitted", "rope (NKIBench), as hbm_conflict_ns"
+    )
+    dma_latency_ns: float = constant(
+        "ns", "documented", "nki-dma-bandwidth-guide: semaphore to first byte"
+    )
+    dma_transpose_fraction: float = constant(
+        "1",
+        "documented",
+        "of the DMA rate (trainium2_arch.rst: up to 90%); 0 where transposing means moving "
+        "element by element (perf guide, opt 10: much slower, no number)",
+    )
+    # Instructions.
+    minimum_issue_cycles: int = constant(
+        "cycles", "documented", "isa: MIN_II of Vector, Scalar and GpSimd"
+    )
+    access_cycles: float = constant(
+        "cycles",
+        "documented",
+        f"{_ARCH}: about 60 cycles to open an access; bmm's and gqa's Scalar engine (NKIBench) "
+        "spend 53 and 59 beyond the elements",
+    )
+    two_input_cycles_per_element: float = constant(
+        "cycles",
+        "fitted",
+        "isa: 2N for two SBUF operands; mamba's and rope's Vector engine (NKIBench) are active "
+        "for 2.11 N",
+    )
+    engine_latency_ns: float = constant(
+        "ns",
+        "measured",
+        "perf guide fig. 16: an ACTIVATE of one element takes 159 ns; 704 copies of "
+        "transpose_matmul (NKIBench) take 152 ns beyond their elements",
+    )
+    semaphore_ns: float = constant(
+        "ns", "measured", "perf guide opt 5a: 189 ns between dependent 159 ns ops"
+    )
+    accumulator_read_cycles: float = constant(
+        "cycles", "documented", f"{_ARCH}: ActReadAccumulator"
+    )
+    gpsimd_start_cycles: float = constant("cycles", "documented", "isa: iota")
+    reciprocal_cycles_per_element: float = constant(
+        "cycles",
+        "fitted",
+        "silu's and adamw's Vector engine (NKIBench); isa says 8, which silu rules out",
+    )
+    matmul_pass_overhead_cycles: float = constant(
+        "cycles", "fitted", "transpose_matmul (NKIBench): beyond the exposed stationary load"
+    )
+    fp32_matmul_passes: int = constant(
+        "1", "measured", "NKIBench: PSUM writes and flops of fp32 matmuls count exactly double"
+    )
+    fp32_matmul_cycles_per_row: float = constant(
+        "cycles", "documented", "isa: fp32 costs 4 times bf16; two passes, 2 each"
+    )
+    fast_load_factor: float = constant(
+        "1", "documented", f"{_ARCH}: LoadStationary up to 4 times faster"
+    )
+    minimum_matmul_cycles: float = constant("cycles", "documented", f"{_ARCH}: MM_INIT_LATENCY")
+    launch_ns: float = constant(
+        "ns", "measured", "img/mamba_v1_profile.png: 12.5 us before the first DMA, 5 us after"
+    )
+    # Peaks that percentages of a problem's bound refer to.
+    peak_memory_bytes: float = constant(
+        "B/s", "documented", "arXiv 2511.15915 (NKIBench): 410 GiB/s, above what DMA reaches"
+    )
+    peak_vector_flops: float = constant(
+        "1/s", "documented", "arXiv 2511.15915: two engines of 128 lanes at 1.12 GHz"
+    )
+    peak_fp32_flops: float = constant("1/s", "documented", "arXiv 2511.15915: 23.75 TFLOP/s")
+    # What the generation lifts.
+    vector_gpsimd_exclusive: bool = constant(
+        "1", "documented", f"{_ARCH}: they cannot access SBUF in parallel"
+    )
+    vector_scalar_psum_exclusive: bool = constant(
+        "1", "documented", f"{_ARCH}: they cannot access PSUM in parallel"
+    )
+    vector_fast_modes: bool = constant(
+        "1", "documented", "trainium2_arch.rst: 2x and 4x modes for 16-bit data"
+    )
+    fp32_transpose_factor: float = constant(
+        "1", "documented", "trainium2_arch.rst: transpose mode, 2x for fp32"
+    )
+
+    @property
+    def sbuf_usable_bytes(self) -> int:
+        """Bytes of a partition that a kernel's tiles can take."""
+        return self.sbuf_partition_bytes - self.sbuf_reserved_bytes
+
+    @property
+    def peak_bf16_flops_per_ns(self) -> float:
+        """Multiply-adds of the whole array, two operations each."""
+        return 2 * self.partitions * self.partitions * self.tensor_ghz
+
+    @property
+    def dma_peak_bytes_per_ns(self) -> float:
+        """All DMA engines together."""
+        return self.dma_engines * self.dma_bytes_per_ns
+
+    @property
+    def fastest_vector_mode(self) -> int:
+        """The most elements of a partition that the Vector engine takes in one cycle."""
+        return 4 if self.vector_fast_modes else 1
+
+    def ghz(self, engine: str) -> float:
+        """The clock of one of the four compute engines."""
+        return {
+            "tensor": self.tensor_ghz,
+            "vector": self.vector_ghz,
+            "scalar": self.scalar_ghz,
+            "gpsimd": self.gpsimd_ghz,
+        }[engine]
+
+
+TRN1 = Hardware(
+    name="trn1",
+    calibration="calibrated on fourteen measured kernels and fifteen tutorial timings",
+    tensor_ghz=2.8,
+    vector_ghz=1.12,
+    scalar_ghz=1.4,
+    gpsimd_ghz=1.4,
+    hbm_bytes_per_ns=410.0,
+    sbuf_partition_bytes=192 * 1024,
+    sbuf_reserved_bytes=16 * 1024,
+    psum_partition_bytes=16 * 1024,
+    psum_bank_bytes=2 * 1024,
+    partitions=128,
+    dma_engines=16,
+    dma_partitions_per_engine=8,
+    dma_bytes_per_ns=17.7,
+    dma_buffer_ns=8.0,
+    dma_strided_ns=134.0,
+    dma_strided_ns_per_byte=0.15,
+    hbm_conflict_stride=1 << 20,
+    hbm_conflict_ns=6.5,
+    hbm_conflict_bytes_per_ns=132.0,
+    dma_latency_ns=1300.0,
+    dma_transpose_fraction=0.0,
+    minimum_issue_cycles=64,
+    access_cycles=60.0,
+    two_input_cycles_per_element=2.11,
+    engine_latency_ns=152.0,
+    semaphore_ns=30.0,
+    accumulator_read_cycles=64.0,
+    gpsimd_start_cycles=150.0,
+    reciprocal_cycles_per_element=2.47,
+    matmul_pass_overhead_cycles=22.0,
+    fp32_matmul_passes=2,
+    fp32_matmul_cycles_per_row=2.0,
+    fast_load_factor=4.0,
+    minimum_matmul_cycles=64.0,
+    launch_ns=17500.0,
+    peak_memory_bytes=410 * 2.0**30,
+    peak_vector_flops=2 * 128 * 1.12e9,
+    peak_fp32_flops=23.75e12,
+    vector_gpsimd_exclusive=True,
+    vector_scalar_psum_exclusive=True,
+    vector_fast_modes=False,
+    fp32_transpose_factor=1.0,
+)
+
+TRN2 = replace(
+    TRN1,
+    name="trn2",
+    calibration="from documentation only: no kernel was measured, trn1's fitted values are kept",
+    tensor_ghz=2.4,
+    vector_ghz=0.96,
+    scalar_ghz=1.2,
+    gpsimd_ghz=1.2,
+    hbm_bytes_per_ns=375.0,
+    sbuf_partition_bytes=224 * 1024,
+    peak_memory_bytes=640e9,
+    peak_vector_flops=550e9,
+    peak_fp32_flops=19.75e12,
+    dma_bytes_per_ns=23.9,
+    dma_strided_ns=92.0,
+    dma_transpose_fraction=0.9,
+    vector_gpsimd_exclusive=False,
+    vector_scalar_psum_exclusive=False,
+    vector_fast_modes=True,
+    fp32_transpose_factor=2.0,
+)
+
+TRN3 = replace(
+    TRN2,
+    name="trn3",
+    calibration="from documentation only: nothing was measured on trn3",
+    vector_ghz=1.2,
+    hbm_bytes_per_ns=587.0,
+    sbuf_partition_bytes=256 * 1024,
+    dma_bytes_per_ns=33.0,
+)
+
+TARGETS: Mapping[str, Hardware] = {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3}
+"""Every generation that kernels can be timed for."""

@@ -1,0 +1,82 @@
+"""The numbers by which the emulated compiler decides; the same for every generation.
+
+Units, sources and status as in `accelopt.hardware`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accelopt.hardware import Sourced, constant
+
+
+@dataclass(frozen=True)
+class CompilerBounds(Sourced):
+    """How far the Neuron compiler looks, and from where on it does something else."""
+
+    merge_window_bytes: float = constant(
+        "B a partition",
+        "fitted",
+        "NKIBench: what may be defined between two occurrences of work that is done once",
+        default=1200 * 1024,
+    )
+    load_window_bytes: float = constant(
+        "B a partition",
+        "fitted",
+        "NKIBench: the same between two loads; unlimited, matmul and transpose_matmul read too "
+        "little",
+        default=256 * 1024,
+    )
+    tiny_elements: int = constant(
+        "elements a partition",
+        "assumed",
+        "widest instruction that counts as tiny: half of the 64 cycles that one takes at least",
+        default=32,
+    )
+    widest_elements: int = constant(
+        "elements a partition",
+        "documented",
+        "widest instruction that tiny ones become: what a PSUM bank holds in fp32",
+        default=512,
+    )
+    reload_horizon: int = constant(
+        "instructions",
+        "fitted",
+        "NKIBench: how far the choice of what leaves SBUF looks ahead. mamba spills one of two "
+        "partial sums (from 95), lora nearly all of them (up to 256); what gqa and bmm_softmax "
+        "move differs by 1% over that range",
+        default=100,
+    )
+    repeat_share: float = constant(
+        "part of SBUF",
+        "fitted",
+        "NKIBench: a loaded array that takes more is loaded anew for every pass over it, when not "
+        "everything fits. matmul reads its right-hand side 32 times, gqa keeps 128 KiB of v",
+        default=0.85,
+    )
+    load_buffers: int = constant(
+        "times what is live",
+        "fitted",
+        "NKIBench: buffers of a tile that DMA loads; silu's loads are double-buffered, no more",
+        default=2,
+    )
+    load_buffer_bytes: int = constant(
+        "B a partition",
+        "fitted",
+        "NKIBench: as many buffers of loaded tiles as this holds, when that is more",
+        default=8 * 1024,
+    )
+    computed_buffers: int = constant(
+        "times what is live", "fitted", "NKIBench: buffers of a computed tile", default=4
+    )
+    lookahead: tuple[int, ...] = constant(
+        "instructions",
+        "fitted",
+        "gqa, adamw and add_rmsnorm_matmul (NKIBench): how far the queues of tensor, vector, "
+        "scalar, gpsimd and DMA look ahead; for vector and scalar 4 is too few for adamw (+15%), "
+        "8 too many for gqa (-10%)",
+        default=(16, 5, 5, 8, 64),
+    )
+
+
+COMPILER_BOUNDS = CompilerBounds()

@@ -1,0 +1,85 @@
+"""One table of hardware: every number once, each with unit, source and status."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import accelopt
+from accelopt.hardware import TARGETS, Hardware
+from accelopt.sim.timing.bounds import CompilerBounds
+
+ROOT = Path(accelopt.__file__).parent
+TABLES = {ROOT / "hardware.py"}
+UNREMARKABLE = {float(n) for n in range(33)} | {2.0**n for n in range(64)} | {0.9, 60.0}
+"""Numbers that mean many things."""
+ELSEWHERE = {
+    "kernels/triton": "GPUs have tables of their own",
+    "sim/timing/bounds.py": "the compiler's numbers",
+}
+
+
+def remarkable() -> dict[float, str]:
+    """The values that nothing but the hardware has, and what they are."""
+    found: dict[float, str] = {}
+    for target, core in TARGETS.items():
+        values = {name: getattr(core, name) for name in Hardware.constants()}
+        for name in ("sbuf_usable_bytes", "peak_bf16_flops_per_ns", "dma_peak_bytes_per_ns"):
+            values[name] = getattr(core, name)
+        found |= {
+            float(value): f"{name} of {target}"
+            for name, value in values.items()
+            if not isinstance(value, (bool, str)) and float(value) not in UNREMARKABLE
+        }
+    return found
+
+
+def literals(tree: ast.AST) -> Iterator[tuple[int, float]]:
+    """Numbers of a module, products and powers of them worked out."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Constant, ast.BinOp)):
+            try:
+                value = eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}})
+            except Exception:
+                continue
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                yield node.lineno, float(value)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_constant_has_unit_source_and_status(target):
+    core = TARGETS[target]
+    for name in Hardware.constants():
+        source = core.source(name)
+        assert source.unit and source.note
+        assert source.status in ("documented", "measured", "fitted", "assumed")
+    assert {*core.sources} <= {*Hardware.constants()}
+
+
+def test_nothing_but_the_name_and_the_calibration_lacks_a_source():
+    plain = set(Hardware.__dataclass_fields__) - {*Hardware.constants()}
+    assert plain == {"name", "calibration", "sources"}
+    assert set(CompilerBounds.__dataclass_fields__) - {*CompilerBounds.constants()} == {"sources"}
+
+
+def test_no_number_of_the_table_stands_elsewhere():
+    """Eight tables contradicted each other (issue 13, house point 3)."""
+    known = remarkable()
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        place = path.relative_to(ROOT).as_posix()
+        if path in TABLES or any(place.startswith(prefix) for prefix in ELSEWHERE):
+            continue
+        for line, value in literals(ast.parse(path.read_text())):
+            if value in known:
+                found.append(f"{place}:{line}: {value:g} is {known[value]}")
+    assert not found, "\n".join(found)
+
+
+def test_a_literal_of_the_table_would_be_found():
+    """The same search finds 176 KiB however it is written."""
+    for text in ("x = 180_224", "x = 176 * 1024", "x = (192 - 16) * 1024"):
+        assert any(value in remarkable() for _, value in literals(ast.parse(text)))
