@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install run test test-slow check format clean
+.PHONY: install run test test-slow check docs format clean
 
 install: $(STAMP)
 
@@ -28,6 +28,11 @@ check: install
 	$(BIN)/ruff check accelopt scripts tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html: open it in a browser"
 
 format: install
 	$(BIN)/ruff format accelopt scripts tests benchmarks

@@ -2,9 +2,11 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.stages import command_line
 from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
@@ -20,9 +22,19 @@ def collect(args: Namespace) -> None:
         command_line.say(f"left out: {sentence}")
     if not benchmark.cases:
         raise ConfigError(f"{base} holds no problem that can be used")
-    rows = collected_rows(benchmark.cases)
+    rows = collected_rows(named(benchmark.cases, args.problems))
     write_table(args.output_candidates_path, rows, COLLECTED_COLUMNS)
     command_line.say(f"{len(rows)} candidates in {args.output_candidates_path}")
+
+
+def named(cases: Sequence[Case], problems: str) -> list[Case]:
+    wanted = [name for name in problems.split(",") if name != "all"]
+    chosen = [c for c in cases if not wanted or {c.problem, c.case_name} & set(wanted)]
+    missing = set(wanted) - {name for c in chosen for name in (c.problem, c.case_name)}
+    if missing:
+        known = ", ".join(dict.fromkeys(c.problem for c in cases))
+        raise ConfigError(f"no problem {min(missing)!r}; there are {known}")
+    return chosen
 
 
 async def profile(args: Namespace) -> None:
@@ -56,6 +68,7 @@ async def main(args: Namespace) -> None:
 if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--summary_path", default="", help="summary.json or the folder that has it")
+    parser.add_argument("--problems", default="all", help="names with commas between, or all")
     parser.add_argument("--output_candidates_path", type=Path, required=True)
     parser.add_argument("--output_profile_path", type=Path, required=True)
     parser.add_argument("--save_fields_path", default="")

@@ -41,6 +41,8 @@ class ResultRow(NamedTuple):
         return self.baseline_ms / self.best_ms
 
 
+HEADINGS = ("problem", "before", "after", "speedup", "of bound")
+PADDING = 3  # columns between and around those of a table
 WIDE = 110  # columns of a terminal from which on a row has room for what was changed
 
 
@@ -56,17 +58,22 @@ class Results:
         self.device = device
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = [
+            [row.problem, _milliseconds(row.baseline_ms), _milliseconds(row.best_ms),
+             _speedup(row), _peak(row)]
+            for row in self.rows
+        ]  # fmt: skip
         wide = options.max_width >= WIDE
         table = Table(title=f"Results on {self.device}", box=box.SIMPLE_HEAD, title_justify="left")
         table.add_column("problem", overflow="fold")
-        for name in ("before", "after", "speedup", "of bound"):
+        for name in HEADINGS[1:]:
             table.add_column(name, justify="right", no_wrap=True)
         if wide:
-            table.add_column("what was changed", no_wrap=True, overflow="ellipsis", ratio=1)
-        for row in self.rows:
-            cells = [row.problem, _milliseconds(row.baseline_ms), _milliseconds(row.best_ms),
-                     _speedup(row), _peak(row)]  # fmt: skip
-            table.add_row(*map(Text, [*cells, row.change] if wide else cells))
+            taken = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+            room = options.max_width - 1 - sum(taken) - PADDING * (len(taken) + 1)
+            table.add_column("what was changed", no_wrap=True, overflow="ellipsis", width=room)
+        for row, line in zip(self.rows, cells, strict=True):
+            table.add_row(*map(Text, [*line, row.change] if wide else line))
         yield table
         for row in self.rows:
             if not wide:

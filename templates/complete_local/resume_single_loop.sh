@@ -46,6 +46,11 @@ while [ "$(wc -l < "$EXP_BASE_DIR/log.txt")" -le "$ITERS" ]; do
     "$EXP_BASE_DIR/$LAST_EXP_DATE/rewrites/aggregated_rewrites_list.json" "$NC_ID" "$BREADTH" \
     "$NUM_SAMPLES" "$EXP_N" "$PROJECT_NAME" "$REL_TOL" "$ORG_NAME"
   echo "$EXP_DATE" >> "$EXP_BASE_DIR/log.txt"
+  if ! grep -q '"plan_[0-9]' "$EXP_BASE_DIR/$EXP_DATE/executor_results.json"; then
+    echo "$(basename "$EXP_BASE_DIR"): nobody had a plan for any kernel; the loop ends" >&2
+    rm "$NEXT"
+    break
+  fi
   rm "$NEXT"
   LAST_EXP_DATE=$EXP_DATE
 done

@@ -20,7 +20,7 @@ def shown(thing, width=160):
 ROWS = [
     ResultRow(
         "matmul_K5120_M4096_N12288", 39.28, 26.19, 0.55, 0.83,
-        ['Hoist [x]. [moves: {"steps": []}]', "Widen."], "runs/first/matmul/best.py",
+        ['Hoist [x]. [moves: {"steps": []}]', "Widen.", "and so on " * 30], "runs/first/matmul/best.py",
     ),
     ResultRow("b", 2.0, 1.99, None, None, [], "b.py", confirmed=False),
     ResultRow("c", None, None, None, None, [], "", failure="wrong [/numbers]"),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_problem import benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOP = ROOT / "templates" / "complete_local" / "run_single_loop.sh"
@@ -71,3 +72,33 @@ def test_a_failing_stage_stops_the_loop(tmp_path):
     assert "error: cannot read the model configuration" in done.stderr
     assert done.returncode != 0
     assert (tmp_path / "log.txt").read_text() == ""
+
+
+@pytest.mark.slow
+def test_the_whole_loop_with_named_options(tmp_path):
+    """One command, no activated environment: kernels, diff, table, report; again, nothing is done."""
+    place = benchmark(tmp_path / "bench")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": sys.executable}
+    words = f"--problems silu --summary {place} --iterations 2 --plans 1 --out {tmp_path / 'loop'}"
+
+    def loop():
+        command = ["bash", str(LOOP.with_name("loop.sh")), *words.split()]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done
+
+    first = loop()
+    assert "Results on the simulated trn1 NeuronCore" in first.stdout
+    [folder] = (tmp_path / "loop").glob("*_ID0")
+    assert "def kernel" in (folder / "best.py").read_text()
+    assert (folder / "best.diff").read_text().startswith("--- a/silu.py")
+    assert (tmp_path / "loop" / "report.html").stat().st_size > 100_000
+    assert "times as fast" not in loop().stderr
+
+
+def test_the_loop_says_which_option_it_does_not_know():
+    done = subprocess.run(
+        ["bash", str(LOOP.with_name("loop.sh")), "--speed", "9"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --speed is no option of loop.sh")

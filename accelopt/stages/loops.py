@@ -1,0 +1,125 @@
+"""The folders of finished shell loops as a story, a table of results, and the best kernels."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from accelopt.errors import ConfigError
+from accelopt.kernel_source import fingerprint
+from accelopt.kernels.nki.benchmark import relative_tolerance
+from accelopt.published import SampleResult
+from accelopt.report.page import versions
+from accelopt.report.story import ProblemStory, Step, Story
+from accelopt.stages.tables import (
+    read_candidates,
+    read_executor_results,
+    read_table,
+    write_table,
+)
+from accelopt.store import read_text, write_atomically
+
+ROLES = ("planner", "executor", "summarizer")
+FIRST = "first"  # the folder of the first iteration
+LOG = "log.txt"  # finished iterations, one a line
+
+
+def prepare_loops(folder: Path, model_config: Path) -> list[Path]:
+    """A folder for each profiled problem of `folder`, with the model configuration of every role.
+
+    What is there already stays. Problems whose baseline fails get none. Raises ConfigError when no
+    problem is left.
+    """
+    table = folder / "profile_results.csv"
+    loops = []
+    for row, candidate in zip(read_table(table), read_candidates(table), strict=True):
+        if candidate.profile is None:
+            continue
+        loop = folder / candidate.service_name
+        for role in ROLES:
+            place = loop / "configs" / f"{role}_config.json"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(model_config, place)
+        write_table(loop / FIRST / "candidates" / "profile_results.csv", [row], list(row))
+        write_atomically(loop / "rel_tol.txt", f"{relative_tolerance(candidate.problem):g}\n")
+        loops.append(loop)
+    if not loops:
+        raise ConfigError(f"no baseline in {table} is correct: there is nothing to start from")
+    return loops
+
+
+def tell_loops(folder: Path) -> Story:
+    """The story of all loops in `folder`; each loop gets `best.py` and `best.diff`."""
+    problems = [_problem(loop, folder) for loop in sorted(folder.glob("*_ID*/"))]
+    if not problems:
+        raise ConfigError(f"there are no loops in {folder}")
+    first = read_candidates(folder / "profile_results.csv")[0].profile
+    device = "no device"
+    if first is not None:
+        device = f"{'the simulated' if first.simulated else 'a real'} {first.target} NeuronCore"
+    return Story(name=folder.name, device=device, versions=versions(), problems=tuple(problems))
+
+
+def _problem(loop: Path, folder: Path) -> ProblemStory:
+    [start] = read_candidates(loop / FIRST / "candidates" / "profile_results.csv")
+    source = read_text(start.kernel)
+    baseline = start.profile.latency if start.profile else None
+    first = Step(key=fingerprint(source), status="correct", latency=baseline, source=source)
+    steps = [first, *_steps(loop, first)]
+    timed = [step for step in steps if step.latency is not None]
+    best = min(timed, key=lambda step: step.latency or 0.0, default=first)
+    write_atomically(loop / "best.py", best.source)
+    difference = difflib.unified_diff(
+        source.splitlines(keepends=True), best.source.splitlines(keepends=True),
+        f"a/{Path(start.kernel).name}", f"b/{Path(start.kernel).name}",
+    )  # fmt: skip
+    write_atomically(loop / "best.diff", "".join(difference))
+    return ProblemStory(
+        name=start.case_name, baseline=baseline, best=best.latency,
+        changes=tuple(step.sentence for step in _path(best, steps)),
+        start_source=source, best_source=best.source, steps=tuple(steps),
+    )  # fmt: skip
+
+
+def _steps(loop: Path, first: Step) -> Iterator[Step]:
+    """All samples in the order of iterations and plans; a kernel counts once."""
+    seen, number = {first.key}, 0
+    log = loop / LOG
+    for name in read_text(log).split() if log.is_file() else ():
+        for result in read_executor_results(loop / name / "executor_results.json"):
+            for sample in result.samples.values():
+                step = _step(sample, number + 1)
+                if step is not None and step.key not in seen:
+                    seen.add(step.key)
+                    number += 1
+                    yield step
+
+
+def _step(sample: SampleResult, number: int) -> Step | None:
+    if not sample.body:
+        return None
+    failed = sample.error if isinstance(sample.error, str) else "; ".join(sample.error or ())
+    status = sample.status.value if sample.status else "failed"
+    return Step(
+        key=fingerprint(sample.body),
+        parent=fingerprint(sample.baseline or ""),
+        sentence=sample.plan or "",
+        status="correct" if sample.succeeded else status,
+        message=failed,
+        latency=sample.latency if sample.succeeded else None,
+        number=number,
+        source=sample.body,
+    )
+
+
+def _path(best: Step, steps: Sequence[Step]) -> list[Step]:
+    """The steps from the start to `best`."""
+    known = {step.key: step for step in steps}
+    path: list[Step] = []
+    at: Step | None = best
+    while at is not None and at not in path and at.parent:
+        path.append(at)
+        at = known.get(at.parent)
+    return path[::-1]

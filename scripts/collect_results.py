@@ -1,0 +1,39 @@
+"""Prepare the folders of a shell loop, or collect what finished loops found: best.py, table, report."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.report.console import output
+from accelopt.report.page import page
+from accelopt.report.story import write_story
+from accelopt.report.tables import ResultRow, Results
+from accelopt.stages import command_line
+from accelopt.stages.loops import prepare_loops, tell_loops
+from accelopt.store import write_atomically
+
+
+async def main(args: Namespace) -> None:
+    if args.prepare is not None:
+        loops = prepare_loops(args.loops_path, args.prepare)
+        command_line.say(f"{len(loops)} loops in {args.loops_path}")
+        return
+    story = tell_loops(args.loops_path)
+    write_story(story, args.loops_path)
+    write_atomically(args.loops_path / "report.html", page([story]))
+    rows = [
+        ResultRow(
+            problem.name, problem.baseline, problem.best, None, None, problem.changes,
+            str(args.loops_path / f"{problem.name}_ID0" / "best.py"),
+        )
+        for problem in story.problems
+    ]  # fmt: skip
+    output().print(Results(rows, story.device))
+    command_line.say(f"report: {args.loops_path / 'report.html'}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--loops_path", type=Path, required=True, help="a folder with a loop each")
+    ready = "make the loops' folders, with this model configuration"
+    parser.add_argument("--prepare", type=Path, default=None, metavar="MODEL_CONFIG", help=ready)
+    command_line.run(main(parser.parse_args()))

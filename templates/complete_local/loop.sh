@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The whole shell loop with named options: collect, iterate on each problem, report.
+# Interrupted, the same command continues.
+set -euo pipefail
+HERE=$(cd "$(dirname "$0")" && pwd)
+export ACCELOPT_BASE_DIR=${ACCELOPT_BASE_DIR:-$(cd "$HERE/../.." && pwd)}
+
+usage() {
+  cat << TEXT
+usage: loop.sh [OPTIONS]
+  --problems NAMES        with commas between, or all   (silu)
+  --out FOLDER            where everything goes          (runs/loop)
+  --iterations T          rounds of a problem            (2)
+  --beam B                kernels kept from round to round (2)
+  --plans N               plans for each kernel kept     (2)
+  --samples K             implementations of each plan   (1)
+  --model-config FILE     by default the rules, no model
+  --target NAME           trn1 or trn2                   (trn1)
+  --core NUMBER           NeuronCore of a Trainium host  (0)
+  --summary PATH          another summary.json or folder
+TEXT
+}
+
+PROBLEMS=silu OUT=runs/loop ITERATIONS=2 BEAM=2 PLANS=2 SAMPLES=1 TARGET=trn1 CORE=0
+MODEL=$HERE/model_config.json SUMMARY=$ACCELOPT_BASE_DIR/NKIBench
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit ;;
+    --*) [ $# -gt 1 ] || { echo "error: $1 needs a value" >&2; exit 1; } ;;
+    *) echo "error: $1 is no option of loop.sh" >&2; usage >&2; exit 1 ;;
+  esac
+  case $1 in
+    --problems) PROBLEMS=$2 ;;
+    --out) OUT=$2 ;;
+    --iterations) ITERATIONS=$2 ;;
+    --beam) BEAM=$2 ;;
+    --plans) PLANS=$2 ;;
+    --samples) SAMPLES=$2 ;;
+    --model-config) MODEL=$2 ;;
+    --target) TARGET=$2 ;;
+    --core) CORE=$2 ;;
+    --summary) SUMMARY=$2 ;;
+    *) echo "error: $1 is no option of loop.sh" >&2; usage >&2; exit 1 ;;
+  esac
+  shift 2
+done
+
+# Without an activated environment: the one that `make install` made.
+if [ -z "${PYTHON:-}" ]; then
+  PYTHON=python3
+  if [ -x "$ACCELOPT_BASE_DIR/.venv/bin/python" ]; then PYTHON=$ACCELOPT_BASE_DIR/.venv/bin/python; fi
+fi
+export PYTHON ACCELOPT_BACKEND_OPTIONS="--target $TARGET"
+
+mkdir -p "$OUT"
+OUT=$(cd "$OUT" && pwd)
+if [ ! -s "$OUT/profile_results.csv" ]; then
+  "$PYTHON" "$ACCELOPT_BASE_DIR/scripts/collect_candidates.py" --summary_path "$SUMMARY" \
+    --problems "$PROBLEMS" --target "$TARGET" --mode construct --nc_id "$CORE" \
+    --output_candidates_path "$OUT/candidates.csv" --output_profile_path "$OUT/profile_results.csv" \
+    --save_fields_path "$ACCELOPT_BASE_DIR/prompts/profile_list.json"
+fi
+"$PYTHON" "$ACCELOPT_BASE_DIR/scripts/collect_results.py" --prepare "$MODEL" --loops_path "$OUT"
+
+for FOLDER in "$OUT"/*_ID*/; do
+  FOLDER=${FOLDER%/}
+  TOLERANCE=$(cat "$FOLDER/rel_tol.txt")
+  "$HERE/run_single_loop.sh" "$FOLDER" first "round" "$CORE" local "$TOLERANCE" local \
+    "$((ITERATIONS - 1))" "$PLANS" "$BEAM" "$SAMPLES" 1.04 1.15 8 16 \
+    || echo "$(basename "$FOLDER"): the loop ended early; see above" >&2
+done
+"$PYTHON" "$ACCELOPT_BASE_DIR/scripts/collect_results.py" --loops_path "$OUT"

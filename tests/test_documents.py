@@ -1,0 +1,80 @@
+"""Every command that README and docs show is run, on the kernel of the tutorial."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accelopt.agents.scripted_server import ScriptedServer
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+# Commands that cannot be run here, and what runs them.
+ELSEWHERE = {
+    "make run": "tests/scripts, .ci/run",
+    "make test": "this",
+    "templates/complete_local/loop.sh": "tests/scripts/test_shell_loop.py",
+    "accelopt report run": "tests/report/test_page.py",
+    "accelopt optimize solution.json": "tests/kernels/triton and `make test-gpu`: it needs a GPU",
+}
+
+
+def blocks(page, language):
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def commands():
+    """Every distinct line of a shell block, without its prompt and its comment."""
+    found = {}
+    for page in PAGES:
+        for block in blocks(page, "bash"):
+            for line in block.replace("\\\n", " ").splitlines():
+                command = " ".join(line.split("  #")[0].replace(".venv/bin/", "").split())
+                if command and not command.startswith("#"):
+                    found.setdefault(command, page.name)
+    return found
+
+
+def order(line):
+    """A run is resumed and reported after it was made."""
+    return line.startswith("accelopt report"), "--resume" in line, line
+
+
+RUN = sorted(
+    (line for line in commands() if not any(line.startswith(known) for known in ELSEWHERE)),
+    key=order,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The tutorial's kernel and reference, a model that answers, and a run that is there to resume."""
+    place = tmp_path_factory.mktemp("tutorial")
+    kernel, reference = blocks(ROOT / "docs" / "tutorial.md", "python")
+    (place / "kernel.py").write_text(kernel)
+    (place / "reference.py").write_text(reference)
+    with ScriptedServer(lambda _: "Nothing to add.") as server:
+        (place / "model.json").write_text(json.dumps({"url": server.url, "model": "m"}))
+        yield place
+
+
+def test_all_lines_are_commands_that_we_know():
+    assert len(RUN) >= 6
+    assert {shlex.split(line)[0] for line in RUN} == {"accelopt"}
+
+
+@pytest.mark.parametrize("line", RUN)
+def test_a_command_of_the_documents(folder, line):
+    words = shlex.split(line)[1:]
+    if words[0] == "optimize" and "--out" not in words:  # each run has a folder of its own
+        words += ["--out", f"run{abs(hash(line))}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "accelopt", *words], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
+    assert done.stdout
