@@ -21,6 +21,7 @@ from accelopt.sim.rules.limits import (
     MAX_PARTITIONS,
     MAX_STATIONARY_FREE,
 )
+from accelopt.sim.rules.operand_shapes import misfits
 
 MOST_FREE = {
     ("matmul", "stationary"): MAX_STATIONARY_FREE,
@@ -63,6 +64,8 @@ def _form(instruction: Instruction) -> tuple[object, ...]:
         instruction.engine,
         bool(instruction.mask.constraints),
         bool(instruction.attributes.get("perf_mode")),
+        *(instruction.attributes.get(name) for name in ("axes", "elements_per_index")),
+        instruction.attributes.get("valid_indices"),
     ]
     for accesses in (instruction.outputs, instruction.inputs):
         for name, access in accesses.items():
@@ -79,6 +82,7 @@ def _problems(instruction: Instruction) -> Iterator[str]:
             yield from _on_chip(instruction, name, access)
         elif opcode not in REACH_HBM:
             yield f"cannot reach its operand {name} in HBM"
+    yield from misfits(instruction)
     if opcode == "matmul":
         rows = [instruction.inputs[name].partitions for name in ("stationary", "moving")]
         if rows[0] != rows[1]:
@@ -106,6 +110,9 @@ def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[st
     if _free(access) > most:
         yield f"has an operand {name} of {_free(access)} elements a partition, at most {most}"
     row = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize // access.dtype.itemsize
+    if row == 0:
+        yield f"has an operand {name} whose elements are wider than a row of its tensor"
+        return
     if access.partitions > 1 and access.strides[0] % row:
         yield f"has an operand {name} whose partitions are not those of its tensor"
     reach = sum(abs(s) * (n - 1) for s, n in zip(access.strides[1:], access.shape[1:], strict=True))

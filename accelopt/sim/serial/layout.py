@@ -25,9 +25,19 @@ from __future__ import annotations
 
 VERSION = 3
 DOCUMENT = "program.json"
-MAX_INTEGER = 1 << 62
+MAX_INTEGER = 1 << 48
+"""No address, size or constant of an index is larger, so sums of their products fit 64 bits twice."""
+MAX_TERMS = 64
+MAX_DEPTH = 64
+"""Of quotients in quotients, run-time indices and loops: what walks a Program recurses."""
+MAX_RANK = 16
+MAX_TEXT = 4096
 MAX_BYTES = 1 << 31
-"""Archives that unpack to more are refused (a million unrolled instructions take some 150 MB)."""
+"""Archives that unpack to more are refused."""
+MAX_DOCUMENT_BYTES = 128 << 20
+MAX_VALUES = 12_000_000
+"""Values in the document, which take up to 64 bytes each in memory; some 20 an instruction, so that
+six hundred thousand unrolled instructions fit."""
 
 
 class MalformedProgram(ValueError):

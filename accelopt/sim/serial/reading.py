@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,8 +16,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder, Term
 from accelopt.sim.collector import collector_paused
-from accelopt.sim.errors import SourceLine
-from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import (
     AttributeValue,
@@ -30,29 +30,49 @@ from accelopt.sim.program import (
     Program,
     Tensor,
 )
+from accelopt.sim.serial.attributes import check_operands, is_number
 from accelopt.sim.serial.layout import (
     DOCUMENT,
     MAX_BYTES,
-    MAX_INTEGER,
+    MAX_DEPTH,
+    MAX_DOCUMENT_BYTES,
+    MAX_TERMS,
+    MAX_VALUES,
     VERSION,
     MalformedProgram,
 )
+from accelopt.sim.serial.values import (
+    format_of,
+    integer,
+    natural,
+    placement_of,
+    positive,
+    scalar,
+    shape_of,
+    source_line,
+    text_of,
+    truth,
+)
 
 
-def loads(data: bytes) -> Program:
+def loads(data: bytes, file: str | None = None) -> Program:
     """The Program in these bytes. Raises MalformedProgram for anything `dumps` could not have
-    written; whether addresses lie inside of their tensors is for `rules.check` to say."""
+    written; whether addresses lie inside of their tensors is for `rules.check` to say.
+
+    With `file`, the kernel's, lines of other files are nowhere: what people and models are shown of
+    a line must not be whatever file the writer names.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, collector_paused():
             if sum(item.file_size for item in archive.infolist()) > MAX_BYTES:
                 raise MalformedProgram("the archive unpacks to more than 2 GiB")
-            return _Reader(archive).program()
+            return _Reader(archive, file).program()
     except MalformedProgram:
         raise
-    except (KeyError, IndexError, TypeError, ValueError, OSError, RecursionError) as error:
-        raise MalformedProgram(f"{type(error).__name__}: {error}") from None
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, AttributeError) as error:
-        raise MalformedProgram(f"{type(error).__name__}: {error}") from None
+    except (MemoryError, RecursionError, OverflowError) as error:
+        raise MalformedProgram(f"it is too large or too deep: {type(error).__name__}") from None
+    except Exception as error:  # whatever another shape of the document runs into
+        raise MalformedProgram(f"{type(error).__name__}: {error}"[:200]) from None
 
 
 class _TensorForm(NamedTuple):
@@ -101,16 +121,19 @@ def _form(item: Any, known: list[Form], read: Callable[[Any], Form]) -> Form:
 class _Reader:
     """One archive being read. Tensors and loop variables must be known before they are used."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(self, archive: zipfile.ZipFile, file: str | None) -> None:
         self.archive = archive
+        self.file = file
         self.tensors: dict[int, Tensor] = {}
-        self.variables: dict[int, LoopVariable] = {}
+        self.variables: dict[int, LoopVariable] = {}  # of the loops around what is being read
+        self.numbers: set[int] = set()  # of all loops
+        self.depth = 0
         self.tensor_forms: list[_TensorForm] = []
         self.instruction_forms: list[_InstructionForm] = []
         self.access_forms: list[_AccessForm] = []
 
     def program(self) -> Program:
-        document = json.loads(self.archive.read(DOCUMENT))
+        document = self.document()
         if document["version"] != VERSION:
             raise MalformedProgram(f"version {document['version']!r} is not {VERSION}")
         arguments = tuple(self.tensor(item) for item in document["arguments"])
@@ -118,37 +141,51 @@ class _Reader:
         if any(tensor.buffer.on_chip for tensor in arguments):
             raise MalformedProgram("an argument lies on-chip")
         results = tuple(
-            None if number is None else self.tensors[_integer(number)]
+            None if number is None else self.tensors[integer(number)]
             for number in document["results"]
         )
         if any(tensor is not None and tensor.buffer.on_chip for tensor in results):
             raise MalformedProgram("a result lies on-chip")
-        shapes = tuple(item and _naturals(item) for item in document["result_shapes"])
+        shapes = tuple(item and shape_of(item) for item in document["result_shapes"])
         for result, shape in zip(results, shapes, strict=True) if shapes else ():
             if shape and (result is None or math.prod(shape) != math.prod(result.shape)):
                 raise MalformedProgram(f"a result cannot have shape {shape}")
         return Program(
-            _text(document["name"]),
+            text_of(document["name"]),
             arguments,
             results,
             tuple(map(self.node, document["body"])),
             tensors,
-            _truth(document["returns_sequence"]),
-            _text(document["target"]),
-            _source_line(document["source"]),
+            truth(document["returns_sequence"]),
+            text_of(document["target"]),
+            self.source(document["source"]),
             shapes,
         )
+
+    def document(self) -> Any:
+        """The JSON document, of a bounded number of values: each takes far more memory than text."""
+        if self.archive.getinfo(DOCUMENT).file_size > MAX_DOCUMENT_BYTES:
+            raise MalformedProgram(f"its document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        text = self.archive.read(DOCUMENT)
+        values = sum(map(text.count, (b",", b"[", b"{")))
+        if values > MAX_VALUES:
+            raise MalformedProgram(f"its document has {values} values, more than {MAX_VALUES}")
+        return json.loads(text)
+
+    def source(self, item: Any) -> SourceLine:
+        line = source_line(item)
+        return line if self.file in (None, line.file) else NOWHERE
 
     # Tensors.
 
     def tensor(self, item: Any) -> Tensor:
         number, name, written = item
-        if _integer(number) in self.tensors:
+        if integer(number) in self.tensors:
             raise MalformedProgram(f"two tensors have the number {number}")
         form = _form(written, self.tensor_forms, self.tensor_form)
         tensor = Tensor(
             number,
-            f"t{number}" if name is None else _text(name),
+            f"t{number}" if name is None else text_of(name),
             form.shape,
             form.dtype,
             form.buffer,
@@ -165,22 +202,22 @@ class _Reader:
 
     def tensor_form(self, item: Any) -> _TensorForm:
         sizes, dtype, where, rank, fill, lazy_fill, constant, placement, temporary, source = item
-        shape, block_rank, buffer = _naturals(sizes), _natural(rank), Buffer(where)
-        if block_rank > len(shape) or (block_rank and not buffer.on_chip):
+        shape, block_rank, buffer = shape_of(sizes), natural(rank), Buffer(where)
+        if block_rank > len(shape) - buffer.on_chip or (block_rank and not buffer.on_chip):
             raise MalformedProgram(f"{block_rank} block dimensions for shape {shape}")
-        if fill is not None and not isinstance(fill, (bool, int, float)):
+        if fill is not None and not is_number(fill):
             raise MalformedProgram(f"fill {fill!r} is not a number")
         return _TensorForm(
             shape,
-            dtypes.parse(_text(dtype)),
+            format_of(dtype),
             buffer,
             block_rank,
             fill,
-            _truth(lazy_fill),
-            _truth(constant),
-            _placement(placement, shape[:block_rank]),
-            _truth(temporary),
-            _source_line(source),
+            truth(lazy_fill),
+            truth(constant),
+            placement_of(placement, shape[:block_rank]),
+            truth(temporary),
+            self.source(source),
         )
 
     def constant(self, number: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -194,39 +231,58 @@ class _Reader:
 
     def affine(self, item: Any) -> Affine:
         if type(item) is int:
-            return Affine(_integer(item))
+            return Affine(integer(item))
         constant, *terms = item
-        return Affine(
-            _integer(constant),
-            tuple((self.term(term), _integer(factor)) for term, factor in terms),
+        if len(terms) > MAX_TERMS:
+            raise MalformedProgram(f"an address has {len(terms)} terms, more than {MAX_TERMS}")
+        made = Affine(
+            integer(constant),
+            tuple((self.term(term), integer(factor)) for term, factor in terms),
         )
+        if len({term for term, _ in made.terms}) < len(terms):
+            raise MalformedProgram("an address names a term twice")
+        for bound in made.bounds:
+            integer(bound)
+        return made
 
     def term(self, item: Any) -> Term:
-        if isinstance(item, int):
+        if type(item) is int:
+            if item not in self.variables:
+                raise MalformedProgram(f"there is no loop {item} around here")
             return self.variables[item]
         kind, first, second = item
         if kind == "axis":
-            position, extent = _integer(first), _natural(second)
+            position, extent = integer(first), positive(second)
             if position >= 0:
                 raise MalformedProgram("tile axes count from the last")
             return Axis(position, extent)
-        if kind not in ("quotient", "remainder") or _natural(second) == 0:
-            raise MalformedProgram(f"unknown term {kind!r} by {second}")
-        inner = self.affine(first)
-        return Quotient(inner, second) if kind == "quotient" else Remainder(inner, second)
+        if kind not in ("quotient", "remainder"):
+            raise MalformedProgram(f"unknown term {kind!r}")
+        divisor = positive(second)
+        with self.deeper():
+            inner = self.affine(first)
+        return Quotient(inner, divisor) if kind == "quotient" else Remainder(inner, divisor)
 
-    def mask(self, item: Any, rank: int | None = None) -> Mask:
+    @contextlib.contextmanager
+    def deeper(self) -> Iterator[None]:
+        """One level further inside."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise MalformedProgram(f"it is nested deeper than {MAX_DEPTH} levels")
+        yield
+        self.depth -= 1
+
+    def mask(self, item: Any, shape: tuple[int, ...] | None = None) -> Mask:
         if not item and isinstance(item, list):
             return EVERYTHING
         mask = Mask(tuple(self.affine(constraint) for constraint in item))
-        for constraint in mask.constraints:
-            if rank is not None and any(-axis.position > rank for axis in constraint.axes):
-                raise MalformedProgram("a mask has more axes than its tile")
+        if shape is not None:
+            _check_axes(mask.constraints, [shape])
         return mask
 
     def access(self, item: Any) -> Access:
         number, written, start, *more = item
-        tensor = self.tensors[_integer(number)]
+        tensor = self.tensors[integer(number)]
         form = _form(written, self.access_forms, self.access_form)
         offset = self.affine(start)
         indices, runtime = more or ((), ())
@@ -235,30 +291,32 @@ class _Reader:
             raise MalformedProgram(f"an access of '{tensor.name}' does not fit the tensor")
         if offset.axes or any(index.axes for index in block):
             raise MalformedProgram("an address depends on a tile axis outside of its strides")
-        indirect = tuple(
-            Indirect(self.access(index), _integer(stride), _natural(size))
-            for index, stride, size in runtime
-        )
+        with self.deeper():
+            indirect = tuple(
+                Indirect(self.access(index), integer(stride), positive(size))
+                for index, stride, size in runtime
+            )
         return Access(
             tensor, form.shape, block, offset, form.strides, form.dtype, indirect, form.mask
         )
 
     def access_form(self, item: Any) -> _AccessForm:
         sizes, steps, dtype, mask = item
-        shape, strides = _naturals(sizes), tuple(map(_integer, steps))
+        shape, strides = shape_of(sizes), tuple(map(integer, steps))
         if len(strides) != len(shape):
             raise MalformedProgram(f"a tile of shape {shape} has strides {strides}")
-        return _AccessForm(shape, strides, dtypes.parse(_text(dtype)), self.mask(mask, len(shape)))
+        return _AccessForm(shape, strides, format_of(dtype), self.mask(mask, shape))
 
     # Instructions and loops.
 
     def node(self, item: Any) -> Node:
         if item[0] == "loop":
-            return self.loop(item)
+            with self.deeper():
+                return self.loop(item)
         form = _form(item[0], self.instruction_forms, self.instruction_form)
         accesses = tuple(map(self.access, item[1:]))
         split = len(form.outputs)
-        return Instruction(
+        instruction = Instruction(
             form.opcode,
             form.engine,
             dict(zip(form.outputs, accesses[:split], strict=True)),
@@ -267,20 +325,34 @@ class _Reader:
             form.mask,
             form.source,
         )
+        self.check(instruction)
+        return instruction
+
+    def check(self, instruction: Instruction) -> None:
+        """What a form cannot tell: the tiles that its axes run over, the loops around it."""
+        accesses = (*instruction.outputs.values(), *instruction.inputs.values())
+        shapes = [access.shape for access in accesses]
+        for value in (instruction.mask, *instruction.attributes.values()):
+            if isinstance(value, Affine):
+                _check_axes([value], shapes)
+            elif isinstance(value, Mask):
+                _check_axes(value.constraints, shapes)
+        loops = instruction.attributes.get("loops")
+        if isinstance(loops, tuple) and not set(loops) <= set(self.variables):
+            raise MalformedProgram(f"{instruction.opcode} counts loops that are not around it")
+        axes = instruction.attributes.get("axes")
+        if isinstance(axes, tuple):
+            rank = len(instruction.inputs["data"].shape)
+            if not set(axes) <= set(range(rank)):
+                raise MalformedProgram(f"{instruction.opcode} has no axes {axes}")
 
     def instruction_form(self, item: Any) -> _InstructionForm:
-        opcode, engine, outputs, inputs, attributes, mask, source = item
-        row = OPCODES[_text(opcode)]
-        names = (tuple(map(_text, outputs)), tuple(map(_text, inputs)))
-        if not set(names[0]) <= set(row.outputs) or not set(names[1]) <= set(row.inputs):
-            raise MalformedProgram(f"{opcode} does not have these operands")
+        opcode, engine, outputs, inputs, written, mask, source = item
+        names = (tuple(map(text_of, outputs)), tuple(map(text_of, inputs)))
+        attributes = {text_of(name): self.attribute(value) for name, value in written.items()}
+        check_operands(text_of(opcode), *names, attributes)
         return _InstructionForm(
-            opcode,
-            Engine(engine),
-            *names,
-            {_text(name): self.attribute(value) for name, value in attributes.items()},
-            self.mask(mask),
-            _source_line(source),
+            opcode, Engine(engine), *names, attributes, self.mask(mask), self.source(source)
         )
 
     def attribute(self, value: Any) -> AttributeValue:
@@ -290,68 +362,28 @@ class _Reader:
                 raise MalformedProgram(f"unknown attribute {kind!r}")
             return self.affine(content) if kind == "affine" else self.mask(content)
         if isinstance(value, list):
-            return tuple(_scalar(item) for item in value)
-        return _scalar(value)
+            return tuple(scalar(item) for item in value)
+        return scalar(value)
 
     def loop(self, item: Any) -> Loop:
         _, kind, (number, start, step, trips), tensors, body, source = item
-        if number in self.variables:
+        if integer(number) in self.numbers:
             raise MalformedProgram(f"two loops have the number {number}")
-        variable = LoopVariable(_integer(number), _integer(start), _integer(step), _natural(trips))
-        self.variables[variable.id] = variable
+        if step == 0:
+            raise MalformedProgram("a loop makes steps of 0")
+        variable = LoopVariable(number, integer(start), integer(step), natural(trips))
+        for bound in variable.bounds:
+            integer(bound)
+        self.numbers.add(number)
+        self.variables[number] = variable
         own = tuple(self.tensor(tensor) for tensor in tensors)
-        return Loop(
-            variable,
-            LoopKind(kind),
-            tuple(self.node(node) for node in body),
-            own,
-            _source_line(source),
-        )
+        nodes = tuple(self.node(node) for node in body)
+        del self.variables[number]
+        return Loop(variable, LoopKind(kind), nodes, own, self.source(source))
 
 
-def _integer(value: Any) -> int:
-    if type(value) is not int or abs(value) > MAX_INTEGER:
-        raise MalformedProgram(f"{value!r} is not an integer")
-    return value
-
-
-def _natural(value: Any) -> int:
-    if _integer(value) < 0:
-        raise MalformedProgram(f"{value!r} is negative")
-    return int(value)
-
-
-def _naturals(values: Any) -> tuple[int, ...]:
-    return tuple(_natural(value) for value in values)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise MalformedProgram(f"{value!r} is not text")
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise MalformedProgram(f"{value!r} is neither true nor false")
-    return value
-
-
-def _scalar(value: Any) -> int | float | str | bool | None:
-    if value is not None and not isinstance(value, (bool, int, float, str)):
-        raise MalformedProgram(f"{value!r} is not a plain value")
-    return value
-
-
-def _source_line(item: Any) -> SourceLine:
-    file, line = item
-    return SourceLine(_text(file), _integer(line))
-
-
-def _placement(item: Any, blocks: tuple[int, ...]) -> Placement | None:
-    if item is None:
-        return None
-    partitions, addresses = (np.asarray(part, dtype=np.int64) for part in item)
-    if partitions.shape != blocks or addresses.shape != blocks:
-        raise MalformedProgram("a direct allocation does not fit its block dimensions")
-    return Placement(partitions, addresses)
+def _check_axes(expressions: Iterable[Affine], shapes: Sequence[tuple[int, ...]]) -> None:
+    """Every axis must be one of a tile: as long, and at its place."""
+    for axis in {axis for expression in expressions for axis in expression.axes}:
+        if not any(axis.position >= -len(s) and s[axis.position] == axis.extent for s in shapes):
+            raise MalformedProgram(f"no tile has an axis {axis.position} of {axis.extent}")

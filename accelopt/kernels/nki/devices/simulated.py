@@ -7,6 +7,7 @@ checks the Program, executes it and predicts its timing: no line of the kernel's
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +22,13 @@ from accelopt.kernels.nki.devices.protocol import (
     KernelFailure,
     LowPrecision,
     Measurement,
+    TensorArgument,
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing
-from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.program import Instruction, Program
 
 TRACE_SECONDS = 120.0
@@ -75,7 +77,8 @@ class SimulatedDevice:
         try:
             message, data = _answer(outcome, kernel, seconds)
             _refuse(message)
-            program = _program(data, outcome, self.target)
+            program = _program(data, outcome, self.target, kernel)
+            _check_arguments(program, arguments, outcome)
             _verify(program)
         except KernelFailure as failure:
             failure.isolation = outcome.isolation
@@ -98,11 +101,13 @@ class SimulatedDevice:
         if message.get("unknown_shapes"):
             raise ConfigError(str(message["failed"]))
         try:
-            violations = [_violation(*row) for row in message["violations"]]  # type: ignore[attr-defined]
+            told = message["violations"]
+            violations = [_violation(kernel, *row) for row in told]  # type: ignore[attr-defined]
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(error, outcome) from error
-        program = _program(data, outcome, self.target) if message.get("traced") else None
-        if program is not None:
+        program = None
+        if message.get("traced"):
+            program = _program(data, outcome, self.target, kernel)
             broken = rules.verify(program)
             if violations:  # instructions are missing: only rules of single ones still speak
                 broken = [e for e in broken if e.identifier != "uninitialised_read"]
@@ -169,10 +174,10 @@ def _refuse(message: dict[str, object]) -> None:
             )
 
 
-def _program(data: bytes, outcome: Outcome, target: str) -> Program:
+def _program(data: bytes, outcome: Outcome, target: str, kernel: str) -> Program:
     """What a child left. For which target it was traced is ours to say, not the child's."""
     try:
-        program = serial.loads(data)
+        program = serial.loads(data, kernel)
     except (serial.MalformedProgram, KernelError) as error:
         raise _damaged(error, outcome) from error
     if program.target != target:
@@ -181,10 +186,22 @@ def _program(data: bytes, outcome: Outcome, target: str) -> Program:
     return program
 
 
-def _violation(*row: object) -> KernelError:
+def _check_arguments(program: Program, arguments: Sequence[Argument], outcome: Outcome) -> None:
+    """The Program must be for the tensors that were asked for: it is timed with those it says."""
+    wanted = [
+        (tuple(argument.shape), dtypes.parse(argument.dtype))
+        for argument in arguments
+        if isinstance(argument, TensorArgument)
+    ]
+    if [(tensor.shape, tensor.dtype) for tensor in program.arguments] != wanted:
+        raise _damaged(ValueError("it is for other arguments than were asked for"), outcome)
+
+
+def _violation(kernel: str, *row: object) -> KernelError:
     """A KernelError from the texts, file and line that an untrusted child tells."""
     identifier, message, mend, file, line = (printable(str(value)) for value in row)
-    return KernelError(identifier, message, mend, SourceLine(file, int(line)))
+    source = SourceLine(file, int(line)) if file == kernel else NOWHERE
+    return KernelError(identifier, message, mend, source)
 
 
 def _damaged(error: Exception, outcome: Outcome) -> KernelFailure:
@@ -255,12 +272,17 @@ class SimulatedExecutable:
                     results = compute.execute(self.program, tensors)
                 else:
                     results = compute.execute(self.program, tensors, order="shuffled", seed=shuffle)
-        except KernelError as error:
-            raise KernelFailure(Status.RUN_ERROR, str(error)) from error
+        except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
+            raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
         except MemoryError as error:
             raise KernelFailure(
                 Status.RUN_ERROR, "executing the kernel needs more memory than the limit"
             ) from error
+        except Exception as error:  # of what the rules let pass; the judge goes on
+            words = (
+                f"the simulated core cannot execute this program: {type(error).__name__}: {error}"
+            )
+            raise KernelFailure(Status.RUN_ERROR, words, traceback.format_exc()) from error
         if any(result is None for result in results):
             raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
         return tuple(result for result in results if result is not None)
@@ -271,6 +293,9 @@ class SimulatedExecutable:
             profile = timing.profile(self.program, TARGETS[self.program.target])
         except KernelError as error:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
+        except Exception as error:
+            words = f"the simulated core cannot time this program: {type(error).__name__}: {error}"
+            raise KernelFailure(Status.BENCHMARK_ERROR, words, traceback.format_exc()) from error
         if not (math.isfinite(profile.latency_ms) and profile.latency_ms > 0):
             raise KernelFailure(
                 Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"
