@@ -14,20 +14,35 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import platformdirs
+
 from accelopt.errors import ConfigError, reason
+
+LIMIT_FILE = "limit"
+DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
 
 JsonObject = Mapping[str, object]
 
 
 def default_cache() -> Path:
-    """Where reusable work is kept between runs, for this user; a temporary folder without a home."""
+    """Where reusable work is kept between runs, for this user: where the platform keeps caches (on
+    Linux `$XDG_CACHE_HOME` or `~/.cache`), or a temporary folder where nothing can be written."""
     try:
-        folder = Path.home() / ".cache" / "accelopt"
+        folder = platformdirs.user_cache_path("accelopt", appauthor=False)
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
         folder = Path(tempfile.gettempdir()) / f"accelopt-cache-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def cache_limit(folder: Path | str) -> int:
+    """Bytes that trials may take in a cache folder: what `accelopt cache --limit` set, or 8 GiB."""
+    try:
+        limit = int((Path(folder) / LIMIT_FILE).read_text())
+    except (OSError, ValueError):
+        return DEFAULT_LIMIT
+    return limit if limit >= 0 else DEFAULT_LIMIT
 
 
 def write_atomically(path: Path | str, content: str | bytes) -> None:

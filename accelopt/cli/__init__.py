@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "accelopt.cli.check:check",
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
+    "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
 }
 GROUPS = {"traces": "accelopt.report.traces:app"}

@@ -1,10 +1,13 @@
 """What the accelopt command says at its ends: one sentence where input cannot be used, and its exit status."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 from small_problem import KERNEL, REFERENCE
+
+from accelopt.kernels.nki.referee.trials import TrialStore
 
 COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
 
@@ -80,3 +83,22 @@ def test_a_kernel_to_optimize_that_cannot_be_used(said, tmp_path, text, sentence
 def test_a_kernel_with_a_byte_order_mark(said, tmp_path):
     (tmp_path / "mine.py").write_bytes(b"\xef\xbb\xbf" + KERNEL.encode())
     said(*"optimize mine.py --reference reference.py --iterations 0".split(), code=0)
+
+
+def test_the_cache_says_its_place_keeps_to_a_limit_and_is_cleared(tmp_path):
+    def said(*words):
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "caches")}
+        command = [*COMMAND, "cache", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    folder = tmp_path / "caches" / "accelopt"
+    assert said().startswith(f"{folder}: 0.00 GiB")
+    assert "at most 8 GiB" in said()
+    (folder / "trials" / "made").mkdir(parents=True)
+    (folder / "trials" / "made" / "x.npy").write_bytes(bytes(11 << 20))
+    assert "0.01 of at most 0.5 GiB" in said("--limit", "0.5")
+    assert TrialStore(folder / "trials").max_bytes == 1 << 29
+    assert "0.00 of at most 0.5 GiB" in said("--clear")
+    assert not (folder / "trials").exists()

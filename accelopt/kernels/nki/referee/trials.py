@@ -26,11 +26,10 @@ from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
 from accelopt.kernels.nki.referee.variation import other_numbers, other_rows
-from accelopt.store import content_key
+from accelopt.store import cache_limit, content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
 VERSION = 4
-MAX_BYTES = 48 << 30  # the fourteen problems of NKIBench take about 40 GiB
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
@@ -77,11 +76,12 @@ PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
 
 class TrialStore:
-    """Trials on disk under `root`: at most `max_bytes`, and less where the disk is nearly full."""
+    """Trials on disk under `root`: at most `max_bytes` (by default what its cache folder allows), and
+    less where the disk is nearly full."""
 
-    def __init__(self, root: Path | str, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, root: Path | str, max_bytes: int | None = None) -> None:
         self.root = Path(root)
-        self.max_bytes = max_bytes
+        self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
 
     def get(self, reference: Reference, name: TrialName) -> Trial | None:
         """The trial, made if it is not there; None where this problem has no such trial."""

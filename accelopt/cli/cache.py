@@ -1,0 +1,54 @@
+"""`accelopt cache`: where reusable work lies, how much it may take, and how to clear it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelopt.store import LIMIT_FILE, cache_limit, default_cache, write_atomically
+
+GIB = 1 << 30
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="remove all of it")] = False,
+    limit: Annotated[
+        float | None, typer.Option(min=0, help="GiB that inputs and reference outputs may take")
+    ] = None,
+) -> None:
+    """Say where reusable work lies and how large it is; set its limit, or clear it."""
+    folder = default_cache()
+    if limit is not None:
+        write_atomically(folder / LIMIT_FILE, f"{int(limit * GIB)}\n")
+    if clear:
+        _clear(folder)
+    trials, others = _bytes(folder / "trials"), _bytes(folder)
+    typer.echo(f"{folder}: {others / GIB:.2f} GiB")
+    typer.echo(
+        f"  trials (inputs and reference outputs): {trials / GIB:.2f} of at most "
+        f"{cache_limit(folder) / GIB:g} GiB"
+    )
+    typer.echo(f"  verdicts, rewrites, predictions: {(others - trials) / GIB:.2f} GiB")
+
+
+def _clear(folder: Path) -> None:
+    """Removes everything but the limit."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LIMIT_FILE:
+            path.unlink(missing_ok=True)
+
+
+def _bytes(folder: Path) -> int:
+    """The size of all files below `folder`; what goes meanwhile counts nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total
