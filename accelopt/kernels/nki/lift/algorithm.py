@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
-from accelopt.kernels.nki.lift.index import Axis, Floor, Index
+from accelopt.kernels.nki.lift.index import Axis, Floor, Index, Kept
 
 COMBINERS = ("add", "multiply", "maximum", "minimum")
 """What a Reduce may combine with."""
@@ -56,35 +56,25 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Kept):
     """A scalar function (`add`, `exp`, `silu`, ...) of scalars."""
 
     function: str
     arguments: tuple[Expression, ...]
-    _hash: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.function, self.arguments)))
-
-    def __hash__(self) -> int:  # kept, since expressions share their parts
-        return self._hash
+    __hash__ = Kept.kept_hash
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Where(Kept):
     """`on_true` where every condition is at least 0, else `on_false`, which is not evaluated
     elsewhere: its reads may lie out of bounds there, and so may those of `on_true`."""
 
     conditions: tuple[Index, ...]
     on_true: Expression
     on_false: Expression
-    _hash: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.conditions, self.on_true, self.on_false)))
-
-    def __hash__(self) -> int:
-        return self._hash
+    __hash__ = Kept.kept_hash
 
 
 Expression = Constant | Read | Position | Apply | Where
@@ -226,8 +216,7 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if type(value).__name__ in _RECORDS:
-        given = [entry.name for entry in fields(value) if entry.init]  # type: ignore[arg-type]
-        record = {name: _plain(getattr(value, name)) for name in given}
+        record = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}  # type: ignore[arg-type]
         return {"is": type(value).__name__, **record}
     return value
 

@@ -10,8 +10,48 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+
+
+class Kept:
+    """A record whose hash is computed once: indices and values share their parts."""
+
+    __slots__ = ("_hash",)
+    __dataclass_fields__: ClassVar[dict[str, object]]
+    _hash: int
+
+    def kept_hash(self) -> int:
+        """The hash of the fields."""
+        try:
+            return self._hash
+        except AttributeError:
+            fields = tuple(getattr(self, name) for name in self.__dataclass_fields__)
+            object.__setattr__(self, "_hash", hash((type(self).__name__, fields)))
+            return self._hash
+
+
+class _Bounded(Kept):
+    """A record that keeps its bounds, and its place among the terms of an index."""
+
+    __slots__ = ("_atoms", "_bounds", "_place")
+    _atoms: tuple[int, tuple[Atom, ...]]
+    _bounds: tuple[int, int]
+    _place: tuple[object, ...]
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value when the axes vary independently. Digits of one number
+        (`e // d - r * (e // (r * d))` lies in 0..r-1) are counted as such."""
+        try:
+            return self._bounds
+        except AttributeError:
+            object.__setattr__(self, "_bounds", self._find_bounds())
+            return self._bounds
+
+    def _find_bounds(self) -> tuple[int, int]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -28,15 +68,26 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(_Bounded):
     """`inner // divisor`, where that does not come out as a sum of simpler terms."""
 
     inner: Index
     divisor: int
 
+    __hash__ = Kept.kept_hash
+
     @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest value."""
+    def place(self) -> tuple[object, ...]:
+        """What floors are ordered by."""
+        try:
+            return self._place
+        except AttributeError:
+            terms = tuple(_order(pair) for pair in self.inner.terms)
+            place = (1, self.divisor, self.inner.constant, len(terms), *terms)
+            object.__setattr__(self, "_place", place)
+            return self._place
+
+    def _find_bounds(self) -> tuple[int, int]:
         low, high = self.inner.bounds
         return low // self.divisor, high // self.divisor
 
@@ -44,12 +95,23 @@ class Floor:
 Term = Axis | Floor
 
 
+class Atom(NamedTuple):
+    """A part of an index: `coefficient` times something from `low` to `high`."""
+
+    part: Index
+    coefficient: int
+    low: int
+    high: int
+
+
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(_Bounded):
     """`constant + sum(coefficient * term)`, terms in one order, none with coefficient 0."""
 
     constant: int = 0
     terms: tuple[tuple[Term, int], ...] = ()
+
+    __hash__ = Kept.kept_hash
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
@@ -71,7 +133,7 @@ class Index:
         low, high = rest.bounds
         if low // divisor == high // divisor:
             return whole + low // divisor
-        for step in sorted({math.gcd(c, divisor) for _, c in rest.terms}, reverse=True):
+        for step in sorted({math.gcd(a.coefficient, divisor) for a in rest.atoms[1]}, reverse=True):
             # With coarse = step * x and fine in 0..step-1, (coarse + fine) // divisor is
             # x // (divisor / step).
             coarse, fine = rest._divided(step)
@@ -88,28 +150,34 @@ class Index:
         return self - (self // divisor) * divisor
 
     def _divided(self, divisor: int) -> tuple[Index, Index]:
-        """`(whole, rest)` with `self = whole * divisor + rest`, the terms of the rest being those
-        whose coefficients do not divide."""
-        constant, left = divmod(self.constant, divisor)
-        whole = tuple((t, c // divisor) for t, c in self.terms if c % divisor == 0)
-        rest = tuple((t, c) for t, c in self.terms if c % divisor)
-        return Index(constant, whole), Index(left, rest)
+        """`(whole, rest)` with `self = whole * divisor + rest`, the rest being made of the atoms
+        whose coefficients do not divide, and less than a divisor of the constant."""
+        constant, atoms = self.atoms
+        whole, rest = Index(constant // divisor), Index(constant % divisor)
+        for atom in atoms:
+            if atom.coefficient % divisor:
+                rest = rest + atom.part * atom.coefficient
+            else:
+                whole = whole + atom.part * (atom.coefficient // divisor)
+        return whole, rest
+
+    def _find_bounds(self) -> tuple[int, int]:
+        low, atoms = self.atoms
+        high = low
+        for atom in atoms:
+            ends = (atom.coefficient * atom.low, atom.coefficient * atom.high)
+            low, high = low + min(ends), high + max(ends)
+        return low, high
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest value when the axes vary independently. Digits of one number
-        (`e // d - r * (e // (r * d))` lies in 0..r-1) are counted as such."""
-        low = high = self.constant
-        rest = self
-        for term, coefficient in self.terms:
-            digit = _digit(rest, term, coefficient) if isinstance(term, Floor) else None
-            if digit is not None:
-                rest, most = digit
-                low, high = low + min(most, 0), high + max(most, 0)
-        for term, coefficient in rest.terms:
-            ends = [coefficient * end for end in term.bounds]
-            low, high = low + min(ends), high + max(ends)
-        return low + rest.constant - self.constant, high + rest.constant - self.constant
+    def atoms(self) -> tuple[int, tuple[Atom, ...]]:
+        """A constant and the parts that vary independently, which add up to the index: axes, and
+        the digits that floors make of an index."""
+        try:
+            return self._atoms
+        except AttributeError:
+            object.__setattr__(self, "_atoms", _atoms_of(self))
+            return self._atoms
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -175,58 +243,52 @@ def _order(pair: tuple[Term, int]) -> tuple[object, ...]:
     term, coefficient = pair
     if isinstance(term, Axis):
         return (0, term.name, term.extent, coefficient)
-    return (1, str(term.inner), term.divisor, coefficient)
+    return (*term.place, coefficient)
 
 
-def _digit(index: Index, term: Floor, coefficient: int) -> tuple[Index, int] | None:
-    """The index without a multiple of one digit that ends at `term`, and the digit's largest
-    value times that multiple; None where it holds no such digit."""
-    if index.coefficient(term) != coefficient:
-        return None
-    starts = [
-        (t, t.divisor)
-        for t, _ in index.terms
-        if isinstance(t, Floor) and t.inner == term.inner and t.divisor < term.divisor
+def _atoms_of(index: Index) -> tuple[int, tuple[Atom, ...]]:
+    rest, constant = dict(index.terms), index.constant
+    families: dict[Index, list[Floor]] = {}
+    for term, _ in index.terms:
+        if isinstance(term, Floor):
+            families.setdefault(term.inner, []).append(term)
+    found: list[Atom] = []
+    for inner, floors in families.items():
+        held = _multiple(rest, inner)
+        constant -= held * inner.constant
+        for term, coefficient in inner.terms if held else ():
+            rest[term] -= held * coefficient
+        digit, below = inner, 1
+        for floor in sorted(floors, key=lambda floor: floor.divisor):
+            ratio, odd = divmod(floor.divisor, below)
+            if odd:
+                continue
+            if held:
+                found.append(Atom(digit - index_of(floor) * ratio, held, 0, ratio - 1))
+            held = rest.pop(floor, 0) + held * ratio
+            digit, below = index_of(floor), floor.divisor
+        if held:
+            found.append(Atom(digit, held, *digit.terms[0][0].bounds))
+    found += [
+        Atom(index_of(t), coefficient, *t.bounds) for t, coefficient in rest.items() if coefficient
     ]
-    starts.sort(key=lambda start: -start[1])
-    for start, divisor in (*starts, (None, 1)):
-        ratio, odd = divmod(term.divisor, divisor)
-        if odd or coefficient % ratio:
-            continue
-        factor = -coefficient // ratio
-        begin = term.inner if start is None else index_of(start)
-        if all(_within(factor * c, index.coefficient(t)) for t, c in begin.terms):
-            return index - (begin * factor + index_of(term) * coefficient), factor * (ratio - 1)
-    return None
+    return constant, tuple(found)
 
 
-def _within(part: int, whole: int) -> bool:
-    """True when `part` can be taken from `whole` without changing its sign."""
-    return 0 < part <= whole or whole <= part < 0
+def _multiple(terms: Mapping[Term, int], inner: Index) -> int:
+    """How many times an index is part of the sum of some terms."""
+    term, coefficient = inner.terms[0]
+    times, odd = divmod(terms.get(term, 0), coefficient)
+    whole = not odd and all(terms.get(t, 0) == times * c for t, c in inner.terms)
+    return times if whole else 0
 
 
 def _text(index: Index) -> str:
-    pieces: list[tuple[int, str]] = []
-    rest = index
-    for term, coefficient in index.terms:
-        if isinstance(term, Floor) and rest.coefficient(term) == coefficient:
-            # e - d * (e // d) reads as e % d.
-            factor, odd = divmod(-coefficient, term.divisor)
-            inner = term.inner
-            if (
-                not odd
-                and factor
-                and all(_within(factor * c, rest.coefficient(t)) for t, c in inner.terms)
-            ):
-                rest = rest - inner * factor - index_of(term) * coefficient
-                pieces.append((factor, f"{_bracketed(inner)} % {term.divisor}"))
-    plain = [
-        (c, t.name if isinstance(t, Axis) else f"{_bracketed(t.inner)} // {t.divisor}")
-        for t, c in rest.terms
-    ]
-    pieces = plain + pieces
-    if rest.constant or not pieces:
-        pieces.append((rest.constant, ""))
+    constant, atoms = index.atoms
+    pieces = [(atom.coefficient, _atom_text(atom)) for atom in atoms]
+    pieces.sort(key=lambda piece: "%" in piece[1])
+    if constant or not pieces:
+        pieces.append((constant, ""))
     text = ""
     for number, (coefficient, name) in enumerate(pieces):
         size = abs(coefficient)
@@ -240,6 +302,19 @@ def _text(index: Index) -> str:
         )
         text += sign + body
     return text
+
+
+def _atom_text(atom: Atom) -> str:
+    """An axis, `e // d`, `e % d` or `e // c % d`."""
+    if len(atom.part.terms) == 1:
+        term = atom.part.terms[0][0]
+        if isinstance(term, Floor):
+            return f"{_bracketed(term.inner)} // {term.divisor}"
+        return term.name
+    top = max((t for t, _ in atom.part.terms if isinstance(t, Floor)), key=lambda f: f.divisor)
+    below = top.divisor // (atom.high + 1)
+    inner = _bracketed(top.inner)
+    return f"{inner} // {below} % {atom.high + 1}" if below > 1 else f"{inner} % {atom.high + 1}"
 
 
 def _bracketed(index: Index) -> str:

@@ -1,0 +1,192 @@
+"""Addresses of tiles as indices, and which element of a tile has an address.
+
+A write says where element (a0, a1, ...) of an iteration goes; a reader asks the other way round. The
+strides of a tile and of the loops around it are digits of a mixed radix, so the answer is a division
+and a remainder a digit; where they are none, iterations overwrite each other's elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine, LoopVariable, Quotient
+from accelopt.sim.affine import Axis as TileAxis
+
+
+def index_from(
+    expression: Affine, loops: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
+) -> Index:
+    """An affine expression with indices for its loops' trips and for the axes of its tile."""
+    result = Index(expression.constant)
+    for term, coefficient in expression.terms:
+        if isinstance(term, LoopVariable):
+            value = loops[term] * term.step + term.start
+        elif isinstance(term, TileAxis):
+            value = coordinates[term.position]
+        elif isinstance(term, Quotient):
+            value = index_from(term.inner, loops, coordinates) // term.divisor
+        else:
+            value = index_from(term.inner, loops, coordinates) % term.divisor
+        result = result + value * coefficient
+    return result
+
+
+def address_of(
+    access: Access, loops: Mapping[LoopVariable, Index], coordinates: Sequence[Index]
+) -> Index:
+    """The row-major number of an element of a tile in its whole tensor."""
+    tensor = access.tensor
+    size = 1
+    for extent in tensor.tile_shape:
+        size *= extent
+    result = index_from(access.offset, loops, ())
+    for extent, index in zip(tensor.block_shape[::-1], access.block[::-1], strict=True):
+        result = result + index_from(index, loops, ()) * size
+        size *= extent
+    for coordinate, stride in zip(coordinates, access.strides, strict=True):
+        result = result + coordinate * stride
+    return result
+
+
+@dataclass(slots=True)
+class Solution:
+    """Values of unknown axes at which an index takes a value: `axes` has those that it depends on,
+    `ranges` the conditions (each >= 0) that they are in range, `conditions` all others. `unique` is
+    False when several values might be meant."""
+
+    axes: dict[Axis, Index] = field(default_factory=dict)
+    ranges: list[Index] = field(default_factory=list)
+    conditions: list[Index] = field(default_factory=list)
+    unique: bool = True
+
+
+def solve(
+    index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...]
+) -> Solution | None:
+    """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
+    numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so."""
+    found = _solved(index, unknowns, [(index, wanted)])
+    if found is None or found.unique:
+        return found
+    rows = _by_dimension(index, shape)
+    if rows is None:
+        return found
+    equations: list[tuple[Index, Index]] = []
+    for extent, row in zip(reversed(shape), reversed(rows), strict=True):
+        equations.append((row, wanted % extent))
+        wanted = wanted // extent
+    return _solved(index, unknowns, equations)
+
+
+def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
+    """A row-major number as the subscripts that it is made of; None where a stride is no multiple
+    of a row."""
+    strides: list[int] = []
+    size = 1
+    for extent in reversed(shape):
+        strides.append(size)
+        size *= extent
+    strides.reverse()
+    rows: list[Index] = []
+    for stride in strides:
+        taken = tuple((t, c) for t, c in index.terms if abs(c) >= stride)
+        if any(c % stride for _, c in taken):
+            return None
+        constant = index.constant // stride
+        row = Index(constant, tuple((t, c // stride) for t, c in taken))
+        index = index - row * stride
+        rows.append(row)
+    return rows
+
+
+def _solved(
+    index: Index, unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]
+) -> Solution | None:
+    solution = Solution()
+    found: dict[Axis, Index] = {}
+    parts: dict[Axis, Index] = {}
+    for left, wanted in equations:
+        digits = _digits(left, unknowns)
+        if digits is None:
+            return Solution(unique=False)
+        known, pairs, split = digits
+        parts.update(split)
+        if any(axis in found for axis, _, _ in pairs):
+            return Solution(unique=False)
+        if not _divided(solution, found, pairs, wanted - known):
+            return Solution(unique=False) if not solution.unique else None
+    for axis, value in parts.items():
+        if all(part in found for part in value.axes):
+            found[axis] = value.substitute(found)
+    solution.axes = {axis: value for axis, value in found.items() if axis in unknowns}
+    return solution
+
+
+def _divided(
+    solution: Solution, found: dict[Axis, Index], pairs: list[tuple[Axis, int, bool]], rest: Index
+) -> bool:
+    """Adds the digits that make up `rest`; False where there are none or several."""
+    lower = sum(stride * (axis.extent - 1) for axis, stride, _ in pairs)
+    for axis, stride, downward in pairs:
+        lower -= stride * (axis.extent - 1)
+        if stride <= lower:
+            solution.unique = False
+            return False
+        digit = rest // stride
+        low, high = digit.bounds
+        if high < 0 or low >= axis.extent:
+            return False
+        if low < 0:
+            solution.ranges.append(digit)
+        if high >= axis.extent:
+            solution.ranges.append(digit * -1 + (axis.extent - 1))
+        rest = rest - digit * stride
+        found[axis] = digit * -1 + (axis.extent - 1) if downward else digit
+    low, high = rest.bounds
+    if low < 0 or high > 0:
+        solution.conditions += [rest, rest * -1]
+    return low <= 0 <= high
+
+
+Digits = tuple[Index, list[tuple[Axis, int, bool]], dict[Axis, Index]]
+
+
+def _digits(index: Index, unknowns: frozenset[Axis]) -> Digits | None:
+    """The part without unknowns; the unknowns with the size of their strides and whether they count
+    down, largest first; and unknowns that were cut in two digits because only those stand there."""
+    split: dict[Axis, Index] = {}
+    while cut := _cut(index, unknowns, split):
+        split.update(cut)
+        index = index.substitute(cut)
+    parts = {part for value in split.values() for part in value.axes}
+    pairs: list[tuple[Axis, int, bool]] = []
+    known = Index(index.constant)
+    for term, coefficient in index.terms:
+        if isinstance(term, Axis) and (term in unknowns or term in parts):
+            if coefficient < 0:
+                known = known + coefficient * (term.extent - 1)
+            pairs.append((term, abs(coefficient), coefficient < 0))
+        elif isinstance(term, Floor) and term.inner.axes & (unknowns | parts):
+            return None
+        else:
+            known = known + index_of(term) * coefficient
+    return known, sorted(pairs, key=lambda pair: -pair[1]), split
+
+
+def _cut(
+    index: Index, unknowns: frozenset[Axis], done: Mapping[Axis, Index]
+) -> dict[Axis, Index] | None:
+    """An unknown that stands below a floor, as the two digits that the floor makes of it."""
+    for term, _ in index.terms:
+        if isinstance(term, Floor) and len(term.inner.terms) == 1 and not term.inner.constant:
+            axis, coefficient = term.inner.terms[0]
+            if not isinstance(axis, Axis) or axis not in unknowns or axis in done:
+                continue
+            if coefficient == 1 and axis.extent % term.divisor == 0:
+                high = Axis(f"{axis.name}/", axis.extent // term.divisor)
+                low = Axis(f"{axis.name}%", term.divisor)
+                return {axis: index_of(high) * term.divisor + index_of(low)}
+    return None

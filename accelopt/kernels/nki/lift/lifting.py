@@ -1,0 +1,83 @@
+"""From a traced kernel to its algorithm: `lift(program)`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from accelopt.kernels.nki.lift.algorithm import Algorithm, Array
+from accelopt.kernels.nki.lift.definitions import Output, algorithm_of
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.joining import joined, output_axes, row_major
+from accelopt.kernels.nki.lift.reaching import Reaching
+from accelopt.sim.dtypes import name_of
+from accelopt.sim.program import Program, Tensor
+
+DEEPEST = 20_000
+"""Python frames that composing may take: a few for each instruction between input and output."""
+
+
+def lift(program: Program) -> Algorithm:
+    """What a kernel computes, exactly, as a function of real numbers.
+
+    Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become
+    whole ones; what kernels write out gets its name. Two kernels of one problem give the same
+    Algorithm, or nearly. Raises NotLifted, with the source line and the reason, for a kernel that
+    has none: run-time indices, random numbers, sorting, bits.
+    """
+    with _deep():
+        try:
+            return _lifted(program)
+        except RecursionError:
+            raise NotLifted("too many instructions build on each other", program.source) from None
+
+
+def _lifted(program: Program) -> Algorithm:
+    reaching = Reaching(program)
+    outputs: list[Output] = []
+    names = {array.name for array in _inputs(program)}
+    for number, tensor in enumerate(program.results):
+        shape = program.shape_of_result(number)
+        if tensor is None or shape is None:
+            continue
+        axes = output_axes(program, tensor, shape)
+        value = reaching.at_end(tensor, row_major(axes))
+        axes, value = joined(reaching.values, axes, value)
+        axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
+        name = _free_name(tensor, names)
+        outputs.append(Output(name, axes, value, name_of(tensor.dtype), shape))
+    if not outputs:
+        raise NotLifted("the kernel returns nothing", program.source)
+    return algorithm_of(reaching.values, program.name, _inputs(program), outputs)
+
+
+def _inputs(program: Program) -> list[Array]:
+    return [
+        Array(tensor.name or f"argument{n}", tensor.shape, name_of(tensor.dtype), tensor.shape)
+        for n, tensor in enumerate(program.arguments)
+    ]
+
+
+def _free_name(tensor: Tensor, taken: set[str]) -> str:
+    """A name for an output that no other array has."""
+    given = tensor.name.isidentifier() and not re.fullmatch(r"t\d+", tensor.name)
+    wanted = tensor.name if given else "out"
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}{number}" if wanted == "out" else f"{wanted}_out{number - 1}"
+    taken.add(name)
+    return name
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Lets composition go as deep as long kernels need."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)

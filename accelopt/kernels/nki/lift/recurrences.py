@@ -1,0 +1,304 @@
+"""What a loop leaves where each iteration builds on the one before.
+
+The value that an iteration leaves is a function of what it found (`Carried`). Sums, products and
+extremes of what was found are reductions over the loop; a first-order recurrence is a scan; a sum
+that is rescaled whenever a running maximum grows (online softmax) is the sum with the last maximum.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accelopt.kernels.nki.lift.algorithm import Constant
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+from accelopt.kernels.nki.lift.nodes import (
+    NEUTRAL,
+    Call,
+    Carried,
+    Chain,
+    Choice,
+    Fold,
+    Product,
+    Sum,
+    Undefined,
+    Value,
+    children,
+)
+from accelopt.kernels.nki.lift.normal_forms import apply
+from accelopt.kernels.nki.lift.reductions import fold
+from accelopt.kernels.nki.lift.values import Values, fresh_axis
+from accelopt.sim.program import Tensor
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.lift.reaching import Place, Reaching
+
+_NO_FORM = (
+    "what this loop carries from one iteration to the next is neither a sum, a product, an extreme, "
+    "an online softmax nor a first-order recurrence"
+)
+
+
+def closed(reaching: Reaching, tensor: Tensor, address: Index, place: Place) -> Value:
+    """What an element holds after the loop at a place, whose iterations all write it. Raises
+    NotLifted."""
+    loop = reaching.loop_at(place.path)
+    taken = [axis for index in (address, *place.trips) for axis in index.axes]
+    trip = fresh_axis(loop.variable.trips, taken)
+    closing = _Closing(reaching, place, trip)
+    found = closing.left(tensor, address)
+    if not closing.met(found):
+        return reaching.values.substitute(found, {trip: Index(trip.extent - 1)})
+    own = closing.own(tensor, address, found)
+    return closing.last(found, own)
+
+
+class _Closing:
+    """One loop, in the iteration that the axis `trip` counts."""
+
+    def __init__(self, reaching: Reaching, place: Place, trip: Axis) -> None:
+        self.reaching = reaching
+        self.values: Values = reaching.values
+        self.place = place
+        self.trip = trip
+
+    def left(self, tensor: Tensor, address: Index) -> Value:
+        """What an iteration leaves in an element, with what is only handed on resolved."""
+        trips = (*self.place.trips, index_of(self.trip))
+        found = self.reaching.after_iteration(tensor, address, self.place.path, trips)
+        for part in self.met(found):
+            if part.tensor != tensor.id or part.address != address:
+                found = self._handed_on(found, part)
+        return found
+
+    def met(self, value: Value) -> list[Carried]:
+        """What a value takes over from the iteration before."""
+        return [
+            part
+            for part in self.values.carried(value)
+            if part.loop == self.place.path and part.iteration == index_of(self.trip)
+        ]
+
+    def own(self, tensor: Tensor, address: Index, value: Value) -> Carried:
+        """What the element itself held before. Raises NotLifted where its value is made of what
+        another one held."""
+        for part in self.met(value):
+            if part.tensor == tensor.id and part.address == address:
+                return part
+        raise self.refusal()
+
+    def refusal(self, reason: str = _NO_FORM) -> NotLifted:
+        """What to raise."""
+        return NotLifted(reason, self.reaching.loop_at(self.place.path).source)
+
+    def _handed_on(self, value: Value, part: Carried) -> Value:
+        """The value with something that every iteration makes anew for the next in place of what
+        is carried."""
+        tensor = self.reaching.tensor(part.tensor)
+        trips = (*self.place.trips, index_of(self.trip))
+        made = self.reaching.after_iteration(tensor, part.address, self.place.path, trips)
+        if self.met(made):
+            return value
+        before = self.values.substitute(made, {self.trip: index_of(self.trip) - 1})
+        if self.values.substitute(made, {self.trip: Index(-1)}) != part.initial:
+            before = self.values.where([index_of(self.trip) - 1], before, part.initial)
+        return self.values.replace(value, part, before)
+
+    # Closed forms.
+
+    def last(self, value: Value, own: Carried) -> Value:
+        """What the last iteration leaves, `value` being what any leaves where `own` was before."""
+        values = self.values
+        if value == own:
+            return own.initial
+        if isinstance(value, Choice):
+            return self._chosen(value, own)
+        if isinstance(value, Chain):
+            return self._chained(value, own)
+        if isinstance(value, Call) and value.function in ("maximum", "minimum"):
+            rest = self._others(value, value.function, own)
+            folded = fold(values, value.function, [self.trip], rest)
+            return self._with_initial(value.function, own, folded)
+        if isinstance(value, Product):
+            others = [(f, p) for f, p in value.factors if f != own]
+            if (own, 1.0) in value.factors and not self._holds(others, own):
+                each = values.product(others, value.coefficient)
+                folded = fold(values, "multiply", [self.trip], each)
+                return self._with_initial("multiply", own, folded)
+        if isinstance(value, (Sum, Product)):
+            return self._linear(value, own)
+        raise self.refusal()
+
+    def _holds(self, parts: list[tuple[Value, float]], own: Carried) -> bool:
+        return any(own in self.values.carried(part) for part, _ in parts)
+
+    def _with_initial(self, combiner: str, own: Carried, folded: Value) -> Value:
+        if isinstance(own.initial, Undefined):
+            return own.initial
+        return apply(self.values, "add" if combiner == "add" else combiner, [own.initial, folded])
+
+    def _others(self, value: Call, function: str, own: Carried) -> Value:
+        """The arguments of an extreme but the one that was before."""
+        parts: list[Value] = []
+        waiting: list[Value] = list(value.arguments)
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Call) and part.function == function:
+                waiting.extend(part.arguments)
+            elif part != own:
+                if self.met(part):
+                    raise self.refusal()
+                parts.append(part)
+        result = parts[0]
+        for part in parts[1:]:
+            result = apply(self.values, function, [result, part])
+        return result
+
+    def _chosen(self, value: Choice, own: Carried) -> Value:
+        """Iterations that leave what was there, and such as take part when a condition holds."""
+        values = self.values
+        on_true, on_false = value.on_true, value.on_false
+        if on_false == own and not any(self.trip in c.axes for c in value.conditions):
+            return values.where(value.conditions, self.last(on_true, own), own.initial)
+        if on_false == own and isinstance(on_true, (Sum, Product, Call)):
+            combiner = "add" if isinstance(on_true, Sum) else (
+                on_true.function if isinstance(on_true, Call) else "multiply")  # fmt: skip
+            if combiner in NEUTRAL:
+                rest = self._rest(on_true, own, combiner)
+                neutral = values.number(NEUTRAL[combiner])
+                each = values.where(value.conditions, rest, neutral)
+                folded = fold(values, combiner, [self.trip], each)
+                return self._with_initial(combiner, own, folded)
+        raise self.refusal("whether this loop keeps what it has depends on the iteration")
+
+    def _rest(self, value: Value, own: Carried, combiner: str) -> Value:
+        if isinstance(value, Call):
+            return self._others(value, combiner, own)
+        if isinstance(value, Sum):
+            rest = [(t, c) for t, c in value.terms if t != own]
+            if (own, 1.0) in value.terms and not any(self.met(t) for t, _ in rest):
+                return self.values.sum(rest, value.constant)
+        raise self.refusal()
+
+    def _linear(self, value: Sum | Product, own: Carried) -> Value:
+        """own * factor + term."""
+        values = self.values
+        terms = list(value.terms) if isinstance(value, Sum) else [(value, 1.0)]
+        constant = value.constant if isinstance(value, Sum) else 0.0
+        factors: list[tuple[Value, float]] = []
+        rest: list[tuple[Value, float]] = []
+        for term, coefficient in terms:
+            if own not in values.carried(term):
+                rest.append((term, coefficient))
+                continue
+            if term == own:
+                factors.append((values.number(1), coefficient))
+                continue
+            if not isinstance(term, Product) or (own, 1.0) not in term.factors:
+                raise self.refusal()
+            others = [(f, p) for f, p in term.factors if f != own]
+            if self._holds(others, own):
+                raise self.refusal()
+            factors.append((values.product(others, term.coefficient), coefficient))
+        factor, term = values.sum(factors), values.sum(rest, constant)
+        if factor == Constant(1.0) and not self.met(term):
+            folded = fold(values, "add", [self.trip], term)
+            return self._with_initial("add", own, folded)
+        if self.met(factor) or self.met(term):
+            return self._rescaled(own, factor, term)
+        at = Index(self.trip.extent - 1)
+        return values.same(Chain("multiply", factor, "add", term, own.initial, self.trip, at))
+
+    # Online softmax.
+
+    def _rescaled(self, own: Carried, factor: Value, term: Value) -> Value:
+        """own * exp(a * (before - now)) + term(now), where `now` is what an iteration leaves of
+        another state, and term(now) is a sum of terms with a factor exp(.. - a * now)."""
+        values = self.values
+        others = {part for v in (factor, term) for part in self.met(v)}
+        if len(others) != 1:
+            raise self.refusal()
+        (state,) = others
+        tensor = self.reaching.tensor(state.tensor)
+        now = self.left(tensor, state.address)
+        scale = self._exponent(factor, state, now)
+        if scale is None or own.initial != Constant(0.0):
+            raise self.refusal()
+        end = self.last(now, state)
+        if not self._decays(term, now, scale):
+            raise self.refusal()
+        final = values.replace(term, now, end)
+        if self.met(final):
+            raise self.refusal()
+        return fold(values, "add", [self.trip], final)
+
+    def _exponent(self, factor: Value, state: Carried, now: Value) -> float | None:
+        """a where the factor is exp(a * (state - now))."""
+        if not isinstance(factor, Call) or factor.function != "exp":
+            return None
+        argument: Value = factor.arguments[0]
+        terms = argument.terms if isinstance(argument, Sum) else ()
+        scale = next((c for t, c in terms if t == state), None)
+        if scale is None:
+            return None
+        wanted = self.values.sum([(state, scale), (now, -scale)])
+        return scale if argument == wanted else None
+
+    def _decays(self, term: Value, now: Value, scale: float) -> bool:
+        """True when the term is some function that does not hold `now`, times exp(-scale * now)."""
+        values = self.values
+        if isinstance(term, Fold) and term.combiner == "add":
+            return self._decays(term.body, now, scale)
+        if isinstance(term, Sum):
+            return not term.constant and all(self._decays(t, now, scale) for t, _ in term.terms)
+        if isinstance(term, Choice) and term.on_false == Constant(0.0):
+            return self._decays(term.on_true, now, scale)
+        if isinstance(term, Product):
+            holding = [f for f, _ in term.factors if _made_of(f, now)]
+            return len(holding) == 1 and (holding[0], 1.0) in term.factors and self._decays(
+                holding[0], now, scale)  # fmt: skip
+        if isinstance(term, Call) and term.function == "exp":
+            argument: Value = term.arguments[0]
+            rest = values.sum([(argument, 1.0), (now, scale)])
+            return not _made_of(rest, now) and not self.met(rest)
+        return False
+
+    # Scans.
+
+    def _chained(self, value: Chain, own: Carried) -> Value:
+        """A scan over each tile that goes on where the tile before ended is one over all."""
+        length = value.along.extent
+        last = Index(length - 1)
+        if value.at != last or value.initial != own:
+            raise self.refusal()
+        if self.met(value.factor) or self.met(value.term):
+            raise self.refusal()
+        return joined_chain(self.values, value, self.trip, own.initial, None)
+
+
+def joined_chain(
+    values: Values, tile: Chain, trip: Axis, initial: Value, at: Index | None
+) -> Value:
+    """The scan over the tiles that `trip` counts and the elements of each; its last element, or
+    the one at an index of the whole."""
+    length = tile.along.extent
+    taken = values.axes(tile.factor) | values.axes(tile.term) | {tile.along, trip}
+    whole = fresh_axis(trip.extent * length, taken)
+    digits = {trip: index_of(whole) // length, tile.along: index_of(whole) % length}
+    factor, term = values.substitute(tile.factor, digits), values.substitute(tile.term, digits)
+    end = Index(whole.extent - 1) if at is None else at
+    return values.same(Chain(tile.scale, factor, tile.combine, term, initial, whole, end))
+
+
+def _made_of(value: Value, part: Value) -> bool:
+    """True when `part` stands in the value."""
+    seen: set[Value] = set()
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if found == part:
+            return True
+        if found not in seen:
+            seen.add(found)
+            waiting.extend(children(found))
+    return False
