@@ -10,9 +10,9 @@ import zipfile
 
 import numpy as np
 import pytest
-from accelopt.sim.spec import SPECS
 from mutation import changed, packed, unpacked
 
+from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, timing
 from accelopt.sim.errors import NOWHERE, KernelError
 from accelopt.sim.kernel_text import program_for
@@ -99,12 +99,12 @@ def ending_of(data: bytes) -> str:
         return "malformed"
     try:
         rules.check(program)
-        if program.target not in SPECS or work(program) > MOST_WORK:
+        if program.target not in TARGETS or work(program) > MOST_WORK:
             return "left out"
         arrays = [np.ones(t.shape, t.dtype) for t in program.arguments if t.dtype.kind != "V"]
         with np.errstate(all="ignore"):
             compute.execute(program, arrays, order="shuffled", seed=1)
-        timing.profile(program, SPECS[program.target])
+        timing.profile(program, TARGETS[program.target])
     except (KernelError, IndexError):
         return "refused"
     return "ran"
