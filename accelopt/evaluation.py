@@ -168,7 +168,9 @@ class EvaluationRequest(Row):
     rel_tol: float = 2e-5
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL
-    allow_low_precision: bool = False
+    precision: tuple[str, ...] = Field(
+        default=(), description="formats below float32 that are allowed besides the inputs' own"
+    )
     least_ms: float = Field(
         default=0.0, description="roofline bound of the problem: a faster result is refused"
     )

@@ -28,12 +28,14 @@ class NKIKernel:
         *,
         device: Device | None = None,
         rel_tol: float = 2e-5,
+        precision: Sequence[str] = (),
         trials: TrialStore | None = None,
     ) -> None:
         self.program_path = str(program_path)
         self.base_numpy_path = str(base_numpy_path)
         self.device = device
         self.rel_tol = rel_tol
+        self.precision = tuple(precision)
         self.perf_tol = 0.01
         self.trials = trials
         self.res = KernelProperties()
@@ -45,6 +47,7 @@ class NKIKernel:
             task=self.base_numpy_path,
             save_fields=tuple(save_fields),
             rel_tol=self.rel_tol,
+            precision=self.precision,
             perf_tol=self.perf_tol,
         )
         self.res = kernel_properties(evaluate(request, self.device, self.trials))

@@ -12,6 +12,7 @@ import typer
 from accelopt.agents.budget import Budget
 from accelopt.cli.session import SessionOptions, neuron_cores
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.stages.iteration import Settings
 from accelopt.stages.select import SELECTIONS
 
@@ -40,6 +41,9 @@ class Shared(NamedTuple):
             min=0, max=1, help="bound of the relative L2 error; by default the problem's own"
         ),
     ] = None
+    precision: Annotated[
+        str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
+    ] = "float32"
     workers: Annotated[
         int, typer.Option(min=0, help="evaluations at a time; 0: one for each CPU")
     ] = 0
@@ -73,6 +77,7 @@ class Shared(NamedTuple):
             model_config=self.model_config,
             target=self.target,
             rel_tol=self.rel_tol,
+            precision=formats_of(self.precision),
             workers=self.workers,
             cores=neuron_cores(),
             budget=Budget(self.max_dollars, self.max_tokens),

@@ -45,6 +45,7 @@ class SessionOptions(NamedTuple):
     backend: str = "nki"
     target: str = "trn1"
     rel_tol: float | None = None
+    precision: tuple[str, ...] = ()
     workers: int = 0
     cores: tuple[int, ...] = ()
     budget: Budget = Budget()
@@ -106,6 +107,7 @@ async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list
         save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
         target=options.target,
         rel_tol=options.rel_tol,
+        precision=options.precision,
     )
     saved = _saved(starts, options, configs)
     async with open_workshop(options.out, backend_options, workshop_options, saved) as workshop:
@@ -163,6 +165,7 @@ def _saved(
         "backend": options.backend,
         "target": options.target,
         "rel_tol": options.rel_tol,
+        **({"precision": options.precision} if options.precision else {}),
         "settings": options.settings._asdict() | {"memory": options.settings.memory._asdict()},
         "models": {role: config.model for role, config in configs.items()},
         "tools": options.tools,

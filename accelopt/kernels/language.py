@@ -36,7 +36,8 @@ class BackendOptions(NamedTuple):
     """What the command line says about evaluations, for any backend.
 
     `folder` takes sources that are evaluated. `rel_tol` None is the published bound of each
-    problem. `traceset_root` is for backends whose problems live in a trace set. `scrutiny` is how
+    problem. `precision` names formats below float32 that are allowed besides those of the inputs.
+    `traceset_root` is for backends whose problems live in a trace set. `scrutiny` is how
     much is asked of a kernel, where the backend's referee knows degrees.
     """
 
@@ -44,6 +45,7 @@ class BackendOptions(NamedTuple):
     save_fields: tuple[str, ...] = ()
     target: str = "trn1"
     rel_tol: float | None = None
+    precision: tuple[str, ...] = ()
     traceset_root: Path | None = None
     scrutiny: Scrutiny = Scrutiny.FULL
 

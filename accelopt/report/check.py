@@ -23,7 +23,8 @@ from accelopt.kernels.nki.devices.simulated import (
     Survey,
 )
 from accelopt.kernels.nki.judging import argument_of, shaped_outputs
-from accelopt.kernels.nki.referee.comparison import expected_dtype, relative_l2, same_layout
+from accelopt.kernels.nki.referee.comparison import output_dtypes, relative_l2, same_layout
+from accelopt.kernels.nki.referee.precision import Precision, contract, in_single
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.memory import MemoryUse, memory_use
 from accelopt.sim.errors import KernelError, SourceLine
@@ -62,6 +63,7 @@ class CheckReport(NamedTuple):
     memory: tuple[MemoryUse, ...] = ()
     errors: tuple[OutputError, ...] | None = None
     rel_tol: float = REL_TOL
+    precision: Precision = Precision()
     order: str | None = None
     problem: str = ""
     printed: str = ""
@@ -79,6 +81,7 @@ def check(
     target: str = "trn1",
     seed: int = 0,
     *,
+    precision: Sequence[str] = (),
     seconds: float = TRACE_SECONDS,
 ) -> CheckReport:
     """Traces and verifies the kernel in a file, for the arguments that the reference makes (or, with
@@ -89,7 +92,10 @@ def check(
     problem = None if reference is None else Reference(reference)
     inputs = None if problem is None else problem.inputs(seed)
     given = None if problem is None or inputs is None else problem.kernel_inputs(inputs)
-    report = CheckReport(kernel.name, target, (), rel_tol=relative_tolerance(kernel.name))
+    declared = () if problem is None else problem.precision
+    allowed = contract(given or (), declared, precision)
+    rel_tol = allowed.rel_tol(relative_tolerance(kernel.name))
+    report = CheckReport(kernel.name, target, (), rel_tol=rel_tol, precision=allowed)
     try:
         arguments = None if given is None else [argument_of(value) for value in given]
         survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
@@ -156,7 +162,7 @@ def _numbers(
     if not len(outputs) == len(shaped) == len(expected):
         return report._replace(problem=f"{len(outputs)} outputs, the reference has {len(expected)}")
     errors = tuple(
-        _error(number, *pair, inputs)
+        _error(number, *pair, inputs, report.precision)
         for number, pair in enumerate(zip(outputs, shaped, expected, strict=True))
     )
     arrays = [value for value in arguments if isinstance(value, np.ndarray) and value.ndim]
@@ -168,15 +174,21 @@ def _numbers(
 
 
 def _error(
-    number: int, returned: np.ndarray, shaped: Any, wanted: np.ndarray, inputs: Sequence[Any]
+    number: int,
+    returned: np.ndarray,
+    shaped: Any,
+    wanted: np.ndarray,
+    inputs: Sequence[Any],
+    precision: Precision,
 ) -> OutputError:
     """What the kernel `returned` and how it looks in the reference's shape against what is wanted."""
-    output, infinite = np.asarray(shaped), float("inf")
+    output, infinite = in_single(np.asarray(shaped)), float("inf")
     if output.shape != wanted.shape or not same_layout(returned.shape, wanted.shape):
         said = f"shape {returned.shape}, the reference has {wanted.shape}"
         return OutputError(number, infinite, said)
-    if returned.dtype != (dtype := expected_dtype(wanted, inputs)):
-        return OutputError(number, infinite, f"dtype {returned.dtype}, the reference has {dtype}")
+    if returned.dtype.name not in (formats := output_dtypes(wanted, inputs, precision)):
+        said = f"dtype {returned.dtype}, the reference has {' or '.join(formats)}"
+        return OutputError(number, infinite, said)
     unlike = np.isfinite(output.astype(np.float64)) != np.isfinite(wanted.astype(np.float64))
     if unlike.any():
         first = tuple(map(int, np.argwhere(unlike)[0]))

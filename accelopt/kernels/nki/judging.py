@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 import zlib
@@ -34,6 +35,7 @@ from accelopt.kernels.nki.devices import (
 )
 from accelopt.kernels.nki.referee import source as source_rules
 from accelopt.kernels.nki.referee.comparison import Judge
+from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
     END,
@@ -129,9 +131,9 @@ class _Run:
 
     def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
         first = self._trial(PUBLIC[0])
-        self._read_source(first)
+        self._read_source()
         executable = self.executable(stack)
-        self._check_precision(executable, first)
+        self._check_precision(executable)
         for trial in self._all_trials():
             fitting = self._for_arguments(executable, first, trial, stack)
             if fitting is not None:
@@ -203,7 +205,7 @@ class _Run:
 
     def _all_trials(self) -> Iterator[Trial]:
         for name in _TRIALS[self.request.scrutiny]:
-            trial = self.trials.get(self.reference, name)
+            trial = self.trials.get(self.reference, name, self.precision)
             if trial is not None:
                 yield trial
             elif name in (STRESS, ONE_SIDED):  # the others do not arise for every problem
@@ -212,7 +214,7 @@ class _Run:
     def _arguments(self, trial: Trial) -> list[Argument]:
         return [argument_of(value) for value in self.reference.kernel_inputs(trial.inputs)]
 
-    def _read_source(self, trial: Trial) -> None:
+    def _read_source(self) -> None:
         """The rules that need nothing but the text."""
         try:
             data = Path(self.request.kernel).read_bytes()
@@ -237,29 +239,40 @@ class _Run:
                 Status.REFUSED,
                 f"the kernel reaches into its process: {'; '.join(map(str, tampering))}",
             )
-        if _narrow_problem(trial):
-            return
-        if self.request.allow_low_precision:
-            self.notes += [f"low precision in the source, {finding}" for finding in narrow]
-            return
-        if source_rules.published_precision_rule(text):
+        if not self.precision.formats and source_rules.published_precision_rule(text):
             raise KernelFailure(Status.REFUSED, source_rules.PUBLISHED_PRECISION_MESSAGE)
+        narrow = [
+            finding for finding in narrow if not self.precision.allows(finding.text.strip('"'))
+        ]
         if narrow and self.request.scrutiny is not Scrutiny.PUBLISHED:
             raise KernelFailure(
                 Status.REFUSED,
-                "low precision is used in the program: " + "; ".join(map(str, narrow)),
+                "low precision is used in the program: "
+                + "; ".join(map(str, narrow))
+                + self._allowed(),
             )
 
-    def _check_precision(self, executable: Executable, trial: Trial) -> None:
+    def _allowed(self) -> str:
+        return f"; allowed is {self.precision}" if self.precision.formats else ""
+
+    @functools.cached_property
+    def precision(self) -> Precision:
+        """What the kernel's inputs, the reference and the request allow."""
+        inputs = self.reference.kernel_inputs(self._trial(PUBLIC[0]).inputs)
+        return contract(inputs, self.reference.precision, self.request.precision)
+
+    def _check_precision(self, executable: Executable) -> None:
         """The formats that the compiled kernel really uses."""
-        found = [f"{use.dtype} ({use.where})" for use in executable.low_precision()]
-        if not found or _narrow_problem(trial):
+        uses = [use for use in executable.low_precision() if not self.precision.allows(use.dtype)]
+        if not uses:
             return
-        words = "low precision in the data path: " + "; ".join(found)
-        if self.request.allow_low_precision or self.request.scrutiny is Scrutiny.PUBLISHED:
+        words = "low precision in the data path: " + "; ".join(
+            f"{use.dtype} ({use.where})" for use in uses
+        )
+        if self.request.scrutiny is Scrutiny.PUBLISHED:
             self.notes.append(words)
         else:
-            raise KernelFailure(Status.REFUSED, words)
+            raise KernelFailure(Status.REFUSED, words + self._allowed())
 
     def _check_numbers(self, executable: Executable, trial: Trial) -> None:
         """Hidden trials run in an order that nobody can know either: nl.affine_range promises that
@@ -280,7 +293,8 @@ class _Run:
 
     def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
         transformed = shaped_outputs(self.reference, outputs, trial.expected)
-        judge = Judge(self.request.rel_tol, self.request.scrutiny, self.device.rounding)
+        request, rounding = self.request, self.device.rounding
+        judge = Judge(request.rel_tol, request.scrutiny, rounding, self.precision)
         verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
         if verdict.status is not Status.CORRECT:
@@ -354,12 +368,6 @@ def shaped_outputs(
             f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
             f"{[output.shape for output in expected]}: {said}",
         ) from error
-
-
-def _narrow_problem(trial: Trial) -> bool:
-    """True when the problem itself is stated in a narrow floating-point format."""
-    arrays = [value for value in trial.inputs if isinstance(value, np.ndarray)]
-    return any("float" in array.dtype.name and array.dtype.itemsize < 4 for array in arrays)
 
 
 def evaluate_job(payload: Mapping[str, object]) -> Evaluation:

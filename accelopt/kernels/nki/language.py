@@ -34,6 +34,7 @@ from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of
 from accelopt.kernels.nki.names import describe
+from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.published import Candidate
 from accelopt.store import Shelf, content_key, write_atomically
@@ -190,6 +191,7 @@ class NKIBackend:
             self.options.target,
             self.options.scrutiny.value,
             repr(self._rel_tol(candidate)),
+            repr(self.options.precision),
             repr(self._bound_ms(candidate)),
             *self.options.save_fields,
         )
@@ -208,14 +210,22 @@ class NKIBackend:
 
     def gate(self, candidate: Candidate) -> str:
         """The referee's rules in words."""
+        precision = self._precision(candidate)
+        formats = "Data paths in fewer bits than the inputs and the word float16 in the source"
+        if precision.formats:
+            formats = f"Data paths in fewer bits than the inputs or {precision}"
         return (
             "The kernel is compiled, run on several input sets of the given shapes, some of them "
             "random, some extreme (large values, constant and zero rows), and compared with the "
             "reference. The relative L2 error of the whole output must stay below "
-            f"{self._rel_tol(candidate):g}, no row or tile may be wrong by more than honest fp32 "
-            "rounding, and shape and dtype must match. Data paths in fewer bits than the inputs "
-            "and the word float16 in the source are refused. A correct kernel is then timed."
+            f"{precision.rel_tol(self._rel_tol(candidate)):g}, no row or tile may be wrong by more "
+            f"than honest {precision if precision.formats else 'fp32'} rounding, and shape and dtype "
+            f"must match. {formats} are refused. A correct kernel is then timed."
         )
+
+    def _precision(self, candidate: Candidate) -> Precision:
+        """What the options and the reference allow; the inputs' formats come to that."""
+        return contract((), self.options.precision, declared(self.reference(candidate)))
 
     def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
         """What `accelopt.kernels.nki.moves` can do to `source`, ordered by what the profile says is slow."""
@@ -258,6 +268,7 @@ class NKIBackend:
             save_fields=self.options.save_fields,
             target=self.options.target,
             rel_tol=self._rel_tol(candidate),
+            precision=self.options.precision,
             least_ms=self._bound_ms(candidate),
             scrutiny=self.options.scrutiny,
         )

@@ -13,7 +13,8 @@ import numpy as np
 
 from accelopt.evaluation import Check, Scrutiny, Status
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
-from accelopt.kernels.nki.referee.tolerance import UNIT, Exact
+from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
+from accelopt.kernels.nki.referee.tolerance import Exact
 from accelopt.kernels.nki.referee.trials import HIDDEN, SWEEP, Trial
 
 # A row may be this many times worse than the whole output is allowed to be.
@@ -30,6 +31,7 @@ MAX_BEYOND_OF_SWEEP = 0.002
 FLUSHED = 1e-30
 # Small values may be inaccurate here and there (a sigmoid by tanh), not be missing as a rule.
 LOST = 1e-2
+LOST_UNITS = 16.0
 MAX_LOST_FRACTION = 0.01
 
 
@@ -47,22 +49,23 @@ class Verdict(NamedTuple):
 
 class Limits(NamedTuple):
     """What each element is held to: how much coarser than IEEE fp32 the device rounds, what it may
-    lose altogether, the fraction that may exceed honest rounding, and, for ordinary inputs, whether
-    values may be missing."""
+    lose altogether, the fraction that may exceed honest rounding, and, for ordinary inputs, how far
+    off a value counts as missing (else never)."""
 
     rounding: float
     flushed: float
     beyond: float
-    ordinary: bool
+    missing: float
 
 
 class Judge(NamedTuple):
-    """How outputs are judged: the bound of the published gate, how much is asked, and how much
-    coarser than IEEE fp32 the device rounds."""
+    """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
+    than IEEE fp32 the device rounds, and what precision is allowed."""
 
     rel_tol: float = 2e-5
     scrutiny: Scrutiny = Scrutiny.FULL
     rounding: float = 1.0
+    precision: Precision = Precision()
 
     def judge(self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]) -> Verdict:
         """The verdict on one trial. `raw` is what the kernel returned, `transformed` the same after
@@ -87,7 +90,7 @@ class Judge(NamedTuple):
         )
         for index, (value, reference) in enumerate(zip(transformed, expected, strict=True)):
             where = f"output {index}, {trial.name}"
-            output = np.asarray(value)
+            output = in_single(np.asarray(value))
             yield from self._form(index, raw, output, reference, trial, where)
             if trial.exact is not None:
                 exact, limits = trial.exact[index], self._limits(trial)
@@ -102,7 +105,7 @@ class Judge(NamedTuple):
             self.rounding,
             FLUSHED if self.rounding > 1 else 0.0,
             MAX_BEYOND_FRACTION if trial.name != SWEEP else MAX_BEYOND_OF_SWEEP,
-            trial.name == HIDDEN,
+            max(LOST, LOST_UNITS * self.precision.unit) if trial.name == HIDDEN else math.inf,
         )
 
     def _form(
@@ -122,9 +125,9 @@ class Judge(NamedTuple):
         own = raw[index].shape
         layout = f"{where}: the kernel returns {own} for {reference.shape}"
         yield Status.WRONG_SHAPE, _check("layout", same_layout(own, reference.shape), 0, 0, layout)
-        wanted = expected_dtype(reference, trial.inputs)
-        formats = f"{where}: expected {wanted}, got {raw[index].dtype}"
-        yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype == wanted, 0, 0, formats)
+        wanted = output_dtypes(reference, trial.inputs, self.precision)
+        formats = f"{where}: expected {' or '.join(wanted)}, got {raw[index].dtype}"
+        yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype.name in wanted, 0, 0, formats)
 
     def _norms(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
         """The published gate on the whole, and the same for each row and for an update."""
@@ -136,9 +139,10 @@ class Judge(NamedTuple):
         else:
             yield _finite(output, reference, where)
             relative = relative_l2(output, reference)
-        yield _gate(output, reference, relative, self.rel_tol, where)
+        rel_tol = self.precision.rel_tol(self.rel_tol)
+        yield _gate(output, reference, relative, rel_tol, where)
         if self.scrutiny is not Scrutiny.PUBLISHED:
-            yield _rows(errors, sizes, ROW_FACTOR * self.rel_tol, where)
+            yield _rows(errors, sizes, ROW_FACTOR * rel_tol, where)
             if (updated := trial.updates[index]) is not None:
                 yield self._update(reference, trial.inputs[updated], errors, sizes, where)
 
@@ -151,10 +155,11 @@ class Judge(NamedTuple):
         where: str,
     ) -> Check:
         """The error as a part of the update, which a global error hides behind the parameter."""
-        change = l2_difference(reference, before)
+        change = l2_difference(reference, in_single(before))
         error = float(np.sqrt(np.sum(np.square(errors)))) / change
-        honest = UPDATE_SLACK * self.rounding * UNIT * float(np.sqrt(np.sum(np.square(sizes))))
-        limit = max(self.rel_tol, honest / change)
+        unit = self.rounding * self.precision.unit
+        honest = UPDATE_SLACK * unit * float(np.sqrt(np.sum(np.square(sizes))))
+        limit = max(self.precision.rel_tol(self.rel_tol), honest / change)
         return _check("error of the update", error <= limit, error, limit, where)
 
 
@@ -180,12 +185,23 @@ def expected_dtype(reference: np.ndarray, inputs: Sequence[Any]) -> np.dtype[Any
     """The reference's dtype; for a float wider than every floating-point input, the widest of those
     (NumPy widens to float64 at the touch of one of its scalars)."""
     floats = [value.dtype for value in inputs if isinstance(value, np.ndarray)]
-    floats = [dtype for dtype in floats if dtype.kind == "f"]
+    floats = [dtype for dtype in floats if is_float(dtype)]
     if reference.dtype.kind == "f" and floats:
         widest: np.dtype[Any] = max(floats, key=lambda dtype: dtype.itemsize)
         if reference.dtype.itemsize > widest.itemsize:
             return widest
     return reference.dtype
+
+
+def output_dtypes(
+    reference: np.ndarray, inputs: Sequence[Any], precision: Precision
+) -> tuple[str, ...]:
+    """The formats that an output may have: the expected one first. Where narrow formats are allowed,
+    those too, and float32 for what is worked out in it."""
+    names = [expected_dtype(reference, inputs).name]
+    if precision.formats and is_float(reference.dtype):
+        names += ["float32", *precision.formats]
+    return tuple(dict.fromkeys(names))
 
 
 def _finite(output: np.ndarray, reference: np.ndarray, where: str) -> Check:
@@ -266,8 +282,8 @@ def _elements(output: np.ndarray, exact: Exact, limits: Limits, where: str) -> I
             worst, at = float(ratio[candidate]), part.start + candidate
         if worst > rounding:
             beyond += int(np.count_nonzero(ratio > rounding))
-        if limits.ordinary:
-            missing = (error > LOST * np.abs(values[part])) & resolved[part]
+        if limits.missing < math.inf:
+            missing = (error > limits.missing * np.abs(values[part])) & resolved[part]
             lost += int(np.count_nonzero(missing))
             judged += int(np.count_nonzero(resolved[part]))
     if worst > rounding:
@@ -277,7 +293,7 @@ def _elements(output: np.ndarray, exact: Exact, limits: Limits, where: str) -> I
     fraction = beyond / max(flat.size, 1)
     few = fraction <= limits.beyond
     yield _check("fraction beyond honest rounding", few, fraction, limits.beyond, where)
-    if limits.ordinary:
+    if limits.missing < math.inf:
         fraction = lost / max(judged, 1)
         few = fraction <= MAX_LOST_FRACTION
         yield _check("fraction of values lost", few, fraction, MAX_LOST_FRACTION, where)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.precision import declared, in_single
 from accelopt.store import content_key
 
 
@@ -39,7 +40,8 @@ class Reference:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            self.key = content_key(self.path.read_bytes(), np.__version__)
+            text = self.path.read_bytes()
+            self.key = content_key(text, np.__version__)
             module = load_module(self.path)
         except (Exception, SystemExit) as error:
             said = f"{type(error).__name__}: {error}"
@@ -48,6 +50,8 @@ class Reference:
             if not callable(getattr(module, name, None)):
                 raise ConfigError(f"the reference {path} has no function {name}")
         self._module = module
+        self.precision = declared(text.decode(errors="replace"))
+        """Formats below float32 that the problem allows."""
 
     @contextlib.contextmanager
     def _blamed(self, function: str) -> Iterator[None]:
@@ -76,13 +80,14 @@ class Reference:
             np.random.set_state(state)
 
     def forward(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """The reference outputs, always as a tuple. Divisions by zero and the like are no warnings.
+        """The reference outputs, always as a tuple, worked out in float32 where the inputs are
+        narrower. Divisions by zero and the like are no warnings.
 
         It works on copies: a reference may compute in place (`x -= x.max()`), and what it leaves in
         its inputs must not become what the kernel is given.
         """
         with self._blamed("forward"), np.errstate(all="ignore"):
-            returned = self._module.forward(*map(_own, inputs))
+            returned = self._module.forward(*map(_own, map(in_single, inputs)))
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
             arrays = tuple(np.asarray(output) for output in outputs)
             for array in arrays:

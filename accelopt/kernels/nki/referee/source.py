@@ -14,23 +14,13 @@ import re
 import tokenize
 from collections.abc import Iterator
 
+from accelopt.kernels.nki.referee.precision import NARROW, SHORT_NAMES
 from accelopt.kernels.wording import Finding
 
 PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."
 
-NARROW_FORMATS = frozenset(
-    {
-        "bfloat16",
-        "float16",
-        "half",
-        "tfloat32",
-        "float8_e3m4",
-        "float8_e4m3",
-        "float8_e4m3fn",
-        "float8_e5m2",
-    }
-)
-_SHORT_NAMES = frozenset({"bf16", "fp16", "f16", "fp8", "tf32"})
+NARROW_FORMATS = frozenset({*NARROW, "half"})
+_SHORT_NAMES = frozenset(SHORT_NAMES) - {"half"}
 
 # What a kernel has no use for unless it means to change the process that traces it.
 _INSIDES = frozenset(

@@ -1,7 +1,8 @@
-"""How far an honest fp32 kernel may be from the exact result, element by element.
+"""How far an honest kernel may be from the exact result, element by element: in fp32, or in the
+narrowest format that its contract allows.
 
 Samples of honest rounding are taken for each element: the error of the reference itself in fp32
-against float64, for its inputs as they are, and moved by a unit in the last place (a backward-stable
+against float64, for its inputs as they are, and moved by a unit of that format (a backward-stable
 algorithm is the exact result of inputs that near) with every sum taken in a line, forwards and
 backwards (an engine may add in any order). A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
 product, and relative to the value, as after exp(). And a function of single elements may round on
@@ -21,9 +22,9 @@ import numpy as np
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.chains import chained
 from accelopt.kernels.nki.referee.norms import blocks
+from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
 
-UNIT = 2.0**-24
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
@@ -52,7 +53,10 @@ class Exact(NamedTuple):
 
 
 def exact_outputs(
-    reference: Reference, inputs: Sequence[Any], expected: tuple[np.ndarray, ...]
+    reference: Reference,
+    inputs: Sequence[Any],
+    expected: tuple[np.ndarray, ...],
+    precision: Precision = Precision(),  # noqa: B008  (immutable)
 ) -> tuple[Exact, ...]:
     """The exact outputs with their tolerances; `expected` are the reference's own in fp32."""
     generator = np.random.default_rng(0)
@@ -63,10 +67,10 @@ def exact_outputs(
             exact = reference.forward([_wide(value) for value in inputs])
     noises = [_sample(expected, exact)]
     for backwards in (False, True):
-        moved = [_moved(value, generator) for value in inputs]
+        moved = [_moved(value, generator, precision) for value in inputs]
         noises.append(_sample(_in_a_line(reference, moved, expected, backwards), exact))
     return tuple(
-        _with_tolerance(output, samples, _argument_scale(output, inputs))
+        _with_tolerance(output, samples, _argument_scale(output, inputs), precision)
         for output, *samples in zip(exact, *noises, strict=True)
     )
 
@@ -116,7 +120,7 @@ def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarra
     return [
         value.reshape(-1)
         for value in inputs
-        if isinstance(value, np.ndarray) and value.shape == output.shape and value.dtype.kind == "f"
+        if isinstance(value, np.ndarray) and value.shape == output.shape and is_float(value.dtype)
     ]
 
 
@@ -126,22 +130,32 @@ def _wide(value: Any) -> Any:
     return value
 
 
-def _moved(value: Any, generator: np.random.Generator) -> Any:
-    """`value` with every element a unit in the last place up or down; floating-point arrays only."""
+def _moved(value: Any, generator: np.random.Generator, precision: Precision) -> Any:
+    """`value` with every element a unit in the last place up or down, or a unit roundoff of the
+    contract where that is coarser; floating-point arrays only."""
+    value = in_single(value)
     if not (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
         return value
     moved = np.array(value)
     flat = moved.reshape(-1)
     for part in blocks(flat.size):
         up = generator.integers(0, 2, flat[part].size, dtype=np.int8)
+        if precision.formats:
+            flat[part] *= (1 + np.where(up, precision.unit, -precision.unit)).astype(flat.dtype)
+            continue
         toward = np.where(up, np.inf, -np.inf).astype(flat.dtype)
         flat[part] = np.where(flat[part] == 0, 0, np.nextafter(flat[part], toward))
     return moved
 
 
 def _with_tolerance(
-    exact: np.ndarray, noises: Sequence[np.ndarray], arguments: Sequence[np.ndarray]
+    exact: np.ndarray,
+    noises: Sequence[np.ndarray],
+    arguments: Sequence[np.ndarray],
+    precision: Precision,
 ) -> Exact:
+    least = max(UNDERFLOW, precision.least)
+    sharp = max(RESOLVED, 2 * precision.unit)
     shape, count = exact.shape, exact.size
     exact = exact.reshape(-1)
     values = np.empty(count, np.float32)
@@ -152,22 +166,22 @@ def _with_tolerance(
             true = exact[part].astype(np.float64)
             noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
             values[part] = true
-            allowed[part] = _allowed(true, noise)
+            allowed[part] = _allowed(true, noise, precision.unit) + least
             for argument in arguments:
-                own = ARGUMENT_SLACK * UNIT * np.abs(argument[part])
+                own = ARGUMENT_SLACK * precision.unit * np.abs(in_single(argument[part]))
                 allowed[part] = np.maximum(allowed[part], own)
             magnitude = np.abs(true)
-            resolved[part] = (magnitude > UNDERFLOW) & (noise < RESOLVED * magnitude)
+            resolved[part] = (magnitude > least) & (noise < sharp * magnitude)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
 
 
-def _allowed(true: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def _allowed(true: np.ndarray, noise: np.ndarray, unit: float) -> np.ndarray:
     magnitude = np.abs(true)
     unusable = ~(np.isfinite(noise) & np.isfinite(true))
     usable = np.where(unusable, 0.0, noise)
     relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
     smooth = np.maximum(_usual(usable), _usual(relative) * magnitude)
-    allowed = SLACK * np.maximum.reduce([usable, smooth, 2 * UNIT * magnitude]) + UNDERFLOW
+    allowed = SLACK * np.maximum.reduce([usable, smooth, 2 * unit * magnitude])
     allowed[unusable | (magnitude > np.finfo(np.float32).max)] = np.inf
     return np.asarray(allowed)
 

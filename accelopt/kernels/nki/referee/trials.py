@@ -23,9 +23,11 @@ import numpy as np
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee import stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
+from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
 from accelopt.kernels.nki.referee.variation import other_numbers, other_rows
+from accelopt.sim import dtypes
 from accelopt.store import cache_limit, content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
@@ -83,12 +85,20 @@ class TrialStore:
         self.root = Path(root)
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
 
-    def get(self, reference: Reference, name: TrialName) -> Trial | None:
-        """The trial, made if it is not there; None where this problem has no such trial."""
-        folder = self.root / f"{reference.key}-{name.kind}{name.seed}-v{VERSION}"
+    def get(
+        self,
+        reference: Reference,
+        name: TrialName,
+        precision: Precision = Precision(),  # noqa: B008  (immutable)
+    ) -> Trial | None:
+        """The trial, made if it is not there; None where this problem has no such trial. What is
+        exact, and how exact, depends on the precision that is allowed; seeds do not."""
+        precision = Precision() if name.kind == "seed" else precision
+        formats = "".join(f"-{name}" for name in precision.formats)
+        folder = self.root / f"{reference.key}-{name.kind}{name.seed}{formats}-v{VERSION}"
         with _locked(self.root / f".{folder.name}.lock"):
             if not (folder / "trial.json").is_file():
-                made = self._make(reference, name)
+                made = self._make(reference, name, precision)
                 try:
                     _write(folder, made)
                 except OSError:
@@ -99,15 +109,16 @@ class TrialStore:
                 return _read(folder, name)
             except FileNotFoundError:
                 # Another process made room just now.
-                return self._make(reference, name)
+                return self._make(reference, name, precision)
 
-    def _make(self, reference: Reference, name: TrialName) -> Trial | None:
+    def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
-            return _trial(reference, name, reference.inputs(name.seed), exact=False)
+            return _trial(reference, name, reference.inputs(name.seed), None)
         seed = self._hidden_seed(reference.key, name.kind)
-        inputs = reference.inputs(seed)
+        drawn = reference.inputs(seed)
         if name.kind == "hidden":
-            return _trial(reference, name, inputs, exact=True)
+            return _trial(reference, name, drawn, precision)
+        inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         shapes = [output.shape for output in public.expected] if public else []
         if not _arises(reference, name, inputs, shapes, seed):
@@ -115,7 +126,7 @@ class TrialStore:
         inputs = _other_arguments(reference, name, inputs, np.random.default_rng(seed))
         for severity in stress.SEVERITIES:
             changed = SITUATIONS[name.kind](inputs, shapes, np.random.default_rng(seed), severity)
-            trial = _trial(reference, name, changed, exact=True)
+            trial = _trial(reference, name, _in_formats(changed, drawn), precision)
             if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
                 return trial
         return None
@@ -181,14 +192,26 @@ def _other_arguments(
     return numbers
 
 
-def _trial(reference: Reference, name: TrialName, inputs: Sequence[Any], *, exact: bool) -> Trial:
+def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """`values`, arrays in the formats of those wanted."""
+    with np.errstate(all="ignore"):
+        return [
+            value.astype(like.dtype) if isinstance(value, np.ndarray) else value
+            for value, like in zip(values, wanted, strict=True)
+        ]
+
+
+def _trial(
+    reference: Reference, name: TrialName, inputs: Sequence[Any], precision: Precision | None
+) -> Trial:
+    """The trial on these inputs, with exact outputs for a precision."""
     expected = reference.forward(inputs)
     return Trial(
         name=name,
         inputs=tuple(inputs),
         expected=expected,
         sizes=tuple(row_norms(output) for output in expected),
-        exact=exact_outputs(reference, inputs, expected) if exact else None,
+        exact=None if precision is None else exact_outputs(reference, inputs, expected, precision),
         updates=tuple(_updated_input(output, inputs) for output in expected),
     )
 
@@ -196,8 +219,8 @@ def _trial(reference: Reference, name: TrialName, inputs: Sequence[Any], *, exac
 def _updated_input(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
     for index, value in enumerate(inputs):
         alike = isinstance(value, np.ndarray) and value.shape == output.shape and output.ndim > 0
-        if alike and value.dtype.kind == "f" and np.isfinite(size := l2(output)):
-            change = l2_difference(output, value)
+        if alike and is_float(value.dtype) and np.isfinite(size := l2(output)):
+            change = l2_difference(output, in_single(value))
             if 0 < change < UPDATE_FRACTION * size:
                 return index
     return None
@@ -232,8 +255,12 @@ def _saver(folder: Path) -> Callable[[np.ndarray], str]:
     def save(array: np.ndarray) -> str:
         nonlocal count
         count += 1
-        np.save(folder / f"{count}.npy", array, allow_pickle=False)
-        return f"{count}.npy"
+        name = f"{count}.npy"
+        if array.dtype.kind == "V":  # NumPy's files do not know the formats of ml_dtypes
+            name = f"{count}.{array.dtype.name}.npy"
+            array = array.view(f"u{array.dtype.itemsize}")
+        np.save(folder / name, array, allow_pickle=False)
+        return name
 
     return save
 
@@ -269,7 +296,9 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         return None
 
     def load(file: str) -> np.ndarray:
-        return np.asarray(np.load(folder / file, mmap_mode="r", allow_pickle=False))
+        array = np.asarray(np.load(folder / file, mmap_mode="r", allow_pickle=False))
+        _, *form, _ = file.split(".")
+        return array.view(dtypes.parse(form[0])) if form else array
 
     exact = description["exact"]
     return Trial(

@@ -1,0 +1,133 @@
+"""The number formats that a kernel may compute in, and the accuracy that they leave.
+
+The contract: no narrower than the kernel's inputs, unless the reference (`precision = "bfloat16"`) or
+the user (`--precision bfloat16`) allows more. Where all inputs are float32 and nothing more is
+allowed, that is NKIBench's own rule.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+
+ROUNDINGS = 4.0
+"""The relative L2 error allowed, in unit roundoffs of the narrowest format: a result that is rounded
+once on its way in, twice in between and once on its way out, each time the same way, is that far
+off. Independent roundings stay well below (assumption)."""
+
+
+class Format(NamedTuple):
+    """Bits of a floating-point format; the significand's with the leading one."""
+
+    significand: int
+    exponent: int
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff: half the distance from 1 to the next number."""
+        return 2.0**-self.significand
+
+    @property
+    def least(self) -> float:
+        """The smallest positive number."""
+        return 2.0 ** (3 - (1 << (self.exponent - 1)) - self.significand)
+
+
+SINGLE = Format(24, 8)
+
+NARROW = {
+    "tfloat32": Format(11, 8),
+    "bfloat16": Format(8, 8),
+    "float16": Format(11, 5),
+    "float8_e3m4": Format(5, 3),
+    "float8_e4m3": Format(4, 4),
+    "float8_e4m3fn": Format(4, 4),
+    "float8_e5m2": Format(3, 5),
+}
+"""Formats below float32, by NKI's names."""
+
+SHORT_NAMES = {"half": "float16", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
+SHORT_NAMES |= {"fp8": "float8_e4m3", "tf32": "tfloat32"}
+
+
+class Precision(NamedTuple):
+    """A contract: the narrow formats that are allowed by name. Empty: float32 and wider."""
+
+    formats: tuple[str, ...] = ()
+
+    def allows(self, name: str) -> bool:
+        """True for a format that has the range and the significand of an allowed one."""
+        name = SHORT_NAMES.get(name, name)
+        if name in self.formats:
+            return True
+        bits = NARROW.get(name)
+        return bits is not None and any(
+            bits.significand >= other.significand and bits.exponent >= other.exponent
+            for other in map(NARROW.__getitem__, self.formats)
+        )
+
+    @property
+    def unit(self) -> float:
+        """Unit roundoff of the coarsest format allowed."""
+        return max([SINGLE.unit, *(NARROW[name].unit for name in self.formats)])
+
+    @property
+    def least(self) -> float:
+        """The smallest positive number of the allowed format that has least range."""
+        return max([SINGLE.least, *(NARROW[name].least for name in self.formats)])
+
+    def rel_tol(self, published: float) -> float:
+        """The bound of the relative L2 error: the published one, or what the formats need."""
+        return max(published, ROUNDINGS * self.unit) if self.formats else published
+
+    def __str__(self) -> str:
+        return ", ".join(self.formats) or "float32"
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """True for NumPy's floating-point formats and those of ml_dtypes, whose kind is V."""
+    return dtype.kind == "f" or dtype.name in NARROW
+
+
+def contract(inputs: Sequence[Any], *more: Iterable[str]) -> Precision:
+    """The contract for a kernel with these inputs, and the formats that are allowed besides."""
+    found = {value.dtype.name for value in inputs if isinstance(value, np.ndarray)} & NARROW.keys()
+    return Precision(tuple(sorted(found.union(*more))))
+
+
+def formats_of(text: str) -> tuple[str, ...]:
+    """The formats in `bfloat16` or `bfloat16,float8_e4m3`. Raises ConfigError for others."""
+    names = [SHORT_NAMES.get(name.strip(), name.strip()) for name in text.split(",")]
+    for name in names:
+        if name not in NARROW and name != "float32":
+            raise ConfigError(f"no precision {name!r}; there are float32, {', '.join(NARROW)}")
+    return tuple(sorted(set(names) - {"float32"}))
+
+
+def declared(reference: str) -> tuple[str, ...]:
+    """The formats that a reference module's text allows by `precision = "..."`. Raises ConfigError
+    for a precision that is no literal or does not exist."""
+    try:
+        tree = ast.parse(reference)
+    except (SyntaxError, ValueError):
+        return ()  # whoever loads it says so
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "precision" for target in node.targets
+        ):
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                return formats_of(node.value.value)
+            raise ConfigError(f"line {node.lineno}: precision must be a string such as 'bfloat16'")
+    return ()
+
+
+def in_single(value: Any) -> Any:
+    """Floating-point arrays narrower than float32 as float32; everything else as it is."""
+    if isinstance(value, np.ndarray) and value.dtype.name in NARROW:
+        return value.astype(np.float32)
+    return value

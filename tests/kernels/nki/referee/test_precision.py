@@ -1,0 +1,137 @@
+"""Precision is a contract: no narrower than the inputs, unless the reference or the user allows more;
+with a tolerance that fits the format. NKIBench's own rule stays where all is float32."""
+
+import numpy as np
+import pytest
+
+from accelopt.errors import ConfigError
+from accelopt.evaluation import EvaluationRequest, Scrutiny, Status
+from accelopt.kernels.nki.judging import evaluate
+from accelopt.kernels.nki.referee.precision import Precision, contract, declared, formats_of
+from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.report.check import check
+
+ROOT_MEAN_SQUARE = """
+import ml_dtypes
+import numpy as np
+
+def get_inputs():
+    return [np.random.randn(256, 384).astype({inputs})]
+
+def forward(x):
+    return x / np.sqrt(np.mean(np.square(x), axis=-1, keepdims=True) + np.float32(1e-6))
+
+def transform_to_nki_inputs(inputs):
+    return list(inputs)
+
+def transform_nki_outputs(outputs, reference):
+    return outputs
+"""
+
+KERNEL = """
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.isa as nisa
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype={out}, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        t = nl.load(x[i * 128 : (i + 1) * 128, :])
+        narrow = nl.copy(t, dtype={middle})
+        square = nl.multiply(narrow, narrow, dtype=nl.float32)
+        mean = nl.multiply(nl.sum(square{part}, axis=1, keepdims=True), 1.0 / 384)
+        scale = nl.rsqrt(nl.add(mean, 1e-6))
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.multiply(narrow, scale, dtype={out}))
+    return out
+"""
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """The evaluation of the kernel with the given formats."""
+
+    def run(
+        inputs, out="x.dtype", middle="x.dtype", part="", reference="", scrutiny="full", **more
+    ):
+        (tmp_path / "reference.py").write_text(reference + ROOT_MEAN_SQUARE.format(inputs=inputs))
+        text = KERNEL.format(out=out, middle=middle, part=part)
+        (tmp_path / "kernel.py").write_text(text)
+        request = EvaluationRequest(
+            kernel=str(tmp_path / "kernel.py"),
+            task=str(tmp_path / "reference.py"),
+            scrutiny=Scrutiny(scrutiny),
+            **more,
+        )
+        return evaluate(request, trials=TrialStore(tmp_path / "trials"))
+
+    return run
+
+
+@pytest.mark.parametrize("inputs", ["ml_dtypes.bfloat16", "np.float16"])
+@pytest.mark.parametrize("out", ["x.dtype", "nl.float32"])
+def test_a_kernel_may_compute_in_the_format_of_its_inputs(judged, inputs, out):
+    found = judged(inputs, out)
+    assert found.status is Status.CORRECT, found.message
+
+
+@pytest.mark.parametrize(
+    ("inputs", "middle", "named"),
+    [
+        ("ml_dtypes.bfloat16", "nl.float8_e4m3", "float8_e4m3"),
+        ("ml_dtypes.bfloat16", "nl.float16", "float16"),  # less range
+        ("np.float16", "nl.bfloat16", "bfloat16"),  # fewer digits
+    ],
+)
+def test_a_format_below_that_of_the_inputs_is_refused_by_name(judged, inputs, middle, named):
+    found = judged(inputs, middle=middle)
+    assert found.status is Status.REFUSED
+    assert f"{named}; allowed is" in found.message
+
+
+def test_with_float32_inputs_the_published_rule_holds(judged):
+    found = judged("np.float32", middle="nl.bfloat16")
+    assert (found.status, found.message) == (Status.REFUSED, "Float16 is used in the program.")
+
+
+def test_the_request_may_allow_more(judged):
+    found = judged("np.float32", middle="nl.bfloat16", precision=("bfloat16",))
+    assert found.status is Status.CORRECT, found.message
+    less = judged("np.float32", middle="nl.float8_e5m2", precision=("bfloat16",))
+    assert less.status is Status.REFUSED
+
+
+def test_the_reference_may_allow_more(judged):
+    found = judged("np.float32", middle="nl.float16", reference='precision = "float16"\n')
+    assert found.status is Status.CORRECT, found.message
+
+
+@pytest.mark.parametrize("part", ["[:, 0:352]", "[:, 0:192]"])
+@pytest.mark.parametrize("scrutiny", ["published", "full"])
+def test_a_wider_tolerance_still_finds_a_sum_that_is_not_whole(judged, part, scrutiny):
+    """A twelfth of the row left out of the sum is an error of 4%, ten roundings of bfloat16."""
+    found = judged("ml_dtypes.bfloat16", part=part, scrutiny=scrutiny)
+    assert found.status is Status.WRONG_NUMBERS
+
+
+def test_check_takes_the_same_contract(tmp_path):
+    (tmp_path / "reference.py").write_text(ROOT_MEAN_SQUARE.format(inputs="ml_dtypes.bfloat16"))
+    (tmp_path / "kernel.py").write_text(KERNEL.format(out="x.dtype", middle="x.dtype", part=""))
+    report = check(tmp_path / "kernel.py", tmp_path / "reference.py")
+    assert report.passed and report.rel_tol == pytest.approx(2.0**-6)
+
+
+def test_contracts():
+    narrow = np.zeros(3, np.float16)
+    assert contract([np.zeros(3, np.float32), 1e-5]) == Precision()
+    assert contract([np.zeros(3, np.float32), narrow]) == Precision(("float16",))
+    assert contract([narrow], ("float8_e4m3",)).allows("bfloat16")
+    assert Precision(("bfloat16",)).allows("tf32") and not Precision().allows("tf32")
+    assert Precision().rel_tol(2e-5) == 2e-5
+    assert declared('import numpy\nprecision = "bf16"\n') == ("bfloat16",)
+    for wrong in ("bfloat17", ""):
+        with pytest.raises(ConfigError, match="there are float32, "):
+            formats_of(wrong)
+    with pytest.raises(ConfigError, match="line 1: precision must be a string"):
+        declared("precision = np.float16")
