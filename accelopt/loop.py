@@ -1,57 +1,109 @@
-"""The whole program in one screen: plan, implement, evaluate, select, learn, again.
+"""The whole program in one screen: ask, do, tell, learn, again.
 
-    kernel ▸ plans ▸ samples ▸ evaluations ▸ selection ▸ kernels of the next iteration
-                                    └▸ slow and fast pairs ▸ experiences ▸ planner
+    kernel ▸ job ▸ kernels with their verdicts ▸ told to the strategy ▸ next job
+                     └▸ slow and fast pairs ▸ experiences ▸ planner
 
-Every model answer and every evaluation is in the run's journal before it is used, and nothing
-else decides what happens next; so running again after a kill repeats the same steps without
-paying for them twice.
+A strategy is asked for one job at a time; up to `window` are under way, and they are told in the
+order of asking, so the same inputs give the same run on any machine. What a model or an evaluation
+answered is in the run's journal before it is used, and nothing else decides what happens next: a run
+that was interrupted is asked the same again, and answers from the journal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from accelopt.published import Candidate, Experience
-from accelopt.search.beam import Beam
+from accelopt.evaluation import Case
+from accelopt.nodes import Node, Result
+from accelopt.published import Experience
+from accelopt.search.strategy import Strategy, open_strategy
 from accelopt.stages import project
-from accelopt.stages.iteration import (
-    Iteration,
-    Outcome,
-    Run,
-    expand,
-    learn,
-    measure,
-    settle,
-    starting_point,
-    view_beam,
-)
+from accelopt.stages.jobs import Knowledge, keep, refuse_silence
+from accelopt.stages.learn import learn
+from accelopt.stages.run import Iteration, Outcome, Run
+from accelopt.stages.settle import measure, settle
 from accelopt.stages.together import together
+from accelopt.stages.window import Window
 
 
-async def optimize(start: Candidate, run: Run, experiences: Sequence[Experience] = ()) -> Outcome:
-    """The fastest kernel found for one problem, starting from `start`."""
-    baseline = await measure(start, run)
-    if baseline.candidate.profile is None:
-        return Outcome(baseline.candidate, failure=baseline.evaluation.message)
-    strategy = Beam(starting_point(baseline.candidate, run), run.settings.beam, run.selection)
-    history: list[Iteration] = []
-    for number in range(1, run.settings.iterations + 1):
-        views = await view_beam(strategy.ask(), history, experiences, number, run)
-        results = await expand(views, run)  # plan ▸ implement ▸ evaluate ▸ repair, overlapped
-        strategy.tell(results)
-        experiences = await learn(results, experiences, number, run)
-        history.append(Iteration(number, views, results, experiences))
-        project.write_iteration(history[-1], strategy.ask(), run)
-        if run.workshop.ledger.exhausted or not any(result.samples for result in results):
-            break
-    return await settle(baseline.candidate, strategy.best, history, run)
+class Search(NamedTuple):
+    """How a search went, round by round, and why it did not go on."""
+
+    history: list[Iteration]
+    ended: str
+
+
+async def optimize(case: Case, run: Run, experiences: Sequence[Experience] = ()) -> Outcome:
+    """The fastest kernel found for one problem."""
+    start = await measure(case, run)
+    if start.profile is None:
+        return Outcome(start, failure=start.evaluation.message)
+    strategy = open_strategy(start, run.settings, run.seed)
+    found = await search(strategy, start, run, experiences)
+    return await settle(start, strategy.best, found.history, found.ended, run)
 
 
 async def optimize_all(
-    starts: Sequence[Candidate], run: Run, experiences: Sequence[Experience] = ()
+    cases: Sequence[Case], run: Run, experiences: Sequence[Experience] = ()
 ) -> list[Outcome]:
     """Several problems side by side, sharing workers and endpoints."""
-    outcomes = await together(optimize(start, run, experiences) for start in starts)
+    outcomes = await together(optimize(case, run, experiences) for case in cases)
     project.write_outcomes(outcomes, run)
     return outcomes
+
+
+async def search(
+    strategy: Strategy, start: Node, run: Run, experiences: Sequence[Experience] = ()
+) -> Search:
+    """Ask ▸ do ▸ tell ▸ learn, until the strategy, the rounds or the budget are at their end."""
+    window, known = Window(start, run), Knowledge(experiences=tuple(experiences))
+    history: list[Iteration] = []
+    told: list[Result] = []
+    try:
+        while not (ended := _end(strategy, window, run)):
+            while window.open and (job := strategy.ask()) is not None:
+                window.begin(job, known)
+            result = await window.oldest()
+            if result is None:
+                ended = window.why_not
+                break
+            strategy.tell(result)
+            told.append(result)
+            if strategy.round > result.job.round:
+                known = await _close_round(told, history, known, strategy, run)
+                told = []
+    finally:
+        await window.close()
+    if told:
+        await _close_round(told, history, known, strategy, run)
+    project.write_state(start.case, strategy, ended, run)
+    return Search(history, ended)
+
+
+async def _close_round(
+    told: Sequence[Result],
+    history: list[Iteration],
+    known: Knowledge,
+    strategy: Strategy,
+    run: Run,
+) -> Knowledge:
+    """Learn from a round and write its files; what the next one may know."""
+    if not run.workshop.ledger.exhausted:
+        refuse_silence(told)
+        keep(told, run)
+    number = told[0].job.round
+    experiences = await learn(told, known.experiences, number, run)
+    history.append(Iteration(number, told, experiences))
+    project.write_iteration(history, strategy.kept, run)
+    project.write_state(told[0].job.node.case, strategy, "", run)
+    return Knowledge((*known.results, *told), tuple(experiences))
+
+
+def _end(strategy: Strategy, window: Window, run: Run) -> str:
+    """Why nothing further is asked; empty while something is."""
+    if strategy.round > run.settings.iterations:
+        return f"{run.settings.iterations} rounds are done"
+    if strategy.round > window.round and run.workshop.ledger.exhausted:
+        return "the budget of the models is spent"
+    return window.why_not

@@ -6,13 +6,13 @@ Files are written from these and never read back; a failure is a node or a resul
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from accelopt.evaluation import Case, Evaluation, Profile, Row, Status
 from accelopt.kernel_source import fingerprint
@@ -59,6 +59,7 @@ class Chain(Row):
 
 
 Change = Annotated[Rewrite | Schedule | Plan | Chain, Field(discriminator="kind")]
+_CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
 
 
 class Action(Row):
@@ -82,6 +83,32 @@ class Action(Row):
     def sentence(self) -> str:
         """What is done, for people."""
         return self.change.sentence
+
+    def with_source(self, source: str) -> Action:
+        """The same with the source that the journal leaves out."""
+        return self.model_copy(update={"source": source})
+
+
+def made(
+    change: Rewrite | Schedule,
+    source: str,
+    *,
+    promise: float,
+    method: str = "",
+    touches: tuple[str, ...] = (),
+    predicted: float | None = None,
+) -> Action:
+    """An action whose kernel is there already; its method is by default the move's own name."""
+    name = change.move if isinstance(change, Rewrite) else change.kind
+    return Action(
+        change=change,
+        method=method or name,
+        touches=touches,
+        promise=promise,
+        predicted=predicted,
+        key=fingerprint(source),
+        source=source,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +163,28 @@ class Node:
         """Whether nobody wrote it."""
         return self.evaluation.status is Status.MISSING
 
+    def record(self) -> dict[str, Any]:
+        """The node as plain JSON, without the parent."""
+        return {
+            "label": self.label,
+            "change": self.change.model_dump(mode="json") if self.change else None,
+            "source": self.source,
+            "evaluation": self.evaluation.model_dump(mode="json"),
+            "failed": [node.record() for node in self.failed],
+        }
+
+    def child(self, record: Mapping[str, Any]) -> Node:
+        """The node that `record` was made of, with this one as its parent."""
+        return Node(
+            self.case,
+            record["source"],
+            Evaluation.model_validate(record["evaluation"]),
+            self,
+            _CHANGE.validate_python(record["change"]),
+            record["label"],
+            tuple(self.child(attempt) for attempt in record["failed"]),
+        )
+
     def lineage(self) -> Iterator[Node]:
         """This node, its parent, and so on to the baseline."""
         node: Node | None = self
@@ -157,6 +206,7 @@ class Job(NamedTuple):
 
     `focus` names a resource or an expert that actions should be looked for with. `goal` is the
     latency in milliseconds that a kernel must be predicted to beat to be worth an evaluation.
+    `limit` is how many evaluations it may spend, set by the driver; None is no limit.
     """
 
     number: int
@@ -166,6 +216,7 @@ class Job(NamedTuple):
     action: Action | None = None
     focus: str = ""
     goal: float | None = None
+    limit: int | None = None
 
 
 class Result(NamedTuple):
@@ -183,3 +234,25 @@ class Result(NamedTuple):
     remarks: tuple[str, ...] = ()
     asked: int = 0
     unanswered: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """The result as plain JSON, without the job and without sources of actions."""
+        return {
+            **self._asdict(),
+            "job": self.job.number,
+            "actions": [action.model_dump(mode="json") for action in self.actions],
+            "nodes": [node.record() for node in self.nodes],
+        }
+
+    @classmethod
+    def of(cls, job: Job, record: Mapping[str, Any]) -> Result:
+        """The result of `job` that `record` was made of."""
+        return cls(
+            job,
+            tuple(Action.model_validate(action) for action in record["actions"]),
+            tuple(job.node.child(node) for node in record["nodes"]),
+            tuple(record["judged"]),
+            tuple(record["remarks"]),
+            record["asked"],
+            tuple(record["unanswered"]),
+        )

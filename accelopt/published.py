@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from accelopt.evaluation import Profile, Row, Status, to_json
+from accelopt.evaluation import Case, Evaluation, Profile, Status, to_json
+from accelopt.nodes import Change, Job, Node, Plan, Result, Want
 
 
-class Candidate(Row):
-    """A correct kernel that the next iteration may start from: a row of profile_results.csv.
+class Candidate(NamedTuple):
+    """A row of candidates.csv or profile_results.csv: a kernel that an iteration may start from.
 
-    The columns are those of the published tables; `from_row` and `to_row` are their CSV form.
+    `case` is its problem, with this kernel's own file and name; `plan_id` says which sample it was.
     """
 
-    service_name: str
-    case_name: str
-    problem: str
-    values: dict[str, Any]
-    task: str
-    kernel: str
+    case: Case
     plan_id: str = ""
     profile: Profile | None = None
 
@@ -35,28 +32,37 @@ class Candidate(Row):
         metadata = json.loads(row["profile"]) if row.get("profile") else {}
         if not isinstance(metadata, dict):
             raise ValueError("its profile is not a JSON object")
-        return cls(
+        case = Case(
             service_name=row["service_name"],
             case_name=row["case_name"],
             problem=row["problem"],
             values=json.loads(row["values"]),
             task=row["task"],
             kernel=row["kernel"],
-            plan_id=row.get("plan_id") or "",
-            profile=Profile.from_metadata(metadata),
         )
+        return cls(case, row.get("plan_id") or "", Profile.from_metadata(metadata))
 
     def to_row(self) -> dict[str, str]:
         """The columns of candidates.csv as selection writes it."""
         return {
-            "service_name": self.service_name,
-            "task": self.task,
-            "kernel": self.kernel,
-            "problem": self.problem,
-            "values": to_json(self.values),
+            "service_name": self.case.service_name,
+            "task": self.case.task,
+            "kernel": self.case.kernel,
+            "problem": self.case.problem,
+            "values": to_json(self.case.values),
             "plan_id": self.plan_id,
-            "case_name": self.case_name,
+            "case_name": self.case.case_name,
         }
+
+    def node(self, source: str) -> Node:
+        """The kernel that the row stands for; one without a profile was not measured."""
+        return Node(self.case, source, _evaluation(self.profile))
+
+
+def _evaluation(profile: Profile | None) -> Evaluation:
+    if profile is None:
+        return Evaluation(status=Status.BENCHMARK_ERROR, message="not measured")
+    return Evaluation(status=Status.CORRECT, profile=profile)
 
 
 class PublishedRow(BaseModel):
@@ -72,6 +78,30 @@ class PlannerResult(PublishedRow):
     reasonings: list[str] = Field(default_factory=list)
     plans: list[str]
 
+    def changes(self) -> list[Change]:
+        """What the plans want done."""
+        return [plan_change(text) for text in self.plans]
+
+
+def plan_text(change: Change) -> str:
+    """A change as a plan: its sentence, and below it, for those who carry it out by rule, its value
+    as one line of JSON. A plan in words is its sentence alone."""
+    if isinstance(change, Plan):
+        return change.sentence
+    return f"{change.sentence}\n{change.model_dump_json()}"
+
+
+def plan_change(text: str) -> Change:
+    """The change that `plan_text` wrote; any other text is a plan in words."""
+    value = text.rpartition("\n")[2].strip()
+    if value.startswith('{"kind":'):
+        with suppress(ValidationError):
+            return _CHANGE.validate_json(value)
+    return Plan(sentence=text)
+
+
+_CHANGE: TypeAdapter[Change] = TypeAdapter(Change)
+
 
 class FixerRound(PublishedRow):
     """One failed attempt of a sample, and what the tools said of it."""
@@ -79,6 +109,12 @@ class FixerRound(PublishedRow):
     body: str | None = None
     status: Status
     error: str
+
+    @classmethod
+    def of(cls, node: Node) -> FixerRound:
+        """The round that repaired `node`."""
+        status, error = node.evaluation.status, node.evaluation.message
+        return cls(body=node.source or None, status=status, error=error)
 
 
 class SampleResult(PublishedRow):
@@ -110,6 +146,56 @@ class SampleResult(PublishedRow):
         """Whether the sample is a correct, timed kernel."""
         return self.error is None and self.speedup is not None and self.body is not None
 
+    @classmethod
+    def of(cls, node: Node, reference: str) -> SampleResult:
+        """The record of a kernel that was made of its parent."""
+        plan = node.change.sentence if node.change else None
+        evaluation = node.evaluation
+        if node.missing and plan:
+            reason = evaluation.message or None
+            return cls(error=NO_IMPLEMENTATION, status=Status.MISSING, plan=plan, reason=reason)
+        assert node.parent is not None
+        before = node.parent.profile
+        about = cls(
+            spec_code=reference,
+            baseline=node.parent.source,
+            baseline_latency=before.latency if before else None,
+            problem=node.case.problem,
+            values=to_json(node.case.values),
+            baseline_metadata=to_json(before.to_metadata() if before else {}),
+            status=evaluation.status,
+        )
+        if node.missing:
+            why = {"error": NO_IMPLEMENTATION, "reason": evaluation.message}
+            return about.model_copy(update=why)
+        failed = None if node.profile else evaluation.message or evaluation.status.value
+        return about.model_copy(
+            update={
+                "body": node.source,
+                "kernel_metadata": to_json(evaluation.to_metadata()),
+                "latency": node.latency,
+                "speedup": node.speedup,
+                "error": failed,
+                "plan": plan,
+                "rounds": [FixerRound.of(attempt) for attempt in node.failed],
+            }
+        )
+
+    def node(self, parent: Node, label: str) -> Node:
+        """The kernel that the record is about, made of `parent`."""
+        metadata = json.loads(self.kernel_metadata or "{}")
+        profile = None
+        if self.succeeded and self.latency is not None:
+            profile = Profile.from_metadata({**metadata, "latency": self.latency})
+        evaluation = _evaluation(profile)
+        if profile is None:
+            status = Status.MISSING if self.body is None else self.status
+            known = status if status not in (None, Status.CORRECT) else Status.BENCHMARK_ERROR
+            error = " ".join(self.error) if isinstance(self.error, list) else self.error
+            evaluation = Evaluation(status=known, message=error or "no result")
+        change = Plan(sentence=self.plan) if self.plan else None
+        return Node(parent.case, self.body or "", evaluation, parent, change, label)
+
     def to_record(self) -> dict[str, Any]:
         """The JSON object: keys without a value are left out."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
@@ -140,6 +226,41 @@ class ServiceResult(NamedTuple):
         """The item of `executor_results`."""
         samples = {key: sample.to_record() for key, sample in self.samples.items()}
         return {"service_name": self.service_name, "case_name": self.case_name, **samples}
+
+    @property
+    def reference(self) -> str:
+        """The text of what its kernels compute."""
+        return next((s.spec_code for s in self.samples.values() if s.spec_code), "")
+
+    @classmethod
+    def of(cls, result: Result, reference: str) -> ServiceResult:
+        """The record of a job's kernels, where `reference` is the text of what they compute."""
+        parent = result.job.node
+        samples = {node.label: SampleResult.of(node, reference) for node in result.nodes}
+        return cls(parent.name, parent.case.case_name, samples)
+
+    def result(self) -> Result | None:
+        """What the record says, as the loop knows it; None when it tells nothing of the parent."""
+        about = next((s for s in self.samples.values() if s.baseline is not None), None)
+        if about is None:
+            return None
+        latency = about.baseline_latency
+        if latency is None and about.latency and about.speedup:
+            latency = about.latency * about.speedup
+        metadata = json.loads(about.baseline_metadata or "{}")
+        profile = Profile.from_metadata({**metadata, "latency": latency}) if latency else None
+        case = Case(
+            service_name=self.service_name,
+            case_name=self.case_name,
+            problem=about.problem or "",
+            values=json.loads(about.values or "{}"),
+            task="",
+            kernel="",
+        )
+        parent = Node(case, about.baseline or "", _evaluation(profile))
+        known = {key: s for key, s in self.samples.items() if s.baseline is not None}
+        nodes = tuple(sample.node(parent, label) for label, sample in known.items())
+        return Result(Job(0, 0, Want.DEVELOP, parent), nodes=nodes)
 
 
 def plan_id(plan: int, sample: int) -> str:

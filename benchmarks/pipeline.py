@@ -27,8 +27,10 @@ import toy  # noqa: E402
 from accelopt.agents.configuration import ModelConfig  # noqa: E402
 from accelopt.agents.proposer import KernelView, Proposer  # noqa: E402
 from accelopt.agents.scripted_server import Scripted, ScriptedServer  # noqa: E402
-from accelopt.kernels.language import BackendOptions  # noqa: E402
-from accelopt.stages.iteration import Run, Settings, expand  # noqa: E402
+from accelopt.kernels.language import LanguageOptions  # noqa: E402
+from accelopt.nodes import Job, Node, Want  # noqa: E402
+from accelopt.search.strategy import Settings  # noqa: E402
+from accelopt.stages.jobs import Knowledge, perform  # noqa: E402
 from accelopt.stages.plan import draw_plans, view_kernel  # noqa: E402
 from accelopt.stages.roles import (  # noqa: E402
     PromptFolder,
@@ -36,6 +38,7 @@ from accelopt.stages.roles import (  # noqa: E402
     planner_for,
     summarizer_for,
 )
+from accelopt.stages.run import Run  # noqa: E402
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop  # noqa: E402
 
 PLAN_SECONDS, SAMPLE_SECONDS, EVALUATION_SECONDS = 30.0, 45.0, 15.0
@@ -68,25 +71,27 @@ def serve(scale: float, pipe) -> None:
             busy[0] = 0.0
 
 
-class SlowBackend(toy.ToyBackend):
+class SlowLanguage(toy.ToyLanguage):
     """Toy kernels on devices that take their time."""
 
     scale = 1.0
     busy = 0.0
 
-    async def evaluate(self, candidate, source):
+    async def evaluate(self, case, source):
         """The toy's verdict, after the scaled time of an evaluation."""
-        seconds = EVALUATION_SECONDS * spread(source) / SlowBackend.scale
+        seconds = EVALUATION_SECONDS * spread(source) / SlowLanguage.scale
         async with self.slots:
             await asyncio.sleep(seconds)
-        SlowBackend.busy += seconds
+        SlowLanguage.busy += seconds
         return toy.verdict(source)
 
 
 async def pipelined(views: list[KernelView], run: Run) -> int:
-    """One iteration of the loop: how many samples were made."""
-    results = await expand(views, run)
-    return sum(len(result.samples) for result in results)
+    """One round of the loop: how many samples were made."""
+    jobs = [Job(at, 1, Want.DEVELOP, view.node) for at, view in enumerate(views)]
+    work = (perform(job, run, Knowledge(), frozenset()) for job in jobs)
+    results = await asyncio.gather(*work)
+    return sum(len(result.nodes) for result in results)
 
 
 async def staged(views: list[KernelView], run: Run) -> int:
@@ -94,13 +99,13 @@ async def staged(views: list[KernelView], run: Run) -> int:
     plans = await draw_plans(views, run.proposer.planner, run.settings.plans)
     made = 0
     for view, result in zip(views, plans, strict=True):
-        for draw, plan in enumerate(result.plans):
+        for draw, plan in enumerate(result.changes()):
             samples = range(run.settings.samples)
             drafts = await asyncio.gather(
                 *(run.proposer.executor.implement(view, plan, draw, sample) for sample in samples)
             )
             for draft in drafts:
-                await run.workshop.evaluations.evaluate(view.candidate, str(draft.source))
+                await run.workshop.evaluations.evaluate(view.node.case, str(draft.source))
                 made += 1
     return made
 
@@ -119,20 +124,25 @@ async def timed(schedule, args: Namespace, url: str, folder: Path) -> tuple[floa
     """Wall seconds, device-busy seconds and samples of one schedule."""
     settings = Settings(1, args.beam, args.plans, args.samples, fixer_steps=0)
     config = ModelConfig(url=url, model="scripted", concurrency=args.concurrency)
-    options = WorkshopOptions(f"{__name__}:SlowBackend", workers=args.workers)
-    async with open_workshop(folder, BackendOptions(folder / "kernels"), options) as shop:
+    options = WorkshopOptions(f"{__name__}:SlowLanguage", workers=args.workers)
+    async with open_workshop(folder, LanguageOptions(folder / "kernels"), options) as shop:
         run = Run(shop, proposer(config, shop), settings, folder)
-        starts = [toy.start(folder, 100.0 + n, f"toy{n}") for n in range(args.beam)]
-        views = [await view_kernel(start, shop.backend, iteration=1) for start in starts]
-        SlowBackend.busy = 0.0
+        cases = [toy.start(folder, 100.0 + n, f"toy{n}") for n in range(args.beam)]
+        starts = [
+            Node(case, source, toy.verdict(source))
+            for case in cases
+            for source in [shop.language.source(case)]
+        ]
+        views = [await view_kernel(start, shop.language, iteration=1) for start in starts]
+        SlowLanguage.busy = 0.0
         started = time.monotonic()
         made = await schedule(views, run)
-        return time.monotonic() - started, SlowBackend.busy, made
+        return time.monotonic() - started, SlowLanguage.busy, made
 
 
 def measure(args: Namespace) -> None:
     """Time both schedules and print what they took."""
-    SlowBackend.scale = args.scale
+    SlowLanguage.scale = args.scale
     here, there = multiprocessing.get_context("spawn").Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(args.scale, there))
     server.start()

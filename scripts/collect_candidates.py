@@ -48,7 +48,7 @@ async def profile(args: Namespace) -> None:
         verdict = done.evaluation.message
         if profile:
             verdict = f"{profile.latency:.4f} ms  {peak_words(done.candidate)}"
-        command_line.say(f"{done.candidate.service_name}: {verdict}")
+        command_line.say(f"{done.candidate.case.service_name}: {verdict}")
 
     folder = args.output_profile_path.parent / ".accelopt" / "collect"
     async with command_line.workshop(args, folder) as workshop:

@@ -6,11 +6,12 @@ from pathlib import Path
 from accelopt.agents.executor import ExecutorPrompts
 from accelopt.agents.prompts import PromptPair, read_names
 from accelopt.evaluation import Scrutiny
-from accelopt.published import PlannerResult, SampleResult, ServiceResult
+from accelopt.nodes import Job, Node, Result, Want
+from accelopt.published import NO_IMPLEMENTATION, PlannerResult, ServiceResult
 from accelopt.stages import command_line
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
 from accelopt.stages.plan import view_all
-from accelopt.stages.profile import with_profiles
+from accelopt.stages.profile import nodes_of, with_profiles
 from accelopt.stages.roles import executor_for
 from accelopt.stages.tables import read_plans
 from accelopt.stages.toolbox import toolbox_for
@@ -27,8 +28,10 @@ def prompts(args: Namespace) -> ExecutorPrompts:
     )
 
 
-def told(name: str, sample: SampleResult) -> None:
-    verdict = f"{sample.speedup:.3f} times as fast" if sample.speedup else f"{sample.error}"
+def told(node: Node) -> None:
+    error = NO_IMPLEMENTATION if node.missing else node.evaluation.message
+    verdict = f"{node.speedup:.3f} times as fast" if node.speedup else error
+    name = f"{node.parent.name if node.parent else node.name} {node.label}"
     command_line.say(f"{name}: {verdict.strip().splitlines()[0] if verdict.strip() else 'failed'}")
 
 
@@ -52,7 +55,7 @@ async def main(args: Namespace) -> None:
             command_line.say,
             {p.service_name for p in plans},
         )
-        mind_strangers(plans, {candidate.service_name for candidate in candidates})
+        mind_strangers(plans, {candidate.case.service_name for candidate in candidates})
         executor = executor_for(
             executor_config,
             fixer_config,
@@ -61,17 +64,18 @@ async def main(args: Namespace) -> None:
             workshop.offline,
             toolbox_for(workshop.evaluations, args.tools),
         )
-        views = await view_all(candidates, workshop.backend)
+        nodes = nodes_of(candidates, workshop.language)
+        views = await view_all(nodes, workshop.language)
         settings = ExecutorSettings(args.num_samples, args.fixer_steps)
-        workplace = Workplace(
-            executor,
-            workshop.evaluations,
-            workshop.backend,
-            settings,
-            told,
-            workshop.verifications,
+        workplace = Workplace(executor, workshop.evaluations, settings, told)
+        changes = {result.service_name: result.changes() for result in plans}
+        made = await carry_out_all(views, changes, workplace, workshop.verifications)
+    results = [
+        ServiceResult.of(
+            Result(Job(0, 0, Want.DEVELOP, view.node), nodes=tuple(nodes)), view.reference
         )
-        results = await carry_out_all(views, plans, workplace)
+        for view, nodes in zip(views, made, strict=True)
+    ]
     write_results(args, results, started)
 
 

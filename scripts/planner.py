@@ -8,6 +8,7 @@ from accelopt.agents.prompts import PromptPair, read_names
 from accelopt.stages import command_line
 from accelopt.stages.history import history_beside
 from accelopt.stages.plan import draw_plans, view_all
+from accelopt.stages.profile import nodes_of
 from accelopt.stages.roles import planner_for, read_aspects
 from accelopt.stages.tables import read_candidates, write_records
 
@@ -25,7 +26,8 @@ async def main(args: Namespace) -> None:
     history = history_beside(args.profile_result_path)
     async with command_line.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
         planner = planner_for(config, workshop.calls, texts, workshop.offline)
-        views = await view_all(candidates, workshop.backend, history=history)
+        nodes = nodes_of(candidates, workshop.language)
+        views = await view_all(nodes, workshop.language, history)
         results = await draw_plans(views, planner, args.breadth)
     write_records(args.output_path, results)
     command_line.write_times(args.exp_dir, "planner", started, command_line.timestamp())

@@ -4,20 +4,20 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from accelopt.agents.prompts import PromptPair
-from accelopt.search.memory import MemorySettings, Rewrite
+from accelopt.search.memory import Contrast, MemorySettings, select_contrasts
 from accelopt.stages import command_line
-from accelopt.stages.learn import choose_rewrites, summarize_rewrites
+from accelopt.stages.learn import summarize_contrasts
 from accelopt.stages.roles import summarizer_for
-from accelopt.stages.tables import read_executor_results, write_records
+from accelopt.stages.tables import read_results, write_records
 from accelopt.store import write_json
 
 
-def write_choice(args: Namespace, rewrites: list[Rewrite]) -> None:
+def write_choice(args: Namespace, contrasts: list[Contrast]) -> None:
     plan_ids: dict[str, list[str]] = {}
     speedups: dict[str, list[float]] = {}
-    for rewrite in rewrites:
-        plan_ids.setdefault(rewrite.service_name, []).append(rewrite.plan_id)
-        speedups.setdefault(rewrite.service_name, []).append(rewrite.speedup)
+    for contrast in contrasts:
+        plan_ids.setdefault(contrast.service_name, []).append(contrast.node.label)
+        speedups.setdefault(contrast.service_name, []).append(contrast.speedup)
     write_json(args.output_plan_ids_path, plan_ids, indent=4)
     write_json(args.output_speedups_path, speedups, indent=4)
 
@@ -25,15 +25,15 @@ def write_choice(args: Namespace, rewrites: list[Rewrite]) -> None:
 async def main(args: Namespace) -> None:
     config = command_line.model_config(args, "summarizer")
     prompts = PromptPair.read(args.base_prompt_path, args.user_template_path)
-    results = read_executor_results(args.executor_results_path)
+    results = read_results(args.executor_results_path)
     settings = MemorySettings(args.max_threshold, args.min_threshold, args.topk)
-    rewrites = choose_rewrites(results, settings)
-    write_choice(args, rewrites)
+    contrasts = select_contrasts(results, settings)
+    write_choice(args, contrasts)
     folder = args.output_list_path.parent / ".accelopt" / "rewrites"
     async with command_line.workshop(args, folder) as workshop:
         summarizer = summarizer_for(config, workshop.calls, prompts, workshop.offline)
         origin = str(args.executor_results_path)
-        experiences = await summarize_rewrites(rewrites, summarizer, origin=origin)
+        experiences = await summarize_contrasts(contrasts, summarizer, origin=origin)
     write_records(args.output_list_path, experiences)
     command_line.say(f"{len(experiences)} rewrites in {args.output_list_path}")
 

@@ -3,16 +3,28 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from accelopt.nodes import Node
+from accelopt.search.selection import SELECTIONS
 from accelopt.stages import command_line
-from accelopt.stages.select import CANDIDATE_COLUMNS, SELECTIONS, select, write_candidate
+from accelopt.stages.select import CANDIDATE_COLUMNS, select, write_candidate
 from accelopt.stages.tables import read_executor_results, write_table
 
 
+def made_from(node: Node) -> Node:
+    return node.parent or node
+
+
 async def main(args: Namespace) -> None:
-    results = read_executor_results(args.executor_results_path)
+    services = read_executor_results(args.executor_results_path)
+    results = [result for service in services if (result := service.result()) is not None]
+    parents = [result.job.node for result in results]
+    references = {service.service_name: service.reference for service in services}
     selected = select(results, SELECTIONS[args.selection], args.topk)
     folder = args.output_base_path.resolve()  # the next stage may run in another folder
-    rows = [write_candidate(item, folder).to_row() for item in selected]
+    rows = [
+        write_candidate(node, parents, references[made_from(node).name], folder).to_row()
+        for node in selected
+    ]
     write_table(args.output_base_path / "candidates.csv", rows, CANDIDATE_COLUMNS)
     command_line.say(f"{len(rows)} candidates in {args.output_base_path / 'candidates.csv'}")
 

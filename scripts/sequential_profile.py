@@ -15,7 +15,7 @@ async def main(args: Namespace) -> None:
 
     def told(done: Profiled) -> None:
         if done.evaluation.profile is None:
-            command_line.say(f"{done.candidate.service_name}: {done.evaluation.message}")
+            command_line.say(f"{done.candidate.case.service_name}: {done.evaluation.message}")
 
     async with command_line.workshop(args, folder) as workshop:
         profiled = await profile_candidates(candidates, workshop.evaluations, told)

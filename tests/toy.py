@@ -1,4 +1,4 @@
-"""A backend whose kernels are one number: quick, deterministic, with every kind of verdict.
+"""A language whose kernels are one number: quick, deterministic, with every kind of verdict.
 
 A toy kernel is `def kernel():` with `COST = <milliseconds>` and perhaps `WRONG`, `BROKEN` in it.
 """
@@ -7,10 +7,10 @@ import asyncio
 import re
 from pathlib import Path
 
-from accelopt.evaluation import Confirmation, Evaluation, Profile, Scrutiny, Status
+from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.kernel_source import functions
-from accelopt.kernels.language import Explanation, Rewrite
-from accelopt.published import Candidate
+from accelopt.kernels.language import Explanation
+from accelopt.nodes import Rewrite, made
 from accelopt.store import content_key
 
 REFERENCE = "def forward():\n    return 0\n"
@@ -25,7 +25,7 @@ def start(folder, cost=100.0, problem="toy"):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{problem}.py").write_text(kernel(cost))
     (folder / f"{problem}_numpy.py").write_text(REFERENCE)
-    return Candidate(
+    return Case(
         service_name=f"{problem}_N4_ID0",
         case_name=f"{problem}_N4",
         problem=problem,
@@ -35,7 +35,7 @@ def start(folder, cost=100.0, problem="toy"):
     )
 
 
-class ToyBackend:
+class ToyLanguage:
     name = "toy"
     falls_late = ""  # text of kernels that only full scrutiny finds wrong
     seconds = 0.0
@@ -46,46 +46,53 @@ class ToyBackend:
         self.evaluated = []
         self.scrutiny = options.scrutiny
 
-    async def evaluate(self, candidate, source):
+    async def evaluate(self, case, source):
         async with self.slots:
             await asyncio.sleep(self.seconds)
         self.evaluated.append(source)
         if self.log:
             with self.log.open("a") as file:
-                file.write(self.evaluation_key(candidate, source) + "\n")
+                file.write(self.evaluation_key(case, source) + "\n")
         if self.falls_late and self.falls_late in source and self.scrutiny is Scrutiny.FULL:
             return Evaluation(status=Status.WRONG_NUMBERS, message="wrong on a later seed")
         return verdict(source)
 
-    async def explain(self, candidate, source):
-        return Explanation((f"COST is {cost_of(source):g}.",), 1.0 / cost_of(source))
+    async def explain(self, node):
+        cost = cost_of(node.source)
+        return Explanation((f"COST is {cost:g}.",), 1.0 / cost)
 
-    async def predict(self, candidate, source):
+    async def predict(self, node, source):
         return None
 
-    async def confirm(self, candidate, winner, parent):
+    async def confirm(self, case, winner, parent):
         speedup = cost_of(parent) / cost_of(winner)
         return Confirmation(confirmed=speedup > 1.02, speedup=speedup)
 
-    def evaluation_key(self, candidate, source):
-        return content_key(candidate.problem, source, self.scrutiny.value)
+    def evaluation_key(self, case, source):
+        return content_key(case.problem, source, self.scrutiny.value)
 
     def complete(self, source):
         return source
 
-    def reference(self, candidate):
-        return Path(candidate.task).read_text()
+    def reference(self, case):
+        return Path(case.task).read_text()
 
-    def source(self, candidate):
-        return Path(candidate.kernel).read_text()
+    def source(self, case):
+        return Path(case.kernel).read_text()
 
-    def gate(self, candidate):
+    def gate(self, case):
         return "COST must be a number."
 
-    def rewrites(self, candidate, source):
-        cost = cost_of(source)
+    async def actions(self, node, focus=""):
+        cost = cost_of(node.source)
         return [
-            Rewrite(f"Divide COST {cost:g} by {n}.", kernel(cost / n), promise=float(n))
+            made(
+                Rewrite(
+                    move="divide", parameters={"by": n}, sentence=f"Divide COST {cost:g} by {n}."
+                ),
+                kernel(cost / n),
+                promise=float(n),
+            )
             for n in (1.5, 2, 3)
             if cost / n >= 10
         ]
@@ -119,5 +126,5 @@ def verdict(source):
     return Evaluation(status=Status.CORRECT, profile=profile)
 
 
-class SlyBackend(ToyBackend):
+class SlyLanguage(ToyLanguage):
     falls_late = "SLY"

@@ -11,6 +11,7 @@ from accelopt.agents.planner import NOTHING_MEASURED
 from accelopt.agents.prompts import PromptPair, bullet_list, profile_lines, quote, render
 from accelopt.agents.proposer import Draft, Failure, KernelView
 from accelopt.kernel_source import kernel_source
+from accelopt.nodes import Change
 
 TEMPERATURES = (0.7, 1.0, 0.4)
 UNANSWERED = "the model did not answer"
@@ -43,23 +44,23 @@ class Executor:
         self.prompts = prompts
         self.toolbox = toolbox
 
-    async def implement(self, view: KernelView, plan: str, draw: int, sample: int) -> Draft:
-        """Implementation number `sample` of `plan`."""
+    async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
+        """Implementation number `sample` of `change`."""
         question = Question(
             role="executor",
             label=f"executor/{view.iteration}/{view.service_name}/{draw}/{sample}",
             system=self.prompts.executor.system,
-            user=render(self.prompts.executor.user_template, self._slots(view, plan)),
+            user=render(self.prompts.executor.user_template, self._slots(view, change)),
             iteration=view.iteration,
             temperature=TEMPERATURES[sample % len(TEMPERATURES)],
         )
         return await self._draft(self.model, question, view)
 
     async def repair(
-        self, view: KernelView, plan: str, draw: int, sample: int, failure: Failure
+        self, view: KernelView, change: Change, draw: int, sample: int, failure: Failure
     ) -> Draft:
         """A mended version of `failure.source`."""
-        slots = self._slots(view, plan)
+        slots = self._slots(view, change)
         slots["failed_code"] = quote(failure.source or "(the reply held no code)", "python")
         slots["error"] = quote(shorten(failure.error))
         question = Question(
@@ -84,7 +85,7 @@ class Executor:
             return await model.ask(question)
         return await model.ask(question, self.toolbox.tools(view), self.toolbox.limit)
 
-    def _slots(self, view: KernelView, plan: str) -> dict[str, str]:
+    def _slots(self, view: KernelView, change: Change) -> dict[str, str]:
         metadata = view.profile.to_metadata() if view.profile else {}
         return {
             "problem_code": quote(view.reference, "python"),
@@ -92,7 +93,7 @@ class Executor:
             "profile": profile_lines(metadata, self.prompts.displayed, random.Random(0)),
             "facts": bullet_list(view.facts, NOTHING_MEASURED),
             "gate": view.gate,
-            "optimization_plan": quote(plan),
+            "optimization_plan": quote(change.sentence),
         }
 
 

@@ -16,6 +16,7 @@ from accelopt.agents.prompts import (
     render,
 )
 from accelopt.agents.proposer import KernelView, PlanDraft, Tried
+from accelopt.nodes import Plan
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 
 TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
@@ -46,7 +47,7 @@ class Planner:
             answer = await self.model.ask(self.question(view, draw))
         except NO_ANSWER as error:
             return PlanDraft(None, reason=str(error), failed=True)
-        return PlanDraft(answer.text, answer.reasoning or answer.text)
+        return PlanDraft(Plan(sentence=answer.text), answer.reasoning or answer.text)
 
     def question(self, view: KernelView, draw: int) -> Question:
         """The prompt of draw number `draw`: the same for the same view, seed and draw."""
@@ -73,7 +74,7 @@ class Planner:
 
 def tried_list(tried: Sequence[Tried]) -> str:
     """Earlier plans with their outcomes, plans quoted and cut short."""
-    return bullet_list([f"{quote_words(t.plan)}: {t.outcome}" for t in tried], FIRST_TRY)
+    return bullet_list([f"{quote_words(t.change.sentence)}: {t.outcome}" for t in tried], FIRST_TRY)
 
 
 def with_experiences(base_prompt: str, experiences: Sequence[Experience]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from accelopt.evaluation import Profile
-from accelopt.published import Candidate, Experience
+from accelopt.nodes import Change, Node
+from accelopt.published import Experience
 
 
 class Tried(NamedTuple):
-    """A plan that was carried out on a kernel before, and in one sentence what came of it."""
+    """A change that was made to a kernel before, and in one sentence what came of it."""
 
-    plan: str
+    change: Change
     outcome: str
 
 
@@ -23,9 +24,8 @@ class KernelView(NamedTuple):
     where predictions and measurements are the same, so that what is predicted to miss it will.
     """
 
-    candidate: Candidate
+    node: Node
     reference: str
-    kernel: str
     facts: tuple[str, ...] = ()
     gate: str = ""
     tried: tuple[Tried, ...] = ()
@@ -35,37 +35,42 @@ class KernelView(NamedTuple):
 
     @property
     def service_name(self) -> str:
-        """The candidate's name, unique in a run."""
-        return self.candidate.service_name
+        """The kernel's name, unique in a run."""
+        return self.node.name
+
+    @property
+    def kernel(self) -> str:
+        """Its text."""
+        return self.node.source
 
     @property
     def profile(self) -> Profile | None:
-        """The candidate's measured profile."""
-        return self.candidate.profile
+        """Its measured profile."""
+        return self.node.profile
 
 
 class PlanDraft(NamedTuple):
-    """A plan in words, or None and the reason why there is none.
+    """A change to be made, or None and the reason why there is none.
 
     `failed` tells a proposer that could not answer from one that has nothing to propose.
     """
 
-    text: str | None
+    change: Change | None
     reasoning: str = ""
     reason: str = ""
     failed: bool = False
 
 
 class Draft(NamedTuple):
-    """Source that claims to carry out a plan, or None and the reason why there is none.
+    """Source that claims to make a change, or None and the reason why there is none.
 
-    `plan` says what was really done when that is more than the plan that was asked for.
+    `change` says what was really done when that is not the change that was asked for.
     """
 
     source: str | None
     reason: str = ""
     failed: bool = False
-    plan: str = ""
+    change: Change | None = None
 
 
 class Failure(NamedTuple):
@@ -103,13 +108,13 @@ class Plans(Protocol):
 
 
 class Implements(Protocol):
-    """Writes what a plan describes, and repairs it. Having no source is an answer."""
+    """Makes a change, and repairs what it made. Having no source is an answer."""
 
-    async def implement(self, view: KernelView, plan: str, draw: int, sample: int) -> Draft:
-        """Implementation number `sample` of `plan`, which came from draw number `draw`."""
+    async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
+        """Implementation number `sample` of `change`, which came from draw number `draw`."""
 
     async def repair(
-        self, view: KernelView, plan: str, draw: int, sample: int, failure: Failure
+        self, view: KernelView, change: Change, draw: int, sample: int, failure: Failure
     ) -> Draft:
         """A mended version of `failure.source`."""
 

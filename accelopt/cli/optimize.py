@@ -12,12 +12,12 @@ import typer
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
 from accelopt.kernels.nki.language import KERNEL_FILE
-from accelopt.kernels.triton.language import candidate_of
-from accelopt.published import Candidate
+from accelopt.kernels.triton.language import case_of
 from accelopt.report.console import output
 from accelopt.report.tables import Results
-from accelopt.stages.iteration import Outcome
+from accelopt.stages.run import Outcome
 from accelopt.store import write_atomically
 
 NO_RULE = (
@@ -58,7 +58,7 @@ def optimize(
 
 def _start(
     kernel: Path, reference: Path | None, definition: Path | None, workload: Path | None
-) -> Candidate:
+) -> Case:
     """An NKI kernel with its NumPy reference, or a Triton solution with its definition."""
     if definition is None and workload is None:
         if reference is None:
@@ -69,15 +69,15 @@ def _start(
     for path in (kernel, definition, workload):
         if not path.is_file():
             raise ConfigError(f"{path} is not a file")
-    return candidate_of(definition.resolve(), kernel.resolve(), workload.resolve())
+    return case_of(definition.resolve(), kernel.resolve(), workload.resolve())
 
 
-def own_kernel(kernel: Path, reference: Path) -> Candidate:
-    """A candidate of two files of one's own. Raises ConfigError when one is not there."""
+def own_kernel(kernel: Path, reference: Path) -> Case:
+    """A case of two files of one's own. Raises ConfigError when one is not there."""
     for path in (kernel, reference):
         if not path.is_file():
             raise ConfigError(f"{path} is not a file")
-    return Candidate(
+    return Case(
         service_name=f"{kernel.stem}_ID0",
         case_name=kernel.stem,
         problem=kernel.stem,
@@ -101,9 +101,9 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     screen = output()
     screen.print(Results(result_rows(outcomes, folder), device_of(outcomes)))
     if outcome.best is None:
-        said = outcome.failure.replace(KERNEL_FILE, Path(outcome.start.kernel).name)
+        said = outcome.failure.replace(KERNEL_FILE, Path(outcome.start.case.kernel).name)
         raise ConfigError(f"there is nothing to start from: {said}")
-    place = folder / outcome.start.case_name
+    place = folder / outcome.start.case.case_name
     command = shlex.join(["accelopt", *sys.argv[1:]])
     words = [w for w in shlex.split(command) if w != "--resume"]
     again = f"{shlex.join([*words, '--replay', str(folder)])}  # with another --out"

@@ -13,8 +13,8 @@ from accelopt.agents.budget import Budget
 from accelopt.cli.session import SessionOptions, neuron_cores
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.precision import formats_of
-from accelopt.stages.iteration import Settings
-from accelopt.stages.select import SELECTIONS
+from accelopt.search.selection import SELECTIONS
+from accelopt.search.strategy import STRATEGIES, Settings
 
 
 class Shared(NamedTuple):
@@ -32,6 +32,14 @@ class Shared(NamedTuple):
         int, typer.Option(min=0, help="tool calls an executor may make for one answer")
     ] = 0
     selection: Annotated[str, typer.Option(help=" or ".join(sorted(SELECTIONS)))] = "elitist"
+    strategy: Annotated[str, typer.Option(help=" or ".join(STRATEGIES))] = "beam"
+    strategy_option: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="the strategy's own")
+    ] = None
+    evaluations: Annotated[
+        int | None, typer.Option(min=1, help="distinct kernels judged for each problem, at most")
+    ] = None
+    window: Annotated[int, typer.Option(min=1, help="jobs under way, on any machine")] = 4
     target: Annotated[
         str, typer.Option(help="trn1 or trn2; h200, h100 or a100 for a Triton solution")
     ] = "trn1"
@@ -61,18 +69,25 @@ class Shared(NamedTuple):
 
     def session(self, out: Path) -> SessionOptions:
         """A session of the simulated or real NeuronCore in the folder `out`. Raises ConfigError."""
+        if self.strategy not in STRATEGIES:
+            known = ", ".join(STRATEGIES)
+            raise ConfigError(f"no strategy {self.strategy!r}; there are {known}")
         if self.selection not in SELECTIONS:
             known = ", ".join(sorted(SELECTIONS))
             raise ConfigError(f"no selection {self.selection!r}; there are {known}")
         return SessionOptions(
             out=out,
             settings=Settings(
-                self.iterations,
-                self.beam,
-                self.plans,
-                self.samples,
-                self.fixer_steps,
-                self.selection,
+                iterations=self.iterations,
+                beam=self.beam,
+                plans=self.plans,
+                samples=self.samples,
+                fixer_steps=self.fixer_steps,
+                selection=self.selection,
+                strategy=self.strategy,
+                options=key_values(self.strategy_option or []),
+                evaluations=self.evaluations,
+                window=self.window,
             ),
             model_config=self.model_config,
             target=self.target,
@@ -86,6 +101,16 @@ class Shared(NamedTuple):
             tools=self.tools,
             traced=self.logfire,
         )
+
+
+def key_values(texts: list[str]) -> dict[str, str]:
+    """The options of a strategy. Raises ConfigError for one that is not KEY=VALUE."""
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [
+        text for text, (key, sign, _) in zip(texts, pairs, strict=True) if not key or not sign
+    ]:
+        raise ConfigError(f"--strategy-option {wrong[0]!r} is not KEY=VALUE")
+    return {key: value for key, _, value in pairs}
 
 
 def with_shared_options(**defaults: int) -> Callable[[Callable[..., None]], Callable[..., None]]:

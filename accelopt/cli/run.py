@@ -10,11 +10,10 @@ import typer
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.published import Candidate
 from accelopt.report.console import output
 from accelopt.report.tables import Results
-from accelopt.stages.collect import start_of
 
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
 
@@ -38,15 +37,15 @@ def run(
     screen.print(f"Results, kernels, diffs and the journal lie in {out}.")
 
 
-def chosen(problems: str, benchmark: Path) -> list[Candidate]:
-    """The starting candidates of the named problems. Raises ConfigError for an unknown name."""
+def chosen(problems: str, benchmark: Path) -> list[Case]:
+    """The cases of the named problems. Raises ConfigError for an unknown name."""
     cases = read_benchmark(benchmark).cases
     known = {name: [c for c in cases if name in (c.problem, c.case_name)] for c in cases
              for name in (c.problem, c.case_name)}  # fmt: skip
     if problems == "all":
-        return [start_of(case) for case in cases]
+        return list(cases)
     names = [name.strip() for name in problems.split(",") if name.strip()]
     if unknown := [name for name in names or [problems] if name not in known]:
         problems_known = ", ".join(dict.fromkeys(case.problem for case in cases))
         raise ConfigError(f"no problem {unknown[0]!r}; there are {problems_known}")
-    return [start_of(case) for name in names for case in known[name]]
+    return [case for name in names for case in known[name]]

@@ -16,15 +16,15 @@ from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Scrutiny
-from accelopt.kernels.language import BackendOptions
+from accelopt.evaluation import Case, Scrutiny
+from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
-from accelopt.published import Candidate
 from accelopt.report.progress import LiveBoard
 from accelopt.report.tables import ResultRow
+from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
-from accelopt.stages.iteration import Outcome, Run, Settings
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.run import Outcome, Run
 from accelopt.stages.tables import read_experiences
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
@@ -77,18 +77,18 @@ def neuron_cores() -> tuple[int, ...]:
 
 
 def hold_session(
-    starts: Sequence[Candidate], options: SessionOptions, again: str = "the same command"
+    cases: Sequence[Case], options: SessionOptions, again: str = "the same command"
 ) -> list[Outcome]:
-    """Run the loop on `starts`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
+    """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
     then continues it."""
     try:
-        return asyncio.run(_session(starts, options))
+        return asyncio.run(_session(cases, options))
     except KeyboardInterrupt:
         print(f"\nStopped; {again} continues where this one stopped.", file=sys.stderr)
         raise SystemExit(STOPPED) from None
 
 
-async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list[Outcome]:
+async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
     prompts = PromptFolder(_prompt_folder(options))
     experiences = read_experiences(options.experiences) if options.experiences else []
     configs = {role: _config(options, role) for role in ROLES}
@@ -102,21 +102,21 @@ async def _session(starts: Sequence[Candidate], options: SessionOptions) -> list
         options.traced,
         Scrutiny.QUICK,
     )
-    backend_options = BackendOptions(
+    language_options = LanguageOptions(
         folder=options.out / "kernels",
         save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
         target=options.target,
         rel_tol=options.rel_tol,
         precision=options.precision,
     )
-    saved = _saved(starts, options, configs)
-    async with open_workshop(options.out, backend_options, workshop_options, saved) as workshop:
+    saved = _saved(cases, options, configs)
+    async with open_workshop(options.out, language_options, workshop_options, saved) as workshop:
         _keep_prompts(prompts.path, options.out)
         proposer = _proposer(configs, workshop, prompts, options)
-        with LiveBoard(board_for(starts, options.settings, workshop.ledger)) as board:
+        with LiveBoard(board_for(cases, options.settings, workshop.ledger)) as board:
             watcher = watcher_of(board, options.settings)
-            run = Run(workshop, proposer, options.settings, options.out, watcher)
-            return await optimize_all(starts, run, experiences)
+            run = Run(workshop, proposer, options.settings, options.out, watcher, options.seed)
+            return await optimize_all(cases, run, experiences)
 
 
 def _proposer(
@@ -157,16 +157,18 @@ def _keep_prompts(prompts: Path, out: Path) -> None:
 
 
 def _saved(
-    starts: Sequence[Candidate], options: SessionOptions, configs: dict[Role, ModelConfig]
+    cases: Sequence[Case], options: SessionOptions, configs: dict[Role, ModelConfig]
 ) -> dict[str, object]:
     """The configuration that a continued run must share: without secrets, money or machine."""
+    settings = {**options.settings._asdict(), "memory": options.settings.memory._asdict()}
+    del settings["evaluations"]  # more of them continue the same search
     return {
-        "problems": [start.service_name for start in starts],
+        "problems": [case.service_name for case in cases],
         "backend": options.backend,
         "target": options.target,
         "rel_tol": options.rel_tol,
         **({"precision": options.precision} if options.precision else {}),
-        "settings": options.settings._asdict() | {"memory": options.settings.memory._asdict()},
+        "settings": settings,
         "models": {role: config.model for role, config in configs.items()},
         "tools": options.tools,
         "seed": options.seed,
@@ -177,13 +179,13 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
     """The outcomes as rows of the final table."""
     return [
         ResultRow(
-            problem=outcome.start.case_name,
-            baseline_ms=outcome.start.profile.latency if outcome.start.profile else None,
-            best_ms=outcome.best.profile.latency if outcome.best and outcome.best.profile else None,
+            problem=outcome.start.case.case_name,
+            baseline_ms=outcome.start.latency,
+            best_ms=outcome.best.latency if outcome.best else None,
             before=outcome.before.percent_of_peak,
             after=outcome.after.percent_of_peak,
-            changes=[change.plan for change in outcome.changes],
-            place=str(out / outcome.start.case_name / "best.py") if outcome.best else "",
+            changes=outcome.changes,
+            place=str(out / outcome.start.case.case_name / "best.py") if outcome.best else "",
             failure=outcome.failure,
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         )

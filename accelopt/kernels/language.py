@@ -1,4 +1,4 @@
-"""What the loop needs of a kind of kernel: how to evaluate one, and how to speak about it."""
+"""What the loop needs of a kernel language: to judge kernels, to change them, to speak about them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Confirmation, Evaluation, Scrutiny
-from accelopt.published import Candidate
-from accelopt.store import read_text
+from accelopt.evaluation import Case, Confirmation, Evaluation, Scrutiny
+from accelopt.nodes import Action, Node
 from accelopt.workers import WorkerPool
 
 
@@ -24,21 +23,13 @@ class Explanation(NamedTuple):
     percent_of_peak: float | None = None
 
 
-class Rewrite(NamedTuple):
-    """One rewrite of one kernel: its sentence, the new source, and its promise (larger first)."""
-
-    sentence: str
-    source: str
-    promise: float
-
-
-class BackendOptions(NamedTuple):
-    """What the command line says about evaluations, for any backend.
+class LanguageOptions(NamedTuple):
+    """What the command line says about evaluations, for any language.
 
     `folder` takes sources that are evaluated. `rel_tol` None is the published bound of each
     problem. `precision` names formats below float32 that are allowed besides those of the inputs.
-    `traceset_root` is for backends whose problems live in a trace set. `scrutiny` is how
-    much is asked of a kernel, where the backend's referee knows degrees.
+    `traceset_root` is for languages whose problems live in a trace set. `scrutiny` is how
+    much is asked of a kernel, where the referee knows degrees.
     """
 
     folder: Path
@@ -50,65 +41,62 @@ class BackendOptions(NamedTuple):
     scrutiny: Scrutiny = Scrutiny.FULL
 
 
-class Backend(Protocol):
-    """One kind of kernel (NKI on a NeuronCore, Triton on a GPU) and the device it runs on."""
+class Language(Protocol):
+    """One kernel language (NKI on a NeuronCore, Triton on a GPU) and the device it runs on."""
 
     name: str
 
-    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
-        """The verdict on `source` as a kernel for `candidate`'s problem; never raises for it."""
+    async def evaluate(self, case: Case, source: str) -> Evaluation:
+        """The verdict on `source` as a kernel for `case`; never raises for it."""
 
-    async def explain(self, candidate: Candidate, source: str) -> Explanation:
-        """Where the time of `source` goes. `candidate.profile` is its measured profile."""
+    async def explain(self, node: Node) -> Explanation:
+        """Where the time of a kernel goes that was timed."""
 
-    async def predict(self, candidate: Candidate, source: str) -> float | None:
-        """Milliseconds that `source` would take, without running it: infinity for one that would be
-        refused, None where unknown."""
+    async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
+        """What can be done to a kernel without a model, the most promising first: rewrites by rule,
+        schedules. Each is another kernel, and comes with its source. The same for the same node
+        and `focus`, a resource to be relieved, where the language knows such a thing."""
 
-    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+    async def predict(self, node: Node, source: str) -> float | None:
+        """Milliseconds that `source`, made of `node`, would take, without running it: infinity for
+        one that would be refused, None where unknown."""
+
+    async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """Whether the source `winner` is faster than `parent` beyond noise, measured again."""
 
-    def evaluation_key(self, candidate: Candidate, source: str) -> str:
+    def evaluation_key(self, case: Case, source: str) -> str:
         """Equal for evaluations that must have the same result: content, never paths."""
 
     def complete(self, source: str) -> str:
         """`source` as a file that runs by itself."""
 
-    def reference(self, candidate: Candidate) -> str:
+    def reference(self, case: Case) -> str:
         """The text that says what a kernel must compute."""
 
-    def source(self, candidate: Candidate) -> str:
-        """The text of the candidate's kernel."""
+    def source(self, case: Case) -> str:
+        """The text of the case's starting kernel. Raises ConfigError when it cannot be read."""
 
-    def gate(self, candidate: Candidate) -> str:
+    def gate(self, case: Case) -> str:
         """How results are judged, for the executor, in words."""
-
-    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
-        """What the rules of this kernel language can do to `source`, for the offline proposer."""
 
     def look_up(self, name: str) -> str:
         """Documentation of one name of the kernel language."""
 
 
-BACKENDS = {
-    "nki": "accelopt.kernels.nki.language:NKIBackend",
-    "flashinfer": "accelopt.kernels.triton.language:FlashInferBackend",
+LANGUAGES = {
+    "nki": "accelopt.kernels.nki.language:NKI",
+    "flashinfer": "accelopt.kernels.triton.language:Triton",
 }
 
 
-def open_backend(name: str, pool: WorkerPool, options: BackendOptions) -> Backend:
-    """The backend called `name`, or of the class `module:Class`, evaluating on `pool`.
+def open_language(name: str, pool: WorkerPool, options: LanguageOptions) -> Language:
+    """The language called `name`, or of the class `module:Class`, evaluating on `pool`.
 
     Raises ConfigError for another name.
     """
-    place = BACKENDS.get(name, name)
+    place = LANGUAGES.get(name, name)
     if ":" not in place:
-        raise ConfigError(f"there is no backend {name!r}; choose from {', '.join(BACKENDS)}")
-    module, _, backend = place.partition(":")
-    opened: Backend = getattr(import_module(module), backend)(pool, options)
+        raise ConfigError(f"there is no backend {name!r}; choose from {', '.join(LANGUAGES)}")
+    module, _, attribute = place.partition(":")
+    opened: Language = getattr(import_module(module), attribute)(pool, options)
     return opened
-
-
-def read_source(path: str) -> str:
-    """The text of a kernel or reference file. Raises ConfigError when it cannot be read."""
-    return read_text(path)

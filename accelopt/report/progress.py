@@ -12,8 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from accelopt.evaluation import Profile
-from accelopt.published import Candidate
+from accelopt.evaluation import Case, Profile
 
 
 class Spent(Protocol):
@@ -62,8 +61,8 @@ class Line:
 class Board:
     """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
 
-    def __init__(self, starts: Sequence[Candidate], iterations: int, console: Console) -> None:
-        self.lines = {start.case_name: Line(start.problem) for start in starts}
+    def __init__(self, cases: Sequence[Case], iterations: int, console: Console) -> None:
+        self.lines = {case.case_name: Line(case.problem) for case in cases}
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()

@@ -1,27 +1,62 @@
-"""Beam search."""
+"""Beam search: plans and samples for each of the best kernels, again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.published import ServiceResult
-from accelopt.search.selection import Selected, Selection
+from accelopt.nodes import Job, Node, Result, Want
+from accelopt.search.selection import SELECTIONS
+from accelopt.search.strategy import Settings, no_options
 
 
 class Beam:
-    """Beam search: the `width` kernels that `selection` takes from each iteration's results."""
+    """The `beam` kernels that the run's selection takes from each round's results.
 
-    def __init__(self, start: Selected, width: int, selection: Selection) -> None:
-        self.width = width
-        self.selection = selection
+    A round ends when all of its kernels are developed; one that made nothing is the last.
+    """
+
+    def __init__(self, start: Node, settings: Settings, seed: int) -> None:
+        no_options("beam", settings)
+        self.width = settings.beam
+        self.selection = SELECTIONS[settings.selection]
         self.best = start
-        self._beam: Sequence[Selected] = (start,)
+        self.round = 1
+        self._asked = 0
+        self._number = 0
+        self._told: list[Result] = []
+        self._beam: Sequence[Node] = (start,)
 
-    def ask(self) -> Sequence[Selected]:
+    @property
+    def kept(self) -> Sequence[Node]:
         """The present beam."""
         return self._beam
 
-    def tell(self, results: Sequence[ServiceResult]) -> None:
-        """Make the next beam."""
-        self._beam = tuple(self.selection(results, self.width))
-        self.best = min((self.best, *self._beam), key=lambda selected: selected.latency)
+    def ask(self) -> Job | None:
+        """The next kernel of the beam."""
+        if self._asked == len(self._beam):
+            return None
+        node, number = self._beam[self._asked], self._number
+        self._asked += 1
+        self._number += 1
+        goal = min((n.latency for n in self._beam if n.latency and _simulated(n)), default=None)
+        return Job(number, self.round, Want.DEVELOP, node, goal=goal)
+
+    def tell(self, result: Result) -> None:
+        """The last result of a round makes the next beam."""
+        self._told.append(result)
+        if len(self._told) < len(self._beam):
+            return
+        made = any(told.nodes for told in self._told)
+        self._beam = tuple(self.selection(self._told, self.width))
+        self.best = min((self.best, *self._beam), key=lambda node: node.latency or float("inf"))
+        self._told, self._asked = [], 0 if made else len(self._beam)
+        self.round += 1
+
+    def state(self) -> dict[str, object]:
+        """The beam by name, with latencies in milliseconds."""
+        return {"beam": [{"name": node.name, "latency": node.latency} for node in self._beam]}
+
+
+def _simulated(node: Node) -> bool:
+    """Whether predictions and measurements are the same; a device may well disagree with them."""
+    return node.profile is not None and node.profile.simulated

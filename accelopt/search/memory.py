@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience, SampleResult, ServiceResult
+from accelopt.nodes import Node, Result
+from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.search.selection import by_plan
 
 
 class MemorySettings(NamedTuple):
@@ -18,57 +20,58 @@ class MemorySettings(NamedTuple):
     exp_n: int = 16
 
 
-class Rewrite(NamedTuple):
-    """A sample that taught something: clearly faster than its baseline, or clearly slower."""
+class Contrast(NamedTuple):
+    """A kernel that taught something: clearly faster than its parent, or clearly slower."""
 
-    service_name: str
-    case_name: str
-    plan_id: str
-    sample: SampleResult
+    node: Node
     speedup: float
 
     @property
+    def service_name(self) -> str:
+        """The parent's name."""
+        assert self.node.parent is not None
+        return self.node.parent.name
+
+    @property
     def slow_kernel(self) -> str:
-        """The slower of sample and baseline."""
-        return str(self.sample.body if self.speedup < 1 else self.sample.baseline)
+        """The slower of kernel and parent."""
+        assert self.node.parent is not None
+        return self.node.source if self.speedup < 1 else self.node.parent.source
 
     @property
     def fast_kernel(self) -> str:
-        """The faster of sample and baseline."""
-        return str(self.sample.baseline if self.speedup < 1 else self.sample.body)
+        """The faster of kernel and parent."""
+        assert self.node.parent is not None
+        return self.node.parent.source if self.speedup < 1 else self.node.source
 
 
-def select_rewrites(
-    results: Sequence[ServiceResult], *, max_threshold: float, min_threshold: float, topk: int
-) -> list[Rewrite]:
-    """The published rule over all services together.
+def select_contrasts(results: Sequence[Result], settings: MemorySettings) -> list[Contrast]:
+    """The published rule over all results together.
 
-    Of each plan the fastest sample when it beats the baseline, else, when none reaches it, the
+    Of each plan the fastest kernel when it beats its parent, else, when none reaches it, the
     slowest. Those above `max_threshold`, fastest first, take at most half of the `topk` places;
-    those below 1 / `min_threshold`, slowest first, take the rest. Only samples that the referee
+    those below 1 / `min_threshold`, slowest first, take the rest. Only kernels that the referee
     found correct have a speedup, so a wrong kernel teaches nothing.
     """
-    rewrites = [rewrite for service in results for rewrite in _of_service(service)]
-    faster = [r for r in rewrites if r.speedup > max(1.0, max_threshold)]
-    slower = [r for r in rewrites if r.speedup <= 1.0 and r.speedup < 1 / min_threshold]
-    positive = sorted(faster, key=lambda r: -r.speedup)[: topk // 2]
-    negative = sorted(slower, key=lambda r: r.speedup)[: topk - len(positive)]
+    found = [contrast for result in results for contrast in _of_plans(result)]
+    faster = [c for c in found if c.speedup > max(1.0, settings.max_threshold)]
+    slower = [c for c in found if c.speedup <= 1.0 and c.speedup < 1 / settings.min_threshold]
+    positive = sorted(faster, key=lambda c: -c.speedup)[: settings.topk // 2]
+    negative = sorted(slower, key=lambda c: c.speedup)[: settings.topk - len(positive)]
     return positive + negative
 
 
-def _of_service(service: ServiceResult) -> list[Rewrite]:
-    plans: dict[str, list[Rewrite]] = {}
-    for name, sample in service.samples.items():
-        if sample.succeeded and sample.baseline is not None and sample.speedup is not None:
-            rewrite = Rewrite(service.service_name, service.case_name, name, sample, sample.speedup)
-            plans.setdefault(name.split("_")[1], []).append(rewrite)
+def _of_plans(result: Result) -> list[Contrast]:
     chosen = []
-    for rewrites in plans.values():
-        fastest = max(rewrites, key=lambda r: r.speedup)
+    for made in by_plan(result).values():
+        pairs = [Contrast(node, node.speedup) for node in made if node.speedup is not None]
+        if not pairs:
+            continue
+        fastest = max(pairs, key=lambda pair: pair.speedup)
         if fastest.speedup > 1.0:
             chosen.append(fastest)
         elif fastest.speedup < 1.0:
-            chosen.append(min(rewrites, key=lambda r: r.speedup))
+            chosen.append(min(pairs, key=lambda pair: pair.speedup))
     return chosen
 
 

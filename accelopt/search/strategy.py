@@ -76,3 +76,9 @@ def open_strategy(start: Node, settings: Settings, seed: int = 0) -> Strategy:
     module, _, name = place.partition(":")
     strategy: Strategy = getattr(import_module(module), name)(start, settings, seed)
     return strategy
+
+
+def no_options(strategy: str, settings: Settings) -> None:
+    """Raises ConfigError where a strategy without options is given some."""
+    if settings.options:
+        raise ConfigError(f"the strategy {strategy} has no option {next(iter(settings.options))!r}")

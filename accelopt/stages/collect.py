@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.nki import benchmark
-from accelopt.published import Candidate
 
 COLLECTED_COLUMNS = tuple("problem values case_id task kernel case_name service_name".split())
 
@@ -31,15 +30,3 @@ def collected_rows(cases: Iterable[Case]) -> list[dict[str, str]]:
             }
         )
     return rows
-
-
-def start_of(case: Case) -> Candidate:
-    """The candidate that a case starts from."""
-    return Candidate(
-        service_name=benchmark.init_service_name(case),
-        case_name=case.case_name,
-        problem=case.problem,
-        values=case.values,
-        task=case.task,
-        kernel=case.kernel,
-    )

@@ -18,7 +18,7 @@ from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.errors import AcceloptError, about_file
 from accelopt.evaluation import Scrutiny
-from accelopt.kernels.language import BackendOptions
+from accelopt.kernels.language import LanguageOptions
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
@@ -95,10 +95,10 @@ def _number(text: str, kind: type[_Number], least: float, wanted: str) -> _Numbe
     return value
 
 
-def backend_options(args: Namespace, folder: Path) -> BackendOptions:
+def language_options(args: Namespace, folder: Path) -> LanguageOptions:
     """The backend options of parsed arguments; evaluated sources go under `folder`."""
     fields = getattr(args, "save_fields_path", None)
-    return BackendOptions(
+    return LanguageOptions(
         folder=folder / "kernels",
         save_fields=tuple(read_names(Path(fields))) if fields else (),
         target=args.target,
@@ -122,7 +122,7 @@ def workshop(
         traced=getattr(args, "logfire", False),
         screening=screening,
     )
-    return open_workshop(folder, backend_options(args, folder), options)
+    return open_workshop(folder, language_options(args, folder), options)
 
 
 def _is_run(path: Path, own: Path) -> bool:

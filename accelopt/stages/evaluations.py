@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from math import inf
 
-from accelopt.evaluation import Evaluation, Status
-from accelopt.kernels.language import Backend
-from accelopt.published import Candidate
+from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.kernels.language import Language
+from accelopt.nodes import Job, Result
 from accelopt.store import Journal
 
 KIND = "evaluation"
 
 
 class Evaluations:
-    """`backend.evaluate`, where equal work is done once in a run, also across an interruption."""
+    """`language.evaluate`, where equal work is done once in a run, also across an interruption."""
 
-    def __init__(self, backend: Backend, journal: Journal) -> None:
-        self.backend = backend
+    def __init__(self, language: Language, journal: Journal) -> None:
+        self.language = language
         self.journal = journal
         self.made = 0
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
 
-    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
+    async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`: from the journal, from a run under way, or from a new run."""
-        key = self.backend.evaluation_key(candidate, source)
+        key = self.language.evaluation_key(case, source)
         kept = self.journal.find(KIND, key)
         if kept is not None:
             return Evaluation.model_validate(kept)
         if key not in self._running:
-            self._running[key] = asyncio.create_task(self._evaluate(key, candidate, source))
+            self._running[key] = asyncio.create_task(self._evaluate(key, case, source))
         return await asyncio.shield(self._running[key])
 
-    async def _evaluate(self, key: str, candidate: Candidate, source: str) -> Evaluation:
+    async def _evaluate(self, key: str, case: Case, source: str) -> Evaluation:
         try:
-            evaluation = await self.backend.evaluate(candidate, source)
+            evaluation = await self.language.evaluate(case, source)
             self.made += 1
             if evaluation.status is not Status.BASELINE_FAILED:  # somebody will mend the reference
                 self.journal.append(KIND, key, evaluation.model_dump(mode="json"))
@@ -47,3 +49,40 @@ class Evaluations:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Allowance:
+    """How many evaluations one search may spend: distinct kernels judged, failures and repairs
+    included, repeats and the baseline not. What a cache knows is spent like anything else."""
+
+    def __init__(self, limit: int | None, known: Iterable[str] = ()) -> None:
+        self.limit = limit
+        self.judged = set(known)
+        self.spent = 0
+        self._reserved: dict[int, int] = {}
+
+    @property
+    def left(self) -> float:
+        """What is neither spent nor reserved."""
+        if self.limit is None:
+            return inf
+        return self.limit - self.spent - sum(self._reserved.values())
+
+    def reserve(self, job: Job, most: int, oldest: bool) -> Job | None:
+        """The job with its limit; None when it must wait until older ones are settled, or, as the
+        oldest, for ever. Only the oldest one may get less than all that it could use."""
+        if self.limit is None:
+            return job
+        granted = int(min(most, self.left))
+        if granted < most and not (oldest and granted):
+            return None
+        self._reserved[job.number] = granted
+        return job._replace(limit=granted)
+
+    def settle(self, result: Result) -> int:
+        """What the job spent in the end; the rest of its reserve is free again."""
+        self._reserved.pop(result.job.number, None)
+        new = set(result.judged) - self.judged
+        self.judged |= new
+        self.spent += len(new)
+        return len(new)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelopt.published import ServiceResult
-from accelopt.stages.tables import read_executor_results
+from accelopt.nodes import Result
+from accelopt.stages.tables import read_results
 
 LAST = "last_iteration_executor_results.json"
 RESULTS = "executor_results.json"
 
 
-def history_beside(profile_results: Path) -> list[ServiceResult]:
+def history_beside(profile_results: Path) -> list[Result]:
     """The executor results of all earlier iterations of the shell loop that wrote this table.
 
     The loop's layout is `{base}/{exp_date}/candidates/profile_results.csv` with results in
@@ -22,4 +22,4 @@ def history_beside(profile_results: Path) -> list[ServiceResult]:
         return []
     earlier = sorted(folder.parent.parent.glob(f"*/{RESULTS}"))
     paths = [path for path in earlier if path.parent != folder.parent] or [folder / LAST]
-    return [result for path in paths for result in read_executor_results(path)]
+    return [result for path in paths for result in read_results(path)]

@@ -6,53 +6,59 @@ from collections.abc import Sequence
 
 from accelopt.agents.proposer import Pair, Summarizes
 from accelopt.kernel_source import fingerprint
-from accelopt.published import Experience, ServiceResult
-from accelopt.search.memory import MemorySettings, Rewrite, remember, select_rewrites
+from accelopt.nodes import Result
+from accelopt.published import Experience
+from accelopt.search.memory import Contrast, remember, select_contrasts
+from accelopt.stages.run import Run
 from accelopt.stages.together import together
 
 
-def choose_rewrites(results: Sequence[ServiceResult], settings: MemorySettings) -> list[Rewrite]:
-    """The pairs of `results` worth learning from."""
-    return select_rewrites(
-        results,
-        max_threshold=settings.max_threshold,
-        min_threshold=settings.min_threshold,
-        topk=settings.topk,
-    )
-
-
-async def summarize_rewrites(
-    rewrites: Sequence[Rewrite], summarizer: Summarizes, *, iteration: int = 0, origin: str = ""
+async def summarize_contrasts(
+    contrasts: Sequence[Contrast], summarizer: Summarizes, *, iteration: int = 0, origin: str = ""
 ) -> list[Experience]:
     """An experience of each pair; one whose summary failed carries its numbers alone."""
 
-    async def one(rewrite: Rewrite) -> Experience:
-        factor = max(rewrite.speedup, 1 / rewrite.speedup)
+    async def one(contrast: Contrast) -> Experience:
+        node, factor = contrast.node, max(contrast.speedup, 1 / contrast.speedup)
         lesson = await summarizer.summarize(
             Pair(
-                label=f"{rewrite.service_name}/{rewrite.plan_id}",
-                slow_kernel=rewrite.slow_kernel,
-                fast_kernel=rewrite.fast_kernel,
+                label=f"{contrast.service_name}/{node.label}",
+                slow_kernel=contrast.slow_kernel,
+                fast_kernel=contrast.fast_kernel,
                 speedup=factor,
-                plan=rewrite.sample.plan or "",
+                plan=node.change.sentence if node.change else "",
                 iteration=iteration,
             )
         )
         return Experience(
-            service_name=rewrite.service_name,
-            case_name=rewrite.case_name,
-            id=rewrite.plan_id,
-            speedup_original=rewrite.speedup,
+            service_name=contrast.service_name,
+            case_name=node.case.case_name,
+            id=node.label,
+            speedup_original=contrast.speedup,
             speedup=factor,
-            slow_kernel=rewrite.slow_kernel,
-            fast_kernel=rewrite.fast_kernel,
+            slow_kernel=contrast.slow_kernel,
+            fast_kernel=contrast.fast_kernel,
             raw_response=lesson.raw_response,
             title=lesson.title,
             summary=lesson.summary,
             origin=origin,
         )
 
-    return await together(one(rewrite) for rewrite in rewrites)
+    return await together(one(contrast) for contrast in contrasts)
+
+
+async def learn(
+    results: Sequence[Result], experiences: Sequence[Experience], number: int, run: Run
+) -> list[Experience]:
+    """The experiences with those of this round in front."""
+    memory, case = run.settings.memory, results[0].job.node.case
+    new = await summarize_contrasts(
+        select_contrasts(results, memory),
+        run.proposer.summarizer,
+        iteration=number,
+        origin=f"{case.case_name}, iteration {number}",
+    )
+    return accumulate(new, experiences, memory.exp_n)
 
 
 def accumulate(

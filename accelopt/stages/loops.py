@@ -37,13 +37,13 @@ def prepare_loops(folder: Path, model_config: Path) -> list[Path]:
     for row, candidate in zip(read_table(table), read_candidates(table), strict=True):
         if candidate.profile is None:
             continue
-        loop = folder / candidate.service_name
+        loop = folder / candidate.case.service_name
         for role in ROLES:
             place = loop / "configs" / f"{role}_config.json"
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(model_config, place)
         write_table(loop / FIRST / "candidates" / "profile_results.csv", [row], list(row))
-        write_atomically(loop / "rel_tol.txt", f"{relative_tolerance(candidate.problem):g}\n")
+        write_atomically(loop / "rel_tol.txt", f"{relative_tolerance(candidate.case.problem):g}\n")
         loops.append(loop)
     if not loops:
         raise ConfigError(f"no baseline in {table} is correct: there is nothing to start from")
@@ -64,7 +64,7 @@ def tell_loops(folder: Path) -> Story:
 
 def _problem(loop: Path, folder: Path) -> ProblemStory:
     [start] = read_candidates(loop / FIRST / "candidates" / "profile_results.csv")
-    source = read_text(start.kernel)
+    source = read_text(start.case.kernel)
     baseline = start.profile.latency if start.profile else None
     first = Step(key=fingerprint(source), status="correct", latency=baseline, source=source)
     steps = [first, *_steps(loop, first)]
@@ -73,11 +73,11 @@ def _problem(loop: Path, folder: Path) -> ProblemStory:
     write_atomically(loop / "best.py", best.source)
     difference = difflib.unified_diff(
         source.splitlines(keepends=True), best.source.splitlines(keepends=True),
-        f"a/{Path(start.kernel).name}", f"b/{Path(start.kernel).name}",
+        f"a/{Path(start.case.kernel).name}", f"b/{Path(start.case.kernel).name}",
     )  # fmt: skip
     write_atomically(loop / "best.diff", "".join(difference))
     return ProblemStory(
-        name=start.case_name, baseline=baseline, best=best.latency,
+        name=start.case.case_name, baseline=baseline, best=best.latency,
         changes=tuple(step.sentence for step in _path(best, steps)),
         start_source=source, best_source=best.source, steps=tuple(steps),
     )  # fmt: skip

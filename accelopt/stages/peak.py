@@ -15,7 +15,7 @@ def peak_words(candidate: Candidate) -> str:
     """`40.1% of peak (memory)` for a profiled candidate, empty where the bound is not known."""
     if candidate.profile is None:
         return ""
-    limit = bound(candidate.problem, candidate.values, candidate.profile.target)
+    limit = bound(candidate.case.problem, candidate.case.values, candidate.profile.target)
     if limit is None:
         return ""
     return f"{limit.fraction(candidate.profile.latency):.1%} of peak ({limit.key})"
@@ -33,11 +33,11 @@ def standings(profiles: Path, best: Path | None = None) -> list[Standing]:
         profile = candidate.profile
         if profile is None:
             continue
-        speedup = reached.get(candidate.case_name, 1.0)
+        speedup = reached.get(candidate.case.case_name, 1.0)
         place = standing(
-            candidate.problem,
-            candidate.case_name,
-            candidate.values,
+            candidate.case.problem,
+            candidate.case.case_name,
+            candidate.case.values,
             profile.latency,
             profile.latency / speedup,
             profile.target,

@@ -1,4 +1,4 @@
-"""Planning: from a candidate to the plans that may make it faster."""
+"""Planning: from a kernel to the changes that may make it faster."""
 
 from __future__ import annotations
 
@@ -6,72 +6,54 @@ from collections.abc import Sequence
 
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Tried
-from accelopt.kernel_source import fingerprint
-from accelopt.kernels.language import Backend
-from accelopt.published import Candidate, Experience, PlannerResult, SampleResult, ServiceResult
+from accelopt.kernels.language import Language
+from accelopt.nodes import Node, Result
+from accelopt.published import Experience, PlannerResult, plan_text
 from accelopt.stages.together import together
 
 
 async def view_kernel(
-    candidate: Candidate,
-    backend: Backend,
+    node: Node,
+    language: Language,
     *,
-    history: Sequence[ServiceResult] = (),
+    history: Sequence[Result] = (),
     experiences: Sequence[Experience] = (),
     iteration: int = 0,
     goal: float | None = None,
 ) -> KernelView:
-    """What a proposer may know of `candidate`; `history` are earlier results on any kernel."""
-    source = backend.source(candidate)
-    explanation = await backend.explain(candidate, source)
+    """What a proposer may know of `node`; `history` are earlier results on any kernel."""
+    explanation = await language.explain(node)
     return KernelView(
-        candidate=candidate,
-        reference=backend.reference(candidate),
-        kernel=source,
+        node=node,
+        reference=language.reference(node.case),
         facts=explanation.facts,
-        gate=backend.gate(candidate),
-        tried=tried_on(source, history),
+        gate=language.gate(node.case),
+        tried=tried_on(node, history),
         experiences=tuple(experiences),
         iteration=iteration,
         goal=goal,
     )
 
 
-def goals(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """By case name, the milliseconds that a plan must promise less than: the fastest candidate's.
+async def view_all(
+    nodes: Sequence[Node], language: Language, history: Sequence[Result] = ()
+) -> list[KernelView]:
+    """What a proposer may know of the kernels of a table, which start from nowhere, in order."""
+    fastest = {name: goal([n for n in nodes if n.case.case_name == name]) for name in
+               {node.case.case_name for node in nodes}}  # fmt: skip
+    return await together(
+        view_kernel(node, language, history=history, goal=fastest[node.case.case_name])
+        for node in nodes
+    )
+
+
+def goal(nodes: Sequence[Node]) -> float | None:
+    """The milliseconds that a change must promise less than: the fastest kernel's.
 
     Only where profiles are simulated, as predictions are; a device may well disagree with them.
     """
-    found: dict[str, float] = {}
-    for candidate in candidates:
-        profile = candidate.profile
-        if profile is not None and profile.simulated:
-            latency = min(profile.latency, found.get(candidate.case_name, profile.latency))
-            found[candidate.case_name] = latency
-    return found
-
-
-async def view_all(
-    candidates: Sequence[Candidate],
-    backend: Backend,
-    *,
-    history: Sequence[ServiceResult] = (),
-    experiences: Sequence[Experience] = (),
-    iteration: int = 0,
-) -> list[KernelView]:
-    """What a proposer may know of each candidate, in order."""
-    fastest = goals(candidates)
-    return await together(
-        view_kernel(
-            candidate,
-            backend,
-            history=history,
-            experiences=experiences,
-            iteration=iteration,
-            goal=fastest.get(candidate.case_name),
-        )
-        for candidate in candidates
-    )
+    profiles = [node.profile for node in nodes if node.profile and node.profile.simulated]
+    return min((profile.latency for profile in profiles), default=None)
 
 
 async def draw_plans(
@@ -89,30 +71,29 @@ async def draw_plans(
 
 def planner_result(view: KernelView, drafts: Sequence[PlanDraft]) -> PlannerResult:
     """The plans among `drafts`, as the planner's output lists them."""
-    drawn = [draft for draft in drafts if draft.text]
+    drawn = [(draft.change, draft.reasoning) for draft in drafts if draft.change]
     return PlannerResult(
         service_name=view.service_name,
-        reasonings=[draft.reasoning for draft in drawn],
-        plans=[str(draft.text) for draft in drawn],
+        reasonings=[reasoning for _, reasoning in drawn],
+        plans=[plan_text(change) for change, _ in drawn],
     )
 
 
-def tried_on(source: str, history: Sequence[ServiceResult]) -> tuple[Tried, ...]:
-    """Plans already carried out on this very kernel, each with its best outcome."""
-    wanted = fingerprint(source)
-    tried: dict[str, list[SampleResult]] = {}
+def tried_on(node: Node, history: Sequence[Result]) -> tuple[Tried, ...]:
+    """Changes already made to this very kernel, each with its best outcome."""
+    tried: dict[str, list[Node]] = {}
     for result in history:
-        for sample in result.samples.values():
-            if sample.plan and sample.baseline and fingerprint(sample.baseline) == wanted:
-                tried.setdefault(sample.plan, []).append(sample)
-    return tuple(Tried(plan, outcome(samples)) for plan, samples in tried.items())
+        for made in result.nodes:
+            if made.change and not made.missing and result.job.node.key == node.key:
+                tried.setdefault(made.change.sentence, []).append(made)
+    return tuple(Tried(made[0].change, outcome(made)) for made in tried.values() if made[0].change)
 
 
-def outcome(samples: Sequence[SampleResult]) -> str:
+def outcome(nodes: Sequence[Node]) -> str:
     """In one sentence, what came of the samples of one plan."""
-    speedups = [s.speedup for s in samples if s.succeeded and s.speedup is not None]
+    speedups = [node.speedup for node in nodes if node.speedup is not None]
     if speedups:
-        return f"best of {len(samples)}: {max(speedups):.3f} times as fast"
-    error = samples[0].error if samples else None
-    text = " ".join(error) if isinstance(error, list) else str(error or "no result")
-    return f"failed {len(samples)} times: {quote_words(text, 200)}"
+        return f"best of {len(nodes)}: {max(speedups):.3f} times as fast"
+    evaluation = nodes[0].evaluation
+    text = evaluation.message or evaluation.status.value
+    return f"failed {len(nodes)} times: {quote_words(text, 200)}"

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.evaluation import Evaluation, Profile, to_json
+from accelopt.kernels.language import Language
+from accelopt.nodes import Node
 from accelopt.published import Candidate
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.tables import read_candidates
@@ -33,10 +35,9 @@ async def profile_candidates(
     """The candidates with their profiles, in order; `told` hears of each as it is finished."""
 
     async def one(candidate: Candidate) -> Profiled:
-        backend = evaluations.backend
-        source = backend.complete(backend.source(candidate))
-        evaluation = await evaluations.evaluate(candidate, source)
-        done = Profiled(candidate.model_copy(update={"profile": evaluation.profile}), evaluation)
+        language, case = evaluations.language, candidate.case
+        evaluation = await evaluations.evaluate(case, language.complete(language.source(case)))
+        done = Profiled(candidate._replace(profile=evaluation.profile), evaluation)
         told(done)
         return done
 
@@ -57,29 +58,42 @@ async def with_profiles(
     """
     candidates = read_candidates(table)
     known = _profiles_beside(table) if any(c.profile is None for c in candidates) else {}
-    idle = [c for c in candidates if c.service_name not in wanted]
+    idle = [c for c in candidates if c.case.service_name not in wanted]
     if idle:
-        say(f"no plans for {len(idle)} of {len(candidates)} candidates, as {idle[0].service_name}")
+        say(
+            f"no plans for {len(idle)} of {len(candidates)} candidates, as {idle[0].case.service_name}"
+        )
     busy = [
-        c.model_copy(update={"profile": c.profile or known.get((c.service_name, c.kernel))})
+        c._replace(profile=c.profile or known.get((c.case.service_name, c.case.kernel)))
         for c in candidates
-        if c.service_name in wanted
+        if c.case.service_name in wanted
     ]
     missing = [candidate for candidate in busy if candidate.profile is None]
     measured = {
-        done.candidate.service_name: done for done in await profile_candidates(missing, evaluations)
+        done.candidate.case.service_name: done
+        for done in await profile_candidates(missing, evaluations)
     }
     for done in measured.values():
         if done.candidate.profile is None:
-            say(f"{done.candidate.service_name} fails itself: {done.evaluation.message}")
+            say(f"{done.candidate.case.service_name} fails itself: {done.evaluation.message}")
     updated = [
-        measured[c.service_name].candidate if c.service_name in measured else c for c in busy
+        measured[c.case.service_name].candidate if c.case.service_name in measured else c
+        for c in busy
     ]
     return [candidate for candidate in updated if candidate.profile is not None]
+
+
+def nodes_of(candidates: Sequence[Candidate], language: Language) -> list[Node]:
+    """The kernels that rows stand for, with the texts of their files."""
+    return [candidate.node(language.source(candidate.case)) for candidate in candidates]
 
 
 def _profiles_beside(table: Path) -> dict[tuple[str, str], Profile]:
     beside = table.parent / "profile_results.csv"
     if beside == table or not beside.is_file():
         return {}
-    return {(c.service_name, c.kernel): c.profile for c in read_candidates(beside) if c.profile}
+    return {
+        (c.case.service_name, c.case.kernel): c.profile
+        for c in read_candidates(beside)
+        if c.profile
+    }

@@ -8,11 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from accelopt.agents.budget import Ledger
-from accelopt.evaluation import to_json
-from accelopt.published import Candidate, PlannerResult, SampleResult
-from accelopt.search.selection import Selected
-from accelopt.stages.iteration import Iteration, Outcome, Run
-from accelopt.stages.select import CANDIDATE_COLUMNS
+from accelopt.evaluation import Case, to_json
+from accelopt.nodes import Node
+from accelopt.published import Candidate, PlannerResult, SampleResult, ServiceResult
+from accelopt.search.strategy import Strategy
+from accelopt.stages.run import Iteration, Outcome, Run
+from accelopt.stages.select import CANDIDATE_COLUMNS, origin, write_candidate
 from accelopt.stages.tables import write_records, write_table
 from accelopt.store import write_atomically, write_json
 
@@ -22,26 +23,61 @@ RESULT_COLUMNS = (
 ).split()
 
 
-def write_iteration(iteration: Iteration, beam: Sequence[Selected], run: Run) -> None:
-    """The tables of one iteration, as the shell loop would have them."""
-    if not iteration.views:
-        return
-    folder = run.folder_of(iteration.views[0].candidate.case_name, iteration.number)
-    rows = [profiled_row(view.candidate) for view in iteration.views]
+def write_iteration(history: Sequence[Iteration], kept: Sequence[Node], run: Run) -> None:
+    """The tables of the last round, as the shell loop would have them. `kept` go on from it."""
+    iteration, earlier = history[-1], history[-2].expanded if len(history) > 1 else []
+    expanded, language = iteration.expanded, run.workshop.language
+    case = expanded[0].case
+    folder = run.folder_of(case, iteration.number)
+    candidates = write_kernels(expanded, earlier, iteration.number, run)
     write_table(
-        folder / "candidates" / "profile_results.csv", rows, [*CANDIDATE_COLUMNS, "profile"]
+        folder / "candidates" / "profile_results.csv",
+        [profiled_row(candidate) for candidate in candidates],
+        [*CANDIDATE_COLUMNS, "profile"],
     )
+    reference = language.reference(case)
+    results = [ServiceResult.of(iteration.of(node), reference) for node in expanded]
     plans = [
         PlannerResult(service_name=result.service_name, plans=_plans(result.samples.values()))
-        for result in iteration.results
+        for result in results
     ]
     write_records(folder / "planner_results.json", plans)
-    results = [result.to_record() for result in iteration.results]
-    write_json(folder / "executor_results.json", {"executor_results": results}, indent=4)
+    records = [result.to_record() for result in results]
+    write_json(folder / "executor_results.json", {"executor_results": records}, indent=4)
     write_records(folder / "rewrites" / "aggregated_rewrites_list.json", iteration.experiences)
-    chosen = [{"parent": s.parent, "plan_id": s.plan_id, "latency": repr(s.latency)} for s in beam]
-    write_table(folder / "beam.csv", chosen, ["parent", "plan_id", "latency"])
+    origins = [(*origin(node, expanded), repr(node.latency)) for node in kept]
+    columns = ("parent", "plan_id", "latency")
+    chosen = [dict(zip(columns, cells, strict=True)) for cells in origins]
+    write_table(folder / "beam.csv", chosen, columns)
     write_spending(run.workshop.ledger, run)
+
+
+def write_kernels(
+    nodes: Sequence[Node], staying: Sequence[Node], iteration: int, run: Run
+) -> list[Candidate]:
+    """The kernels as files of a round, and their rows; `staying` were there a round before."""
+    language = run.workshop.language
+    return [
+        write_candidate(
+            node,
+            staying,
+            language.reference(node.case),
+            run.folder_of(node.case, iteration) / "candidates",
+        )
+        for node in nodes
+    ]
+
+
+def write_state(case: Case, strategy: Strategy, ended: str, run: Run) -> None:
+    """`search_state.json`: the search as its strategy sees it, for people and for drawings."""
+    state = {
+        "strategy": run.settings.strategy,
+        "round": strategy.round,
+        "best": {"name": strategy.best.name, "latency": strategy.best.latency},
+        "ended": ended,
+        **strategy.state(),
+    }
+    write_json(run.folder / case.case_name / "search_state.json", state)
 
 
 def _plans(samples: Iterable[SampleResult]) -> list[str]:
@@ -59,7 +95,7 @@ def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
     write_table(run.folder / "results.csv", [_row(o, run) for o in outcomes], RESULT_COLUMNS)
     for outcome in outcomes:
         if outcome.best is not None:
-            folder = run.folder / outcome.start.case_name
+            folder = run.folder / outcome.start.case.case_name
             write_atomically(folder / "best.py", outcome.source)
             write_atomically(folder / "best.diff", difference(outcome, run))
     write_spending(run.workshop.ledger, run)
@@ -67,11 +103,11 @@ def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
 
 def difference(outcome: Outcome, run: Run) -> str:
     """A unified diff from the starting kernel to the best one."""
-    start = run.workshop.backend.source(outcome.start)
+    start = run.workshop.language.source(outcome.start.case)
     lines = difflib.unified_diff(
         start.splitlines(keepends=True),
         outcome.source.splitlines(keepends=True),
-        fromfile=Path(outcome.start.kernel).name,
+        fromfile=Path(outcome.start.case.kernel).name,
         tofile="best.py",
     )
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
@@ -93,7 +129,7 @@ def _row(outcome: Outcome, run: Run) -> dict[str, str]:
     before = outcome.start.profile
     after = outcome.best.profile if outcome.best else None
     return {
-        "case_name": outcome.start.case_name,
+        "case_name": outcome.start.case.case_name,
         "baseline_latency": _number(before.latency if before else None),
         "best_latency": _number(after.latency if after else None),
         "speedup": _number(outcome.speedup),
@@ -104,8 +140,8 @@ def _row(outcome: Outcome, run: Run) -> dict[str, str]:
         "simulated": str(before.simulated) if before else "",
         "samples": str(outcome.samples),
         "correct": str(outcome.correct),
-        "changes": to_json([change.plan for change in outcome.changes]),
-        "kernel": f"{outcome.start.case_name}/best.py" if outcome.best else "",
+        "changes": to_json(outcome.changes),
+        "kernel": f"{outcome.start.case.case_name}/best.py" if outcome.best else "",
         "failure": outcome.failure,
     }
 

@@ -1,61 +1,43 @@
-"""Selection: from an executor's results to the kernels of the next iteration, as files."""
+"""Selection: from kernels to the files and rows that the next iteration starts from."""
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from accelopt.kernel_source import fingerprint
-from accelopt.published import Candidate, ServiceResult
-from accelopt.search.selection import (
-    PARENT,
-    Selected,
-    Selection,
-    select_elitist,
-    select_published,
-)
+from accelopt.nodes import Node, Result
+from accelopt.published import Candidate
+from accelopt.search.selection import Selection
 from accelopt.store import write_atomically
 
 CANDIDATE_COLUMNS = tuple("service_name task kernel problem values plan_id case_name".split())
-SELECTIONS: dict[str, Selection] = {
-    "elitist": partial(select_elitist, fingerprint=fingerprint),
-    "published": select_published,
-}
+PARENT = "parent"  # plan_id of a kernel that stays as it is
 
 
-def select(results: Sequence[ServiceResult], selection: Selection, topk: int) -> list[Selected]:
-    """The kernels that `selection` keeps, of those that have a measured latency."""
-    return [s for s in selection(results, topk) if s.latency < float("inf") and s.body]
+def select(results: Sequence[Result], selection: Selection, topk: int) -> list[Node]:
+    """Per case, the kernels that `selection` keeps, of those that have a measured latency."""
+    cases: dict[str, list[Result]] = {}
+    for result in results:
+        cases.setdefault(result.job.node.case.case_name, []).append(result)
+    chosen = [node for of_case in cases.values() for node in selection(of_case, topk)]
+    return [node for node in chosen if node.latency is not None and node.source]
 
 
-def service_name(selected: Selected) -> str:
-    """The case name, `_ID`, and 32 hex digits that follow from where the kernel came from.
-
-    A parent that stays keeps its name. Equal histories give equal names, so a repeated run has
-    the same tables.
-    """
-    if selected.plan_id == PARENT:
-        return selected.parent
-    origin = "\n".join([selected.parent, selected.plan_id, selected.body])
-    return f"{selected.case_name}_ID{uuid.uuid5(uuid.NAMESPACE_OID, origin).hex}"
+def origin(node: Node, staying: Collection[Node]) -> tuple[str, str]:
+    """The name of the kernel that `node` was made of, and its plan_id; its own where it stays."""
+    if node.parent is None or node in staying:
+        return node.name, PARENT
+    return node.parent.name, node.label
 
 
-def write_candidate(selected: Selected, folder: Path) -> Candidate:
-    """The two files of a selected kernel in `folder`, and its row."""
-    name = service_name(selected)
-    stem = folder / f"{name}_{selected.parent}_{selected.plan_id}"
+def write_candidate(
+    node: Node, staying: Collection[Node], reference: str, folder: Path
+) -> Candidate:
+    """The two files of a kernel in `folder`, and its row; `reference` says what it computes."""
+    parent, plan_id = origin(node, staying)
+    stem = folder / f"{node.name}_{parent}_{plan_id}"
     kernel, task = Path(f"{stem}_body.py"), Path(f"{stem}_numpy.py")
-    write_atomically(kernel, selected.body)
-    write_atomically(task, selected.spec_code)
-    return Candidate(
-        service_name=name,
-        case_name=selected.case_name,
-        problem=selected.problem,
-        values=json.loads(selected.values),
-        task=str(task),
-        kernel=str(kernel),
-        plan_id=selected.plan_id,
-    )
+    write_atomically(kernel, node.source)
+    write_atomically(task, reference)
+    places = {"service_name": node.name, "task": str(task), "kernel": str(kernel)}
+    return Candidate(node.case.model_copy(update=places), plan_id, node.profile)

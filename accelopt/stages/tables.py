@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
-from accelopt.kernels.triton.language import flashinfer_candidate
+from accelopt.kernels.triton.language import case_of_row
+from accelopt.nodes import Result
 from accelopt.published import Candidate, Experience, PlannerResult, ServiceResult
 from accelopt.store import read_text, write_atomically, write_json
 
@@ -69,7 +70,8 @@ def candidate(row: TableRow, path: Path) -> Candidate:
     """The candidate in one row of the table at `path`. Raises ConfigError."""
     try:
         if "definition_path" in row:
-            return flashinfer_candidate(row)
+            case, profile = case_of_row(row)
+            return Candidate(case, profile=profile)
         return Candidate.from_row(row)
     except KeyError as error:
         raise ConfigError(f"{path} has no column {error}") from None
@@ -111,6 +113,12 @@ def read_executor_results(path: Path) -> list[ServiceResult]:
         if records is None:
             raise KeyError("executor_results")
         return [ServiceResult.from_record(record) for record in _records(path, records)]
+
+
+def read_results(path: Path) -> list[Result]:
+    """The same as the loop knows it; kernels of which the file says nothing are left out."""
+    found = (service.result() for service in read_executor_results(path))
+    return [result for result in found if result is not None]
 
 
 def read_experiences(path: Path) -> list[Experience]:

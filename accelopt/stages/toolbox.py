@@ -6,6 +6,7 @@ from accelopt.agents.calls import Tool
 from accelopt.agents.executor import Toolbox
 from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Status
+from accelopt.nodes import Node
 from accelopt.stages.evaluations import Evaluations
 
 
@@ -13,26 +14,26 @@ def toolbox_for(evaluations: Evaluations, limit: int) -> Toolbox | None:
     """Tools over `evaluations`, at most `limit` calls an answer; None when `limit` is 0."""
     if not limit:
         return None
-    backend = evaluations.backend
+    language = evaluations.language
 
     def tools(view: KernelView) -> tuple[Tool, ...]:
         async def check(source: str) -> str:
-            evaluation = await evaluations.evaluate(view.candidate, backend.complete(source))
+            evaluation = await evaluations.evaluate(view.node.case, language.complete(source))
             if evaluation.status is Status.CORRECT:
                 return "correct"
             return f"{evaluation.status.value}: {evaluation.message}"[:4000]
 
         async def profile(source: str) -> str:
-            completed = backend.complete(source)
-            evaluation = await evaluations.evaluate(view.candidate, completed)
+            completed = language.complete(source)
+            evaluation = await evaluations.evaluate(view.node.case, completed)
             if evaluation.profile is None:
                 return f"not timed, {evaluation.status.value}: {evaluation.message}"[:4000]
-            timed = view.candidate.model_copy(update={"profile": evaluation.profile})
-            explanation = await backend.explain(timed, completed)
+            timed = Node(view.node.case, completed, evaluation, view.node)
+            explanation = await language.explain(timed)
             return "\n".join(explanation.facts)
 
         async def look_up(name: str) -> str:
-            return backend.look_up(name)
+            return language.look_up(name)
 
         return (
             Tool(

@@ -11,10 +11,9 @@ from typing import NamedTuple
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import Exchange
 from accelopt.agents.offline import OfflineProposer
-from accelopt.agents.proposer import KernelView
 from accelopt.agents.tracing import start_tracing
 from accelopt.evaluation import Scrutiny
-from accelopt.kernels.language import Backend, BackendOptions, open_backend
+from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
@@ -50,7 +49,7 @@ class Workshop(NamedTuple):
     """
 
     journal: Journal
-    backend: Backend
+    language: Language
     evaluations: Evaluations
     verifications: Evaluations
     ledger: Ledger
@@ -61,7 +60,7 @@ class Workshop(NamedTuple):
 @asynccontextmanager
 async def open_workshop(
     folder: Path,
-    backend_options: BackendOptions,
+    language_options: LanguageOptions,
     options: WorkshopOptions,
     saved: JsonObject | None = None,
 ) -> AsyncIterator[Workshop]:
@@ -78,10 +77,10 @@ async def open_workshop(
         journal = run_folder.journal
         cores = options.cores if trainium.available() else ()
         async with WorkerPool(options.workers or os.cpu_count() or 1, cores) as pool:
-            screening = backend_options._replace(scrutiny=options.screening)
-            backend = open_backend(options.backend, pool, screening)
-            evaluations = Evaluations(backend, journal)
-            full = open_backend(options.backend, pool, backend_options)
+            screening = language_options._replace(scrutiny=options.screening)
+            language = open_language(options.backend, pool, screening)
+            evaluations = Evaluations(language, journal)
+            full = open_language(options.backend, pool, language_options)
             verifications = Evaluations(full, journal)
             ledger = Ledger(options.budget)
             exchanges = JournalledExchanges(journal, folder / "transcripts", recording)
@@ -94,9 +93,11 @@ async def open_workshop(
                 traced=options.traced,
                 seed=options.seed,
             )
-            offline = offline_proposer(backend)
+            offline = OfflineProposer(language.actions, language.predict)
             try:
-                yield Workshop(journal, backend, evaluations, verifications, ledger, calls, offline)
+                yield Workshop(
+                    journal, language, evaluations, verifications, ledger, calls, offline
+                )
             finally:
                 await evaluations.stop()
                 await verifications.stop()
@@ -106,12 +107,3 @@ async def open_workshop(
 def _spent_elsewhere(folders: tuple[Path, ...]) -> Iterator[Exchange]:
     for folder in folders:
         yield from read_recording(folder).values()
-
-
-def offline_proposer(backend: Backend) -> OfflineProposer:
-    """The offline proposer with the rules and the predictions of `backend`."""
-
-    async def predict(view: KernelView, source: str) -> float | None:
-        return await backend.predict(view.candidate, source)
-
-    return OfflineProposer(backend.rewrites, predict)

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu")]
 
 from accelopt.agents.proposer import Proposer
-from accelopt.kernels.language import BackendOptions
-from accelopt.kernels.triton.language import candidate_of
+from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.triton.language import case_of
 from accelopt.kernels.triton.bench import package
 from accelopt.kernels.triton.bench.baselines import BaselineCache
 from accelopt.kernels.triton.bench.evaluation import evaluate
@@ -34,7 +34,9 @@ from accelopt.flb_wrapper import keep
 from accelopt.loop import optimize_all
 from accelopt.evaluation import Status
 from accelopt.report.traces import as_csv, as_svg, as_text, compare
-from accelopt.stages.iteration import Run, Settings, Watcher
+from accelopt.nodes import Node
+from accelopt.search.strategy import Settings
+from accelopt.stages.run import Run, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
@@ -80,29 +82,29 @@ def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
             write_json(folder.solutions_of(name)[0], work / "solutions" / f"{name}.json"),
             write_json(workload, work / "workloads" / f"{workload_stem(workload)}.json"),
         )
-        starts.append(candidate_of(*paths))
+        starts.append(case_of(*paths))
     settings = Settings(
         iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
     )
     options = WorkshopOptions(backend="flashinfer", workers=args.workers)
-    backend = BackendOptions(args.out / "kernels", target=args.target, traceset_root=folder.root)
+    language = LanguageOptions(args.out / "kernels", target=args.target, traceset_root=folder.root)
     failures: dict[str, int] = {}
 
-    def sampled(case: str, number: int, sample) -> None:
-        status = sample.status.value if sample.status else "correct"
+    def sampled(case: str, number: int, node: Node) -> None:
+        status = node.evaluation.status.value
         failures[status] = failures.get(status, 0) + 1
-        if sample.speedup and sample.speedup > 1.3:
-            say(f"{case} iteration {number}: {sample.speedup:.2f}x  {sample.plan[:90]}")
+        if node.speedup and node.speedup > 1.3:
+            say(f"{case} iteration {number}: {node.speedup:.2f}x  {node.change.sentence[:90]}")
 
     async def go():
-        async with open_workshop(args.out / "run", backend, options) as shop:
+        async with open_workshop(args.out / "run", language, options) as shop:
             proposer = Proposer(shop.offline, shop.offline, shop.offline)
             run = Run(shop, proposer, settings, args.out / "run", Watcher(sampled=sampled))
             return await optimize_all(starts, run)
 
     outcomes = asyncio.run(go())
     say(f"samples by verdict: {failures}")
-    return {outcome.start.problem: outcome for outcome in outcomes}
+    return {outcome.start.case.problem: outcome for outcome in outcomes}
 
 
 def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
@@ -111,7 +113,7 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     winner = start
     if outcome is not None and outcome.source:
         winner = start.with_source(outcome.source, f"offline_{name}")
-        winner = winner.model_copy(update={"description": "; ".join(c.plan for c in outcome.changes)})
+        winner = winner.model_copy(update={"description": "; ".join(outcome.changes)})
     row: dict[str, object] = {"definition": name, "changes": winner.description}
     task = task_of(folder, name, start, plan=Plan())
     reference = BaselineCache(args.out / "traces").reference(task)

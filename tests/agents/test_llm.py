@@ -13,7 +13,7 @@ from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.scripted_server import FAULTS, Fault, Scripted, ScriptedServer
 from accelopt.errors import BudgetExhausted, ConfigError
-from accelopt.kernels.language import BackendOptions
+from accelopt.kernels.language import LanguageOptions
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import Journal
@@ -336,7 +336,7 @@ def test_a_refusal_that_shows_the_key_does_not_print_it():
 def test_the_budget_bounds_a_run_and_not_a_process(tmp_path):
     async def resumed(server, number):
         options = WorkshopOptions(workers=1, budget=Budget(tokens=400))
-        backend = BackendOptions(folder=tmp_path / "kernels")
+        backend = LanguageOptions(folder=tmp_path / "kernels")
         async with open_workshop(tmp_path / "run", backend, options) as workshop:
             model = workshop.calls.model(config(server))
             for turn in range(9):

@@ -1,39 +1,48 @@
 """The offline proposer on toy rewrites: order, chains, what was tried, carrying out from text."""
 
 import asyncio
-from pathlib import Path
 
 import toy
 
-from accelopt.agents.offline import THEN, OfflineProposer
+from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, Pair, Tried
-from accelopt.kernels.language import Rewrite
+from accelopt.evaluation import Evaluation, Status
+from accelopt.nodes import THEN, Node, Plan, Rewrite, made
 
 
-def rewrites(candidate, source):
+async def rewrites(node, focus):
     """Three ways down from each cost; the most promising is not the fastest."""
-    cost = toy.cost_of(source)
+    cost = toy.cost_of(node.source)
     steps = {"Halve": (cost / 2, 0.3), "Shave": (cost - 1, 0.9), "Raise": (cost + 5, 0.5)}
     return [
-        Rewrite(f"{name} {cost:g}.", toy.kernel(to), gain) for name, (to, gain) in steps.items()
+        made(Rewrite(move=name, sentence=f"{name} {cost:g}."), toy.kernel(to), promise=gain)
+        for name, (to, gain) in steps.items()
     ]
 
 
-async def predict(view, source):
+async def nothing(node, focus):
+    return []
+
+
+async def predict(node, source):
     return toy.cost_of(source)
 
 
 def view(tmp_path, **changes):
-    candidate = toy.start(tmp_path)
-    kernel = Path(candidate.kernel).read_text()
-    return KernelView(candidate, toy.REFERENCE, kernel)._replace(**changes)
+    source = toy.kernel(100.0)
+    start = Node(toy.start(tmp_path), source, Evaluation(status=Status.TIMEOUT))
+    return KernelView(start, toy.REFERENCE)._replace(**changes)
 
 
-def plans(proposer, seen, draws=3):
+def changes(proposer, seen, draws=3):
     async def draw():
         return [await proposer.plan(seen, number, draws) for number in range(draws)]
 
-    return [draft.text for draft in asyncio.run(draw())]
+    return [draft.change for draft in asyncio.run(draw())]
+
+
+def plans(*args):
+    return [change and change.sentence for change in changes(*args)]
 
 
 def test_predictions_order_the_rewrites_and_extend_them_into_chains(tmp_path):
@@ -53,7 +62,7 @@ def test_without_predictions_promise_decides_and_chains_have_one_step(tmp_path):
 
 def test_what_was_tried_or_misses_the_goal_is_not_proposed(tmp_path):
     proposer = OfflineProposer(rewrites, predict)
-    tried = (Tried(THEN.join(["Halve 100.", "Halve 50."]), "failed"),)
+    tried = (Tried(changes(proposer, view(tmp_path), 1)[0], "failed"),)
     assert plans(proposer, view(tmp_path, tried=tried), 1) == ["Shave 100." + THEN + "Halve 99."]
     assert plans(proposer, view(tmp_path, goal=30.0)) == [
         "Halve 100." + THEN + "Halve 50.",
@@ -63,18 +72,19 @@ def test_what_was_tried_or_misses_the_goal_is_not_proposed(tmp_path):
     assert plans(proposer, view(tmp_path, goal=10.0), 1) == [None]
 
 
-def test_a_plan_is_carried_out_from_its_text_alone(tmp_path):
+def test_a_plan_is_carried_out_from_its_value_alone_and_words_are_not(tmp_path):
     seen = view(tmp_path)
-    [plan] = plans(OfflineProposer(rewrites, predict), seen, 1)
+    [planned] = changes(OfflineProposer(rewrites, predict), seen, 1)
+    plan = type(planned).model_validate_json(planned.model_dump_json())
 
-    def carried_out(text, sample):
-        return asyncio.run(OfflineProposer(rewrites).implement(seen, text, 0, sample))
+    def carried_out(change, sample):
+        return asyncio.run(OfflineProposer(rewrites).implement(seen, change, 0, sample))
 
     assert toy.cost_of(carried_out(plan, 0).source) == 25
     assert toy.cost_of(carried_out(plan, 1).source) == 50  # a shorter chain
-    assert carried_out(plan, 1).plan == "Halve 100."
-    assert toy.cost_of(carried_out("Please halve the cost of 100.", 0).source) == 50
-    assert asyncio.run(OfflineProposer(lambda *_: []).implement(seen, plan, 0, 0)).source is None
+    assert carried_out(plan, 1).change == plan.steps[0]
+    assert carried_out(Plan(sentence="Halve 100."), 0).source is None
+    assert asyncio.run(OfflineProposer(nothing).implement(seen, plan, 0, 0)).source is None
 
 
 def test_a_lesson_is_the_plan_with_its_lines(tmp_path):

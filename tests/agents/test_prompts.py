@@ -10,8 +10,9 @@ from accelopt.agents.planner import Planner, with_experiences
 from accelopt.agents.prompts import quote, quote_words, render
 from accelopt.agents.proposer import Failure, KernelView, Pair, Tried
 from accelopt.agents.summarizer import Summarizer
-from accelopt.evaluation import Profile
-from accelopt.published import Candidate, Experience
+from accelopt.evaluation import Case, Evaluation, Profile, Status
+from accelopt.nodes import Node, Plan
+from accelopt.published import Experience
 from accelopt.stages.roles import PromptFolder
 
 PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
@@ -43,17 +44,14 @@ def view(**changes):
         target="trn1",
         simulated=True,
     )
-    candidate = Candidate(
-        service_name="s_ID0", case_name="s", problem="s", values={}, task="t", kernel="k",
-        profile=profile,
-    )  # fmt: skip
+    case = Case(problem="s", values={}, task="t", kernel="k")
+    evaluation = Evaluation(status=Status.CORRECT, profile=profile)
     fields = {
-        "candidate": candidate,
+        "node": Node(case, EVIL, evaluation),
         "reference": "def forward(x):\n    return x\n",
-        "kernel": EVIL,
         "facts": ("The tensor engine limits it.",),
         "gate": "relative L2 below 2e-05",
-        "tried": (Tried("Hoist the load of w.", "0.900 times as fast"),),
+        "tried": (Tried(Plan(sentence="Hoist the load of w."), "0.900 times as fast"),),
         **changes,
     }
     return KernelView(**fields)
@@ -76,7 +74,7 @@ def test_the_planner_sees_everything_it_should(event_loop_run):
     model = Listening("a plan")
     planner = Planner(model, PROMPTS.planner())
     draft = event_loop_run(planner.plan(view(), 0, 2))
-    assert draft.text == "a plan"
+    assert draft.change == Plan(sentence="a plan")
     [question] = model.questions
     for wanted in (
         "def forward(x)",
@@ -119,12 +117,12 @@ def test_experiences_reach_the_planner_with_their_speedup():
 def test_executor_and_fixer_see_plan_gate_and_error(event_loop_run):
     model = Listening("```python\ndef kernel(x):\n    return x\n```", "no code here", None)
     executor = Executor(model, model, PROMPTS.executor())
-    draft = event_loop_run(executor.implement(view(), "Hoist {kernel_code}.", 0, 0))
+    draft = event_loop_run(executor.implement(view(), Plan(sentence="Hoist {kernel_code}."), 0, 0))
     assert draft.source == "def kernel(x):\n    return x\n"
     failure = Failure("def kernel(x:\n", "compile_error: line 1", 1)
-    silent = event_loop_run(executor.repair(view(), "Hoist.", 0, 0, failure))
+    silent = event_loop_run(executor.repair(view(), Plan(sentence="Hoist."), 0, 0, failure))
     assert silent.source is None and "no code block" in silent.reason
-    failed = event_loop_run(executor.implement(view(), "Hoist.", 0, 1))
+    failed = event_loop_run(executor.implement(view(), Plan(sentence="Hoist."), 0, 1))
     assert failed.failed and failed.reason == "the model did not answer: no answer"
     first, second, _ = model.questions
     assert "Hoist {kernel_code}." in first.user and "relative L2 below 2e-05" in first.user

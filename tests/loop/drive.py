@@ -12,10 +12,11 @@ from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ModelConfig
 from accelopt.agents.proposer import Proposer
 from accelopt.evaluation import Scrutiny
-from accelopt.kernels.language import BackendOptions
+from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
-from accelopt.stages.iteration import Run, Settings, Watcher
+from accelopt.search.strategy import Settings
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.run import Run, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
@@ -33,7 +34,7 @@ async def run_toy(
     watcher=Watcher(),
     workers=2,
     toolbox=None,
-    backend="toy:ToyBackend",
+    backend="toy:ToyLanguage",
     screening=Scrutiny.FULL,
     **model,
 ):
@@ -41,7 +42,7 @@ async def run_toy(
     options = WorkshopOptions(
         backend, workers=workers, budget=budget, replay=replay, screening=screening
     )
-    async with open_workshop(folder, BackendOptions(folder / "kernels"), options) as shop:
+    async with open_workshop(folder, LanguageOptions(folder / "kernels"), options) as shop:
         proposer = Proposer(
             planner_for(config, shop.calls, PROMPTS.planner(), shop.offline),
             executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),
@@ -53,8 +54,8 @@ async def run_toy(
 
 if __name__ == "__main__":
     folder, url, log = sys.argv[1:]
-    toy.ToyBackend.log = Path(log)
-    toy.ToyBackend.seconds = 0.01
+    toy.ToyLanguage.log = Path(log)
+    toy.ToyLanguage.seconds = 0.01
     kernels = Path(folder) / "start"
     starts = [toy.start(kernels, 100.0), toy.start(kernels, 97.123, "other")]
     settings = SETTINGS._replace(iterations=2, plans=2)

@@ -14,7 +14,8 @@ from accelopt.agents.budget import Budget
 from accelopt.agents.scripted_server import FAULTS, ScriptedServer
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Scrutiny
-from accelopt.stages.iteration import Settings, Watcher
+from accelopt.search.strategy import Settings
+from accelopt.stages.run import Watcher
 
 
 def run(folder, *args, **kwargs):
@@ -35,7 +36,8 @@ def test_offline_the_best_is_found_and_reported(tmp_path):
     [outcome], _ = run(tmp_path)
     assert outcome.speedup == pytest.approx(100 / toy.cost_of(outcome.source))
     assert outcome.speedup > 8.9
-    assert [change.latency for change in outcome.changes][-1] == toy.cost_of(outcome.source)
+    assert outcome.best.latency == toy.cost_of(outcome.source)
+    assert outcome.changes[0].startswith("Divide COST 100 by")
     assert (tmp_path / "toy_N4" / "best.py").read_text() == outcome.source
     assert "COST = 100.0" in (tmp_path / "toy_N4" / "best.diff").read_text()
     assert "toy_N4" in (tmp_path / "results.csv").read_text()
@@ -43,7 +45,7 @@ def test_offline_the_best_is_found_and_reported(tmp_path):
 
 def test_with_a_model_kernels_get_faster_and_repairs_help(tmp_path):
     seen = []
-    watcher = Watcher(sampled=lambda case, iteration, sample: seen.append(sample))
+    watcher = Watcher(sampled=lambda case, iteration, node: seen.append(node))
     with ScriptedServer(respond) as server:
         [outcome], shop = run(tmp_path, server.url, watcher=watcher)
         without = ScriptedServer(respond)
@@ -52,7 +54,7 @@ def test_with_a_model_kernels_get_faster_and_repairs_help(tmp_path):
             [plain], _ = run(tmp_path / "plain", without.url, settings=settings)
     assert outcome.speedup > 1.3
     assert outcome.correct > plain.correct
-    assert any(sample.rounds and sample.succeeded for sample in seen)
+    assert any(node.failed and node.latency for node in seen)
     assert shop.ledger.total.calls == len(server.requests)
     assert sum(s.calls for s in shop.ledger.by_role.values()) == len(server.requests)
     transcripts = list((tmp_path / "transcripts").glob("*.md"))
@@ -166,7 +168,7 @@ def test_a_winner_that_falls_at_the_last_checks_leaves_its_place(tmp_path):
             tmp_path,
             server.url,
             settings=settings,
-            backend="toy:SlyBackend",
+            backend="toy:SlyLanguage",
             screening=Scrutiny.QUICK,
         )
     assert outcome.best.profile.latency == 50

@@ -4,7 +4,8 @@ import asyncio
 
 import toy
 
-from accelopt.kernels.language import BackendOptions
+from accelopt.kernels.language import LanguageOptions
+from accelopt.nodes import Node
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
@@ -12,9 +13,12 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 def test_check_profile_and_look_up(tmp_path):
     async def use():
-        options = WorkshopOptions("toy:ToyBackend", workers=1)
-        async with open_workshop(tmp_path, BackendOptions(tmp_path / "kernels"), options) as shop:
-            view = await view_kernel(toy.start(tmp_path / "start"), shop.backend)
+        options = WorkshopOptions("toy:ToyLanguage", workers=1)
+        async with open_workshop(tmp_path, LanguageOptions(tmp_path / "kernels"), options) as shop:
+            case = toy.start(tmp_path / "start")
+            source = shop.language.source(case)
+            start = Node(case, source, await shop.evaluations.evaluate(case, source))
+            view = await view_kernel(start, shop.language)
             toolbox = toolbox_for(shop.evaluations, 3)
             tools = {tool.name: tool.call for tool in toolbox.tools(view)}
             return toolbox.limit, [

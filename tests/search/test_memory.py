@@ -3,14 +3,12 @@
 from test_selection import MISSING, sample, service
 
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
-from accelopt.search.memory import draw, remember, select_rewrites
+from accelopt.search.memory import MemorySettings, draw, remember, select_contrasts
 
 
-def rewrites(*results, topk=8, max_threshold=1.04, min_threshold=1.15):
-    found = select_rewrites(
-        results, max_threshold=max_threshold, min_threshold=min_threshold, topk=topk
-    )
-    return [(r.service_name, r.plan_id, round(r.speedup, 3)) for r in found]
+def contrasts(*results, topk=8, max_threshold=1.04, min_threshold=1.15):
+    found = select_contrasts(results, MemorySettings(max_threshold, min_threshold, topk))
+    return [(c.service_name, c.node.label, round(c.speedup, 3)) for c in found]
 
 
 def test_of_each_plan_the_fastest_winner_or_the_slowest_loser():
@@ -24,21 +22,21 @@ def test_of_each_plan_the_fastest_winner_or_the_slowest_loser():
         plan_4_0=sample(None),
         plan_5_0=MISSING,
     )
-    assert rewrites(result) == [("s0", "plan_0_1", 2.5), ("s0", "plan_1_1", 0.5)]
+    assert contrasts(result) == [("s0", "plan_0_1", 2.5), ("s0", "plan_1_1", 0.5)]
 
 
 def test_winners_take_half_of_the_places_and_losers_the_rest():
     fast = {f"plan_{i}_0": sample(1.0 + i / 10) for i in range(6)}
     slow = {f"plan_{i}_0": sample(20.0 + i) for i in range(6, 12)}
-    found = rewrites(service("a", **fast), service("b", **slow), topk=4)
+    found = contrasts(service("a", **fast), service("b", **slow), topk=4)
     assert [name for name, _, _ in found] == ["a", "a", "b", "b"]
     assert found[0][2] > found[1][2] and found[2][2] < found[3][2]
-    assert len(rewrites(service("a", **fast), topk=8)) == 4
+    assert len(contrasts(service("a", **fast), topk=8)) == 4
 
 
 def test_pairs_are_presented_slow_to_fast():
     result = service(plan_0_0=sample(4.0), plan_1_0=sample(20.0))
-    faster, slower = select_rewrites([result], max_threshold=1.04, min_threshold=1.15, topk=8)
+    faster, slower = select_contrasts([result], MemorySettings())
     assert (faster.slow_kernel, faster.fast_kernel) == ("parent 10.0", "kernel 4.0")
     assert (slower.slow_kernel, slower.fast_kernel) == ("kernel 20.0", "parent 10.0")
 

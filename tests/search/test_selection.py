@@ -2,10 +2,12 @@
 
 import pytest
 
-from accelopt.kernel_source import fingerprint
+from accelopt.nodes import Result
 from accelopt.published import ServiceResult
 from accelopt.search.beam import Beam
-from accelopt.search.selection import PARENT, select_elitist, select_published
+from accelopt.search.selection import select_elitist, select_published
+from accelopt.search.strategy import Settings
+from accelopt.stages.select import PARENT, origin, select
 
 
 def sample(latency, baseline=10.0, body=None):
@@ -27,11 +29,13 @@ MISSING = {"error": "No implementation found"}
 
 
 def service(name="s0", case="p_N4", **samples):
-    return ServiceResult.from_record({"service_name": name, "case_name": case, **samples})
+    """One record of an executor's output, as the loop knows it."""
+    record = {"service_name": name, "case_name": case, **samples}
+    return ServiceResult.from_record(record).result()
 
 
-def chosen(selected):
-    return [(s.parent, s.plan_id, s.latency) for s in selected]
+def chosen(nodes):
+    return [(*origin(node, [n for n in nodes if n.parent is None]), node.latency) for node in nodes]
 
 
 RECORDED = [
@@ -55,7 +59,7 @@ def test_published_keeps_the_fastest_of_each_plan_and_fills_with_parents():
         ("s0", "plan_2_0", 12.0),
         ("s0", "plan_1_0", 10.0),  # the parent, at infinite priority
     ]
-    assert select_published(RECORDED, 9)[-1].body == "parent 10.0"
+    assert select_published(RECORDED, 9)[-1].source == "parent 10.0"
     assert chosen(select_published(RECORDED, 2)) == everything[:2]
 
 
@@ -63,7 +67,7 @@ def test_published_can_lose_the_best_and_elitist_cannot():
     worse = [service(plan_0_0=sample(12.0))]
     assert chosen(select_published(worse, 1)) == [("s0", "plan_0_0", 12.0)]
     assert chosen(select_elitist(worse, 1)) == [("s0", PARENT, 10.0)]
-    assert select_elitist(worse, 1)[0].body == "parent 10.0"
+    assert select_elitist(worse, 1)[0].source == "parent 10.0"
 
 
 def test_elitist_lets_parents_compete_by_their_latency():
@@ -79,7 +83,7 @@ def test_elitist_bounds_the_children_of_one_parent_while_others_wait():
         service("s0", **{f"plan_{i}_0": sample(1.0 + i) for i in range(5)}),
         service("s1", plan_0_0=sample(9.0)),
     ]
-    parents = [s.parent for s in select_elitist(many, 3, children_per_parent=2)]
+    parents = [name for name, _, _ in chosen(select_elitist(many, 3, children_per_parent=2))]
     assert sorted(parents) == ["s0", "s0", "s1"]
     assert len(select_elitist(many, 20, children_per_parent=2)) == 7  # places left: all are served
 
@@ -87,27 +91,45 @@ def test_elitist_bounds_the_children_of_one_parent_while_others_wait():
 def test_kernels_that_differ_in_layout_only_take_one_place():
     one, twin = "def kernel(x):\n    return x\n", "def kernel(x):\n    # faster\n    return x\n"
     results = [service(plan_0_0=sample(5.0, body=one), plan_1_0=sample(5.1, body=twin))]
-    selected = select_elitist(results, 3, fingerprint=fingerprint)
-    assert [s.plan_id for s in selected] == ["plan_0_0", PARENT]
+    assert [made_as for _, made_as, _ in chosen(select_elitist(results, 3))] == ["plan_0_0", PARENT]
 
 
-@pytest.mark.parametrize("select", [select_published, select_elitist])
-def test_cases_do_not_compete(select):
+@pytest.mark.parametrize("selection", [select_published, select_elitist])
+def test_cases_do_not_compete(selection):
     results = [service("a", "one", plan_0_0=sample(1.0)), service("b", "two", plan_0_0=sample(5.0))]
-    assert {s.case_name for s in select(results, 1)} == {"one", "two"}
+    assert {node.case.case_name for node in select(results, selection, 1)} == {"one", "two"}
 
 
 def test_nothing_in_nothing_out():
-    assert select_published([service(plan_0_0=MISSING)], 3) == []
-    assert select_elitist([], 3) == []
+    assert service(plan_0_0=MISSING) is None  # such a record tells nothing of the parent
+    assert select_published([], 3) == select_elitist([], 3) == []
+
+
+def told(job, latencies):
+    """A result of `job`: kernels of so many milliseconds."""
+    record = {f"plan_{i}_0": sample(ms, job.node.latency) for i, ms in enumerate(latencies)}
+    return service(**record)._replace(job=job)
 
 
 def test_the_beam_remembers_the_best_whatever_selection_does():
-    start = select_elitist([service(plan_0_0=sample(10.0))], 1)[0]
-    beam = Beam(start, 2, select_published)
-    assert list(beam.ask()) == [start]
-    beam.tell([service(plan_0_0=sample(4.0))])
+    start = service(plan_0_0=sample(10.0)).job.node
+    beam = Beam(start, Settings(beam=2, selection="published"), 0)
+    job = beam.ask()
+    assert (job.node, job.round, beam.ask()) == (start, 1, None)
+    beam.tell(told(job, [4.0]))
     assert beam.best.latency == 4.0
-    beam.tell([service("s1", plan_0_0=sample(30.0, baseline=4.0))])
+    beam.tell(told(beam.ask(), [30.0]))
     assert beam.best.latency == 4.0
-    assert [s.latency for s in beam.ask()] == [30.0]
+    assert [node.latency for node in beam.kept] == [30.0]
+
+
+def test_a_round_of_the_beam_ends_when_all_of_it_was_told_and_one_without_kernels_is_the_last():
+    start = service(plan_0_0=sample(10.0)).job.node
+    beam = Beam(start, Settings(beam=2), 0)
+    beam.tell(told(beam.ask(), [4.0, 5.0]))
+    first, second = beam.ask(), beam.ask()
+    assert beam.ask() is None and [first.number, second.number] == [1, 2]
+    beam.tell(Result(first))
+    assert (beam.ask(), beam.round) == (None, 2)
+    beam.tell(Result(second))
+    assert (beam.ask(), beam.round) == (None, 3)

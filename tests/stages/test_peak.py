@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from accelopt.evaluation import Profile
+from accelopt.evaluation import Case, Profile
 from accelopt.published import Candidate
 from accelopt.stages.peak import peak_words, standings, write_standings
 
@@ -73,7 +73,8 @@ def test_words():
         latency=1.333, min_ms=1, max_ms=2, rel_diffs=0, target="trn1", simulated=False
     )
     values = {"M": 4096, "N": 7168}
-    names = {"service_name": "s", "case_name": "c", "task": "", "kernel": ""}
-    candidate = Candidate(problem="silu", values=values, profile=profile, **names)
+    case = Case(problem="silu", values=values, task="", kernel="")
+    candidate = Candidate(case, profile=profile)
     assert peak_words(candidate) == "40.0% of peak (memory)"
-    assert peak_words(candidate.model_copy(update={"problem": "sorting"})) == ""
+    other = case.model_copy(update={"problem": "sorting"})
+    assert peak_words(Candidate(other, profile=profile)) == ""

@@ -50,7 +50,7 @@ def test_a_table_of_another_editor(tmp_path):
     table = tmp_path / "candidates.csv"
     table.write_bytes(b"\xef\xbb\xbf" + (HEADER + ROW).replace("\n", "\r\n").encode())
     [candidate] = read_candidates(table)
-    assert candidate.service_name == "silu_ID0" and candidate.values == {"M": 256}
+    assert candidate.case.service_name == "silu_ID0" and candidate.case.values == {"M": 256}
 
 
 @pytest.mark.parametrize(

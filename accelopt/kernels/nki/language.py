@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Profile, Status
+from accelopt.evaluation import Case, Confirmation, Evaluation, EvaluationRequest, Profile, Status
 from accelopt.hardware import TARGETS
 from accelopt.kernel_source import complete_imports
-from accelopt.kernels.language import BackendOptions, Explanation, Rewrite, read_source
+from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
@@ -36,8 +36,8 @@ from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_o
 from accelopt.kernels.nki.names import describe
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.published import Candidate
-from accelopt.store import Shelf, content_key, write_atomically
+from accelopt.nodes import Action, Node, Rewrite, made
+from accelopt.store import Shelf, content_key, read_text, write_atomically
 from accelopt.workers import WorkerPool, confirm
 
 BOUNDS = {
@@ -78,12 +78,12 @@ def _made_arguments(reference: Path) -> list[Argument]:
     ]
 
 
-class NKIBackend:
-    """A `Backend` whose evaluations run on `pool`. ConfigError for an unknown target."""
+class NKI:
+    """A `Language` whose evaluations run on `pool`. ConfigError for an unknown target."""
 
     name = "nki"
 
-    def __init__(self, pool: WorkerPool, options: BackendOptions) -> None:
+    def __init__(self, pool: WorkerPool, options: LanguageOptions) -> None:
         if options.target not in TARGETS:
             raise ConfigError(f"no target {options.target!r}; there are {', '.join(TARGETS)}")
         self.pool = pool
@@ -92,27 +92,27 @@ class NKIBackend:
         self._made: dict[str, list[Argument]] = {}
         self._making = threading.Lock()
 
-    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
+    async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker. On the simulated core it is the same each time:
         one that was reached before, by whatever run of this user, is not worked out again."""
-        key = self.evaluation_key(candidate, source)
+        key = self.evaluation_key(case, source)
         path = self._write(source, key)
         kept = None if trainium.available() else self.shelf.find("verdict", key)
         if kept is not None:
             return Evaluation.model_validate(kept)
-        evaluation = without_places(await self.pool.submit(self._request(candidate, path)), path)
+        evaluation = without_places(await self.pool.submit(self._request(case, path)), path)
         if evaluation.status in REPEATABLE and not trainium.available():
             self.shelf.put("verdict", key, evaluation.model_dump(mode="json"))
         return evaluation
 
-    async def explain(self, candidate: Candidate, source: str) -> Explanation:
-        """What the counters, the roofline and the simulated core say of `source`."""
-        profile = candidate.profile
+    async def explain(self, node: Node) -> Explanation:
+        """What the counters, the roofline and the simulated core say of a kernel."""
+        case, profile = node.case, node.profile
         if profile is None:
             return Explanation()
-        found = roofline.bound(candidate.problem, _sizes(candidate.values), profile.target)
+        found = roofline.bound(case.problem, _sizes(case.values), profile.target)
         share = found.fraction(profile.latency) if found else None
-        inspected = await self._inspect(candidate, source)
+        inspected = await self._inspect(case, node.source)
         bandwidth = roofline.PEAKS[self.options.target].memory_bytes
         facts = list(explain_counters(profile, bandwidth, verdict=not inspected.notes))
         if found and share is not None:
@@ -122,22 +122,22 @@ class NKIBackend:
             )
         return Explanation((*facts, *inspected.notes), share)
 
-    async def predict(self, candidate: Candidate, source: str) -> float | None:
+    async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that the simulated core predicts; infinitely many for a kernel that it
         refuses, None where it cannot tell."""
-        inspected = await self._inspect(candidate, source)
+        inspected = await self._inspect(node.case, source)
         if inspected.status is Status.COMPILE_ERROR:
             return math.inf
         return inspected.profile.latency if inspected.profile else None
 
-    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+    async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """Both measured again, in turns, in a worker of their own."""
         sources = [self._write(source, content_key(source)) for source in (winner, parent)]
-        requests = [self._request(candidate, path) for path in sources]
+        requests = [self._request(case, path) for path in sources]
         return await asyncio.to_thread(confirm, *requests)
 
-    async def _inspect(self, candidate: Candidate, source: str) -> Evaluation:
-        known = await asyncio.to_thread(self._arguments, candidate, source)
+    async def _inspect(self, case: Case, source: str) -> Evaluation:
+        known = await asyncio.to_thread(self._arguments, case, source)
         arguments = [
             (argument.shape, argument.dtype) if argument.shape else SCALAR
             for argument in known.values()
@@ -161,16 +161,16 @@ class NKIBackend:
             self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
         return inspected
 
-    def _arguments(self, candidate: Candidate, source: str) -> dict[str, Argument]:
+    def _arguments(self, case: Case, source: str) -> dict[str, Argument]:
         """What a kernel is given for each parameter, without data: as the reference's text tells,
         or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
-        reference = self.reference(candidate)
+        reference = self.reference(case)
         known = kernel_arguments(source, reference)
         if known:
             return known
         with self._making:
             if reference not in self._made:
-                self._made[reference] = _made_arguments(Path(candidate.task))
+                self._made[reference] = _made_arguments(Path(case.task))
             return dict(zip(parameters_of(source), self._made[reference], strict=False))
 
     def _write(self, source: str, name: str) -> Path:
@@ -178,7 +178,7 @@ class NKIBackend:
         write_atomically(path, source)
         return path
 
-    def evaluation_key(self, candidate: Candidate, source: str) -> str:
+    def evaluation_key(self, case: Case, source: str) -> str:
         """A name for the exact source, its reference and the settings together.
 
         A source that only looks the same to us may be another program: a kernel can read its own
@@ -186,13 +186,13 @@ class NKIBackend:
         """
         return content_key(
             source,
-            self.reference(candidate),
+            self.reference(case),
             toolchain(),
             self.options.target,
             self.options.scrutiny.value,
-            repr(self._rel_tol(candidate)),
+            repr(self._rel_tol(case)),
             repr(self.options.precision),
-            repr(self._bound_ms(candidate)),
+            repr(self._bound_ms(case)),
             *self.options.save_fields,
         )
 
@@ -200,17 +200,17 @@ class NKIBackend:
         """`source` with the NKI imports that it uses and lacks."""
         return complete_imports(source)
 
-    def reference(self, candidate: Candidate) -> str:
+    def reference(self, case: Case) -> str:
         """The NumPy reference module."""
-        return read_source(candidate.task)
+        return read_text(case.task)
 
-    def source(self, candidate: Candidate) -> str:
+    def source(self, case: Case) -> str:
         """The kernel's source."""
-        return read_source(candidate.kernel)
+        return read_text(case.kernel)
 
-    def gate(self, candidate: Candidate) -> str:
+    def gate(self, case: Case) -> str:
         """The referee's rules in words."""
-        precision = self._precision(candidate)
+        precision = self._precision(case)
         formats = "Data paths in fewer bits than the inputs and the word float16 in the source"
         if precision.formats:
             formats = f"Data paths in fewer bits than the inputs or {precision}"
@@ -218,58 +218,68 @@ class NKIBackend:
             "The kernel is compiled, run on several input sets of the given shapes, some of them "
             "random, some extreme (large values, constant and zero rows), and compared with the "
             "reference. The relative L2 error of the whole output must stay below "
-            f"{precision.rel_tol(self._rel_tol(candidate)):g}, no row or tile may be wrong by more "
+            f"{precision.rel_tol(self._rel_tol(case)):g}, no row or tile may be wrong by more "
             f"than honest {precision if precision.formats else 'fp32'} rounding, and shape and dtype "
             f"must match. {formats} are refused. A correct kernel is then timed."
         )
 
-    def _precision(self, candidate: Candidate) -> Precision:
+    def _precision(self, case: Case) -> Precision:
         """What the options and the reference allow; the inputs' formats come to that."""
-        return contract((), self.options.precision, declared(self.reference(candidate)))
+        return contract((), self.options.precision, declared(self.reference(case)))
 
-    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
-        """What `accelopt.kernels.nki.moves` can do to `source`, ordered by what the profile says is slow."""
-        arguments, metrics = self._arguments(candidate, source), _metrics(candidate.profile)
+    async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
+        """What `accelopt.kernels.nki.moves` can do, ordered by what the profile says is slow."""
+        return await asyncio.to_thread(self._rewrites, node)
+
+    def _rewrites(self, node: Node) -> list[Action]:
+        arguments, metrics = self._arguments(node.case, node.source), _metrics(node.profile)
         known = repr(list(arguments.items())), repr(sorted(metrics.items()))
-        key = content_key(source, *known, move_rules())
-        kept = self.shelf.find("rewrites", key)
+        key = content_key(node.source, *known, move_rules())
+        kept = self.shelf.find("actions", key)
         if isinstance(kept, list):
-            return [Rewrite(*item) for item in kept]
+            return [Action.model_validate(action).with_source(source) for action, source in kept]
         facts = Facts(
             metrics=metrics,
             arguments=arguments,
             sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
         )
         try:
-            changes = rewrites(source, facts)
+            changes = rewrites(node.source, facts)
         except NotAKernel:
             return []
-        found = [Rewrite(site.text, changed, site.benefit) for site, changed in changes]
-        self.shelf.put("rewrites", key, found)
+        found = [
+            made(
+                Rewrite(move=site.move, parameters=dict(site.parameters), sentence=site.text),
+                source,
+                promise=site.benefit,
+            )
+            for site, source in changes
+        ]
+        self.shelf.put("actions", key, [(a.model_dump(mode="json"), a.source) for a in found])
         return found
 
     def look_up(self, name: str) -> str:
         """Our notes on one NKI name."""
         return describe(name)
 
-    def _bound_ms(self, candidate: Candidate) -> float:
-        bound = roofline.bound(candidate.problem, candidate.values, self.options.target)
+    def _bound_ms(self, case: Case) -> float:
+        bound = roofline.bound(case.problem, case.values, self.options.target)
         return bound.latency_ms if bound else 0.0
 
-    def _rel_tol(self, candidate: Candidate) -> float:
+    def _rel_tol(self, case: Case) -> float:
         if self.options.rel_tol is not None:
             return self.options.rel_tol
-        return benchmark.relative_tolerance(candidate.problem)
+        return benchmark.relative_tolerance(case.problem)
 
-    def _request(self, candidate: Candidate, path: Path) -> EvaluationRequest:
+    def _request(self, case: Case, path: Path) -> EvaluationRequest:
         return EvaluationRequest(
             kernel=str(path.resolve()),
-            task=str(Path(candidate.task).resolve()),
+            task=str(Path(case.task).resolve()),
             save_fields=self.options.save_fields,
             target=self.options.target,
-            rel_tol=self._rel_tol(candidate),
+            rel_tol=self._rel_tol(case),
             precision=self.options.precision,
-            least_ms=self._bound_ms(candidate),
+            least_ms=self._bound_ms(case),
             scrutiny=self.options.scrutiny,
         )
 

@@ -1,6 +1,6 @@
 """Triton solutions of FlashInfer-Trace problems on a GPU.
 
-A candidate's `values` carry the paths of its problem: `definition`, `workload`, and `solution`,
+A case's `values` carry the paths of its problem: `definition`, `workload`, and `solution`,
 the one that the run started from. Its kernel is a solution file, or plain source.
 """
 
@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Confirmation, Evaluation, Profile
-from accelopt.kernels.language import BackendOptions, Explanation, Rewrite
+from accelopt.evaluation import Case, Confirmation, Evaluation, Profile
+from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.kernels.triton.bench.compile_check import CompilerPool
 from accelopt.kernels.triton.bench.roofline import bound
@@ -33,7 +33,7 @@ from accelopt.kernels.triton.bench.tracefiles import (
 )
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.names import describe
-from accelopt.published import Candidate
+from accelopt.nodes import Action, Node
 from accelopt.store import content_key
 from accelopt.workers import WorkerPool
 
@@ -48,8 +48,8 @@ PASSED_ON = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_", "TRITON_"
              "ACCELOPT_", "TORCH_", "CC", "LANG")  # fmt: skip
 
 
-class Problem:
-    """The files behind one candidate, read once."""
+class ProblemFiles:
+    """The files behind one case, read once."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         try:
@@ -57,7 +57,7 @@ class Problem:
             self.workload_path = Path(str(values["workload"]))
         except KeyError as missing:
             raise ConfigError(
-                f"a candidate without {missing}: tables for --backend flashinfer have the columns "
+                f"a case without {missing}: tables for --backend flashinfer have the columns "
                 "definition_path, solution_path, workload_path"
             ) from None
         solution = values.get("solution")
@@ -67,7 +67,7 @@ class Problem:
 
     @cached_property
     def template(self) -> Solution:
-        """The solution that the run starts from; every candidate shares its build settings."""
+        """The solution that the run starts from; every kernel shares its build settings."""
         if self.solution_path is not None and self.solution_path.suffix == ".json":
             return read_json(Solution, self.solution_path)
         path = self.solution_path
@@ -95,13 +95,11 @@ class Problem:
         return self.workload_path.resolve().parent
 
 
-def candidate_of(
-    definition: Path, solution: Path, workload: Path, profile: Profile | None = None
-) -> Candidate:
-    """The candidate that a row of definition, solution and workload paths stands for."""
+def case_of(definition: Path, solution: Path, workload: Path) -> Case:
+    """The case that the paths of a definition, a solution and a workload stand for."""
     trace = read_workload(workload)
     name = read_json(Solution, solution).name if solution.suffix == ".json" else solution.stem
-    return Candidate(
+    return Case(
         service_name=f"{workload_stem(trace)}_{name}",
         case_name=workload_stem(trace),
         problem=trace.definition,
@@ -112,11 +110,10 @@ def candidate_of(
         },
         task=str(definition),
         kernel=str(solution),
-        profile=profile,
     )
 
 
-def flashinfer_candidate(row: Mapping[str, str]) -> Candidate:
+def case_of_row(row: Mapping[str, str]) -> tuple[Case, Profile | None]:
     """A row of the published columns: definition_path, solution_path, workload_path, and more.
 
     The profile is in the `profile` column, or else in the trace at `trace_path`.
@@ -126,12 +123,8 @@ def flashinfer_candidate(row: Mapping[str, str]) -> Candidate:
         profile = Profile.from_metadata(json.loads(row["profile"]))
     elif row.get("trace_path"):
         profile = profile_of(read_workload(Path(row["trace_path"])))
-    return candidate_of(
-        Path(row["definition_path"]),
-        Path(row["solution_path"]),
-        Path(row["workload_path"]),
-        profile,
-    )
+    paths = (Path(row[f"{kind}_path"]) for kind in ("definition", "solution", "workload"))
+    return case_of(*paths), profile
 
 
 def profile_of(trace: Trace) -> Profile | None:
@@ -152,28 +145,28 @@ def profile_of(trace: Trace) -> Profile | None:
     )
 
 
-class FlashInferBackend:
-    """A `Backend` whose evaluations run on `pool`, one GPU shared by all of them."""
+class Triton:
+    """A `Language` whose evaluations run on `pool`, one GPU shared by all of them."""
 
     name = "flashinfer"
 
-    def __init__(self, pool: WorkerPool, options: BackendOptions) -> None:
+    def __init__(self, pool: WorkerPool, options: LanguageOptions) -> None:
         self.pool = pool
         self.options = options
         self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
         self._environment = _environment(os.environ)
         self._compilers: CompilerPool | None = None
-        self._problems: dict[str, Problem] = {}
+        self._problems: dict[str, ProblemFiles] = {}
 
-    def _problem(self, candidate: Candidate) -> Problem:
-        key = f"{candidate.values.get('definition')}\n{candidate.values.get('workload')}"
+    def _problem(self, case: Case) -> ProblemFiles:
+        key = f"{case.values.get('definition')}\n{case.values.get('workload')}"
         if key not in self._problems:
-            self._problems[key] = Problem(candidate.values)
+            self._problems[key] = ProblemFiles(case.values)
         return self._problems[key]
 
-    async def evaluate(self, candidate: Candidate, source: str) -> Evaluation:
+    async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker; its solution and trace go to the run's folder."""
-        problem = self._problem(candidate)
+        problem = self._problem(case)
         payload = {
             "root": str(problem.root(self.options.traceset_root).resolve()),
             "definition": problem.definition.model_dump(mode="json", exclude_unset=True),
@@ -191,12 +184,12 @@ class FlashInferBackend:
             environment=self._environment,
         )
 
-    async def explain(self, candidate: Candidate, source: str) -> Explanation:
+    async def explain(self, node: Node) -> Explanation:
         """The roofline of the workload, and how far the measured latency is from it."""
-        profile = candidate.profile
+        profile = node.profile
         if profile is None:
             return Explanation()
-        problem = self._problem(candidate)
+        problem = self._problem(node.case)
         facts = [f"One call takes {profile.latency:.4g} ms on {profile.target} (launch-free)."]
         target = target_of(profile.target)
         if target is None:
@@ -214,11 +207,11 @@ class FlashInferBackend:
             facts.append(f"FlashInfer-Bench's own timer, launch included, says {package:.4g} ms.")
         return Explanation(tuple(facts), share)
 
-    async def predict(self, candidate: Candidate, source: str) -> float | None:
-        """The candidate's own latency, more when the compiler spills, very much when it fails."""
-        problem = self._problem(candidate)
+    async def predict(self, node: Node, source: str) -> float | None:
+        """The node's own latency, more when the compiler spills, very much when it fails."""
+        problem = self._problem(node.case)
         solution = problem.solution(source)
-        latency = candidate.profile.latency if candidate.profile else 1.0
+        latency = node.latency or 1.0
         if violations(solution):
             return FAILS
         if self._environment.get("TRITON_INTERPRET") == "1":
@@ -233,9 +226,9 @@ class FlashInferBackend:
             return FAILS
         return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0)
 
-    async def confirm(self, candidate: Candidate, winner: str, parent: str) -> Confirmation:
+    async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """By the intervals of two fresh evaluations, one after the other."""
-        profiles = [(await self.evaluate(candidate, source)).profile for source in (winner, parent)]
+        profiles = [(await self.evaluate(case, source)).profile for source in (winner, parent)]
         fast, slow = profiles
         if fast is None or slow is None:
             return Confirmation(confirmed=False, message="a kernel failed when it was run again")
@@ -243,9 +236,9 @@ class FlashInferBackend:
             confirmed=faster_beyond_noise(fast, slow), speedup=slow.latency / fast.latency
         )
 
-    def evaluation_key(self, candidate: Candidate, source: str) -> str:
+    def evaluation_key(self, case: Case, source: str) -> str:
         """A name for the source, its definition and its workload together."""
-        problem = self._problem(candidate)
+        problem = self._problem(case)
         return content_key(
             source,
             problem.definition.model_dump_json(),
@@ -257,19 +250,19 @@ class FlashInferBackend:
         """Triton sources are whole files already."""
         return source
 
-    def reference(self, candidate: Candidate) -> str:
+    def reference(self, case: Case) -> str:
         """Shapes, dtypes and the PyTorch reference."""
-        problem = self._problem(candidate)
+        problem = self._problem(case)
         return describe_definition(problem.definition, problem.workload)
 
-    def source(self, candidate: Candidate) -> str:
+    def source(self, case: Case) -> str:
         """The text of the entry point's file."""
-        path = Path(candidate.kernel)
+        path = Path(case.kernel)
         if path.suffix == ".json":
             return read_json(Solution, path).main_source
         return path.read_text()
 
-    def gate(self, candidate: Candidate) -> str:
+    def gate(self, case: Case) -> str:
         """The referee's rules in words."""
         return (
             "The solution runs on fresh random inputs, on inputs a thousand times smaller and "
@@ -283,12 +276,10 @@ class FlashInferBackend:
             "has not seen."
         )
 
-    def rewrites(self, candidate: Candidate, source: str) -> Sequence[Rewrite]:
-        """What `accelopt.kernels.triton.moves` can do to `source`, the most promising ones."""
-        return [
-            Rewrite(item.sentence, item.source, item.promise)
-            for item in proposals(source)[:MOST_PROPOSALS]
-        ]
+    async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
+        """What `accelopt.kernels.triton.moves` can do, the most promising ones."""
+        found = await asyncio.to_thread(proposals, node.source)
+        return found[:MOST_PROPOSALS]
 
     def look_up(self, name: str) -> str:
         """Our notes on one Triton name."""

@@ -6,12 +6,12 @@ import pytest
 from small_problem import KERNEL, REFERENCE
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Evaluation, Profile, Status
-from accelopt.kernels.language import BackendOptions, open_backend
+from accelopt.evaluation import Case, Evaluation, Profile, Status
+from accelopt.kernels.language import LanguageOptions, open_language
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.language import without_places
 from accelopt.kernels.nki.names import describe
-from accelopt.published import Candidate
+from accelopt.nodes import Node
 from accelopt.workers import WorkerPool
 
 
@@ -23,27 +23,27 @@ def profile(latency=1.0, **metrics):
 
 
 @pytest.fixture
-def candidate(tmp_path):
+def node(tmp_path):
     (tmp_path / "kernel.py").write_text(KERNEL)
     (tmp_path / "reference.py").write_text(REFERENCE)
-    return Candidate(
-        service_name="silu_ID0", case_name="silu", problem="silu", values={"M": 256, "N": 1024},
+    case = Case(
+        case_name="silu", problem="silu", values={"M": 256, "N": 1024},
         task=str(tmp_path / "reference.py"), kernel=str(tmp_path / "kernel.py"),
-        profile=profile(),
     )  # fmt: skip
+    return Node(case, KERNEL, Evaluation(status=Status.CORRECT, profile=profile()))
 
 
-def with_backend(tmp_path, work, **options):
+def with_language(tmp_path, work, **options):
     async def run():
         async with WorkerPool(1) as pool:
-            backend = open_backend("nki", pool, BackendOptions(tmp_path / "kernels", **options))
-            return await work(backend)
+            language = open_language("nki", pool, LanguageOptions(tmp_path / "kernels", **options))
+            return await work(language)
 
     return asyncio.run(run())
 
 
-def test_explanations_say_bound_lines_and_roofline(tmp_path, candidate):
-    explanation = with_backend(tmp_path, lambda b: b.explain(candidate, KERNEL))
+def test_explanations_say_bound_lines_and_roofline(tmp_path, node):
+    explanation = with_language(tmp_path, lambda nki: nki.explain(node))
     text = "\n".join(explanation.facts)
     assert "simulated trn1" in text and "roofline bound" in text
     assert "Line 11 ('" not in text and "x_tile = nl.load(" in text
@@ -52,75 +52,74 @@ def test_explanations_say_bound_lines_and_roofline(tmp_path, candidate):
     assert str(tmp_path) not in text
 
 
-def test_predictions_are_what_the_evaluation_measures(tmp_path, candidate):
-    async def both(backend):
-        predicted = await backend.predict(candidate, KERNEL)
-        return predicted, await backend.evaluate(candidate, KERNEL)
+def test_predictions_are_what_the_evaluation_measures(tmp_path, node):
+    async def both(language):
+        predicted = await language.predict(node, KERNEL)
+        return predicted, await language.evaluate(node.case, KERNEL)
 
-    predicted, evaluation = with_backend(tmp_path, both)
+    predicted, evaluation = with_language(tmp_path, both)
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert predicted == pytest.approx(evaluation.profile.latency)
-    refused = with_backend(tmp_path, lambda b: b.predict(candidate, "def kernel(x):\n    oops"))
+    refused = with_language(tmp_path, lambda nki: nki.predict(node, "def kernel(x):\n    oops"))
     assert refused == float("inf")
 
 
 @pytest.mark.parametrize(
     ("old", "new"), [("y_tile", "product"), ("    for row", "    # rows\n    for row")]
 )
-def test_a_verdict_belongs_to_a_text_not_to_a_resemblance(tmp_path, candidate, old, new):
+def test_a_verdict_belongs_to_a_text_not_to_a_resemblance(tmp_path, node, old, new):
     """A kernel can read its own comments, docstring and variable names."""
 
-    async def keys(backend):
-        return [backend.evaluation_key(candidate, s) for s in (KERNEL, KERNEL.replace(old, new))]
+    async def keys(language):
+        return [language.evaluation_key(node.case, s) for s in (KERNEL, KERNEL.replace(old, new))]
 
-    one, other = with_backend(tmp_path, keys)
+    one, other = with_language(tmp_path, keys)
     assert old in KERNEL and one != other
 
 
-def test_other_settings_are_another_evaluation(tmp_path, candidate):
-    async def key(backend):
-        return backend.evaluation_key(candidate, KERNEL)
+def test_other_settings_are_another_evaluation(tmp_path, node):
+    async def key(language):
+        return language.evaluation_key(node.case, KERNEL)
 
-    one = with_backend(tmp_path, key)
-    assert with_backend(tmp_path, key) == one
-    assert with_backend(tmp_path, key, target="trn2") != one
-    assert with_backend(tmp_path, key, rel_tol=1e-6) != one
+    one = with_language(tmp_path, key)
+    assert with_language(tmp_path, key) == one
+    assert with_language(tmp_path, key, target="trn2") != one
+    assert with_language(tmp_path, key, rel_tol=1e-6) != one
 
 
-def test_a_verdict_is_reached_once_for_all_runs(tmp_path, candidate):
+def test_a_verdict_is_reached_once_for_all_runs(tmp_path, node):
     """Of the simulated core, where it is the same each time: the wall seconds too are the first's."""
-    first, second = (with_backend(tmp_path, lambda b: b.evaluate(candidate, KERNEL)) for _ in "12")
+    first, second = (
+        with_language(tmp_path, lambda nki: nki.evaluate(node.case, KERNEL)) for _ in "12"
+    )
     assert first.status is Status.CORRECT and first.seconds == second.seconds
 
 
-def test_rewrites_come_from_the_moves(tmp_path, candidate):
-    async def rewrites(backend):
-        return backend.rewrites(candidate, KERNEL)
-
-    found = with_backend(tmp_path, rewrites)
+def test_actions_come_from_the_moves(tmp_path, node):
+    found = with_language(tmp_path, lambda nki: nki.actions(node))
     assert len(found) >= 3
     assert all(item.source != KERNEL and item.sentence for item in found)
 
 
-def test_shapes_come_from_the_inputs_where_the_text_does_not_tell(tmp_path, candidate):
+def test_shapes_come_from_the_inputs_where_the_text_does_not_tell(tmp_path, node):
     text = REFERENCE.replace("def get_inputs", "def made_elsewhere")
     assert text != REFERENCE
     text += "\n\ndef get_inputs():\n    return [value for value in made_elsewhere()]\n"
     (tmp_path / "reference.py").write_text(text)
 
-    async def both(backend):
-        predicted = await backend.predict(candidate, KERNEL)
-        return predicted, backend.rewrites(candidate, KERNEL)
+    async def both(language):
+        predicted = await language.predict(node, KERNEL)
+        return predicted, await language.actions(node)
 
-    predicted, found = with_backend(tmp_path, both)
+    predicted, found = with_language(tmp_path, both)
     (tmp_path / "reference.py").write_text(REFERENCE)
-    assert (predicted, found) == with_backend(tmp_path, both)
+    assert (predicted, found) == with_language(tmp_path, both)
     assert predicted > 0 and found
 
 
-def test_a_reference_without_inputs_gives_no_shapes(tmp_path, candidate):
+def test_a_reference_without_inputs_gives_no_shapes(tmp_path, node):
     (tmp_path / "reference.py").write_text("def get_inputs():\n    raise ValueError\n")
-    assert with_backend(tmp_path, lambda b: b.predict(candidate, KERNEL)) is None
+    assert with_language(tmp_path, lambda nki: nki.predict(node, KERNEL)) is None
 
 
 def test_texts_name_no_folder_and_no_address(tmp_path):
@@ -157,4 +156,4 @@ def test_names_are_found_however_they_are_spelled():
 
 def test_an_unknown_backend_is_one_sentence():
     with pytest.raises(ConfigError, match="choose from nki, flashinfer"):
-        open_backend("cuda", None, None)
+        open_language("cuda", None, None)

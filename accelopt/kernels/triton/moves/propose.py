@@ -31,6 +31,7 @@ from accelopt.kernels.triton.moves.configurations import (
 )
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import Kernel, Launch, Source, called
+from accelopt.nodes import Action, Rewrite, made
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0
@@ -40,14 +41,6 @@ ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
 
 
 Roles = Mapping[str, Mapping[str, Role]]
-
-
-class Proposal(NamedTuple):
-    """Whole new source, what was done in a sentence, and its promise (larger: try earlier)."""
-
-    sentence: str
-    source: str
-    promise: float
 
 
 class _Variant(NamedTuple):
@@ -67,21 +60,25 @@ class _Step(NamedTuple):
     weight: float
 
 
-def proposals(text: str) -> list[Proposal]:
+def proposals(text: str) -> list[Action]:
     """All proposals for a solution's source; none when it is not Python or has no kernel."""
     try:
         source = Source(text)
     except (SyntaxError, ValueError):
         return []
-    found: dict[str, Proposal] = {}
+    found: dict[str, Action] = {}
     roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
     for variant in _variants(source):
         for proposal in _with_configurations(variant, text, roles):
-            if proposal.source != text and _parses(proposal.source):
+            if proposal.source and proposal.source != text and _parses(proposal.source):
                 known = found.get(proposal.source)
                 if known is None or known.promise < proposal.promise:
                     found[proposal.source] = proposal
     return sorted(found.values(), key=lambda item: -item.promise)
+
+
+def _proposal(sentence: str, source: str, promise: float) -> Action:
+    return made(Rewrite(move="triton", sentence=sentence), source, promise=promise)
 
 
 def _parses(text: str) -> bool:
@@ -251,12 +248,12 @@ def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
         yield _Variant(text, fused, 1.4)
 
 
-def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iterator[Proposal]:
+def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iterator[Action]:
     """The variant as it is, and with each configuration of each of its launches."""
     source = Source(variant.source)
     whole_row = "static_assert" in variant.source and "static_assert" not in original
     if variant.source != original and not whole_row:
-        yield Proposal(variant.sentence, variant.source, 0.9 * variant.weight)
+        yield _proposal(variant.sentence, variant.source, 0.9 * variant.weight)
     for launch in source.launches:
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
@@ -271,12 +268,12 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
             values = {name: str(value) for name, value in choice.tiles}
             text = _configured(source, launch, knobs, values, choice)
             sentence = f"{variant.sentence} Set {launch.kernel.name} to {choice.sentence()}."
-            yield Proposal(sentence.strip(), text, variant.weight * 0.5 ** (place / HALF_PLACE))
+            yield _proposal(sentence.strip(), text, variant.weight * 0.5 ** (place / HALF_PLACE))
 
 
 def _whole_rows(
     source: Source, launch: Launch, knobs: list[Knob], variant: _Variant
-) -> Iterator[Proposal]:
+) -> Iterator[Action]:
     """A kernel that holds a whole row: its tile is the row's width, up to a power of two."""
     kernel = launch.kernel
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
@@ -290,7 +287,7 @@ def _whole_rows(
     for place, warps in enumerate(ROW_WARPS):
         text = _configured(source, launch, knobs, tile, Configuration((), warps, None))
         sentence = f"{variant.sentence} Give it {warps} warps."
-        yield Proposal(sentence, text, variant.weight * 0.5 ** (place / HALF_PLACE))
+        yield _proposal(sentence, text, variant.weight * 0.5 ** (place / HALF_PLACE))
 
 
 def asserted_widths(node: ast.FunctionDef) -> list[str]:
@@ -320,7 +317,7 @@ def _configured(
     return source.edited([*edits, *set_options(source, launch, options)])
 
 
-def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Proposal]:
+def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Action]:
     """One proposal: the autotuner over our configurations for this kind of kernel."""
     kernel = launch.kernel
     knobs = _tuned(kernel)
@@ -331,7 +328,7 @@ def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Prop
         text = with_configurations(source, kernel, choices)
         if text is not None:
             sentence = f"{variant.sentence} Autotune {kernel.name} over {len(choices)} more fitting configurations."
-            yield Proposal(sentence.strip(), text, 1.2 * variant.weight)
+            yield _proposal(sentence.strip(), text, 1.2 * variant.weight)
 
 
 def _tuned(kernel: Kernel) -> list[Knob]:

@@ -1,0 +1,199 @@
+"""Doing one job of a strategy: listing what can be done, one change, or plans and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.proposer import KernelView, PlanDraft
+from accelopt.errors import AcceloptError
+from accelopt.nodes import Action, Job, Node, Plan, Result, Want
+from accelopt.published import Experience, plan_id
+from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
+from accelopt.stages.plan import view_kernel
+from accelopt.stages.run import Run
+from accelopt.stages.together import together
+from accelopt.store import content_key
+
+KIND = "result"
+
+
+class Knowledge(NamedTuple):
+    """What finished rounds left for the jobs that are asked for next."""
+
+    results: tuple[Result, ...] = ()
+    experiences: tuple[Experience, ...] = ()
+
+
+async def perform(job: Job, run: Run, knowledge: Knowledge, judged: frozenset[str]) -> Result:
+    """What comes of `job`; from the journal when its round was finished before.
+
+    `judged` are the evaluations that were paid for when the job began.
+    """
+    kept = run.workshop.journal.find(KIND, _key(job, run))
+    if kept is not None:
+        result = Result.of(job, kept)
+        for node in result.nodes:
+            run.watcher.sampled(node.case.case_name, job.round, node)
+        return result
+    work = {Want.ACTIONS: _actions, Want.BUILD: _build, Want.DEVELOP: _develop}[job.want]
+    result = await work(job, await _view(job, run, knowledge), run, judged)
+    return result._replace(judged=tuple(_judged(result.nodes, run)))
+
+
+def keep(results: Sequence[Result], run: Run) -> None:
+    """Put the results of a finished round into the journal, failed calls included."""
+    for result in results:
+        run.workshop.journal.append(KIND, _key(result.job, run), result.record())
+
+
+def most_of(job: Job, run: Run) -> int:
+    """The evaluations that a job can use."""
+    attempts = 1 + run.settings.fixer_steps
+    if job.want is Want.ACTIONS:
+        return 0
+    if job.want is Want.BUILD:
+        by_rule = job.action is not None and not isinstance(job.action.change, Plan)
+        return 1 if by_rule else attempts
+    return run.settings.plans * run.settings.samples * attempts
+
+
+def refuse_silence(results: Sequence[Result]) -> None:
+    """An endpoint that answered nothing at all is a sentence for the user, not a result."""
+    asked = sum(result.asked for result in results)
+    failed = [reason for result in results for reason in result.unanswered]
+    if asked and len(failed) == asked:
+        raise AcceloptError(f"the planner's model answered none of {asked} calls: {failed[-1]}")
+    nodes = [node for result in results for node in result.nodes]
+    if nodes and all(node.evaluation.message.startswith(UNANSWERED) for node in nodes):
+        raise AcceloptError(
+            f"the executor's model answered none of {len(nodes)} calls: "
+            f"{nodes[-1].evaluation.message}"
+        )
+
+
+def _key(job: Job, run: Run) -> str:
+    """Equal when the same is asked again and would be judged by the same code."""
+    language = run.workshop.language
+    return content_key(
+        f"{job.number}/{job.round}/{job.want.value}/{job.limit}/{job.node.name}/{job.focus}",
+        job.action.model_dump_json() if job.action else "",
+        language.evaluation_key(job.node.case, job.node.source),
+    )
+
+
+async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
+    return await view_kernel(
+        job.node,
+        run.workshop.language,
+        history=knowledge.results,
+        experiences=knowledge.experiences,
+        iteration=job.round,
+        goal=job.goal,
+    )
+
+
+async def _actions(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+    """What the language offers, and the plans of a model."""
+    offered = await run.workshop.offline.offered(job.node, job.focus)
+    if run.proposer.planner is run.workshop.offline:
+        return Result(job, tuple(offered))
+    drafts = await together(_draft(number, view, run) for number in range(run.settings.plans))
+    plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
+    return _with_remarks(Result(job, (*plans, *offered)), drafts)
+
+
+async def _build(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+    """One action: its own source, or the executor's, with repairs as far as the limit goes."""
+    assert job.action is not None
+    change, workplace = job.action.change, _workplace(view, run)
+    if isinstance(change, Plan):
+        settings = ExecutorSettings(1, _rounds(run, job.limit))
+        workplace = workplace._replace(settings=settings)
+        return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
+    source = job.action.source or await run.workshop.offline.source_of(job.node, job.action)
+    reason = "the rules do not offer this change any more"
+    node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
+    workplace.told(node)
+    return Result(job, nodes=(node,))
+
+
+async def _develop(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+    """Plans, drawn concurrently, and the samples of each as soon as it is there."""
+    workplace, plans = _workplace(view, run), range(run.settings.plans)
+    if job.limit is not None and job.limit < most_of(job, run):
+        drafts = await together(_draft(number, view, run) for number in plans)
+        nodes = await _within_limit(job, view, drafts, workplace, judged, run)
+        return _with_remarks(Result(job, nodes=tuple(nodes)), drafts)
+
+    async def draw(number: int) -> tuple[PlanDraft, list[Node]]:
+        draft = await _draft(number, view, run)
+        if draft.change is None:
+            return draft, []
+        return draft, await carry_out(view, draft.change, number, workplace)
+
+    drawn = await together(draw(number) for number in plans)
+    made = Result(job, nodes=tuple(node for _, nodes in drawn for node in nodes))
+    return _with_remarks(made, [draft for draft, _ in drawn])
+
+
+async def _within_limit(
+    job: Job,
+    view: KernelView,
+    drafts: Sequence[PlanDraft],
+    workplace: Workplace,
+    judged: frozenset[str],
+    run: Run,
+) -> list[Node]:
+    """The samples of lowest rank, one after the other until the limit is spent."""
+    assert job.limit is not None
+    nodes: list[Node] = []
+    ranks = [(d, k) for d in range(len(drafts)) for k in range(run.settings.samples)]
+    for draw, sample in ranks:
+        change, left = drafts[draw].change, job.limit - len(set(_judged(nodes, run)) - judged)
+        if left <= 0:
+            break
+        if change is not None:
+            settings = workplace.settings._replace(fixer_steps=_rounds(run, left))
+            place = workplace._replace(settings=settings)
+            nodes.append(await make_sample(view, change, draw, sample, place))
+    return nodes
+
+
+def _rounds(run: Run, limit: int | None) -> int:
+    """Repair rounds of a sample that may spend `limit` evaluations."""
+    steps = run.settings.fixer_steps
+    return steps if limit is None else max(0, min(steps, limit - 1))
+
+
+async def _draft(number: int, view: KernelView, run: Run) -> PlanDraft:
+    draft = await run.proposer.planner.plan(view, number, run.settings.plans)
+    run.watcher.planned(view.node.case.case_name, view.iteration, draft)
+    return draft
+
+
+def _with_remarks(result: Result, drafts: Sequence[PlanDraft]) -> Result:
+    return result._replace(
+        remarks=tuple(draft.reason for draft in drafts if draft.change is None),
+        asked=len(drafts),
+        unanswered=tuple(draft.reason for draft in drafts if draft.failed),
+    )
+
+
+def _workplace(view: KernelView, run: Run) -> Workplace:
+    case, round_ = view.node.case.case_name, view.iteration
+    return Workplace(
+        run.proposer.executor,
+        run.workshop.evaluations,
+        ExecutorSettings(run.settings.samples, run.settings.fixer_steps),
+        lambda node: run.watcher.sampled(case, round_, node),
+    )
+
+
+def _judged(nodes: Iterable[Node], run: Run) -> Iterator[str]:
+    """The evaluations that were asked for, by rank, repaired attempts first."""
+    for node in nodes:
+        for attempt in (*node.failed, node):
+            if not attempt.missing:
+                yield run.workshop.language.evaluation_key(attempt.case, attempt.source)

@@ -1,0 +1,94 @@
+"""One run: its tools, settings and folder, who watches, and how each problem of it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.agents.proposer import PlanDraft, Proposer
+from accelopt.evaluation import Case, Confirmation
+from accelopt.kernels.language import Explanation
+from accelopt.nodes import Node, Result
+from accelopt.published import Experience
+from accelopt.search.strategy import Settings
+from accelopt.stages.workshop import Workshop
+
+
+class Watcher(NamedTuple):
+    """Who hears of progress: each call names the case it is about, and perhaps the round."""
+
+    planned: Callable[[str, int, PlanDraft], None] = lambda *_: None
+    sampled: Callable[[str, int, Node], None] = lambda *_: None
+    measured: Callable[[Node], None] = lambda *_: None
+    settled: Callable[[Outcome], None] = lambda *_: None
+
+
+class Run(NamedTuple):
+    """One run: its tools, who proposes, its settings, its folder, and who watches."""
+
+    workshop: Workshop
+    proposer: Proposer
+    settings: Settings
+    folder: Path
+    watcher: Watcher = Watcher()
+    seed: int = 0
+
+    def folder_of(self, case: Case, iteration: int) -> Path:
+        """Where the files of one round lie."""
+        return self.folder / case.case_name / f"iteration_{iteration}"
+
+
+class Iteration(NamedTuple):
+    """What one round made and learned."""
+
+    number: int
+    results: Sequence[Result]
+    experiences: Sequence[Experience]
+
+    @property
+    def expanded(self) -> list[Node]:
+        """The kernels that its jobs started from."""
+        return list(dict.fromkeys(result.job.node for result in self.results))
+
+    def of(self, node: Node) -> Result:
+        """What all jobs on one of them made, as one result."""
+        mine = [result for result in self.results if result.job.node is node]
+        return mine[0]._replace(nodes=tuple(made for result in mine for made in result.nodes))
+
+
+class Outcome(NamedTuple):
+    """How one problem ended. `best` is the start when nothing faster was found.
+
+    `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
+    `samples` counts those that were made, `correct` those that passed the referee. `ended` says why
+    the search did not go on.
+    """
+
+    start: Node
+    best: Node | None = None
+    confirmation: Confirmation | None = None
+    before: Explanation = Explanation()
+    after: Explanation = Explanation()
+    samples: int = 0
+    correct: int = 0
+    failure: str = ""
+    ended: str = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """Baseline latency over best latency."""
+        if self.best is None or not self.start.latency or not self.best.latency:
+            return None
+        return self.start.latency / self.best.latency
+
+    @property
+    def source(self) -> str:
+        """The text of the best kernel."""
+        return self.best.source if self.best else ""
+
+    @property
+    def changes(self) -> list[str]:
+        """What was changed from the start to the best kernel, in sentences."""
+        steps = [*self.best.lineage()] if self.best else []
+        return [node.change.sentence for node in reversed(steps) if node.change]

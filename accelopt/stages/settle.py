@@ -1,0 +1,85 @@
+"""The two ends of a search: the baseline's verdict, and the best kernel that passes every check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelopt.evaluation import Case, Confirmation
+from accelopt.nodes import Node
+from accelopt.search.selection import select_elitist
+from accelopt.stages import project
+from accelopt.stages.run import Iteration, Outcome, Run
+from accelopt.store import content_key
+
+KIND = "confirmation"
+
+
+async def measure(case: Case, run: Run) -> Node:
+    """The case's own kernel with its verdict."""
+    language = run.workshop.language
+    source = language.complete(language.source(case))
+    node = Node(case, source, await run.workshop.evaluations.evaluate(case, source))
+    run.watcher.measured(node)
+    return node
+
+
+async def settle(
+    start: Node, fastest: Node, history: Sequence[Iteration], ended: str, run: Run
+) -> Outcome:
+    """The outcome of a search: the best kernel that passes every check, with the steps to it."""
+    language = run.workshop.language
+    best, failure = await _first_verified(finalists(start, fastest, history), run)
+    if best is None:
+        return Outcome(start, failure=failure, ended=ended)
+    project.write_kernels([best], (), len(history) + 1, run)
+    made = [node for round_ in history for result in round_.results for node in result.nodes]
+    outcome = Outcome(
+        start=start,
+        best=best,
+        confirmation=await _confirm(start, best, run),
+        before=await language.explain(start),
+        after=await language.explain(best),
+        samples=len(made),
+        correct=sum(node.latency is not None for node in made),
+        ended=ended,
+    )
+    run.watcher.settled(outcome)
+    return outcome
+
+
+def finalists(start: Node, fastest: Node, history: Sequence[Iteration]) -> list[Node]:
+    """The fastest kernel, then every other correct one and the start, by latency."""
+    results = [result for round_ in history for result in round_.results]
+    others = select_elitist(results, topk=2 + 2 * sum(len(result.nodes) for result in results))
+    known = {fastest.key}
+    distinct = [fastest]
+    for node in (*others, start):
+        if node.key not in known:
+            known.add(node.key)
+            distinct.append(node)
+    return distinct
+
+
+async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, str]:
+    """The first that passes with full scrutiny, or None and why the last one does not."""
+    failure = ""
+    for node in nodes:
+        evaluation = await run.workshop.verifications.evaluate(node.case, node.source)
+        if evaluation.profile is not None:
+            return node, ""
+        failure = evaluation.message
+    return None, failure
+
+
+async def _confirm(start: Node, best: Node, run: Run) -> Confirmation | None:
+    """The best kernel against the start once more, kept in the journal like an evaluation."""
+    if best.source == start.source:
+        return None
+    language, journal = run.workshop.language, run.workshop.journal
+    keys = [language.evaluation_key(start.case, node.source) for node in (best, start)]
+    kept = journal.find(KIND, content_key(*keys))
+    if kept is not None:
+        return Confirmation.model_validate(kept)
+    confirmation = await language.confirm(start.case, best.source, start.source)
+    journal.append(KIND, content_key(*keys), confirmation.model_dump(mode="json"))
+    return confirmation
