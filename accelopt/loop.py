@@ -60,28 +60,31 @@ async def search(
     window, known = Window(start, run), Knowledge(experiences=tuple(experiences))
     history: list[Iteration] = []
     told: list[Result] = []
+    ended = "no round was asked for" if run.settings.iterations < 1 else ""
     try:
-        while not (ended := _end(strategy, window, run)):
+        while not (ended := ended or window.why_not):
             while window.open and (job := strategy.ask()) is not None:
                 window.begin(job, known)
             result = await window.oldest()
             if result is None:
-                ended = window.why_not
-                break
+                continue
+            number = strategy.round
             strategy.tell(result)
             told.append(result)
-            if strategy.round > result.job.round:
-                known = await _close_round(told, history, known, strategy, run)
+            if strategy.round > number:
+                known = await _close_round(number, told, history, known, strategy, run)
                 told = []
+                ended = _end_of_rounds(number, run)
     finally:
         await window.close()
     if told:
-        await _close_round(told, history, known, strategy, run)
+        await _close_round(strategy.round, told, history, known, strategy, run)
     project.write_state(start.case, strategy, ended, run)
     return Search(history, ended)
 
 
 async def _close_round(
+    number: int,
     told: Sequence[Result],
     history: list[Iteration],
     known: Knowledge,
@@ -92,7 +95,6 @@ async def _close_round(
     if not run.workshop.ledger.exhausted:
         refuse_silence(told)
         keep(told, run)
-    number = told[0].job.round
     experiences = await learn(told, known.experiences, number, run)
     history.append(Iteration(number, told, experiences))
     project.write_iteration(history, strategy.kept, run)
@@ -100,10 +102,8 @@ async def _close_round(
     return Knowledge((*known.results, *told), tuple(experiences))
 
 
-def _end(strategy: Strategy, window: Window, run: Run) -> str:
-    """Why nothing further is asked; empty while something is."""
-    if strategy.round > run.settings.iterations:
-        return f"{run.settings.iterations} rounds are done"
-    if strategy.round > window.round and run.workshop.ledger.exhausted:
+def _end_of_rounds(number: int, run: Run) -> str:
+    """Why no round follows round `number`; empty when one does."""
+    if run.workshop.ledger.exhausted:
         return "the budget of the models is spent"
-    return window.why_not
+    return f"{number} rounds are done" if number >= run.settings.iterations else ""

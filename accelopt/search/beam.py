@@ -44,11 +44,12 @@ class Beam:
     def tell(self, result: Result) -> None:
         """The last result of a round makes the next beam."""
         self._told.append(result)
+        correct = (node for node in result.nodes if node.latency is not None)
+        self.best = min((self.best, *correct), key=lambda node: node.latency or 0.0)
         if len(self._told) < len(self._beam):
             return
         made = any(told.nodes for told in self._told)
         self._beam = tuple(self.selection(self._told, self.width))
-        self.best = min((self.best, *self._beam), key=lambda node: node.latency or float("inf"))
         self._told, self._asked = [], 0 if made else len(self._beam)
         self.round += 1
 

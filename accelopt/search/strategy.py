@@ -17,6 +17,7 @@ from accelopt.search.memory import MemorySettings
 
 STRATEGIES = {
     "beam": "accelopt.search.beam:Beam",
+    "random": "accelopt.search.random_walk:RandomWalk",
 }
 
 

@@ -30,8 +30,6 @@ class Window:
 
     def __init__(self, start: Node, run: Run) -> None:
         self.run = run
-        self.round = 0
-        """The round of the last job that was told."""
         baseline = run.workshop.language.evaluation_key(start.case, start.source)
         self.allowance = Allowance(run.settings.evaluations, [baseline])
         self._asked: deque[_Asked] = deque()
@@ -60,7 +58,8 @@ class Window:
             self._start(self._asked[-1])
 
     async def oldest(self) -> Result | None:
-        """What came of the job asked for first; None when there is none, or it is not allowed."""
+        """What came of the job asked for first; None when there is none, or it is not allowed, and
+        `why_not` says so."""
         if not self._asked:
             self._idle = True
             return None
@@ -71,7 +70,6 @@ class Window:
             return None
         result = await asked.task
         self._asked.popleft()
-        self.round = result.job.round
         self._fruitless = 0 if self.allowance.settle(result) else self._fruitless + 1
         return result
 

@@ -1,0 +1,173 @@
+"""A kernel language with a planted landscape: what every strategy is tried on.
+
+A kernel is a set of moves that were made and a tile. Its time follows from them, for each seed in
+another way, with everything that a search meets: moves that gain, a trap (slower alone, faster with
+its partner), a pair of which one breaks the kernel and the other mends it, the same kernel on several
+ways, kernels that do not compile or compute wrong, tiles that are refused, an action that cannot be
+carried out and one that changes nothing.
+"""
+
+import asyncio
+import json
+import random
+import re
+from pathlib import Path
+from typing import ClassVar
+
+from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
+from accelopt.kernels.language import Explanation
+from accelopt.nodes import Action, Rewrite, Schedule, made
+from accelopt.store import content_key
+
+MOVES = ("hoist", "block", "fuse", "widen", "transpose", "pack", "inline", "split")
+TILES = (1, 2, 4, 8)
+START = 100.0  # milliseconds
+
+
+class Interrupted(Exception):
+    """The machine went away in the middle of an evaluation."""
+
+
+def kernel(moves=(), tile=1):
+    return f"def kernel():\n    MADE = {sorted(moves)}\n    TILE = {tile}\n"
+
+
+def case(folder, seed=0):
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "start.py").write_text(kernel())
+    (folder / "reference.py").write_text("def forward():\n    return 0\n")
+    return Case(
+        problem="planted",
+        values={"seed": seed},
+        task=str(folder / "reference.py"),
+        kernel=str(folder / "start.py"),
+    )
+
+
+class Landscape:
+    """What one seed plants."""
+
+    def __init__(self, seed):
+        chance = random.Random(seed)
+        order = list(MOVES)
+        chance.shuffle(order)
+        self.trap, self.partner, self.broken, self.mended, self.wrong, *self.plain = order
+        self.gains = {move: chance.uniform(0.8, 1.1) for move in self.plain}
+        self.gains |= {self.trap: 1.2, self.partner: 0.95, self.mended: 1.05}
+        self.tiles = dict(zip(TILES, (1.0, *(chance.uniform(0.85, 1.15) for _ in TILES[1:]))))
+        # What is promised is near what is gained; of the rest nobody knows anything.
+        self.promise = {move: chance.uniform(0, 0.1) for move in (*MOVES, "lost")}
+        for move in self.plain:
+            self.promise[move] = 1 - self.gains[move] + chance.uniform(-0.05, 0.05)
+
+    def milliseconds(self, moves, tile):
+        time = START * self.tiles[tile]
+        for move in moves:
+            time *= self.gains.get(move, 1.0)
+        if {self.trap, self.partner} <= moves:
+            time *= 0.5
+        if {self.broken, self.mended} <= moves:
+            time *= 0.7
+        return round(time, 6)
+
+
+class Planted:
+    """The language; what is evaluated, and when it fails, is for a test to say."""
+
+    name = "planted"
+    evaluated: ClassVar[list[str]] = []  # of all instances, in the order they were finished
+    dies_after = None  # evaluations until the machine goes away
+    slow = 0.0  # seconds, at most, that an evaluation takes by chance
+
+    def __init__(self, pool, options):
+        self.slots = asyncio.Semaphore(pool.count)
+
+    async def evaluate(self, case, source):
+        async with self.slots:
+            await asyncio.sleep(random.random() * self.slow)
+        if self.dies_after is not None and len(self.evaluated) >= self.dies_after:
+            raise Interrupted
+        self.evaluated.append(self.evaluation_key(case, source))
+        return verdict(case, source)
+
+    async def explain(self, node):
+        return Explanation(("It is slow.",))
+
+    async def predict(self, node, source):
+        return None
+
+    async def confirm(self, case, winner, parent):
+        return Confirmation(confirmed=True, speedup=1.0)
+
+    def evaluation_key(self, case, source):
+        return content_key(json.dumps(case.values), source)
+
+    def complete(self, source):
+        return source
+
+    def reference(self, case):
+        return Path(case.task).read_text()
+
+    def source(self, case):
+        return Path(case.kernel).read_text()
+
+    def gate(self, case):
+        return "It must be right."
+
+    def look_up(self, name):
+        return name
+
+    async def actions(self, node, focus=""):
+        land, (moves, tile) = Landscape(node.case.values["seed"]), read(node.source)
+        found = [
+            made(
+                Rewrite(move=move, sentence=f"{move} it."),
+                kernel(moves | {move}, tile),
+                promise=land.promise[move],
+                touches=(("dma", "tensor", "vector")[at % 3],),
+            )
+            for at, move in enumerate(MOVES)
+            if move not in moves
+        ]
+        found += [
+            made(
+                Schedule(schedule={"tile": to}, sentence=f"Set the tile to {to}."),
+                kernel(moves, to),
+                promise=0.05,
+            )
+            for to in TILES
+            if to != tile
+        ]
+        nothing = Rewrite(move="nothing", sentence="Change nothing.")
+        lost = Rewrite(move="lost", sentence="Do what nobody can.")
+        return [
+            *found,
+            made(nothing, node.source, promise=0.02),
+            Action(
+                change=lost,
+                method="lost",
+                promise=land.promise["lost"],
+                key=f"lost from {node.key}",
+            ),
+        ]
+
+
+def read(source):
+    found = re.search(r"MADE = (\[.*\])\n    TILE = (\d+)", source)
+    return frozenset(re.findall(r"\w+", found[1])), int(found[2])
+
+
+def verdict(case, source):
+    land, (moves, tile) = Landscape(case.values["seed"]), read(source)
+    if land.broken in moves and land.mended not in moves:
+        return Evaluation(status=Status.COMPILE_ERROR, message="it is broken")
+    if tile == 8 and land.plain[0] in moves:
+        return Evaluation(status=Status.REFUSED, message="such a tile does not fit")
+    if land.wrong in moves:
+        return Evaluation(status=Status.WRONG_NUMBERS, message="row 3 is off")
+    time = land.milliseconds(moves, tile)
+    profile = Profile(
+        latency=time, min_ms=time, max_ms=time, rel_diffs=0.0, target="planted", simulated=True
+    )
+    return Evaluation(status=Status.CORRECT, profile=profile)
