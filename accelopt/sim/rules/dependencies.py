@@ -77,7 +77,7 @@ def _unindexed(
             continue
         if loop.kind is LoopKind.PROGRAM and loop.variable not in told_apart:
             continue
-        if _accumulates(instruction, access, loop) or _once(instruction.mask, loop.variable):
+        if accumulates(instruction, access, loop) or _once(instruction.mask, loop.variable):
             continue
         if any(i.index.tensor in inner.tensors for i in access.indirect for inner in loops[at:]):
             continue  # at rows that every iteration finds for itself
@@ -85,7 +85,7 @@ def _unindexed(
     return None
 
 
-def _accumulates(instruction: Instruction, access: Access, loop: Loop) -> bool:
+def accumulates(instruction: Instruction, access: Access, loop: Loop) -> bool:
     """True when the order of iterations does not change the sum."""
     attributes = instruction.attributes
     if attributes.get("accumulate"):
