@@ -24,11 +24,19 @@ from accelopt.kernels.nki.devices import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
+from accelopt.kernels.nki.referee.trials import (
+    END,
+    HIDDEN,
+    ONE_SIDED,
+    PUBLIC,
+    STRESS,
+    SWEEP,
+    TrialStore,
+)
 from accelopt.kernels.nki.roofline import geometric_mean
 
 ROOT = Path(__file__).resolve().parents[1]
-TRIALS = (*PUBLIC, HIDDEN, STRESS)
+TRIALS = (*PUBLIC, HIDDEN, STRESS, ONE_SIDED, SWEEP, END)
 
 
 class Cost(NamedTuple):

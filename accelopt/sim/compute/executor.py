@@ -30,7 +30,11 @@ from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Ten
 
 MAX_THREADS = 4  # more only fight for the interpreter
 
-Order = Literal["program", "shuffled"]
+Order = Literal["program", "shuffled", "reversed"]
+Taken = Callable[[range], Sequence[int]]
+"""In which order a loop takes its values."""
+
+PARALLEL = frozenset({LoopKind.AFFINE, LoopKind.PROGRAM})
 Emitter = Callable[[Site], Step]
 
 EMITTERS: dict[str, Emitter] = {
@@ -80,14 +84,19 @@ def execute(
     """Runs a program on the arrays of its arguments and returns its results, in order.
 
     Arrays must have the arguments' shapes and dtypes (KernelValueError otherwise); they are not
-    changed. With order "shuffled" the iterations of every affine loop run in a random order drawn
-    from `seed`, which a kernel without hidden dependences cannot tell. With `wide_floats` narrow
+    changed. With order "shuffled" the iterations of every affine loop and the programs of a launch
+    run in a random order drawn from `seed`, with "reversed" from the last to the first, so that of
+    any two the other comes first; a kernel without hidden dependences cannot tell. With `wide_floats` narrow
     floats on-chip are float32, as in the official simulator.
     """
     if wide_floats:
         program = with_wide_floats(program)
     if order == "shuffled":
-        return Executable(program, shuffle=shuffling.Random(seed)).run(arrays)
+        draw = shuffling.Random(seed)
+        taken: Taken = lambda values: draw.sample(values, len(values))  # noqa: E731
+        return Executable(program, taken=taken).run(arrays)
+    if order == "reversed":
+        return Executable(program, taken=lambda values: values[::-1]).run(arrays)
     return compile_program(program).run(arrays)
 
 
@@ -118,12 +127,12 @@ class Executable:
         self,
         program: Program,
         *,
-        shuffle: shuffling.Random | None = None,
+        taken: Taken | None = None,
         threads: int | None = None,
         least_work: int = WORTHWHILE,
     ) -> None:
-        self._shuffle = shuffle
-        self._threads = 1 if shuffle else threads or available_threads()
+        self._taken = taken
+        self._threads = 1 if taken else threads or available_threads()
         self._pool: ThreadPoolExecutor | None = None
         self._lock = Lock()
         with collector_paused():
@@ -163,13 +172,10 @@ class Executable:
     def _loop(self, loop: Loop, steps: list[Step], lane: Lane) -> Step:
         slot, values = lane.slots[loop.variable], loop.variable.values
         registers, positions = lane.registers, lane.positions
-        shuffle = self._shuffle if loop.kind is LoopKind.AFFINE else None
+        taken = self._taken if loop.kind in PARALLEL else None
 
         def run() -> None:
-            taken: Sequence[int] = values
-            if shuffle is not None:
-                taken = shuffle.sample(values, len(values))
-            for position, value in enumerate(taken):
+            for position, value in enumerate(taken(values) if taken else values):
                 registers[slot] = value
                 positions[slot] = position
                 for step in steps:

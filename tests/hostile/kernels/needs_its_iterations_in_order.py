@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: wrong_numbers
+# verdict: refused
 # An iteration of nl.affine_range uses what the one before it loaded: right only in program order.
 
 import neuronxcc.nki as nki

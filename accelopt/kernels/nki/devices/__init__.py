@@ -6,6 +6,7 @@ Nothing above this room asks which of the two it has.
 from __future__ import annotations
 
 from accelopt.kernels.nki.devices.protocol import (
+    BACKWARDS,
     Argument,
     Device,
     Executable,
@@ -17,6 +18,7 @@ from accelopt.kernels.nki.devices.protocol import (
 )
 
 __all__ = [
+    "BACKWARDS",
     "Argument",
     "Device",
     "Executable",

@@ -9,6 +9,9 @@ import numpy as np
 
 from accelopt.evaluation import Status
 
+BACKWARDS = 0
+"""The order in which every two iterations change places."""
+
 
 class TensorArgument(NamedTuple):
     """A kernel parameter without its data. `dtype` is a NumPy or ml_dtypes name."""
@@ -72,9 +75,13 @@ class Executable(Protocol):
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """The kernel's outputs for these arguments (arrays and plain values, in order).
 
-        `shuffle` draws an order for the iterations that the kernel declares independent. A device
-        that has an order of its own keeps it.
+        `shuffle` draws an order for the iterations that the kernel declares independent; BACKWARDS
+        turns them all round. A device that has an order of its own keeps it.
         """
+
+    def dependences(self) -> tuple[str, ...]:
+        """Sentences on iterations that the kernel declares independent and that are not, as far as
+        the device can tell; each is certain."""
 
     def measure(self, timings: Timings) -> Measurement:
         """Time the kernel."""

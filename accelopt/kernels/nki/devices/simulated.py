@@ -18,6 +18,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.protocol import (
+    BACKWARDS,
     Argument,
     KernelFailure,
     LowPrecision,
@@ -28,7 +29,9 @@ from accelopt.kernels.nki.devices.protocol import (
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing
+from accelopt.sim.compute.executor import Order
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
+from accelopt.sim.independence import dependences
 from accelopt.sim.program import Instruction, Program
 
 TRACE_SECONDS = 120.0
@@ -262,16 +265,20 @@ class SimulatedExecutable:
                 if access.dtype != access.tensor.dtype:  # the same bytes read in another format
                     yield access.dtype, f"{access.tensor.name} at {instruction.source}"
 
+    def dependences(self) -> tuple[str, ...]:
+        """What the addresses prove of iterations and programs that need each other."""
+        return tuple(map(str, dependences(self.program)))
+
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of
-        every affine loop run in an order drawn from it."""
+        every affine loop and the programs of a launch run in an order drawn from it."""
         tensors = [array for array in arrays if isinstance(array, np.ndarray) and array.ndim]
         try:
             with np.errstate(all="ignore"):
-                if shuffle is None:
-                    results = compute.execute(self.program, tensors)
-                else:
-                    results = compute.execute(self.program, tensors, order="shuffled", seed=shuffle)
+                order: Order = "program" if shuffle is None else "shuffled"
+                if shuffle == BACKWARDS:
+                    order = "reversed"
+                results = compute.execute(self.program, tensors, order=order, seed=shuffle or 0)
         except (KernelError, IndexError) as error:  # a run-time index ends a kernel as in Python
             raise KernelFailure(Status.RUN_ERROR, str(error.__cause__ or error)) from error
         except MemoryError as error:

@@ -139,6 +139,10 @@ class TrainiumExecutable:
         """Nothing is known: the compiled file does not tell, the source rules must do."""
         return ()
 
+    def dependences(self) -> tuple[str, ...]:
+        """None that can be told from outside of the SDK's compiler."""
+        return ()
+
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, RUN_SECONDS)

@@ -145,7 +145,7 @@ def _apply(
         if not len(chosen):
             continue
         size = np.sqrt(np.mean(np.square(rows[chosen]), axis=1)) + np.finfo(np.float32).tiny
-        far = size * severity * generator.choice(FAR, len(chosen))
+        far = size * severity * np.resize(FAR[::-1], len(chosen))
         if signed:
             far[2::3] *= -1
         far = far.astype(rows.dtype)

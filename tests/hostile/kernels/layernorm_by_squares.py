@@ -1,0 +1,20 @@
+# reference: layernorm
+# verdict: wrong_numbers
+# E[x^2] - E[x]^2: all digits go where the mean is large and the spread small.
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, gain, bias, eps):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    g = nl.load(gain).broadcast_to((128, x.shape[1]))
+    b = nl.load(bias).broadcast_to((128, x.shape[1]))
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        mean = nl.mean(tile, axis=1, keepdims=True)
+        variance = nl.subtract(nl.mean(nl.square(tile), axis=1, keepdims=True), nl.square(mean))
+        y = nl.multiply(nl.subtract(tile, mean), nl.rsqrt(nl.add(variance, eps)))
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.add(nl.multiply(y, g), b))
+    return out
