@@ -68,9 +68,11 @@ async def search(
             result = await window.oldest()
             if result is None:
                 continue
-            number = strategy.round
+            number, best = strategy.round, strategy.best
             strategy.tell(result)
             told.append(result)
+            if strategy.best is not best:
+                project.write_best(strategy.best, run)
             if strategy.round > number:
                 known = await _close_round(number, told, history, known, strategy, run)
                 told = []

@@ -19,7 +19,6 @@ ELSEWHERE = {
     "make run": "tests/scripts, .ci/run",
     "make test": "this",
     "templates/complete_local/loop.sh": "tests/scripts/test_shell_loop.py",
-    "accelopt report run": "tests/report/test_page.py",
     "accelopt optimize solution.json": "tests/kernels/triton and `make test-gpu`: it needs a GPU",
 }
 

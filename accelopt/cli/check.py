@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, as_given, existing, known
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, existing, known
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.report.check import check as examine
 from accelopt.report.check import check_text
+from accelopt.report.simulation import as_given
 
 
 def check(

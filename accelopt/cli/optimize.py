@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from accelopt.cli.options import Shared, with_shared_options
+from accelopt.cli.report import REPORT
 from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
@@ -110,6 +111,9 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     text = f"Made by:\n  {command}\nThe same answers again, without a model:\n  {again}\n"
     write_atomically(place / "reproduce.txt", text)
     unchanged = f"No change.{NO_RULE if by_rule else ''}"
-    screen.print((place / "best.diff").read_text() or unchanged, markup=False, highlight=False)
-    screen.print(f"Kernel: {place / 'best.py'}\nDiff: {place / 'best.diff'}", highlight=False)
-    screen.print(text, markup=False, highlight=False)
+    difference = (place / "best.diff").read_text() or unchanged
+    screen.print(difference, markup=False, highlight=False, soft_wrap=True)
+    left = {"Kernel": place / "best.py", "Diff": place / "best.diff", "Report": folder / REPORT}
+    for name, path in left.items():
+        screen.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+    screen.print(text, markup=False, highlight=False, soft_wrap=True)

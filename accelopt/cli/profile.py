@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, simulate
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, simulated
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
@@ -24,7 +24,7 @@ def profile(
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    found = simulate(kernel, reference, target, seconds)
+    found = simulated(kernel, reference, target, seconds)
     typer.echo(profile_text(found, interval(found)), nl=False)
 
 
@@ -36,5 +36,5 @@ def timeline(
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
-    write_atomically(output, timeline_json(simulate(kernel, reference, target, seconds)))
+    write_atomically(output, timeline_json(simulated(kernel, reference, target, seconds)))
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")

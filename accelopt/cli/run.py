@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from accelopt.cli.options import Shared, with_shared_options
+from accelopt.cli.report import REPORT
 from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
@@ -34,7 +35,7 @@ def run(
     outcomes = hold_session(chosen(problems, benchmark or base_folder()), shared.session(out))
     screen = output()
     screen.print(Results(result_rows(outcomes, out), device_of(outcomes)))
-    screen.print(f"Results, kernels, diffs and the journal lie in {out}.")
+    screen.print(f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it.")
 
 
 def chosen(problems: str, benchmark: Path) -> list[Case]:

@@ -14,20 +14,25 @@ from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ROLES, ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
+from accelopt.cli.report import REPORT
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
+from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
+from accelopt.report.story import write_story
 from accelopt.report.tables import ResultRow
 from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.run import Outcome, Run
+from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+from accelopt.store import write_atomically
 
 STOPPED = 130
 
@@ -116,7 +121,11 @@ async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outco
         with LiveBoard(board_for(cases, options.settings, workshop.ledger)) as board:
             watcher = watcher_of(board, options.settings)
             run = Run(workshop, proposer, options.settings, options.out, watcher, options.seed)
-            return await optimize_all(cases, run, experiences)
+            outcomes = await optimize_all(cases, run, experiences)
+        story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
+        write_story(story, options.out)
+        write_atomically(options.out / REPORT, page([story]))
+        return outcomes
 
 
 def _proposer(

@@ -48,6 +48,7 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         begin(case, iteration)
         line = board.lines[case]
         line.done += 1
+        board.judged(node.key)
         line.expected = max(line.expected, line.done)
         if node.latency is None:
             reason = NO_IMPLEMENTATION if node.missing else node.evaluation.message

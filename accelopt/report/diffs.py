@@ -1,4 +1,4 @@
-"""Two sources side by side, as rows for a page."""
+"""Two sources compared: side by side for a page, and as a patch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ class DiffRow(NamedTuple):
     left: str
     right_number: int
     right: str
+
+
+NO_NEWLINE = "\\ No newline at end of file\n"
+
+
+def patch_of(before: str, after: str, name: str) -> str:
+    """A unified diff that `patch` applies to the file `name`; empty for equal texts."""
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines)
 
 
 def side_by_side(before: str, after: str) -> list[DiffRow]:

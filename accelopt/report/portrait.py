@@ -12,8 +12,8 @@ SLICES = 160
 TELLING = 0.005  # scenarios that change the latency by less are not worth a line
 
 
-def portrait(found: KernelProfile, interval: Interval) -> Portrait:
-    """The portrait of one simulated kernel."""
+def portrait(found: KernelProfile, interval: Interval | None = None) -> Portrait:
+    """The portrait of one simulated kernel; with the range that other choices leave, where known."""
     true, spec = found.true_counts, found.run.spec
     moved = true.hbm_read_bytes + true.hbm_write_bytes
     useful = found.summary["hardware_flops"] - found.summary["transpose_flops"]
@@ -21,8 +21,8 @@ def portrait(found: KernelProfile, interval: Interval) -> Portrait:
     seconds = found.latency_ms * 1e-3
     return Portrait(
         latency=found.latency_ms,
-        low=interval.low_ms,
-        high=interval.high_ms,
+        low=interval.low_ms if interval else None,
+        high=interval.high_ms if interval else None,
         intensity=useful / moved if moved else 0.0,
         flops=useful / seconds,
         peak_flops=spec.peak_bf16_flops_per_ns * 1e9 / slow,
@@ -39,7 +39,7 @@ def portrait(found: KernelProfile, interval: Interval) -> Portrait:
         busy=_busy(found),
         questions=tuple(
             f"{scenario.question}: {scenario.latency_ms:.4g} ms"
-            for scenario in interval.scenarios
+            for scenario in (interval.scenarios if interval else ())
             if abs(scenario.latency_ms / found.latency_ms - 1) >= TELLING
         ),
     )

@@ -67,6 +67,11 @@ class Board:
         self.console = console
         self.started = time.monotonic()
         self.spent: Spent | None = None
+        self.moments: dict[str, float] = {}  # seconds after the start at which a kernel was judged
+
+    def judged(self, kernel: str) -> None:
+        """The kernel of this key has its verdict."""
+        self.moments.setdefault(kernel, round(time.monotonic() - self.started, 3))
 
     def say(self, line: Line, sentence: str) -> None:
         """A note on one problem; printed only where nothing is redrawn."""

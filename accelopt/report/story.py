@@ -43,8 +43,8 @@ class Portrait(Row):
     """
 
     latency: float
-    low: float
-    high: float
+    low: float | None = Field(default=None, description="where other choices were simulated too")
+    high: float | None = None
     intensity: float = Field(description="FLOPs a byte between HBM and the chip")
     flops: float = Field(description="FLOP/s, transposes left out")
     peak_flops: float

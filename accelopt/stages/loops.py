@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.published import SampleResult
+from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Step, Story
 from accelopt.stages.tables import (
@@ -71,11 +71,9 @@ def _problem(loop: Path, folder: Path) -> ProblemStory:
     timed = [step for step in steps if step.latency is not None]
     best = min(timed, key=lambda step: step.latency or 0.0, default=first)
     write_atomically(loop / "best.py", best.source)
-    difference = difflib.unified_diff(
-        source.splitlines(keepends=True), best.source.splitlines(keepends=True),
-        f"a/{Path(start.case.kernel).name}", f"b/{Path(start.case.kernel).name}",
-    )  # fmt: skip
-    write_atomically(loop / "best.diff", "".join(difference))
+    write_atomically(
+        loop / "best.diff", patch_of(source, best.source, Path(start.case.kernel).name)
+    )
     return ProblemStory(
         name=start.case.case_name, baseline=baseline, best=best.latency,
         changes=tuple(step.sentence for step in _path(best, steps)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.nodes import Node
 from accelopt.published import Candidate, PlannerResult, SampleResult, ServiceResult
+from accelopt.report.diffs import patch_of
 from accelopt.search.strategy import Strategy
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.select import CANDIDATE_COLUMNS, origin, write_candidate
@@ -90,27 +90,22 @@ def profiled_row(candidate: Candidate) -> dict[str, str]:
     return {**candidate.to_row(), "profile": to_json(metadata)}
 
 
+def write_best(best: Node, run: Run) -> None:
+    """`best.py`, and `best.diff` from the starting kernel: the best so far, for whoever stops early."""
+    folder = run.folder / best.case.case_name
+    start = run.workshop.language.source(best.case)
+    write_atomically(folder / "best.py", best.source)
+    name = Path(best.case.kernel).name
+    write_atomically(folder / "best.diff", patch_of(start, best.source, name))
+
+
 def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
     """`results.csv`, and for each problem its best kernel and the difference to the start."""
     write_table(run.folder / "results.csv", [_row(o, run) for o in outcomes], RESULT_COLUMNS)
     for outcome in outcomes:
         if outcome.best is not None:
-            folder = run.folder / outcome.start.case.case_name
-            write_atomically(folder / "best.py", outcome.source)
-            write_atomically(folder / "best.diff", difference(outcome, run))
+            write_best(outcome.best, run)
     write_spending(run.workshop.ledger, run)
-
-
-def difference(outcome: Outcome, run: Run) -> str:
-    """A unified diff from the starting kernel to the best one."""
-    start = run.workshop.language.source(outcome.start.case)
-    lines = difflib.unified_diff(
-        start.splitlines(keepends=True),
-        outcome.source.splitlines(keepends=True),
-        fromfile=Path(outcome.start.case.kernel).name,
-        tofile="best.py",
-    )
-    return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
 def write_spending(ledger: Ledger, run: Run) -> None:
@@ -138,7 +133,7 @@ def _row(outcome: Outcome, run: Run) -> dict[str, str]:
         "confirmed": str(outcome.confirmation.confirmed) if outcome.confirmation else "",
         "target": before.target if before else "",
         "simulated": str(before.simulated) if before else "",
-        "samples": str(outcome.samples),
+        "samples": str(len(outcome.nodes)),
         "correct": str(outcome.correct),
         "changes": to_json(outcome.changes),
         "kernel": f"{outcome.start.case.case_name}/best.py" if outcome.best else "",

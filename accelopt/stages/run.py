@@ -61,8 +61,8 @@ class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
     `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
-    `samples` counts those that were made, `correct` those that passed the referee. `ended` says why
-    the search did not go on.
+    `nodes` are all kernels that were made, in the order in which they were told. `ended` says why the
+    search did not go on.
     """
 
     start: Node
@@ -70,10 +70,14 @@ class Outcome(NamedTuple):
     confirmation: Confirmation | None = None
     before: Explanation = Explanation()
     after: Explanation = Explanation()
-    samples: int = 0
-    correct: int = 0
+    nodes: tuple[Node, ...] = ()
     failure: str = ""
     ended: str = ""
+
+    @property
+    def correct(self) -> int:
+        """How many of the kernels that were made passed the referee."""
+        return sum(node.latency is not None for node in self.nodes)
 
     @property
     def speedup(self) -> float | None:

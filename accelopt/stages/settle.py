@@ -39,8 +39,7 @@ async def settle(
         confirmation=await _confirm(start, best, run),
         before=await language.explain(start),
         after=await language.explain(best),
-        samples=len(made),
-        correct=sum(node.latency is not None for node in made),
+        nodes=tuple(made),
         ended=ended,
     )
     run.watcher.settled(outcome)

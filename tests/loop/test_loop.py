@@ -118,7 +118,7 @@ def test_a_model_that_writes_no_code_at_all_does_not_end_the_run(tmp_path):
     with ScriptedServer(lambda _: "I would rather not.") as server:
         [outcome], _ = run(tmp_path, server.url)
     assert (outcome.correct, outcome.speedup) == (0, 1.0)
-    assert outcome.samples > 0
+    assert outcome.nodes
 
 
 def test_an_executor_that_never_answers_is_one_sentence(tmp_path):
@@ -150,7 +150,7 @@ def test_equal_samples_are_evaluated_once(tmp_path):
     with ScriptedServer(same) as server:
         settings = Settings(iterations=1, beam=2, plans=3, samples=4)
         [outcome], shop = run(tmp_path, server.url, settings=settings)
-    assert outcome.samples == 12
+    assert len(outcome.nodes) == 12
     assert shop.evaluations.made == 2  # the baseline, and one kernel for twelve samples
 
 

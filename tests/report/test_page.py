@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from accelopt.report.diffs import side_by_side
+from accelopt.report.diffs import patch_of, side_by_side
 from accelopt.report.page import page
 from accelopt.report.portrait import SLICES, portrait
 from accelopt.report.story import Portrait, ProblemStory, Step, Story, read_story, write_story
@@ -77,6 +77,14 @@ def test_a_diff_shows_both_sides_and_leaves_out_what_stays():
     changed = [(row.left, row.right) for row in rows if row.kind == "changed"]
     assert changed == [("line 30", "another line"), ("line 31", "")]
     assert len(rows) < 12
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_diff_is_a_patch(tmp_path, end):
+    (tmp_path / "kernel.py").write_text(START + end)
+    text = patch_of(START + end, BEST, "kernel.py")
+    subprocess.run(["patch"], input=text, cwd=tmp_path, text=True, check=True, capture_output=True)
+    assert (tmp_path / "kernel.py").read_text() == BEST
 
 
 def double(x):

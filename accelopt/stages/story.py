@@ -1,0 +1,113 @@
+"""A finished run as a story: what was tried on each problem, and portraits of its start and winner."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from accelopt.errors import AcceloptError
+from accelopt.nodes import Node
+from accelopt.report.page import versions
+from accelopt.report.portrait import portrait
+from accelopt.report.simulation import simulate
+from accelopt.report.story import Portrait, ProblemStory, Step, Story
+from accelopt.report.timeline import timeline_json
+from accelopt.sim.timing import KernelProfile, interval
+from accelopt.stages.run import Outcome, Run
+from accelopt.store import write_atomically
+
+TRACE_SECONDS = 60.0
+MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
+MOST_ASKED = 10_000  # and for which other choices of the compiler are simulated too
+
+
+def story_of(
+    outcomes: Sequence[Outcome],
+    run: Run,
+    device: str,
+    settings: Mapping[str, object],
+    moments: Mapping[str, float],
+) -> Story:
+    """The story of a run. `moments` are seconds after its begin at which kernels were judged."""
+    spent = run.workshop.ledger.total
+    return Story(
+        name=run.folder.name,
+        device=device,
+        seconds=max(moments.values(), default=0.0),
+        settings={name: str(value) for name, value in settings.items()},
+        versions=versions(),
+        spending={
+            "calls": spent.calls,
+            "tokens": spent.input_tokens + spent.output_tokens,
+            "dollars": spent.money,
+        },
+        problems=tuple(_problem(outcome, run, moments) for outcome in outcomes),
+    )
+
+
+def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> ProblemStory:
+    start, best = outcome.start, outcome.best
+    folder = run.folder / start.case.case_name
+    changed = best is not None and best.source != start.source
+    before = _simulated(Path(start.case.kernel), start)
+    after = _simulated(folder / "best.py", best) if changed and best else before
+    return ProblemStory(
+        name=start.case.case_name,
+        baseline=start.latency,
+        best=best.latency if best else None,
+        before=outcome.before.percent_of_peak,
+        after=outcome.after.percent_of_peak if changed else None,
+        confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
+        failure=outcome.failure,
+        changes=tuple(outcome.changes),
+        start_source=start.source,
+        best_source=outcome.source,
+        steps=tuple(_steps(outcome, moments)),
+        start_portrait=_portrait(before),
+        best_portrait=_portrait(after),
+        trace=_trace(after, folder),
+    )
+
+
+def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[Step]:
+    """Every distinct kernel, in the order in which they were told; repaired attempts before it."""
+    found: dict[str, Step] = {}
+    for node in (outcome.start, *(n for made in outcome.nodes for n in (*made.failed, made))):
+        if node.source and node.key not in found:
+            found[node.key] = Step(
+                key=node.key,
+                parent=node.parent.key if node.parent else "",
+                sentence=node.change.sentence if node.change else "",
+                status=node.evaluation.status.value,
+                message=node.evaluation.message,
+                latency=node.latency,
+                number=len(found),
+                seconds=moments.get(node.key, 0.0),
+            )
+    return list(found.values())
+
+
+def _simulated(kernel: Path, node: Node | None) -> KernelProfile | None:
+    """A simulated kernel's profile once more, with everything that explains it."""
+    if node is None or node.profile is None or not node.profile.simulated:
+        return None
+    try:
+        return simulate(kernel, Path(node.case.task), node.profile.target, TRACE_SECONDS)
+    except AcceloptError:  # a report without a portrait is still a report
+        return None
+
+
+def _portrait(found: KernelProfile | None) -> Portrait | None:
+    if found is None:
+        return None
+    return portrait(found, interval(found) if len(found.run.stream) <= MOST_ASKED else None)
+
+
+def _trace(found: KernelProfile | None, folder: Path) -> str:
+    """Writes the execution for Perfetto; its path from the report's folder, empty without one."""
+    if found is None or len(found.run.stream) > MOST_TRACED:
+        return ""
+    path = folder / "best.trace.json.gz"
+    write_atomically(path, gzip.compress(timeline_json(found).encode(), mtime=0))
+    return f"{folder.name}/{path.name}"
