@@ -68,17 +68,38 @@ def solve(
 ) -> Solution | None:
     """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
     numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so."""
-    found = _solved(index, unknowns, [(index, wanted)])
-    if found is None or found.unique:
-        return found
     rows = _by_dimension(index, shape)
-    if rows is None:
+    inside = rows is not None and all(
+        row.bounds[0] >= 0 and row.bounds[1] < extent
+        for row, extent in zip(rows, shape, strict=True)
+    )
+    found = None if inside else _solved(index, unknowns, [(index, wanted)])
+    if rows is None or (not inside and (found is None or found.unique)):
         return found
     equations: list[tuple[Index, Index]] = []
-    for extent, row in zip(reversed(shape), reversed(rows), strict=True):
+    for extent, row in zip(reversed(shape[1:]), reversed(rows[1:]), strict=True):
         equations.append((row, wanted % extent))
         wanted = wanted // extent
-    return _solved(index, unknowns, equations)
+    return _solved(index, unknowns, [*equations, *((row, wanted) for row in rows[:1])])
+
+
+def narrowed(conditions: Sequence[Index]) -> tuple[Axis, Index, Index] | None:
+    """An axis that some of the conditions (each >= 0) bound alone; what it is in a shorter one
+    that takes just the values left, and what that is in it. None where there is no such axis."""
+    for condition in conditions:
+        if len(condition.terms) == 1 and isinstance(condition.terms[0][0], Axis):
+            axis = condition.terms[0][0]
+            low, high = 0, axis.extent - 1
+            for other in conditions:
+                factor = other.coefficient(axis)
+                if len(other.terms) == 1 and factor > 0:
+                    low = max(low, -(other.constant // factor))
+                elif len(other.terms) == 1 and factor < 0:
+                    high = min(high, other.constant // -factor)
+            if low <= high and (low, high) != axis.bounds:
+                shorter = Axis(f"{axis.name}'", high - low + 1)
+                return axis, index_of(shorter) + low, index_of(axis) - low
+    return None
 
 
 def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:

@@ -23,6 +23,8 @@ from accelopt.kernels.nki.lift.algorithm import (
     Reduce,
     Scan,
     Where,
+    expressions_of,
+    parts_of,
 )
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
@@ -44,7 +46,7 @@ from accelopt.kernels.nki.lift.nodes import (
     own_indices,
 )
 from accelopt.kernels.nki.lift.values import Values
-from accelopt.kernels.nki.lift.views import subscripts, view_of
+from accelopt.kernels.nki.lift.views import Access, subscripts, view_of
 
 _KINDS = {"add": "total", "multiply": "power", "maximum": "largest", "minimum": "smallest"}
 
@@ -77,7 +79,7 @@ class _Definitions:
         self._expressions: dict[Value, Expression] = {}
         self._taken = {array.name for array in inputs} | {output.name for output in outputs}
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._reads: dict[str, dict[Index, None]] = {}
+        self._subscripts: dict[tuple[str, Index], tuple[Index, ...]] = {}
         self._rank: dict[Axis, int] = {}
 
     def algorithm(self, name: str) -> Algorithm:
@@ -148,7 +150,6 @@ class _Definitions:
         if isinstance(value, (Constant, Position)):
             return value
         if isinstance(value, Element):
-            self._reads.setdefault(value.array, {})[value.address] = None
             return Read(value.array, (value.address,))
         if isinstance(value, Call):
             return Apply(value.function, tuple(map(self._expression, value.arguments)))
@@ -168,7 +169,7 @@ class _Definitions:
 
     def _sum(self, value: Sum) -> Expression:
         result: Expression | None = None
-        for term, coefficient in sorted(value.terms, key=lambda pair: pair[1] < 0):
+        for term, coefficient in sorted(value.terms, key=_late):
             part = self._expression(term)
             size = abs(coefficient)
             if size != 1:
@@ -268,10 +269,21 @@ class _Definitions:
     # Views.
 
     def _view_inputs(self) -> None:
+        reads: dict[str, dict[Access, None]] = {}
+        for definition in self._definitions:
+            for expression in expressions_of(definition):
+                _note_reads(expression, reads)
         for array in self._inputs:
-            addresses = list(self._reads.get(array.name, ()))
-            if addresses:
-                self._shapes[array.name] = view_of(addresses, array.shape)
+            accesses = list(reads.get(array.name, ()))
+            if not accesses:
+                continue
+            shape = self._shapes[array.name] = view_of(accesses, array.shape)
+            for access in accesses:
+                found = subscripts(access, shape)
+                before = self._subscripts.setdefault((array.name, access.address), found)
+                if before != found:  # what one of them takes from its guards
+                    bare = subscripts(Access(access.address), shape)
+                    self._subscripts[array.name, access.address] = bare
 
     def _viewed(self, definition: Definition) -> Definition:
         """A definition with subscripts in the place of addresses."""
@@ -284,8 +296,8 @@ class _Definitions:
 
         def change(expression: Expression) -> Expression:
             if isinstance(expression, Read) and expression.array in self._shapes:
-                shape = self._shapes[expression.array]
-                return Read(expression.array, subscripts(expression.indices[0], shape))
+                where = self._subscripts[expression.array, expression.indices[0]]
+                return Read(expression.array, where)
             if isinstance(expression, Apply):
                 return Apply(expression.function, tuple(map(viewed, expression.arguments)))
             if isinstance(expression, Where):
@@ -301,6 +313,32 @@ class _Definitions:
         return Scan(definition.out, definition.axes, definition.along, definition.scale,
                     viewed(definition.factor), definition.combine, viewed(definition.term),
                     viewed(definition.initial))  # fmt: skip
+
+
+def _note_reads(expression: Expression, reads: dict[str, dict[Access, None]]) -> None:
+    """Adds every read below an expression, with the conditions under which it counts."""
+    seen: set[tuple[Expression, tuple[Index, ...]]] = set()
+    waiting: list[tuple[Expression, tuple[Index, ...]]] = [(expression, ())]
+    while waiting:
+        part, guards = waiting.pop()
+        if (part, guards) in seen:
+            continue
+        seen.add((part, guards))
+        if isinstance(part, Read):
+            reads.setdefault(part.array, {})[Access(part.indices[0], guards)] = None
+        elif isinstance(part, Where):
+            waiting.append((part.on_true, (*guards, *part.conditions)))
+            otherwise = (
+                tuple(c * -1 - 1 for c in part.conditions) if len(part.conditions) == 1 else ()
+            )
+            waiting.append((part.on_false, (*guards, *otherwise)))
+        else:
+            waiting.extend((child, guards) for child in parts_of(part))
+
+
+def _late(pair: tuple[Value, float]) -> tuple[bool, bool]:
+    """Elements are added last, and what is subtracted after them."""
+    return pair[1] < 0, isinstance(pair[0], Element)
 
 
 def _order_of_axes(value: Value) -> list[Axis]:

@@ -12,6 +12,7 @@ from accelopt.kernels.nki.lift.definitions import Output, algorithm_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.joining import joined, output_axes, row_major
 from accelopt.kernels.nki.lift.reaching import Reaching
+from accelopt.kernels.nki.lift.settling import settled, whole
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.program import Program, Tensor
 
@@ -44,7 +45,9 @@ def _lifted(program: Program) -> Algorithm:
             continue
         axes = output_axes(program, tensor, shape)
         value = reaching.at_end(tensor, row_major(axes))
+        value = whole(reaching.values, settled(reaching, value))
         axes, value = joined(reaching.values, axes, value)
+        value = whole(reaching.values, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
         name = _free_name(tensor, names)
         outputs.append(Output(name, axes, value, name_of(tensor.dtype), shape))

@@ -129,7 +129,8 @@ Value = (
 )
 UNDEFINED = Undefined()
 NEUTRAL = {"add": 0.0, "multiply": 1.0, "maximum": -math.inf, "minimum": math.inf}
-FLOAT32_MOST = 3.4028234e38
+INFINITE = 1e38
+"""Numbers that large stand for infinity: kernels begin maxima with the least number of fp32."""
 
 
 def children(value: Value) -> tuple[Value, ...]:

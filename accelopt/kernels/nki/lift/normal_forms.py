@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.algorithm import Constant
 from accelopt.kernels.nki.lift.nodes import (
-    FLOAT32_MOST,
+    INFINITE,
     Call,
     Choice,
     Product,
@@ -78,7 +78,7 @@ def _extremum(values: Values, function: str, first: Value, second: Value) -> Val
         first, second = second, first
     if isinstance(second, Constant):
         limit = second.value if function == "minimum" else -second.value
-        if limit >= FLOAT32_MOST:  # no finite number is beyond it
+        if limit >= INFINITE:  # no finite number is beyond it
             return first
         if isinstance(first, Constant):
             choose = max if function == "maximum" else min

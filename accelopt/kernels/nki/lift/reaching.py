@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accelopt.kernels.nki.lift import meanings, recurrences
-from accelopt.kernels.nki.lift.addresses import Solution, address_of, solve
+from accelopt.kernels.nki.lift.addresses import Solution, address_of, narrowed, solve
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import UNDEFINED, Carried, Element, Value
@@ -215,7 +215,22 @@ class Reaching:
         conditions = [c for c in conditions if c.bounds[0] < 0]
         if any(c.bounds[1] < 0 for c in conditions):
             return None
-        return conditions, self._value(node, name, coordinates, place)
+        short = narrowed(conditions)
+        if short is None:
+            return conditions, self._value(node, name, coordinates, place)
+        # With the axis as short as the conditions leave it, less is open in what follows.
+        axis, meaning, back = short
+        moved = {axis: meaning}
+        trips = tuple(trip.substitute(moved) for trip in place.trips)
+        found = self._written_to(
+            access, address.substitute(moved), node, name, Place(place.path, trips)
+        )
+        if found is None:
+            return None
+        back_again = {next(iter(meaning.axes)): back}
+        alone = [c for c in conditions if c.axes == {axis} and len(c.terms) == 1]
+        others = [c.substitute(back_again) for c in found[0]]
+        return [*alone, *others], self.values.substitute(found[1], back_again)
 
     def _value(
         self, node: Instruction, name: str, coordinates: tuple[Index, ...], place: Place

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from accelopt.kernels.nki.lift.algorithm import Constant
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
+    INFINITE,
     NEUTRAL,
     Call,
     Choice,
@@ -137,7 +138,7 @@ def _chosen(values: Values, combiner: str, axes: list[Axis], body: Choice) -> Va
 
 def _is_neutral(combiner: str, value: float) -> bool:
     if combiner in FLIPPED:
-        return value * (1 if combiner == "minimum" else -1) >= 3.4e38
+        return value * (1 if combiner == "minimum" else -1) >= INFINITE
     return value == NEUTRAL[combiner]
 
 

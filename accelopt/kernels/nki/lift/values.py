@@ -264,10 +264,22 @@ class Values:
         parts = [self._substituted(part, inner, below) for part in children(value)]
         if isinstance(value, Fold):
             return self.same(Fold(value.combiner, bound, parts[0]))
-        return self.with_children(value, parts)
+        return self.with_parts(value, parts)
 
-    def with_children(self, value: Value, parts: list[Value]) -> Value:
-        """A sum, product, choice or function with other parts in the places of its own."""
+    def with_parts(self, value: Value, parts: list[Value]) -> Value:
+        """A value with other parts, of the same axes, in the places of its own."""
+        if isinstance(value, Fold):
+            return self.same(Fold(value.combiner, value.axes, parts[0]))
+        if isinstance(value, Chain):
+            factor, term, initial = parts
+            return self.same(
+                Chain(value.scale, factor, value.combine, term, initial, value.along, value.at)
+            )
+        if isinstance(value, Carried):
+            return self.same(
+                Carried(value.tensor, value.address, value.loop, value.around,
+                        value.iteration, parts[0])
+            )  # fmt: skip
         if isinstance(value, Sum):
             pairs = zip(parts, (c for _, c in value.terms), strict=True)
             return self.sum(pairs, value.constant)
@@ -288,22 +300,8 @@ class Values:
             return new
         if value not in done:
             parts = [self._replaced(part, old, new, done) for part in children(value)]
-            if all(a is b for a, b in zip(parts, children(value), strict=True)):
-                done[value] = value
-            elif isinstance(value, Fold):
-                done[value] = self.same(Fold(value.combiner, value.axes, parts[0]))
-            elif isinstance(value, Chain):
-                done[value] = self.same(
-                    Chain(value.scale, parts[0], value.combine, parts[1], parts[2],
-                          value.along, value.at)
-                )  # fmt: skip
-            elif isinstance(value, Carried):
-                done[value] = self.same(
-                    Carried(value.tensor, value.address, value.loop, value.around,
-                            value.iteration, parts[0])
-                )  # fmt: skip
-            else:
-                done[value] = self.with_children(value, parts)
+            same = all(a is b for a, b in zip(parts, children(value), strict=True))
+            done[value] = value if same else self.with_parts(value, parts)
         return done[value]
 
 

@@ -6,25 +6,33 @@ are, since each of their strides is the size of what lies below a dimension.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from accelopt.kernels.nki.lift.index import Index
 
 
-def view_of(addresses: Sequence[Index], given: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in which all addresses have subscripts in range, as near to how they are used as
-    can be; one dimension where there is none. Subscripts that a condition keeps in range may reach
-    out of it, where no shape holds all."""
+class Access(NamedTuple):
+    """A row-major address, read where each of the guards is at least 0."""
+
+    address: Index
+    guards: tuple[Index, ...] = ()
+
+
+def view_of(accesses: Sequence[Access], given: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which all accesses have subscripts in range, as near to how they are used as
+    can be; one dimension where there is none."""
     size = 1
     strides: list[int] = []
     for extent in reversed(given):
         strides.append(size)
         size *= extent
-    used = {abs(c) for address in addresses for _, c in address.terms} | {1}
-    for wanted, guarded in ((used, False), (used, True), ({*strides, 1}, True)):
+    used = {abs(c) for access in accesses for _, c in access.address.terms} | {1}
+    for wanted in (used, {*strides, 1}):
         chain = _chain(wanted, size)
         while chain:
-            found = [_failing(address, chain, size, guarded) for address in addresses]
+            found = [_failing(access, chain, size) for access in accesses]
             failing = [dimension for dimension in found if dimension is not None]
             if not failing:
                 return _shape(chain, size)
@@ -35,19 +43,14 @@ def view_of(addresses: Sequence[Index], given: tuple[int, ...]) -> tuple[int, ..
     return (size,)
 
 
-def subscripts(address: Index, shape: Sequence[int]) -> tuple[Index, ...]:
-    """A row-major address as one index a dimension, which add up to it in any case."""
-    strides = _strides(shape)
-    for fits in (_in_range, _partly_in_range):
-        for nearest in (False, True):
-            found = _divided(address, strides, nearest)
-            if found is not None and fits(found, shape):
-                return found
-    return _divided(address, strides, False) or _divided(address, strides, True) or (
-        _digits(address, shape))  # fmt: skip
-
-
-def _digits(address: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+def subscripts(access: Access, shape: Sequence[int]) -> tuple[Index, ...]:
+    """A row-major address as one index a dimension."""
+    strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    for nearest in (False, True):
+        found = _divided(access.address, strides, nearest)
+        if found is not None and not _outside(found, shape, access.guards):
+            return found
+    address = access.address
     result: list[Index] = []
     for extent in reversed(shape[1:]):
         result.append(address % extent)
@@ -69,34 +72,17 @@ def _shape(chain: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(high // low for high, low in zip(above, chain, strict=True))
 
 
-def _strides(shape: Sequence[int]) -> list[int]:
-    result: list[int] = []
-    size = 1
-    for extent in reversed(shape):
-        result.append(size)
-        size *= extent
-    return result[::-1]
-
-
-def _failing(address: Index, chain: list[int], size: int, guarded: bool) -> int | None:
-    """The number of the first dimension that an address leaves; None when it leaves none."""
+def _failing(access: Access, chain: list[int], size: int) -> int | None:
+    """The number of the last dimension that an access leaves; None when it leaves none."""
     shape = _shape(chain, size)
-    best: int | None = None
+    worst = len(chain) - 1
     for nearest in (False, True):
-        found = _divided(address, chain, nearest)
-        if found is None:
-            best = len(chain) - 1
-            continue
-        outside = [
-            n
-            for n, (index, extent) in enumerate(zip(found, shape, strict=True))
-            if (index.bounds[1] < 0 or index.bounds[0] >= extent)
-            or (not guarded and (index.bounds[0] < 0 or index.bounds[1] >= extent))
-        ]
-        if not outside:
+        found = _divided(access.address, chain, nearest)
+        outside = None if found is None else _outside(found, shape, access.guards)
+        if outside is not None and not outside:
             return None
-        best = outside[-1]
-    return best
+        worst = outside[-1] if outside else worst
+    return worst
 
 
 def _divided(address: Index, strides: Sequence[int], nearest: bool) -> tuple[Index, ...] | None:
@@ -113,13 +99,15 @@ def _divided(address: Index, strides: Sequence[int], nearest: bool) -> tuple[Ind
     return tuple(result)
 
 
-def _in_range(indices: Sequence[Index], shape: Sequence[int]) -> bool:
-    return all(
-        i.bounds[0] >= 0 and i.bounds[1] < extent for i, extent in zip(indices, shape, strict=True)
-    )
+def _outside(indices: Sequence[Index], shape: Sequence[int], guards: Sequence[Index]) -> list[int]:
+    """The dimensions whose subscripts may be out of range where the guards hold."""
+    return [
+        number
+        for number, (index, extent) in enumerate(zip(indices, shape, strict=True))
+        if not (_holds(index, guards) and _holds(index * -1 + (extent - 1), guards))
+    ]
 
 
-def _partly_in_range(indices: Sequence[Index], shape: Sequence[int]) -> bool:
-    return all(
-        i.bounds[1] >= 0 and i.bounds[0] < extent for i, extent in zip(indices, shape, strict=True)
-    )
+def _holds(condition: Index, guards: Sequence[Index]) -> bool:
+    """True when a condition (>= 0) follows from one of the guards, or from none."""
+    return condition.bounds[0] >= 0 or any((condition - g).bounds[0] >= 0 for g in guards)

@@ -20,7 +20,7 @@ CASES = {
     "adamw": (
         [(320, 64)] * 4,
         "out[i] = theta[i] * 0.99999 - (g[i] * 0.001 + m[i] * 0.009) "
-        "/ (sqrt(v[i] * 999 + g[i]**2) + 1e-08)",
+        "/ (sqrt(g[i]**2 + v[i] * 999) + 1e-08)",
     ),
     "add_rmsnorm_matmul": (
         [(256, 256), (256, 512), 1e-5, (256, 256), (256,)],
@@ -66,8 +66,8 @@ CASES = {
     "matmul_add_rmsnorm": (
         [(256, 256), (256, 512), 1e-5, (256, 512), (512,)],
         "product[m, n] = sum_k x[m, k] * w[k, n]\n"
-        "total[m] = sum_n (z[m, n] + product[m, n])**2\n"
-        "out[m, n] = g[n] * (z[m, n] + product[m, n]) * rsqrt(total[m] * 0.001953125 + 1e-05)",
+        "total[m] = sum_n (product[m, n] + z[m, n])**2\n"
+        "out[m, n] = g[n] * (product[m, n] + z[m, n]) * rsqrt(total[m] * 0.001953125 + 1e-05)",
     ),
     "rmsnorm_matmul": (
         [(2, 128, 256), (2, 128, 512)],

@@ -1,0 +1,389 @@
+"""Kernels as people write them: the same few problems in the everyday styles of NKI.
+
+Each entry of STYLES is a kernel, the shapes of its arguments, and the definitions it must lift to.
+"""
+
+# ruff: noqa: E402, SIM113
+from accelopt.sim import standin
+
+standin.install(always=True)
+
+import math
+
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+def out_like(x):
+    return nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+
+
+# Softmax.
+
+
+def softmax_rows(x):
+    out = out_like(x)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        nl.store(out[i * 128 : (i + 1) * 128, :], nl.softmax(tile, axis=1))
+    return out
+
+
+def softmax_by_hand(x):
+    """nl.arange indices, negated maxima, and a reciprocal."""
+    out = out_like(x)
+    rows, columns = nl.arange(128)[:, None], nl.arange(x.shape[1])[None, :]
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 + rows, columns])
+        highest = nisa.tensor_reduce(np.max, data=tile, axis=[1], negate=True)
+        weights = nisa.activation(op=nl.exp, data=tile, bias=highest, scale=1.0)
+        total = nl.sum(weights, axis=[1])
+        inverse = nisa.reciprocal(total)
+        scaled = nisa.tensor_scalar(weights, op0=np.multiply, operand0=inverse)
+        nl.store(out[i * 128 + rows, columns], scaled)
+    return out
+
+
+def softmax_online(x):
+    """Two passes: maximum and sum together, piece by piece; then the quotient."""
+    out = out_like(x)
+    rows, width = x.shape
+    for i in nl.affine_range(rows // 128):
+        highest = nl.full((nl.par_dim(128), 1), -3.0e38, dtype=nl.float32)
+        total = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32)
+        for j in nl.sequential_range(width // 64):
+            tile = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])
+            now = nl.maximum(highest, nl.max(tile, axis=[1], keepdims=True))
+            scale = nl.exp(nl.subtract(highest, now))
+            part = nl.sum(nl.exp(nl.subtract(tile, now)), axis=[1], keepdims=True)
+            total[...] = nl.add(nl.multiply(total, scale), part)
+            highest[...] = nl.copy(now)
+        for j in nl.affine_range(width // 64):
+            tile = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])
+            weights = nl.exp(nl.subtract(tile, highest))
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 64, 64)], nl.divide(weights, total))
+    return out
+
+
+SOFTMAX = """largest[m] = max_n x[m, n]
+total[m] = sum_n exp(x[m, n] - largest[m])
+out[m, n] = exp(x[m, n] - largest[m]) / total[m]"""
+
+
+# Attention.
+
+
+def flash_attention(q, k, v):
+    """One head: q (D, M), k (D, N), v (N, D), the sums rescaled as the maximum grows."""
+    d, rows = q.shape
+    out = nl.ndarray((rows, d), dtype=q.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // 128):
+        query = nl.load(q[:, nl.ds(i * 128, 128)])
+        highest = nl.full((nl.par_dim(128), 1), -3.0e38, dtype=nl.float32)
+        total = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32)
+        result = nl.zeros((nl.par_dim(128), d), dtype=nl.float32)
+        for j in nl.sequential_range(k.shape[1] // 128):
+            keys = nl.load(k[:, nl.ds(j * 128, 128)])
+            scores = nl.multiply(nisa.nc_matmul(query, keys), 1 / math.sqrt(d))
+            now = nl.maximum(highest, nl.max(scores, axis=[1], keepdims=True))
+            scale = nl.exp(nl.subtract(highest, now))
+            weights = nl.exp(nl.subtract(scores, now))
+            part = nl.sum(weights, axis=[1], keepdims=True)
+            total[...] = nl.add(nl.multiply(total, scale), part)
+            turned = nl.copy(nisa.nc_transpose(weights))
+            values = nl.load(v[nl.ds(j * 128, 128), :])
+            product = nisa.nc_matmul(turned, values)
+            result[...] = nl.add(nl.multiply(result, scale), product)
+            highest[...] = nl.copy(now)
+        nl.store(out[nl.ds(i * 128, 128), :], nl.divide(result, total))
+    return out
+
+
+def causal_attention(q, k, v):
+    """q (D, M), k (D, N), v (N, D), later keys masked by nisa.affine_select."""
+    d, rows = q.shape
+    columns = k.shape[1]
+    out = nl.ndarray((rows, d), dtype=q.dtype, buffer=nl.shared_hbm)
+    keys = nl.load(k)
+    for i in nl.affine_range(rows // 128):
+        query = nl.load(q[:, nl.ds(i * 128, 128)])
+        scores = nl.ndarray((nl.par_dim(128), columns), dtype=nl.float32)
+        scores[...] = nisa.nc_matmul(query, keys)
+        r, c = nl.arange(128)[:, None], nl.arange(columns)[None, :]
+        kept = nisa.affine_select(
+            pred=(i * 128 + r >= c), on_true_tile=scores[r, c], on_false_value=-9984.0
+        )
+        weights = nl.softmax(kept, axis=1)
+        result = nl.zeros((128, d), dtype=nl.float32, buffer=nl.psum)
+        for j in nl.affine_range(columns // 128):
+            turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * 128, 128)]))
+            result += nisa.nc_matmul(turned, nl.load(v[nl.ds(j * 128, 128), :]))
+        nl.store(out[nl.ds(i * 128, 128), :], nl.copy(result))
+    return out
+
+
+ATTENTION = """product[m, l] = sum_j q[j, m] * k[j, l]
+largest[m] = max_l product[m, l]
+product2[m, n] = sum_l v[l, n] * exp(product[m, l] * 0.125 - largest[m] * 0.125)
+total[m] = sum_l exp(product[m, l] * 0.125 - largest[m] * 0.125)
+out[m, n] = product2[m, n] / total[m]"""
+CAUSAL = """product[m, l] = sum_j q[j, m] * k[j, l]
+largest[m] = max_l (product[m, l] if m >= l else (-9984))
+product2[m, n] = sum_l v[l, n] * exp((product[m, l] if m >= l else (-9984)) - largest[m])
+total[m] = sum_l exp((product[m, l] if m >= l else (-9984)) - largest[m])
+out[m, n] = product2[m, n] / total[m]"""
+GELU_MLP = """product[m, k] = sum_l x[l, m] * w1[l, k]
+out[m, n] = sum_k w2[k, n] * gelu_apprx_tanh(product[m, k])"""
+
+
+# Norms.
+
+
+def layernorm_two_passes(x, gain, shift):
+    out = out_like(x)
+    width = x.shape[1]
+    gains = nl.load(gain.reshape((1, width))).broadcast_to((128, width))
+    shifts = nl.load(shift.reshape((1, width))).broadcast_to((128, width))
+    for i in nl.affine_range(math.ceil(x.shape[0] / 128)):
+        rows, columns = nl.arange(128)[:, None], nl.arange(width)[None, :]
+        inside = i * 128 + rows < x.shape[0]
+        tile = nl.load(x[i * 128 + rows, columns], mask=inside)
+        mean = nl.sum(tile, axis=[1], keepdims=True) / width
+        centred = nl.subtract(tile, mean)
+        variance = nl.sum(nl.square(centred), axis=[1], keepdims=True) / width
+        normed = nl.multiply(centred, nl.rsqrt(variance + 1e-5))
+        result = nl.add(nl.multiply(normed, gains), shifts)
+        nl.store(out[i * 128 + rows, columns], result, mask=inside)
+    return out
+
+
+def layernorm_statistics(x, gain, shift):
+    """The mean and the variance by nisa.bn_stats, in groups of 32."""
+    out = out_like(x)
+    width = x.shape[1]
+    gains = nl.load(gain.reshape((1, width))).broadcast_to((128, width))
+    shifts = nl.load(shift.reshape((1, width))).broadcast_to((128, width))
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[nl.ds(i * 128, 128), :])
+        groups = nl.ndarray((nl.par_dim(128), 6 * (width // 32)), dtype=nl.float32)
+        for g in nl.affine_range(width // 32):
+            groups[:, nl.ds(g * 6, 6)] = nisa.bn_stats(tile[:, nl.ds(g * 32, 32)])
+        found = nisa.bn_aggr(groups)
+        spread = nl.rsqrt(nl.add(found[:, 1:2], 1e-5))
+        normed = nisa.tensor_scalar(
+            tile, op0=np.subtract, operand0=found[:, 0:1], op1=np.multiply, operand1=spread
+        )
+        nl.store(out[nl.ds(i * 128, 128), :], nl.add(nl.multiply(normed, gains), shifts))
+    return out
+
+
+def layernorm_one_pass(x, gain, shift):
+    """The variance as the mean of squares less the square of the mean."""
+    out = out_like(x)
+    width = x.shape[1]
+    gains = nl.load(gain.reshape((1, width))).broadcast_to((128, width))
+    shifts = nl.load(shift.reshape((1, width))).broadcast_to((128, width))
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[nl.ds(i * 128, 128), :])
+        mean = nl.mean(tile, axis=[1], keepdims=True)
+        squares = nl.mean(nl.square(tile), axis=[1], keepdims=True)
+        variance = nl.subtract(squares, nl.square(mean))
+        normed = nl.multiply(nl.subtract(tile, mean), nl.rsqrt(variance + 1e-5))
+        nl.store(out[nl.ds(i * 128, 128), :], nl.add(nl.multiply(normed, gains), shifts))
+    return out
+
+
+LAYERNORM = """total[m] = sum_n x[m, n]
+total2[m] = sum_n (x[m, n] - total[m] * {mean})**2
+out[m, n] = gain[n] * (x[m, n] - total[m] * {mean}) * rsqrt(total2[m] * {mean} + 1e-05) + shift[n]"""
+
+
+# Products.
+
+
+def matmul_blocked(a, b):
+    """a (K, M) transposed already; blocks of b stay in SBUF, block dimensions at the top."""
+    k_size, m_size = a.shape
+    n_size = b.shape[1]
+    out = nl.ndarray((m_size, n_size), dtype=a.dtype, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((k_size // 128, nl.par_dim(128), n_size), dtype=b.dtype, buffer=nl.sbuf)
+    for k in nl.affine_range(k_size // 128):
+        tiles[k] = nl.load(b[nl.ds(k * 128, 128), :])
+    for m in nl.affine_range(m_size // 128):
+        for n in nl.affine_range(n_size // 512):
+            total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(k_size // 128):
+                left = nl.load(a[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+                total += nl.matmul(left, tiles[k, :, nl.ds(n * 512, 512)], transpose_x=True)
+            nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 512, 512)], total)
+    return out
+
+
+def matmul_grid(a, b):
+    """One program a tile of the result, nl.mgrid indices."""
+    k_size, m_size = a.shape
+    out = nl.ndarray((m_size, b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    m, n = nl.program_id(0), nl.program_id(1)
+    left, right = nl.mgrid[0:128, 0:128], nl.mgrid[0:128, 0:512]
+    total = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(k_size // 128):
+        x = nl.load(a[k * 128 + left.p, m * 128 + left.x])
+        y = nl.load(b[k * 128 + right.p, n * 512 + right.x])
+        total[...] += nisa.nc_matmul(x, y)
+    nl.store(out[m * 128 + right.p, n * 512 + right.x], nl.copy(total))
+    return out
+
+
+def matmul_unrolled(a, b):
+    """The contraction in Python, sums kept in SBUF."""
+    k_size, m_size = a.shape
+    out = nl.ndarray((m_size, b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(m_size // 128):
+        for n in nl.affine_range(b.shape[1] // 512):
+            total = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32)
+            count = 0
+            for k in range(k_size // 128):
+                x = nl.load(a[k * 128 : (k + 1) * 128, nl.ds(m * 128, 128)])
+                y = nl.load(b[k * 128 : (k + 1) * 128, nl.ds(n * 512, 512)])
+                total[...] = nl.add(total, nisa.nc_matmul(x, y))
+                count += 1  # which unrolls the loop
+            nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 512, 512)], total)
+    return out
+
+
+MATMUL = "out[m, n] = sum_k a[k, m] * b[k, n]"
+
+
+def gelu_mlp(x, w1, w2):
+    """x (K, M) -> gelu(x.T @ w1) @ w2, gelu by its tanh approximation written out."""
+    k_size, m_size = x.shape
+    h_size, n_size = w2.shape
+    out = nl.ndarray((m_size, n_size), dtype=x.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(m_size // 128):
+        hidden = nl.ndarray((nl.par_dim(128), h_size), dtype=nl.float32)
+        for h in nl.affine_range(h_size // 128):
+            total = nl.zeros((128, 128), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(k_size // 128):
+                left = nl.load(x[nl.ds(k * 128, 128), nl.ds(m * 128, 128)])
+                total += nisa.nc_matmul(left, nl.load(w1[nl.ds(k * 128, 128), nl.ds(h * 128, 128)]))
+            y = nl.copy(total)
+            cubed = nl.multiply(nl.multiply(y, y), y)
+            inner = nl.multiply(nl.add(y, nl.multiply(cubed, 0.044715)), 0.7978845608)
+            gate = nl.add(nl.tanh(inner), 1.0)
+            hidden[:, nl.ds(h * 128, 128)] = nl.multiply(nl.multiply(y, 0.5), gate)
+        result = nl.zeros((128, n_size), dtype=nl.float32, buffer=nl.psum)
+        for h in nl.affine_range(h_size // 128):
+            turned = nl.copy(nisa.nc_transpose(hidden[:, nl.ds(h * 128, 128)]))
+            result += nisa.nc_matmul(turned, nl.load(w2[nl.ds(h * 128, 128), :]))
+        nl.store(out[nl.ds(m * 128, 128), :], nl.copy(result))
+    return out
+
+
+# Scans and neighbourhoods.
+
+
+def cumulative_sum(x):
+    """Tile by tile, each going on where the one before ended."""
+    out = out_like(x)
+    for i in nl.affine_range(x.shape[0] // 128):
+        carry = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32)
+        ones = nl.full((nl.par_dim(128), 64), 1.0, dtype=nl.float32)
+        for j in nl.sequential_range(x.shape[1] // 64):
+            tile = nl.load(x[nl.ds(i * 128, 128), nl.ds(j * 64, 64)])
+            sums = nisa.tensor_tensor_scan(ones, tile, initial=carry, op0=np.multiply, op1=np.add)
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 64, 64)], sums)
+            carry[...] = nl.copy(sums[:, 63:64])
+    return out
+
+
+def depthwise_convolution(x, w):
+    """x (C, L), w (C, 3) -> (C, L - 2)."""
+    channels, length = x.shape
+    out = nl.ndarray((channels, length - 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    for c in nl.affine_range(channels // 128):
+        tile = nl.load(x[nl.ds(c * 128, 128), :])
+        weights = nl.load(w[nl.ds(c * 128, 128), :])
+        total = nl.zeros((nl.par_dim(128), length - 2), dtype=nl.float32)
+        for tap in nl.affine_range(3):
+            part = nl.multiply(tile[:, nl.ds(tap, length - 2)], weights[:, nl.ds(tap, 1)])
+            total += part
+        nl.store(out[nl.ds(c * 128, 128), :], total)
+    return out
+
+
+def prefetched(x):
+    """The next tile is loaded while this one is computed."""
+    out = out_like(x)
+    count = x.shape[1] // 64
+    now = nl.ndarray((nl.par_dim(128), 64), dtype=nl.float32)
+    now[...] = nl.load(x[:, 0:64])
+    for j in nl.sequential_range(count):
+        nl.store(out[:, nl.ds(j * 64, 64)], nl.exp(now))
+        later = nl.arange(64)[None, :] + (j + 1) * 64
+        now[...] = nl.load(x[nl.arange(128)[:, None], later], mask=(later < x.shape[1]))
+    return out
+
+
+def rounded(x):
+    """Rounded to bfloat16 on the way."""
+    out = out_like(x)
+    tile = nl.load(x, dtype=nl.bfloat16)
+    nl.store(out, nl.multiply(tile, 2.0, dtype=nl.float32))
+    return out
+
+
+# Without an algorithm.
+
+
+def gathered(x):
+    out = out_like(x)
+    tile = nl.load(x)
+    order = nisa.iota(nl.arange(64)[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.uint32)
+    nl.store(out, nl.gather_flattened(data=tile, indices=order))
+    return out
+
+
+def random_numbers(x):
+    out = out_like(x)
+    nl.store(out, nl.multiply(nl.load(x), nl.rand(x.shape)))
+    return out
+
+
+def largest_eight(x):
+    out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nisa.max8(src=nl.load(x)))
+    return out
+
+
+def turned_around(x):
+    """Squares what it has and adds, eight times: no first-order recurrence."""
+    out = out_like(x)
+    tile = nl.load(x)
+    state = nl.zeros((nl.par_dim(128), 64), dtype=nl.float32)
+    for _ in nl.sequential_range(8):
+        state[...] = nl.add(nl.square(state), tile)
+    nl.store(out, state)
+    return out
+
+
+X = (256, 256)
+STYLES = {
+    softmax_rows: ([X], SOFTMAX),
+    softmax_by_hand: ([X], SOFTMAX),
+    softmax_online: ([X], SOFTMAX),
+    flash_attention: ([(64, 256), (64, 256), (256, 64)], ATTENTION),
+    causal_attention: ([(64, 256), (64, 256), (256, 64)], CAUSAL),
+    layernorm_two_passes: ([(300, 128), (128,), (128,)], LAYERNORM.format(mean="0.0078125")),
+    layernorm_statistics: ([X, (256,), (256,)], LAYERNORM.format(mean="0.00390625")),
+    layernorm_one_pass: ([X, (256,), (256,)], LAYERNORM.format(mean="0.00390625")),
+    matmul_blocked: ([(256, 256), (256, 1024)], MATMUL),
+    matmul_grid: ([(256, 256), (256, 1024)], MATMUL),
+    matmul_unrolled: ([(384, 256), (384, 1024)], MATMUL),
+    gelu_mlp: ([(256, 128), (256, 256), (256, 64)], GELU_MLP),
+    cumulative_sum: ([X], "out[m, n] = out[m, n - 1] + x[m, n], from 0"),
+    depthwise_convolution: ([(128, 66), (128, 3)], "out[m, n] = sum_k x[m, k + n] * w[m, k]"),
+    prefetched: ([(128, 256)], "out[m] = exp(x[m])"),
+    rounded: ([(128, 64)], "out[m] = bfloat16(x[m]) * 2"),
+}
+GRIDS = {matmul_grid: (2, 2)}
