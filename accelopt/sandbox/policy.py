@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import os
 import sys
 from dataclasses import asdict, dataclass, field
@@ -23,18 +23,28 @@ def runtime_paths() -> tuple[str, ...]:
 @cache
 def package_folders() -> tuple[str, ...]:
     """Where this process finds installed packages outside of the interpreter's own folders (`pip
-    install --target` and a PYTHONPATH): an isolated interpreter does not look there."""
-    found = importlib.util.find_spec("numpy")
-    if found is None or found.origin is None:
-        return ()
-    folder = Path(found.origin).parents[1]
-    return () if any(folder.is_relative_to(own) for own in _INTERPRETER) else (str(folder),)
+    install --target`, a PYTHONPATH, a .pth file). Such a folder holds the metadata of what it has."""
+    return tuple(entry for entry in _entries() if not _own(entry) and _has_packages(entry))
 
 
 def search_path() -> str:
     """What a child puts in front of its module search path: this package's folder and those of
-    `package_folders`, joined as in PYTHONPATH."""
-    return os.pathsep.join((str(PACKAGE.parent), *package_folders()))
+    `package_folders` that come before the interpreter's here, joined as in PYTHONPATH. An isolated
+    interpreter does not look there; what .pth files name it finds by itself, behind its own."""
+    ahead = itertools.takewhile(lambda entry: not _own(entry), _entries())
+    return os.pathsep.join((str(PACKAGE.parent), *filter(_has_packages, ahead)))
+
+
+def _entries() -> list[str]:
+    return list(dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path if entry))
+
+
+def _own(entry: str) -> bool:
+    return any(Path(entry).is_relative_to(own) for own in _INTERPRETER)
+
+
+def _has_packages(entry: str) -> bool:
+    return any(Path(entry).glob("*.dist-info"))
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,21 @@ measured in (hardware and versions) and the definition's text; otherwise it is m
 from __future__ import annotations
 
 import json
-import tempfile
-import time
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accelopt.evaluation import Status
+from accelopt.kernels.triton.bench import messages as say
 from accelopt.kernels.triton.bench import package
-from accelopt.kernels.triton.bench.channel import Message
-from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
+from accelopt.kernels.triton.bench.children import RefereeProcess
 from accelopt.kernels.triton.bench.evaluation import evaluate
 from accelopt.kernels.triton.bench.lock import gpu_lock
+from accelopt.kernels.triton.bench.rules import Ended
 from accelopt.kernels.triton.bench.task import Task
 from accelopt.kernels.triton.bench.timing import Statistics
 from accelopt.kernels.triton.bench.tracefiles import Solution, workload_stem
-from accelopt.kernels.triton.bench.trial import REFEREE, STARTUP_SECONDS
+from accelopt.sandbox import scratch_folder
 from accelopt.store import content_key, write_atomically
 
 REFERENCE = "reference"
@@ -122,43 +121,29 @@ def measure_solution(task: Task) -> Baseline:
 
 def measure_reference(task: Task) -> Baseline:
     """Time the definition's reference in a process of its own, launch-free and by the package."""
-    with tempfile.TemporaryDirectory(prefix="accelopt-flb-") as folder:
-        request: Message = {
-            "definition": task.definition.model_dump(mode="json", exclude_unset=True),
-            "workload": task.workload.model_dump(mode="json", exclude_unset=True),
-            "root": str(task.root.resolve()),
-            "folder": folder,
-            "device": task.device,
-            "tolerance": task.tolerance._asdict(),
-        }
-        environment = {"FIB_CACHE_PATH": f"{folder}/package", **dict(task.environment)}
-        with Child(REFEREE, request, Path(folder), environment) as child:
-            try:
-                return _time_reference(child, task)
-            except (ChildDied, ChildTimeout) as error:
-                return Baseline(name=REFERENCE, failure=str(error))
+    with scratch_folder() as folder, RefereeProcess(task, folder / "referee", folder) as referee:
+        try:
+            return _time_reference(referee, task)
+        except Ended as ended:
+            return Baseline(name=REFERENCE, failure=f"{ended}\n{ended.traceback}".strip())
 
 
-def _time_reference(child: Child, task: Task) -> Baseline:
-    ready = child.receive(time.monotonic() + STARTUP_SECONDS)
+def _time_reference(referee: RefereeProcess, task: Task) -> Baseline:
+    place = referee.start()
     with gpu_lock(task.device, alone=True):
-        deadline = time.monotonic() + task.timeout_seconds
-        timed = child.ask(
-            {"request": "time", "seeds": [1, 2, 3, 4, 5], "rounds": 6, "seconds": 4.0}, deadline
-        )
-        if timed["status"] == "raised":
-            return Baseline(name=REFERENCE, failure=f"{timed['error']}: {timed['message']}")
+        asked = say.TimeReference(rounds=6, seconds=4.0)
+        latency = referee.ask(asked, say.ReferenceTimed).latency
+        by_package = latency.median
         plan = task.plan
-        by_package: Message = {}
-        if plan.package and timed["latency"]["median"] < SLOW_REFERENCE_MS:
-            by_package = child.ask(
-                {"request": "package", "seeds": [1], "warmup_runs": plan.warmup_runs,
-                 "iterations": min(plan.iterations, 20)}, deadline,
-            )  # fmt: skip
+        if plan.package and latency.median < SLOW_REFERENCE_MS:
+            package_run = say.Package(
+                trials=1, warmup_runs=plan.warmup_runs, iterations=min(plan.iterations, 20)
+            )
+            by_package = referee.ask(package_run, say.Latency).milliseconds
     return Baseline(
         name=REFERENCE,
-        latency=Statistics(**timed["latency"]),
-        package_latency_ms=by_package.get("latency_ms", timed["latency"]["median"]),
-        hardware=str(ready.get("hardware", "")),
-        libs=dict(ready.get("libs", {})),
+        latency=latency,
+        package_latency_ms=by_package,
+        hardware=place.hardware,
+        libs=place.libs,
     )

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from accelopt.kernels.triton.bench.draws import EVEN
 from accelopt.kernels.triton.bench.tracefiles import Definition, Workload
 from accelopt.store import write_atomically
 
@@ -52,10 +53,23 @@ def materialise(root: Path, definition: Definition, workload: Workload) -> list[
     return list(missing)
 
 
+def has_sequences(definition: Definition) -> bool:
+    """Whether a problem has sequences of different lengths, by offsets."""
+    return any(name.endswith("indptr") for name in definition.inputs)
+
+
 def generate(
-    definition: Definition, workload: Workload, seed: int, *, indices_only: bool = False
+    definition: Definition,
+    workload: Workload,
+    seed: int,
+    lengths: str = EVEN,
+    *,
+    indices_only: bool = False,
 ) -> Arrays:
-    """Valid values for every safetensors input of `workload`, or every integer one, by name."""
+    """Valid values for every safetensors input of `workload`, or every integer one, by name.
+
+    `lengths` says how the sequences share what there is (see `draws`).
+    """
     random = np.random.default_rng(seed)
     arrays: Arrays = {}
     names = [
@@ -72,7 +86,7 @@ def generate(
         shape = definition.shape(spec, workload)
         if shape is None:
             raise ValueError(f"{definition.name}: a scalar input {name} cannot be a file")
-        array = _one(name, shape, definition, workload, random, arrays)
+        array = _one(name, shape, definition, workload, random, arrays, lengths)
         arrays[name] = array.astype(DTYPES[spec.dtype][1])
     return arrays
 
@@ -84,12 +98,13 @@ def _one(
     workload: Workload,
     random: np.random.Generator,
     arrays: Arrays,
+    lengths: str,
 ) -> NDArray[np.generic]:
     sizes = definition.sizes(workload)
     if not definition.inputs[name].dtype.startswith("int"):
         return random.standard_normal(shape, dtype=np.float32)
     if name.endswith("indptr"):
-        return _indptr(name, shape[0], sizes, random, arrays)
+        return _indptr(name, shape[0], sizes, random, arrays, lengths)
     if name.endswith("last_page_len"):
         return random.integers(1, sizes.get("page_size", 1) + 1, shape)
     if name.endswith("indices"):
@@ -109,6 +124,7 @@ def _indptr(
     sizes: dict[str, int],
     random: np.random.Generator,
     arrays: Arrays,
+    lengths: str,
 ) -> NDArray[np.generic]:
     """Offsets over sequences. Keys reach at least as far as queries, as causal masks need."""
     sequences = length - 1
@@ -116,15 +132,15 @@ def _indptr(
         total = sizes.get("num_kv_indices", sizes.get("total_kv", 0))
     else:
         total = sizes.get("total_q", sizes.get("num_tokens", 0))
-    lengths = _split(total, sequences, random)
+    found = _split(total, sequences, random, lengths)
     if name.startswith("kv") and "total_q" in sizes:
         page = sizes.get("page_size", 1)
         query_lengths = _query_lengths(sizes["total_q"], sequences, arrays, random)
         needed = -(-query_lengths // page)
         spare = total - int(needed.sum())
         if spare >= 0:
-            lengths = needed + _spread(spare, sequences, random)
-    return np.concatenate(([0], np.cumsum(lengths)))
+            found = needed + _spread(spare, _shares(sequences, random, lengths))
+    return np.concatenate(([0], np.cumsum(found)))
 
 
 def _query_lengths(
@@ -134,19 +150,29 @@ def _query_lengths(
     if offsets is not None:
         lengths: NDArray[np.int64] = np.diff(offsets.astype(np.int64)).astype(np.int64)
         return lengths
-    return _split(total, sequences, random)
+    return _split(total, sequences, random, EVEN)
 
 
-def _split(total: int, parts: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """`total` in `parts` of uneven size, none empty where that is possible."""
+def _split(total: int, parts: int, random: np.random.Generator, lengths: str) -> NDArray[np.int64]:
+    """`total` in `parts` of uneven size, none empty where that is possible but for "gaps"."""
     if parts <= 0:
         return np.zeros(0, dtype=np.int64)
-    base = min(1, total // parts)
-    return base + _spread(total - base * parts, parts, random)
+    base = 0 if lengths == "gaps" else min(1, total // parts)
+    return base + _spread(total - base * parts, _shares(parts, random, lengths))
 
 
-def _spread(total: int, parts: int, random: np.random.Generator) -> NDArray[np.int64]:
+def _shares(parts: int, random: np.random.Generator, lengths: str) -> NDArray[np.float64]:
+    """How much of the whole each part has, as numbers that need not add up to one."""
     shares = random.uniform(0.5, 1.5, parts)
+    if lengths == "lopsided":
+        shares[random.integers(parts)] += 9.0 * parts
+    elif lengths == "gaps" and parts > 1:
+        empty = random.permutation(parts)[: max(1, parts // 3)]
+        shares[empty] = 0.0
+    return shares
+
+
+def _spread(total: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     edges = np.floor(np.cumsum(shares) / shares.sum() * total + 1e-9).astype(np.int64)
     edges[-1] = total
     return np.diff(np.concatenate(([0], edges)))

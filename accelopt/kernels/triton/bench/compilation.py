@@ -1,7 +1,5 @@
 """Compile a solution's kernels for a GPU that is not there.
 
-    python -m accelopt.kernels.triton.bench.compilation REQUEST_FILE READ_FD WRITE_FD
-
 The solution's host code runs on tensors of the workload's shapes that live nowhere near a GPU and
 say that they do; every launch is compiled for the target instead of being started. What comes
 back are the resources of each kernel: shared memory from the compiler, registers and spills from
@@ -12,22 +10,18 @@ device time, and what does compile is in Triton's cache when the device's turn c
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import subprocess
-import sys
 import tempfile
-import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.kernels.triton.bench.channel import Channel, Message
+from accelopt.kernels.triton.bench import messages as say
 from accelopt.kernels.triton.bench.targets import TARGETS, Target
 from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
-
-MODULE = "accelopt.kernels.triton.bench.compilation"
+from accelopt.sandbox.conversation import Handlers
 
 
 class Resources(NamedTuple):
@@ -96,16 +90,16 @@ class Compiler:
         JITFunction.run = compile_only
         Autotuner.run = every_configuration
 
-    def compile(self, request: Message) -> Message:
+    def compile(self, asked: say.Compile) -> say.Compiled:
         """Every kernel that one call of the solution would launch, compiled for the target."""
         import torch
 
         from accelopt.kernels.triton.bench.loading import load_entry
 
         self.compiled.clear()
-        definition = Definition.model_validate(request["definition"])
-        workload = Trace.model_validate(request["workload"])
-        solution = Solution.model_validate(request["solution"])
+        definition = Definition.model_validate(asked.definition)
+        workload = Trace.model_validate(asked.workload)
+        solution = Solution.model_validate(asked.solution)
         with (
             tempfile.TemporaryDirectory(prefix="accelopt-source-") as folder,
             _pretending(self.target),
@@ -113,11 +107,11 @@ class Compiler:
         ):
             function = load_entry(solution, Path(folder), definition)
             arguments = _arguments(definition, workload)
-            if request["destination_passing_style"]:
+            if asked.destination_passing_style:
                 arguments += _outputs(definition, workload)
             function(*arguments)
         resources = dict.fromkeys(_resources(kernel) for kernel in self.compiled)
-        return {"status": "compiled", "resources": [item._asdict() for item in resources]}
+        return say.Compiled(resources=tuple(item._asdict() for item in resources))
 
 
 def _arguments(definition: Definition, workload: Trace) -> list[Any]:
@@ -247,24 +241,6 @@ def _from_binary(cubin: bytes) -> tuple[int, int]:
     return int(registers[1]) if registers else 0, int(stack[1]) if stack else 0
 
 
-def main() -> None:
-    """Answer requests until the parent closes the pipe."""
-    request = json.loads(Path(sys.argv[1]).read_text())
-    channel = Channel(int(sys.argv[2]), int(sys.argv[3]))
-    compiler = Compiler(TARGETS[request["target"]])
-    channel.send({"status": "ready"})
-    while (message := channel.receive()) is not None:
-        try:
-            reply = compiler.compile(message)
-        except Exception as error:  # the candidate's: reported as data
-            reply = {
-                "status": "raised",
-                "error": f"{type(error).__module__}.{type(error).__qualname__}",
-                "message": str(error)[:8000],
-                "traceback": traceback.format_exc()[-8000:],
-            }
-        channel.send(reply)
-
-
-if __name__ == "__main__":
-    main()
+def handlers(payload: Mapping[str, Any]) -> Handlers:
+    """What this process answers."""
+    return {say.Compile: Compiler(TARGETS[payload["target"]]).compile}

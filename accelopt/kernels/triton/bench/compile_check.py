@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
+from accelopt.kernels.triton.bench import messages as say
 from accelopt.kernels.triton.bench.calling import passes_destination
-from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
-from accelopt.kernels.triton.bench.compilation import MODULE, Resources
+from accelopt.kernels.triton.bench.children import STARTUP_SECONDS, converse
+from accelopt.kernels.triton.bench.compilation import Resources
 from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.triton.bench.verdict import status_of_error
+from accelopt.sandbox import scratch_folder
+from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 
-STARTUP_SECONDS = 120.0
+COMPILER = "accelopt.kernels.triton.bench.compilation:handlers"
 SECONDS = 60.0
 
 
@@ -50,32 +50,31 @@ class CompilerPool:
         self.target = TARGETS[target]
         self._name = target
         self._environment = environment or {}
-        self._free: queue.Queue[Child | None] = queue.Queue()
+        self._free: queue.Queue[Conversation | None] = queue.Queue()
         for _ in range(max(1, count)):
             self._free.put(None)
         self._lock = threading.Lock()
-        self._all: list[Child] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="accelopt-compile-")
-        self._started = 0
+        self._all: list[Conversation] = []
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(scratch_folder())
 
     def check(self, definition: Definition, workload: Trace, solution: Solution) -> Compiled:
         """Compile one solution for the target without a GPU. Blocks; call it from any thread."""
-        message = {
-            "definition": definition.model_dump(mode="json", exclude_unset=True),
-            "workload": workload.model_dump(mode="json", exclude_unset=True),
-            "solution": solution.model_dump(mode="json", exclude_unset=True),
-            "destination_passing_style": passes_destination(solution, definition),
-        }
+        asked = say.Compile(
+            definition=definition.model_dump(mode="json", exclude_unset=True),
+            workload=workload.model_dump(mode="json", exclude_unset=True),
+            solution=solution.model_dump(mode="json", exclude_unset=True),
+            destination_passing_style=passes_destination(solution, definition),
+        )
         try:
-            with self._compiler() as child:
-                reply = child.ask(message, time.monotonic() + SECONDS)
-        except (ChildDied, ChildTimeout) as error:
-            return Compiled(failure=str(error), unknown=True)
-        if reply["status"] == "raised":
-            text = f"{reply['error'].rsplit('.', 1)[-1]}: {reply['message']}"
-            status = status_of_error(str(reply["error"]), str(reply["message"]))
-            return Compiled(failure=text, unknown=status is not Status.COMPILE_ERROR)
-        resources = tuple(Resources(**item) for item in reply["resources"])
+            with self._compiler() as (child, seconds):
+                reply = child.ask(asked, say.Compiled, seconds)
+        except ChildRaised as error:
+            status = status_of_error(error.kind, error.message)
+            return Compiled(failure=str(error), unknown=status is not Status.COMPILE_ERROR)
+        except ChildEnded as error:
+            return Compiled(failure=f"{error}\n{error.output}".strip(), unknown=True)
+        resources = tuple(Resources(**item) for item in reply.resources)
         limit = self.target.shared_memory_bytes
         for item in resources:
             if item.shared_bytes > limit:
@@ -87,13 +86,17 @@ class CompilerPool:
         return Compiled(resources)
 
     @contextlib.contextmanager
-    def _compiler(self) -> Iterator[Child]:
-        """A free process; one that fails is not used again."""
+    def _compiler(self) -> Iterator[tuple[Conversation, float]]:
+        """A free process and the seconds it has to answer; one that has ended is not used again."""
         child = self._free.get()
+        seconds = SECONDS
         try:
             if child is None:
                 child = self._start()
-            yield child
+                seconds += STARTUP_SECONDS
+            yield child, seconds
+        except ChildRaised:
+            raise
         except BaseException:
             if child is not None:
                 child.close()
@@ -102,24 +105,22 @@ class CompilerPool:
         finally:
             self._free.put(child)
 
-    def _start(self) -> Child:
+    def _start(self) -> Conversation:
         with self._lock:
-            self._started += 1
-            folder = Path(self._folder.name) / str(self._started)
-        folder.mkdir()
-        # No device: host code must not find a real one, nor compilers share its memory.
-        settings = {**self._environment, "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"}
-        child = Child(MODULE, {"target": self._name}, folder, settings)
-        with self._lock:
+            folder = self._folder / str(len(self._all))
+            folder.mkdir()
+            # No device: host code must not find a real one, nor compilers share its memory.
+            settings = {**self._environment, "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"}
+            payload = {"target": self._name}
+            child = converse(COMPILER, payload, folder, environment=settings, device=False)
             self._all.append(child)
-        child.receive(time.monotonic() + STARTUP_SECONDS)
         return child
 
     def close(self) -> None:
         """End all processes."""
         for child in self._all:
             child.close()
-        self._folder.cleanup()
+        self._stack.close()
 
     def __enter__(self) -> CompilerPool:
         return self

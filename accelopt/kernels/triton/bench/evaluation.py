@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 
 from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.triton.bench import blobs
@@ -14,6 +12,7 @@ from accelopt.kernels.triton.bench.source_rules import violations
 from accelopt.kernels.triton.bench.task import Task
 from accelopt.kernels.triton.bench.trial import Trial
 from accelopt.kernels.triton.bench.verdict import Verdict
+from accelopt.sandbox import scratch_folder
 
 
 def evaluate(task: Task) -> Verdict:
@@ -24,8 +23,8 @@ def evaluate(task: Task) -> Verdict:
         message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
         return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
     blobs.materialise(task.root, task.definition, task.workload.workload)
-    with tempfile.TemporaryDirectory(prefix="accelopt-flb-", dir=scratch()) as folder:
-        trial = Trial(task, Path(folder))
+    with scratch_folder(scratch()) as folder:
+        trial = Trial(task, folder)
         try:
             verdict = trial.run()
         except Ended as ended:

@@ -1,26 +1,25 @@
 """The child process that judges outputs. The candidate's code never runs here.
 
-    python -m accelopt.kernels.triton.bench.referee REQUEST_FILE READ_FD WRITE_FD
-
 It makes the same inputs from the same seeds, runs the definition's own reference on them, and
-compares files of raw output bytes with what the reference gives.
+compares files of raw output bytes, if they are what was sealed, with what the reference gives.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.triton.bench.channel import Channel, Message
-from accelopt.kernels.triton.bench.comparison import Tolerance, compare, limit_of
-from accelopt.kernels.triton.bench.inputs import Draw, InputFactory, torch_dtype
-from accelopt.kernels.triton.bench.surroundings import describe_environment
+from accelopt.kernels.triton.bench import messages as say
+from accelopt.kernels.triton.bench.comparison import Figures, Tolerance, compare, limit_of
+from accelopt.kernels.triton.bench.draws import EVEN, Draw, fresh
+from accelopt.kernels.triton.bench.inputs import InputFactory, torch_dtype
+from accelopt.kernels.triton.bench.sealing import Sealer
+from accelopt.kernels.triton.bench.surroundings import describe
 from accelopt.kernels.triton.bench.timing import BUSY_SECONDS, Clock, summarise
 from accelopt.kernels.triton.bench.tracefiles import Definition, Trace
+from accelopt.sandbox.conversation import Handlers
 
 # Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.
 DISTURBANCE = 2.0**-9
@@ -30,18 +29,19 @@ SLOW_SECONDS = 0.3  # of one call, first or not: beyond it launches and clocks d
 class Referee:
     """The reference of one definition on one workload."""
 
-    def __init__(self, request: Message) -> None:
+    def __init__(self, payload: Mapping[str, Any]) -> None:
         import torch
 
         self.torch = torch
-        self.definition = Definition.model_validate(request["definition"])
-        self.workload = Trace.model_validate(request["workload"]).workload
-        self.folder = Path(request["folder"])
-        self.device = torch.device(request["device"])
-        self.tolerance = Tolerance(**request["tolerance"])
+        self.definition = Definition.model_validate(payload["definition"])
+        self.workload = Trace.model_validate(payload["workload"]).workload
+        self.folder = Path(payload["folder"])
+        self.device = torch.device(payload["device"])
+        self.tolerance = Tolerance(**payload["tolerance"])
         self.inputs = InputFactory(
-            Path(request["root"]), self.definition, self.workload, str(self.device)
+            Path(payload["root"]), self.definition, self.workload, str(self.device)
         )
+        self.sealer = Sealer(self.device)
         self.coarse = any(
             spec.dtype.startswith(("float8", "float4")) for spec in self.definition.inputs.values()
         )
@@ -50,10 +50,9 @@ class Referee:
         self.function = namespace["run"]
         self.wanted: dict[Draw, list[Any]] = {}
 
-    def reference(self, message: Message) -> Message:
-        """Compute the reference for a draw ahead of time, so that judging need not wait."""
-        self._reference(Draw(**message["draw"]))
-        return {"status": "ran"}
+    def introduce(self, _: say.Introduce) -> say.Place:
+        """Versions and the device's name."""
+        return describe(self.torch, self.device)
 
     def _reference(self, draw: Draw) -> list[Any]:
         if draw not in self.wanted:
@@ -73,33 +72,48 @@ class Referee:
             for value, spec in zip(outputs, specs, strict=True)
         ]  # fmt: skip
 
-    def judge(self, message: Message) -> Message:
+    def judge(self, asked: say.Judge) -> say.Judged:
         """Compare the files of one call with the reference for the same draw."""
-        draw = Draw(**message["draw"])
-        wanted = self._reference(draw)
+        draw = asked.draw
+        try:
+            wanted = self._reference(draw)
+        except Exception as error:  # a reference need not know what to do with empty sequences
+            if draw.lengths == EVEN:
+                raise
+            return say.Judged(skipped=f"the reference fails on these inputs: {error}")
+        unusual = draw.stressed or draw.lengths != EVEN
+        if unusual and any(bool(self.torch.isnan(value).any()) for value in wanted):
+            return say.Judged(skipped="the reference is not a number on these inputs")
         amplification = 0.0
-        stress = draw.scale != 1.0
-        if stress:
+        if draw.stressed:
             if any(not bool(self.torch.isfinite(value).all()) for value in wanted):
-                return {"status": "skipped", "why": "the reference is not finite on these inputs"}
+                return say.Judged(skipped="the reference is not finite on these inputs")
             amplification = self._amplification(draw, wanted)
             if amplification > 0.2:
-                return {
-                    "status": "skipped",
-                    "why": "the problem amplifies rounding on these inputs",
-                }
-        figures = []
-        for index, (name, value) in enumerate(zip(self.definition.outputs, wanted, strict=True)):
+                return say.Judged(skipped="the problem amplifies rounding on these inputs")
+        got = [
+            self._read(self.folder / f"{asked.name}_{index}.bin", value)
+            for index, value in enumerate(wanted)
+        ]
+        if asked.seals is not None and not self._sealed(got, asked):
+            return say.Judged(broken=True)
+        return say.Judged(figures=tuple(self._figures(got, wanted, draw, amplification)))
+
+    def _sealed(self, got: list[Any], asked: say.Judge) -> bool:
+        return tuple(self.sealer.seal(got, asked.key).tolist()) == asked.seals
+
+    def _figures(
+        self, got: list[Any], wanted: list[Any], draw: Draw, amplification: float
+    ) -> list[Figures]:
+        found = []
+        for name, mine, value in zip(self.definition.outputs, got, wanted, strict=True):
             dtype = str(value.dtype).removeprefix("torch.")
-            got = self._read(self.folder / f"{message['name']}_{index}.bin", value)
             limit = limit_of(dtype, coarse=self.coarse) + amplification
-            figures.append(
-                compare(name, got, value, self.tolerance, limit, elementwise=not stress)._asdict()
-            )
-            (self.folder / f"{message['name']}_{index}.bin").unlink()
+            elementwise = not draw.stressed
+            found.append(compare(name, mine, value, self.tolerance, limit, elementwise=elementwise))
         if self.device.type == "cuda":
             self.torch.cuda.empty_cache()  # others share the device's memory
-        return {"status": "judged", "figures": figures}
+        return found
 
     def _amplification(self, draw: Draw, wanted: list[Any]) -> float:
         """Relative change of the reference when its inputs change by `DISTURBANCE`."""
@@ -136,21 +150,23 @@ class Referee:
         raw = self.torch.from_file(str(path), shared=False, size=expected, dtype=self.torch.uint8)
         return raw.to(self.device).view(like.dtype).reshape(like.shape)
 
-    def expectation(self, message: Message) -> Message:
+    def expect(self, asked: say.Expect) -> say.Expected:
         """Shapes and dtypes of the reference's outputs."""
-        wanted = self._reference(Draw(**message["draw"]))
-        return {
-            "status": "ran",
-            "outputs": [
-                {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
-                for value in wanted
-            ],
-        }
+        outputs = tuple(
+            say.Output(
+                type="Tensor",
+                plain=True,
+                shape=tuple(value.shape),
+                dtype=str(value.dtype).removeprefix("torch."),
+            )
+            for value in self._reference(asked.draw)
+        )
+        return say.Expected(outputs=outputs)
 
-    def time(self, message: Message) -> Message:
+    def time(self, asked: say.TimeReference) -> say.ReferenceTimed:
         """Launch-free latency of the reference, timed as candidates are: milliseconds."""
         clock = Clock(self.device)
-        warm, *sets = [self.inputs.make(Draw(int(seed))) for seed in message["seeds"]]
+        warm, *sets = [self.inputs.make(fresh()) for _ in range(5)]
         samples: list[float] = []
 
         def heat(_: int = 0) -> None:
@@ -164,56 +180,45 @@ class Referee:
                 return self._time_slowly(clock, sets[:1])
             backlog = clock.backlog_ms(self._call, sets, heat)
             begin = time.perf_counter()
-            for _ in range(int(message["rounds"])):
+            for _ in range(asked.rounds):
                 clock.settle(heat, BUSY_SECONDS)
                 samples += clock.round(self._call, sets, backlog, heat)[0]
-                if time.perf_counter() - begin > message["seconds"]:
+                if time.perf_counter() - begin > asked.seconds:
                     break
-        return {"status": "ran", "latency": summarise(samples)._asdict()}
+        return say.ReferenceTimed(latency=summarise(samples))
 
-    def _time_slowly(self, clock: Clock, sets: list[list[Any]]) -> Message:
+    def _time_slowly(self, clock: Clock, sets: list[list[Any]]) -> say.ReferenceTimed:
         """A reference that takes long: three calls, for nothing about it is a matter of heat."""
         samples = [clock.round(self._call, sets, 0.0)[0][0] for _ in range(3)]
-        return {"status": "ran", "latency": summarise(samples)._asdict()}
+        return say.ReferenceTimed(latency=summarise(samples))
 
-    def package(self, message: Message) -> Message:
+    def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on the reference: mean over trials, milliseconds."""
         from flashinfer_bench.bench.timing import time_runnable
 
         latencies = []
         with self.torch.no_grad():
-            for seed in message["seeds"]:
-                inputs = self.inputs.make(Draw(int(seed)))
+            for _ in range(asked.trials):
+                inputs = self.inputs.make(fresh())
                 latencies.append(
                     time_runnable(
-                        self.function, inputs, int(message["warmup_runs"]),
-                        int(message["iterations"]), str(self.device),
+                        self.function, inputs, asked.warmup_runs, asked.iterations,
+                        str(self.device),
                     )
                 )  # fmt: skip
-        return {"status": "ran", "latency_ms": sum(latencies) / len(latencies)}
+        return say.Latency(milliseconds=sum(latencies) / len(latencies))
 
     def _call(self, inputs: list[Any]) -> Any:
         return self.function(*inputs)
 
 
-def main() -> None:
-    """Answer requests until the parent closes the pipe."""
-    request = json.loads(Path(sys.argv[1]).read_text())
-    channel = Channel(int(sys.argv[2]), int(sys.argv[3]))
-    referee = Referee(request)
-    channel.send({"status": "ready", **describe_environment(referee.torch, referee.device)})
-    while (message := channel.receive()) is not None:
-        try:
-            reply = getattr(referee, message["request"])(message)
-        except Exception as error:  # a reference that fails is reported, not raised
-            reply = {
-                "status": "raised",
-                "error": type(error).__name__,
-                "message": str(error)[:20000],
-                "traceback": traceback.format_exc()[-20000:],
-            }
-        channel.send(reply)
-
-
-if __name__ == "__main__":
-    main()
+def handlers(payload: Mapping[str, Any]) -> Handlers:
+    """What this process answers."""
+    referee = Referee(payload)
+    return {
+        say.Introduce: referee.introduce,
+        say.Expect: referee.expect,
+        say.Judge: referee.judge,
+        say.TimeReference: referee.time,
+        say.Package: referee.package,
+    }

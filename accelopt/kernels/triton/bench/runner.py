@@ -1,7 +1,5 @@
 """The package's own isolated runner, in a child of ours that notices when its worker dies.
 
-    python -m accelopt.kernels.triton.bench.runner REQUEST_FILE READ_FD WRITE_FD
-
 FlashInfer-Bench waits the whole timeout for a worker that crashed: its parent keeps a copy of the
 pipe's other end, so the end never comes. Here a thread looks at the workers themselves.
 """
@@ -11,18 +9,22 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.triton.bench.channel import Channel, Message
+from accelopt.kernels.triton.bench import messages as say
+from accelopt.sandbox.conversation import Handlers
 
 GRACE_SECONDS = 5.0
 
 
-def measure(request: Message) -> Message:
+WORKER_DIED = 86  # the exit code that says so
+
+
+def measure(request: Mapping[str, Any]) -> say.PackageTrace:
     """One solution on one workload through `Benchmark.run_all`; the trace as JSON."""
     from flashinfer_bench import Benchmark, BenchmarkConfig, Definition, Solution, Trace, TraceSet
 
@@ -47,11 +49,11 @@ def measure(request: Message) -> Message:
     finally:
         benchmark.close()
     traces = [json.loads(trace.model_dump_json()) for trace in found]
-    return {"status": "ran", "trace": traces[0] if traces else None}
+    return say.PackageTrace(trace=traces[0] if traces else None)
 
 
-def _watch_workers(channel: Channel) -> None:
-    """Report a worker that has ended while the benchmark still waits for it, and end."""
+def _watch_workers() -> None:
+    """End when a worker has ended while the benchmark still waits for it."""
     seen: dict[int, Any] = {}
     ended: dict[int, float] = {}
     while True:
@@ -62,22 +64,15 @@ def _watch_workers(channel: Channel) -> None:
             if process.exitcode is not None:
                 since = ended.setdefault(pid, time.monotonic())
                 if time.monotonic() - since > GRACE_SECONDS:
-                    channel.send({"status": "died", "code": process.exitcode})
-                    os._exit(1)
+                    print(f"the package's worker ended with exit code {process.exitcode}")
+                    os._exit(WORKER_DIED)
 
 
-def main() -> None:
-    """Answer the one request."""
-    request = json.loads(Path(sys.argv[1]).read_text())
-    channel = Channel(int(sys.argv[2]), int(sys.argv[3]))
-    threading.Thread(target=_watch_workers, args=(channel,), daemon=True).start()
-    try:
-        reply = measure(request)
-    except Exception as error:  # reported to the parent, which decides
-        reply = {"status": "raised", "error": type(error).__name__, "message": str(error)}
-    channel.send(reply)
-    os._exit(0)
+def handlers(payload: Mapping[str, Any]) -> Handlers:
+    """What this process answers."""
 
+    def run(_: say.RunPackage) -> say.PackageTrace:
+        threading.Thread(target=_watch_workers, daemon=True).start()
+        return measure(payload)
 
-if __name__ == "__main__":
-    main()
+    return {say.RunPackage: run}

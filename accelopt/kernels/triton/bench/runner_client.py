@@ -1,18 +1,17 @@
-"""The parent's side of `accelopt.kernels.triton.bench.runner`: the package's isolated runner with a watchdog."""
+"""The parent's side of `runner`: the package's isolated runner, with a watchdog."""
 
 from __future__ import annotations
 
-import tempfile
-import time
-from pathlib import Path
-
+from accelopt.kernels.triton.bench import messages as say
 from accelopt.kernels.triton.bench.calling import passes_destination
-from accelopt.kernels.triton.bench.child import Child, ChildDied, ChildTimeout
+from accelopt.kernels.triton.bench.children import converse
 from accelopt.kernels.triton.bench.lock import gpu_lock
 from accelopt.kernels.triton.bench.task import Task
 from accelopt.kernels.triton.bench.tracefiles import Trace
+from accelopt.sandbox import scratch_folder
+from accelopt.sandbox.conversation import ChildEnded, ChildRaised
 
-RUNNER = "accelopt.kernels.triton.bench.runner"
+RUNNER = "accelopt.kernels.triton.bench.runner:handlers"
 
 
 def measure(task: Task, judged: Trace, reference_ms: float) -> Trace:
@@ -21,30 +20,31 @@ def measure(task: Task, judged: Trace, reference_ms: float) -> Trace:
     When its worker dies, `judged` comes back as RUNTIME_ERROR within seconds. The cached reference
     latency completes the speedup, so the package need not time the reference again.
     """
-    with tempfile.TemporaryDirectory(prefix="accelopt-flb-") as folder:
-        request = {
-            "definition": task.definition.model_dump(mode="json", exclude_unset=True),
-            "workload": task.workload.model_dump(mode="json", exclude_unset=True),
-            "solution": task.solution.model_dump(mode="json", exclude_none=True),
-            "root": str(task.root.resolve()),
-            "destination_passing_style": passes_destination(
-                task.solution, task.definition, task.destination_passing_style
-            ),
-            "profile_baseline": False,
-            "timeout_seconds": max(1, int(task.timeout_seconds)),
-        }
-        environment = {"FIB_CACHE_PATH": f"{folder}/package", **dict(task.environment)}
-        with (
-            gpu_lock(task.device, alone=True),
-            Child(RUNNER, request, Path(folder), environment) as child,
-        ):
-            try:
-                reply = child.receive(time.monotonic() + task.timeout_seconds + 120)
-            except (ChildDied, ChildTimeout) as error:
-                return _failed(judged, str(error))
-    if reply["status"] != "ran" or reply["trace"] is None:
-        return _failed(judged, f"the package's runner: {reply}")
-    return _with_reference(Trace.model_validate(reply["trace"]), reference_ms)
+    request = {
+        "definition": task.definition.model_dump(mode="json", exclude_unset=True),
+        "workload": task.workload.model_dump(mode="json", exclude_unset=True),
+        "solution": task.solution.model_dump(mode="json", exclude_none=True),
+        "root": str(task.root.resolve()),
+        "destination_passing_style": passes_destination(
+            task.solution, task.definition, task.destination_passing_style
+        ),
+        "profile_baseline": False,
+        "timeout_seconds": max(1, int(task.timeout_seconds)),
+    }
+    root, environment = (str(task.root.resolve()),), dict(task.environment)
+    with (
+        scratch_folder() as folder,
+        gpu_lock(task.device, alone=True),
+        converse(RUNNER, request, folder, readable=root, environment=environment) as child,
+    ):
+        try:
+            reply = child.ask(say.RunPackage(), say.PackageTrace, task.timeout_seconds + 120)
+        except (ChildEnded, ChildRaised) as error:
+            output = error.output if isinstance(error, ChildEnded) else error.traceback
+            return _failed(judged, f"the package's runner: {error}\n{output}")
+    if reply.trace is None:
+        return _failed(judged, "the package's runner measured nothing")
+    return _with_reference(Trace.model_validate(reply.trace), reference_ms)
 
 
 def _failed(judged: Trace, log: str) -> Trace:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from accelopt.kernels.triton.bench.channel import Message
+from accelopt.kernels.triton.bench.messages import Place
 
 
-def describe_environment(torch: Any, device: Any) -> Message:
+def describe(torch: Any, device: Any) -> Place:
     """Hardware name and library versions, as traces record them."""
     libs = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
     try:
@@ -18,6 +18,6 @@ def describe_environment(torch: Any, device: Any) -> Message:
     except ImportError:
         pass
     if device.type != "cuda":
-        return {"hardware": "cpu", "libs": libs}
+        return Place(hardware="cpu", libs=libs)
     libs["cuda"] = str(torch.version.cuda)
-    return {"hardware": torch.cuda.get_device_name(device), "libs": libs}
+    return Place(hardware=torch.cuda.get_device_name(device), libs=libs)

@@ -16,7 +16,9 @@ class Plan(NamedTuple):
     """How thoroughly a solution is timed.
 
     One of the `least_rounds` is watched for its operators and does not count; nor does the last
-    round, which the profiler watches, alone on the device with `kernel_clock`.
+    round, which the profiler watches, alone on the device with `kernel_clock`. Beside small and
+    large values, `stress` of the other kinds are drawn (see `draws`). Timed calls are judged for
+    `judging_seconds`; those of the last rounds in any case.
     """
 
     sets: int = 8
@@ -29,6 +31,8 @@ class Plan(NamedTuple):
     iterations: int = 50
     steady: float = 0.005
     kernel_clock: bool = True
+    stress: int = 4
+    judging_seconds: float = 60.0
 
 
 class Task(NamedTuple):

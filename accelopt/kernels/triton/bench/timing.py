@@ -1,12 +1,16 @@
 """Launch-free timing of one call on a GPU, and its statistics.
 
-A round queues, behind a kernel that only waits, for each set of inputs: what gives the set its new
-contents, an untimed call on other inputs, a write over memory larger than the L2 cache, a start
+A round queues, behind a kernel that only waits, for each set of inputs: untimed calls on other
+inputs, what gives the set its new contents, a write over memory larger than the L2 cache, a start
 event, the call, an end event. The GPU never waits for the host, so the time between two events is
-the call's own; contents that come so late cannot be worked on before, what is
-not there when the call ends can be seen to be missing; and clocks and power are where the kernel's
-own load takes them. (FlashInfer-Bench 0.1.2 synchronises before each call and
-so adds 13 to 23 microseconds of launch to every kernel; measured on an H200.)
+the call's own; contents that come so late cannot be worked on before, what is not there when the
+call ends can be seen to be missing; and clocks and power are where the kernel's own load takes them.
+(FlashInfer-Bench 0.1.2 synchronises before each call and so adds 13 to 23 microseconds of launch to
+every kernel; measured on an H200.)
+
+A candidate lives in the process that times it. So what the clock calls are functions of the C
+library, bound before the candidate is loaded: of immutable types, and of no module that it could
+change and put back.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ BUSY_SECONDS = 0.04  # of its own load before a round
 Call = Callable[[list[Any]], Any]
 
 
-def _nothing(_: object = None) -> None:
+def _nothing(*_: object) -> None:
     """Stands where nothing is to be done."""
 
 
@@ -74,24 +78,42 @@ class Clock:
         self.on_gpu = device.type == "cuda"
         self.queued_ms = 0.0  # what the host took to queue the last round
         if self.on_gpu:
-            self._event = torch.cuda.Event
-            self._synchronize = torch.cuda.synchronize
-            self._sleep = torch.cuda._sleep
-            self._empty_cache = torch.cuda.empty_cache
+            library = torch._C
+            self._stream = torch.cuda.current_stream(device)
+            self._new_event = library._CudaEventBase
+            self._record, self._wait = self._new_event.record, self._new_event.synchronize
+            self._elapsed, self._is_over = self._new_event.elapsed_time, self._new_event.query
+            self._synchronize = library._cuda_synchronize
+            self._sleep = library._cuda_sleep
+            self._empty_cache = library._cuda_emptyCache
             self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
-            self._zero = torch.Tensor.zero_
+            self._zero = library.TensorBase.zero_
             self._cycles_per_ms = self._measure_sleep()
 
+    def mark(self) -> Any:
+        """An event in the stream, from now on."""
+        event = self._new_event(enable_timing=True, blocking=False, interprocess=False)
+        self._record(event, self._stream)
+        return event
+
     def _measure_sleep(self) -> float:
-        """Cycles that `_sleep` takes a millisecond, at the clock the GPU has now."""
+        """Cycles that the waiting kernel takes a millisecond, at the clock the GPU has now."""
         cycles = 4_000_000
         for _ in range(2):
-            start, end = self._event(enable_timing=True), self._event(enable_timing=True)
-            start.record()
+            start = self.mark()
             self._sleep(cycles)
-            end.record()
+            end = self.mark()
             self._synchronize()
-        return cycles / float(start.elapsed_time(end))
+        return cycles / float(self._elapsed(start, end))
+
+    def wait(self, milliseconds: float) -> None:
+        """Queue a kernel that only waits."""
+        if self.on_gpu:
+            self._sleep(int(milliseconds * self._cycles_per_ms))
+
+    def over(self, event: Any) -> bool:
+        """Whether the device has come as far as to an event."""
+        return bool(self._is_over(event))
 
     def synchronize(self) -> None:
         """Wait for all streams of the device."""
@@ -109,41 +131,39 @@ class Clock:
         sets: list[list[Any]],
         backlog_ms: float,
         before: Callable[[int], object] = _nothing,
-        after: Callable[[Any], object] = _nothing,
+        after: Callable[[int, Any], object] = _nothing,
         mark: Callable[[], object] = _nothing,
     ) -> tuple[list[float], list[Any]]:
         """One call for each set; milliseconds and results, in the order of `sets`.
 
-        Queued untimed: `before(i)` in front of call i, `after(result)` behind it, and `mark()`
-        close around it.
+        Queued untimed: `before(i)` in front of call i, `after(i, result)` right behind it, and
+        `mark()` close around it.
         """
         if not self.on_gpu:
             return self._round_on_cpu(call, sets, before, after)
-        starts = [self._event(enable_timing=True) for _ in sets]
-        ends = [self._event(enable_timing=True) for _ in sets]
-        results = []
+        spans, results = [], []
         self._synchronize()
-        self._sleep(int(backlog_ms * self._cycles_per_ms))
+        self.wait(backlog_ms)
         begin = time.perf_counter()
-        for index, (start, end, inputs) in enumerate(zip(starts, ends, sets, strict=True)):
+        for index, inputs in enumerate(sets):
             before(index)
             self._zero(self._flush)
             mark()
-            start.record()
+            start = self.mark()
             results.append(call(inputs))
-            end.record()
+            spans.append((start, self.mark()))
             mark()
-            after(results[-1])
+            after(index, results[-1])
         self.queued_ms = (time.perf_counter() - begin) * 1e3
         self._synchronize()
-        return [float(s.elapsed_time(e)) for s, e in zip(starts, ends, strict=True)], results
+        return [float(self._elapsed(start, end)) for start, end in spans], results
 
     def _round_on_cpu(
         self,
         call: Call,
         sets: list[list[Any]],
         before: Callable[[int], object],
-        after: Callable[[Any], object],
+        after: Callable[[int, Any], object],
     ) -> tuple[list[float], list[Any]]:
         latencies, results = [], []
         for index, inputs in enumerate(sets):
@@ -151,7 +171,7 @@ class Clock:
             begin = time.perf_counter()
             results.append(call(inputs))
             latencies.append((time.perf_counter() - begin) * 1e3)
-            after(results[-1])
+            after(index, results[-1])
         return latencies, results
 
     def backlog_ms(
@@ -160,6 +180,18 @@ class Clock:
         """How long the GPU must wait so that the host has queued a round, with room to spare."""
         self.round(call, sets, 0.0, before)
         return min(MOST_BACKLOG_MS, BACKLOG_FACTOR * self.queued_ms + 0.2)
+
+    def queueing_ms(self, call: Call, inputs: list[Any]) -> float:
+        """Milliseconds of the host for one call: the median of five, while the device waits."""
+        taken = []
+        for _ in range(5):
+            self.synchronize()
+            self.wait(1.0)
+            begin = time.perf_counter()
+            call(inputs)
+            taken.append((time.perf_counter() - begin) * 1e3)
+        self.synchronize()
+        return statistics.median(taken)
 
     def settle(self, work: Callable[[], object], seconds: float) -> None:
         """Repeat `work` until clocks and power are where its own load takes them."""
@@ -188,9 +220,7 @@ class Clock:
     def _tail(self, work: Callable[[], Any]) -> float:
         self._synchronize()
         work()
-        end = self._event()
-        end.record()
-        end.synchronize()
+        self._wait(self.mark())
         begin = time.perf_counter()
         self._synchronize()
         return (time.perf_counter() - begin) * 1e3
