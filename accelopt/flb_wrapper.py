@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
-from accelopt.evaluation import Evaluation, Status
+from accelopt.evaluation import Evaluation, Scrutiny, Status
 from accelopt.kernels.triton.bench import package, runner_client
 from accelopt.kernels.triton.bench.baselines import Baseline, BaselineCache
 from accelopt.kernels.triton.bench.calling import passes_destination
@@ -55,8 +55,9 @@ _ERROR_KEYS = {
 
 # Many candidates share one GPU: enough samples to rank by, and the package's timer for winners only.
 SEARCH_PLAN = Plan(
-    sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False
-)
+    sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False,
+    stress=2, judging_seconds=15.0,
+)  # fmt: skip
 
 
 class FlashInferKernel:
@@ -90,7 +91,7 @@ class FlashInferKernel:
         profile_baseline: bool = True,
         use_isolated_runner: bool = False,
         destination_passing_style: bool | None = None,
-        refuse_unstable: bool = False,
+        refuse_unstable: bool = True,
     ) -> tuple[flashinfer_bench.Trace, KernelProperties]:
         """Judge and time one solution on one workload.
 
@@ -99,8 +100,9 @@ class FlashInferKernel:
         `profile_baseline` measures the reference once and caches it; without it the trace's
         speedup is 0. `use_isolated_runner` takes the trace from the package's own isolated
         runner, some 5 seconds more. `refuse_unstable` refuses solutions that are right on ordinary
-        inputs and wrong on inputs a thousand times smaller or thirty times larger; otherwise that
-        is a note, for kernels that others published do it and FlashInfer-Bench lets them. `destination_passing_style` None: the parameters decide.
+        inputs and wrong on inputs of another scale, spread or lengths, as the search does; without
+        it that is a note, for kernels that others published do it and FlashInfer-Bench lets them.
+        `destination_passing_style` None: the parameters decide.
         """
         package.require()
         task = self.task(
@@ -145,11 +147,7 @@ class FlashInferKernel:
             if row.definition != self.definition.name:
                 raise ConfigError(f"{name} is for {row.definition}, not {self.definition.name}")
         settings = package.settings(self.definition)
-        plan = self.plan or Plan(
-            warmup_runs=settings.warmup_runs,
-            iterations=settings.iterations,
-            package_trials=settings.num_trials,
-        )
+        plan = self.plan or full_plan(settings)
         return Task(
             root=self.root,
             definition=self.definition,
@@ -201,18 +199,28 @@ class FlashInferKernel:
         return str(write_json(solution, folder / f"{solution.name}.json"))
 
 
+def full_plan(settings: package.Settings) -> Plan:
+    """All that can be asked of a solution, with the package's own settings for its timer."""
+    return Plan(
+        warmup_runs=settings.warmup_runs,
+        iterations=settings.iterations,
+        package_trials=settings.num_trials,
+    )
+
+
 def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
     """One evaluation for a worker's child process: the verdict, and its trace kept on disk.
 
     `keep_in` is the run's folder: right solutions and their traces are written below it in the
-    layout of a FlashInfer-Trace folder, with launch-free latencies (the package's timer is run for
-    the winner, not for every candidate).
+    layout of a FlashInfer-Trace folder, with launch-free latencies. With `scrutiny` full, as for what
+    may win, everything is asked, and the package's timer is run; otherwise enough to rank by.
     """
     package.require()
     definition = Definition.model_validate(payload["definition"])
     workload = Trace.model_validate(payload["workload"])
     solution = Solution.model_validate(payload["solution"])
     settings = package.settings(definition)
+    scrutiny = Scrutiny(payload.get("scrutiny", Scrutiny.QUICK))
     task = Task(
         root=Path(payload["root"]),
         definition=definition,
@@ -222,7 +230,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
         timeout_seconds=float(payload.get("timeout_seconds", 120)),
         tolerance=settings.tolerance,
         start=Solution.model_validate(payload["start"]) if "start" in payload else None,
-        plan=Plan(**payload["plan"]) if "plan" in payload else SEARCH_PLAN,
+        plan=full_plan(settings) if scrutiny is Scrutiny.FULL else SEARCH_PLAN,
     )
     verdict = evaluate(task)
     if verdict.evaluation.status is Status.CORRECT and "keep_in" in payload:

@@ -1,4 +1,5 @@
-"""Solutions that try to win dishonestly or do harm, each a few lines; none may be judged correct.
+"""Solutions that try to win dishonestly or do harm, each a few lines; none may be judged correct. And
+unusual ones that are honest, in `honest/`: none of them may be refused.
 
 Each file in `solutions/` begins with three comment lines: what it tries, the definition it claims
 to solve, and the verdicts that are right for it. `# gpu` there marks those that need a real GPU to
@@ -13,10 +14,11 @@ from typing import NamedTuple
 from accelopt.kernels.triton.bench.tracefiles import Solution, TraceFolder
 
 FOLDER = Path(__file__).parent / "solutions"
+HONEST = Path(__file__).parent / "honest"
 
 
 class Exhibit(NamedTuple):
-    """One dishonest solution and the verdicts that are right for it."""
+    """One solution and the verdicts that are right for it."""
 
     name: str
     deceit: str
@@ -36,17 +38,22 @@ def exhibits() -> list[Exhibit]:
     return [_read(path) for path in sorted(FOLDER.glob("*.py"))]
 
 
+def honest() -> list[Exhibit]:
+    """The sound ones, by name."""
+    return [_read(path) for path in sorted(HONEST.glob("*.py"))]
+
+
 def _read(path: Path) -> Exhibit:
     text = path.read_text()
     header = dict(
         line.removeprefix("# ").split(": ", 1) for line in text.splitlines()[:3] if ": " in line
     )
-    verdicts = header["verdict"].replace("(gpu)", "").split(" or ")
+    verdict = header.get("verdict", "correct")
     return Exhibit(
         name=path.stem,
-        deceit=header["tries"],
+        deceit=header.get("tries", header.get("does", "")),
         definition=header["claims"],
-        verdicts=tuple(verdict.strip() for verdict in verdicts),
-        needs_gpu="(gpu)" in header["verdict"],
+        verdicts=tuple(word.strip() for word in verdict.replace("(gpu)", "").split(" or ")),
+        needs_gpu="(gpu)" in verdict,
         source=text,
     )

@@ -10,13 +10,14 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
+from accelopt.kernels.triton.bench import package
 from accelopt.kernels.triton.bench.compile_check import CompilerPool
 from accelopt.kernels.triton.bench.roofline import bound
 from accelopt.kernels.triton.bench.source_rules import violations
@@ -34,6 +35,7 @@ from accelopt.kernels.triton.bench.tracefiles import (
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.names import describe
 from accelopt.nodes import Action, Node
+from accelopt.sandbox.drivers import NVIDIA
 from accelopt.store import content_key
 from accelopt.workers import WorkerPool
 
@@ -43,9 +45,6 @@ WORKER_BYTES = 96 << 30
 MOST_PROPOSALS = 48
 FAILS = 1e12  # milliseconds: tried last
 SPILL_PENALTY = 1.5
-# What a process needs to find the driver, the compiler and its caches.
-PASSED_ON = ("PATH", "HOME", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_", "TRITON_", "NVIDIA_",
-             "ACCELOPT_", "TORCH_", "CC", "LANG")  # fmt: skip
 
 
 class ProblemFiles:
@@ -174,6 +173,7 @@ class Triton:
             "solution": problem.solution(source).model_dump(mode="json", exclude_unset=True),
             "start": problem.template.model_dump(mode="json", exclude_unset=True),
             "keep_in": str(self.options.folder.resolve()),
+            "scrutiny": self.options.scrutiny.value,
             "device": "cpu" if self._environment.get("TRITON_INTERPRET") == "1" else "cuda:0",
         }
         return await self.pool.submit_by(
@@ -237,13 +237,16 @@ class Triton:
         )
 
     def evaluation_key(self, case: Case, source: str) -> str:
-        """A name for the source, its definition and its workload together."""
+        """A name for the source, its problem, what it started from, how much is asked, and by whom."""
         problem = self._problem(case)
         return content_key(
             source,
             problem.definition.model_dump_json(),
             problem.workload.workload.model_dump_json(),
-            problem.template.spec.model_dump_json(),
+            problem.template.model_dump_json(exclude={"name"}),
+            self.options.scrutiny.value,
+            self.target,
+            referee_version(),
         )
 
     def complete(self, source: str) -> str:
@@ -265,15 +268,18 @@ class Triton:
     def gate(self, case: Case) -> str:
         """The referee's rules in words."""
         return (
-            "The solution runs on fresh random inputs, on inputs a thousand times smaller and "
-            "thirty times larger, and with other index tensors; every output is compared with the "
-            "PyTorch reference in a process of its own: shape, dtype, no NaN, no element beyond "
-            "both 1e-2 absolute and 1e-2 relative error, and a relative L2 error of the whole and "
-            "of each row that only 16-bit rounding explains. Inputs must not change, outputs must "
-            "be new tensors, and the work must be done by Triton kernels on the current stream: "
-            "library calls, other streams, caching between calls, files, threads and inspection "
-            "of the interpreter are refused. It is then timed with a cold L2 cache on inputs it "
-            "has not seen."
+            "The solution runs on fresh random inputs, on values of other scales, far from zero, "
+            "one-sided, or with a few far larger than the others, and with other index tensors: "
+            "sequences of equal lengths, one much longer than the rest, and empty ones. Every output "
+            "is compared with the PyTorch reference in a process of its own: shape, dtype, no NaN, no "
+            "element beyond both 1e-2 absolute and 1e-2 relative error, and a relative L2 error of "
+            "the whole and of each row that only 16-bit rounding explains. Inputs must not change, "
+            "outputs must be new tensors, and the work must be done by Triton kernels on the current "
+            "stream. The source may name operators of torch, triton and a few modules of the "
+            "standard library where they are called, and nothing else of a library: no modules or "
+            "classes as values, no other streams, files, threads, or inspection of the interpreter, "
+            "and no attribute is set on what is not its own. It is then timed with a cold L2 cache on "
+            "inputs it has not seen, and timed calls are judged as well."
         )
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
@@ -300,14 +306,21 @@ def describe_definition(definition: Definition, workload: Trace) -> str:
     return "\n".join([*lines, "", definition.reference])
 
 
+@cache
+def referee_version() -> str:
+    """A name for the code that judges and the libraries it judges with."""
+    own = Path(__file__).parent
+    folders = (own / "bench", own.parents[1] / "sandbox")
+    texts = [path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))]
+    versions = [f"{name}={version}" for name, version in sorted(package.versions().items())]
+    return content_key(*versions, *texts)
+
+
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """What evaluations need of the caller's environment; nothing that could be a secret."""
-    kept = {
+    """What evaluations need of the caller's environment: the driver's and the compiler's settings."""
+    prefixes = tuple(name for name in NVIDIA.variables if name.endswith("_"))
+    return {
         name: value
         for name, value in variables.items()
-        if any(name == allowed or (name.startswith(allowed) and allowed.endswith("_"))
-               for allowed in PASSED_ON)
-    }  # fmt: skip
-    root = str(Path(__file__).resolve().parents[3])
-    paths = [root, *kept.get("PYTHONPATH", "").split(os.pathsep)]
-    return {**kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
+        if name in NVIDIA.variables or name.startswith(prefixes)
+    }

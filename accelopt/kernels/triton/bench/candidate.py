@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.kernels.triton.bench import messages as say
+from accelopt.kernels.triton.bench import package
 from accelopt.kernels.triton.bench.draws import Draw, fresh
 from accelopt.kernels.triton.bench.guard import difference, guarded_functions, share_memory
 from accelopt.kernels.triton.bench.inputs import InputFactory, placed, torch_dtype
@@ -62,6 +63,7 @@ class Candidate:
         self.sets: list[list[Any]] = []
         self.results: list[list[Any]] = []
         self.set_count = 2
+        self.held_bytes: int | None = None
         self.backlog_ms = 0.0
         self.call_seconds = 1.0
         self.function: Callable[..., Any] = _missing
@@ -216,7 +218,7 @@ class Candidate:
 
     def round(self, asked: say.Round) -> say.Timed:
         """Time one call for each draw, with contents that are new by then, and call each once more."""
-        self.sets, self.results = [], []
+        grown = self._grown()
         sets = [self.inputs.make(fresh()) for _ in range(len(asked.draws) + 1)]
         fill = self._filler(sets, list(asked.draws))
         heavy: dict[str, int] = {}
@@ -256,7 +258,14 @@ class Candidate:
             heavy=heavy,
             replaced=self._replaced(),
             seen=seen,
+            grown_bytes=grown,
         )
+
+    def _grown(self) -> int:
+        """Let go of the last round, and see what the candidate has kept since the one before."""
+        self.sets, self.results = [], []
+        before, self.held_bytes = self.held_bytes, self.clock.allocated_bytes()
+        return 0 if before is None else self.held_bytes - before
 
     def _worst_difference(self, sets: list[list[Any]]) -> float:
         """Between the outputs of the round and those of one more call each on the same inputs."""
@@ -309,7 +318,7 @@ class Candidate:
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on its own protocol: mean over trials, milliseconds."""
-        from flashinfer_bench.bench.timing import time_runnable
+        time_runnable = package.timer()
 
         def function(*arguments: Any) -> Any:
             return self.function(*arguments)

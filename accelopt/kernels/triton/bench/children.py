@@ -40,6 +40,7 @@ def converse(
     scratch: Path,
     *,
     readable: tuple[str, ...] = (),
+    writable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     device: bool = True,
 ) -> Conversation:
@@ -57,7 +58,7 @@ def converse(
     return Conversation(
         entry,
         payload,
-        policy=driver.allow(Policy(readable=readable)),
+        policy=driver.allow(Policy(readable=readable, writable=writable)),
         limits=Limits(
             memory_bytes=MEMORY_BYTES,
             address_space=False,  # a driver reserves far more than there is

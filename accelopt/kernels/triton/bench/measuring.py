@@ -7,13 +7,14 @@ call may be the one.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
+from accelopt.kernels.triton.bench import blobs, rules
 from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench import rules
 from accelopt.kernels.triton.bench.children import CandidateProcess
 from accelopt.kernels.triton.bench.draws import Draw, fresh
 from accelopt.kernels.triton.bench.rules import Ended
@@ -65,6 +66,7 @@ class Measurement:
         self.watched_alone = False
         self.prepared = say.Prepared(sets=2, most_calls=6, queue_ms=1.0, lag_ms=0.0)
         self._left_bytes = _KEPT_BYTES
+        self._output_bytes = sum(math.prod(item.shape) * _size(item.dtype) for item in expected)
 
     @property
     def statistics(self) -> Statistics:
@@ -115,7 +117,7 @@ class Measurement:
         draws = tuple(fresh(indices=self.has_indices and i == reindexed) for i in range(count))
         keys = tuple(secrets.randbits(_KEY_BITS) for _ in range(count))
         reply = self.candidate.ask(say.Round(draws=draws, keys=keys, observe=observe), say.Timed)
-        rules.accept_round(self.task, reply, count)
+        rules.accept_round(self.task, reply, count, self._output_bytes)
         return reply, draws, keys
 
     def _keep(
@@ -207,3 +209,9 @@ class Measurement:
                 ),
             )  # fmt: skip
         return self.notes
+
+
+def _size(dtype: str) -> int:
+    """Bytes of an element; four where the format is not one of NumPy's or ours."""
+    known = blobs.DTYPES.get(dtype)
+    return known[1].itemsize if known is not None else 4

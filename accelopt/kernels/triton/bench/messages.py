@@ -106,6 +106,7 @@ class Timed(Message):
     heavy: dict[str, int] = Field(default_factory=dict)
     replaced: tuple[str, ...] = ()
     seen: Seen | None = None
+    grown_bytes: int = 0  # what the candidate has kept of the device's memory since the last round
 
 
 class Reveal(Message):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.kernels.triton.bench import messages as say
+from accelopt.kernels.triton.bench import package
 from accelopt.kernels.triton.bench.comparison import Figures, Tolerance, compare, limit_of
 from accelopt.kernels.triton.bench.draws import EVEN, Draw, fresh
 from accelopt.kernels.triton.bench.inputs import InputFactory, torch_dtype
@@ -194,8 +195,7 @@ class Referee:
 
     def package(self, asked: say.Package) -> say.Latency:
         """The package's own timer on the reference: mean over trials, milliseconds."""
-        from flashinfer_bench.bench.timing import time_runnable
-
+        time_runnable = package.timer()
         latencies = []
         with self.torch.no_grad():
             for _ in range(asked.trials):

@@ -25,6 +25,8 @@ LEAST_OF_KERNELS = 0.8
 LEAST_OF_OUTSIDE = 0.7
 OUTSIDE_SLACK_MS = 0.004
 LONG_OUTSIDE_MS = 0.3
+# Of the outputs of a round's calls, what may be left behind in the device's memory.
+MOST_KEPT_SHARE = 0.5
 # The package's timer finds a cold cache as well, but adds launches and what the host does in a call.
 MOST_BY_THE_PACKAGE, PACKAGE_SLACK_MS = 2.0, 0.5
 NO_TENSORS = ("int", "float", "bool", "NoneType", "dict", "str")
@@ -95,7 +97,7 @@ def accept_operators(
         raise refuse(f"a library does the work in place of a kernel: {names}")
 
 
-def accept_round(task: Task, reply: Timed, calls: int) -> None:
+def accept_round(task: Task, reply: Timed, calls: int, output_bytes: int) -> None:
     """New memory from every call, equal results from equal inputs, and kernels that were started."""
     if len(reply.latencies) != calls or len(reply.seals) != calls:
         raise refuse("reports another number of calls than there were")
@@ -107,6 +109,9 @@ def accept_round(task: Task, reply: Timed, calls: int) -> None:
         raise refuse(f"changes the outputs of {reply.changed} timed calls after they ended")
     if not reply.difference <= REPEAT_LIMIT:
         raise refuse(f"two calls on the same inputs differ by {reply.difference:.3g} (relative L2)")
+    if reply.grown_bytes > MOST_KEPT_SHARE * calls * output_bytes:
+        each = reply.grown_bytes / calls / 1e6
+        raise refuse(f"keeps {each:.0f} MB of the device's memory with every call")
     if reply.launches == 0 and task.must_be_triton:
         raise refuse("starts no Triton kernel while it is timed")
 

@@ -32,10 +32,13 @@ def measure(task: Task, judged: Trace, reference_ms: float) -> Trace:
         "timeout_seconds": max(1, int(task.timeout_seconds)),
     }
     root, environment = (str(task.root.resolve()),), dict(task.environment)
+    locks = ("/dev/shm",)  # the package's processes share locks
     with (
         scratch_folder() as folder,
         gpu_lock(task.device, alone=True),
-        converse(RUNNER, request, folder, readable=root, environment=environment) as child,
+        converse(
+            RUNNER, request, folder, readable=root, writable=locks, environment=environment
+        ) as child,
     ):
         try:
             reply = child.ask(say.RunPackage(), say.PackageTrace, task.timeout_seconds + 120)

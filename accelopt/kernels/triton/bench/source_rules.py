@@ -21,7 +21,12 @@ from accelopt.kernels.triton.bench.names import (
     matches,
     may_be_named,
 )
-from accelopt.kernels.triton.bench.source_text import Violation, of_the_files, of_the_text
+from accelopt.kernels.triton.bench.source_text import (
+    Violation,
+    is_absent,
+    of_the_files,
+    of_the_text,
+)
 from accelopt.kernels.triton.bench.tracefiles import Solution
 
 __all__ = ["Violation", "violations"]
@@ -84,7 +89,7 @@ class Scan(ast.NodeVisitor):
             own = item.name.split(".")[0] in self.names.own_modules
             if own and "." in item.name:
                 self._report(node, f"import {item.name}", "is a file to import from by name")
-            elif not own and item.name not in allowed.MODULES:
+            elif not own and item.name not in allowed.MODULES and not is_absent(item.name):
                 self._report(node, f"import {item.name}", reason_for(item.name))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -95,7 +100,7 @@ class Scan(ast.NodeVisitor):
             return
         for item in node.names:
             full = f"{node.module}.{item.name}"
-            if not may_be_named(full):
+            if not may_be_named(full) and not is_absent(full):
                 self._report(node, f"import {full}", reason_for(full))
 
     def _own_import(self, node: ast.ImportFrom) -> None:
@@ -166,7 +171,7 @@ class Scan(ast.NodeVisitor):
                 for attribute in parts[length:]:
                     self._attribute(node, attribute)
                 return
-        if is_device_name(full) or self._stands_as_class(node, full):
+        if is_device_name(full) or self._stands_as_class(node, full) or is_absent(full):
             return
         if self._is_called(node):
             if not matches(full, allowed.CALLS):

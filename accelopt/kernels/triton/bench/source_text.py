@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 import tokenize
+from functools import cache
 from typing import NamedTuple
 
 from accelopt.kernels.triton.bench.allowed import MODULES
@@ -12,6 +14,17 @@ from accelopt.kernels.triton.bench.forbidden import REASONS
 from accelopt.kernels.wording import words_to_a_model
 
 _TAKEN = {name.split(".")[0] for name in MODULES | set(REASONS)} | sys.stdlib_module_names
+
+
+@cache
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def is_absent(full: str) -> bool:
+    """Whether a name is of a module that nobody has: it stands for nothing, and importing it fails."""
+    top = full.split(".")[0]
+    return top not in _TAKEN and not _is_installed(top)
 
 
 class Violation(NamedTuple):

@@ -86,6 +86,7 @@ class Clock:
             self._synchronize = library._cuda_synchronize
             self._sleep = library._cuda_sleep
             self._empty_cache = library._cuda_emptyCache
+            self._memory = library._cuda_memoryStats
             self._flush = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
             self._zero = library.TensorBase.zero_
             self._cycles_per_ms = self._measure_sleep()
@@ -124,6 +125,12 @@ class Clock:
         """Give back the device's memory that nothing holds; other processes may need it."""
         if self.on_gpu:
             self._empty_cache()
+
+    def allocated_bytes(self) -> int:
+        """What of the device's memory is in use by this process; 0 without one."""
+        if not self.on_gpu:
+            return 0
+        return int(self._memory(self.device.index or 0)["allocated_bytes"]["all"]["current"])
 
     def round(
         self,
