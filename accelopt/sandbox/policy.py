@@ -23,7 +23,8 @@ def runtime_paths() -> tuple[str, ...]:
 @cache
 def package_folders() -> tuple[str, ...]:
     """Where this process finds installed packages outside of the interpreter's own folders (`pip
-    install --target`, a PYTHONPATH, a .pth file). Such a folder holds the metadata of what it has."""
+    install --target`, a PYTHONPATH, a .pth file). Such a folder holds numpy, or the metadata of what
+    was installed."""
     return tuple(entry for entry in _entries() if not _own(entry) and _has_packages(entry))
 
 
@@ -44,7 +45,7 @@ def _own(entry: str) -> bool:
 
 
 def _has_packages(entry: str) -> bool:
-    return any(Path(entry).glob("*.dist-info"))
+    return (Path(entry) / "numpy").is_dir() or any(Path(entry).glob("*.dist-info"))
 
 
 @dataclass(frozen=True)
