@@ -8,6 +8,7 @@ resume, replay and accounting are the same for every role and know nothing of pr
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from typing import Any, NamedTuple
@@ -31,6 +32,9 @@ from accelopt.errors import ConfigError
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more
 LONGEST_RETRY_AFTER = 900.0
+CONNECT_SECONDS = 5.0  # a server that is there takes a connection in less
+UNREACHABLE_AFTER = 8.0  # seconds of failing connections to an endpoint that never took one
+UNCONNECTED = ("ConnectError", "ConnectTimeout")  # of whichever HTTP client openai is built on
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
@@ -62,6 +66,7 @@ class Endpoint:
         self.ledger = ledger
         self.random = random.Random(seed)
         self._slots = Slots(config.concurrency)
+        self._unreached = 0.0  # since when no connection could be made; infinite once one was
         self._refused: set[str] = set()  # settings that this endpoint does not take
         self._client = None if replay else _client(config)
 
@@ -139,7 +144,9 @@ class Endpoint:
             try:
                 sent = _accepted(request, self._refused)
                 body = await asyncio.wait_for(_read(self._client, sent), limit)
-            except (asyncio.TimeoutError, openai.APITimeoutError):
+            except openai.APIConnectionError as error:
+                return self._unconnected(error, limit)
+            except asyncio.TimeoutError:
                 return _Failure(f"no answer within {limit:g} seconds", slow=True)
             except openai.APIStatusError as error:
                 if refused := _refused_settings(error, request) - self._refused:
@@ -147,15 +154,38 @@ class Endpoint:
                     return _Failure(f"{', '.join(sorted(refused))} refused", retry_after=0.0)
                 return _status_failure(error, self.config)
             except Exception as error:  # the transport of a foreign server: any kind may come
-                said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
-                return _Failure(f"connection lost: {said}")
+                return self._lost(error)
+            self._unreached = math.inf
             return _Reply(body, time.monotonic() - started)
+
+    def _lost(self, error: Exception) -> _Failure:
+        said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
+        return _Failure(f"connection lost: {said}")
+
+    def _unconnected(self, error: Exception, limit: float) -> _Failure:
+        """A connection that was not made, was lost, or brought nothing in time.
+
+        Raises ConfigError for an endpoint that nobody could ever connect to.
+        """
+        import openai
+
+        cause, now = error.__cause__, time.monotonic()
+        if type(cause).__name__ in UNCONNECTED:
+            self._unreached = self._unreached or now
+            if now - self._unreached > UNREACHABLE_AFTER:
+                said = clean(str(cause) or type(cause).__name__, self.config.secrets)
+                raise ConfigError(f"the endpoint {self.config.url} cannot be reached: {said}")
+            return _Failure(f"no connection: {type(cause).__name__}")
+        if isinstance(error, openai.APITimeoutError):
+            return _Failure(f"no answer within {limit:g} seconds", slow=True)
+        return self._lost(error)
 
     async def _pause(self, question: Question, failure: _Failure, attempts: int) -> None:
         """Wait before the next attempt: exponential with full jitter, or what the server asks."""
         if not failure.passing or attempts >= self.config.attempts:
             raise CallFailed(f"{attempts} attempts, the last: {failure.reason}")
-        ceiling = min(self.config.backoff * 2 ** (attempts - 1), LONGEST_PAUSE)
+        longest = LONGEST_PAUSE if math.isinf(self._unreached) else UNREACHABLE_AFTER / 4
+        ceiling = min(self.config.backoff * 2 ** (attempts - 1), longest)
         pause = ceiling * self.random.uniform(0.5, 1.0)
         if failure.retry_after is not None:
             pause = max(failure.retry_after, pause)
@@ -219,7 +249,8 @@ def _client(config: ModelConfig) -> Any:
         return openai.AsyncOpenAI(
             base_url=config.url,
             api_key=config.api_key or NO_KEY,
-            timeout=config.timeout * 4,  # the bound is wait_for's; this one only backs it up
+            # The bound on an answer is wait_for's; this one only backs it up.
+            timeout=openai.Timeout(config.timeout * 4, connect=CONNECT_SECONDS),
             max_retries=0,
             default_headers=config.headers or None,
         )

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import socket
 import time
 
 import pytest
@@ -347,3 +348,15 @@ def test_the_budget_bounds_a_run_and_not_a_process(tmp_path):
             with pytest.raises(BudgetExhausted):
                 asyncio.run(resumed(server, number))
         assert len(server.requests) == 3  # of 150 tokens each
+
+
+def test_a_dead_endpoint_is_named_soon():
+    """Within 15 s, whatever the attempts and pauses that a passing fault would be given."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    endpoint = Endpoint(ModelConfig(url=url, model="m"), InMemory(), Ledger())
+    started = time.monotonic()
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        asyncio.run(ask(endpoint, question()))
+    assert time.monotonic() - started < 60
