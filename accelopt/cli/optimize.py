@@ -48,7 +48,7 @@ def optimize(
         raise ConfigError("--offline and --model-config exclude each other")
     start = _start(kernel, reference, definition, workload)
     folder = out or Path("runs") / kernel.stem
-    _mind_earlier_run(folder, resume)
+    mind_earlier_run(folder, resume)
     options = shared.session(folder)
     if definition is not None:
         prompts = base_folder() / "prompts" / "flb"
@@ -88,7 +88,8 @@ def own_kernel(kernel: Path, reference: Path) -> Case:
     )
 
 
-def _mind_earlier_run(folder: Path, resume: bool) -> None:
+def mind_earlier_run(folder: Path, resume: bool) -> None:
+    """Raises ConfigError when `folder` holds a run that is not to be continued, or none that is."""
     there = (folder / "journal.jsonl").exists()
     if there and not resume:
         raise ConfigError(f"{folder} holds an earlier run; add --resume, or choose another --out")
