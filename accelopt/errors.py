@@ -24,9 +24,21 @@ class BudgetExhausted(AcceloptError):
     """The run's budget of money, tokens or calls is spent; finished work is kept."""
 
 
-def about_file(error: OSError) -> str:
-    """What kept a file or folder from being read or written, as a sentence that names it."""
-    return f"{error.filename} cannot be used: {reason(error)}"
+def sentence(error: Exception) -> str:
+    """What a person is told of an error that ends a command: one line, or few, without control
+    characters. An OSError names its file, or the machine's fault where there is none (a full disk)."""
+    said = str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename} cannot be used" if error.filename else "the system refused"
+        said = f"{where}: {reason(error)}"
+    return printable(said)
+
+
+def printable(text: str) -> str:
+    """`text` without control characters, which a terminal or a log would obey."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 def reason(error: Exception) -> str:

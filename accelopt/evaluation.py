@@ -10,9 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+MOST_NAME_BYTES = 200
 
 
 class Row(BaseModel):
@@ -42,6 +51,24 @@ class Status(str, Enum):
     CRASH = "crash"
     MISSING = "missing"  # the proposer returned no implementation
     BASELINE_FAILED = "baseline_failed"
+    FAULT = "fault"  # of the machine or of AccelOpt: a full disk, a killed process, a bug
+
+
+NO_VERDICTS = frozenset({Status.BASELINE_FAILED, Status.FAULT})
+"""What says nothing of a kernel, and may be another another time: it is not kept."""
+
+
+def file_name(name: str) -> str:
+    """`name`, of which a file or folder is made. Raises ValueError for what leads elsewhere."""
+    said = ascii(name[:60])
+    if name in ("", ".", "..") or len(name.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+        raise ValueError(f"{said} cannot name a folder")
+    if not name.isprintable() or "/" in name or "\\" in name:
+        raise ValueError(f"{said} cannot name a folder: it has separators or control characters")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(file_name)]
 
 
 class Case(Row):
@@ -56,8 +83,8 @@ class Case(Row):
     task: str = Field(description="path of the reference: a NumPy module, a definition")
     kernel: str = Field(description="path of the starting kernel")
     case_id: str = "0"
-    case_name: str = ""
-    service_name: str = ""
+    case_name: FileName = ""
+    service_name: FileName = ""
 
     @model_validator(mode="before")
     @classmethod

@@ -9,8 +9,11 @@ import hashlib
 import json
 import os
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -20,6 +23,9 @@ from accelopt.errors import ConfigError, reason
 
 LIMIT_FILE = "limit"
 DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
+
+_COMPUTES_WITH = ("numpy", "ml_dtypes", "libcst")
+_PART = ".part"  # ends the names of files that are being written
 
 JsonObject = Mapping[str, object]
 
@@ -54,7 +60,7 @@ def write_atomically(path: Path | str, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, beside = tempfile.mkstemp(_PART, f".{path.name[:100]}.", path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
@@ -82,7 +88,7 @@ def read_text(path: Path | str, kind: str = "") -> str:
     """
     try:
         return Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a NUL in the name
         raise ConfigError(f"cannot read {kind}{path}: {reason(error)}") from error
 
 
@@ -108,6 +114,17 @@ def content_key(*parts: str | bytes) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:32]
+
+
+@cache
+def package_key() -> str:
+    """A name for the text of this package, and for the versions of what it computes with: whatever is
+    kept under it was made by exactly this code. Another version, another key, and a file that moves
+    is another version."""
+    root = Path(__file__).parent
+    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".json"))
+    texts = (part for path in files for part in (str(path.relative_to(root)), path.read_bytes()))
+    return content_key(sys.version, *map(version, _COMPUTES_WITH), *texts)
 
 
 class Entry(NamedTuple):
@@ -139,13 +156,9 @@ class Journal:
         for line in self._file:
             if not line.endswith(b"\n"):
                 break
-            try:
-                kind, key, value = json.loads(line)
-            except ValueError:
-                # Blocks that reached the disk out of order before a power cut; later lines stand.
-                whole += len(line)
-                continue
-            self._entries[kind, key] = Entry(kind, key, value)
+            entry = _entry(line)
+            if entry is not None:
+                self._entries[entry.kind, entry.key] = entry
             whole += len(line)
         self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
@@ -154,11 +167,22 @@ class Journal:
         """Keep `value` under `kind` and `key`; on disk when this returns."""
         entry = Entry(kind, key, dict(value))
         line = json.dumps(entry, separators=(",", ":"), allow_nan=True) + "\n"
-        self._file.write(line.encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._write(line.encode())
         # What readers get is what a resumed run would get: the value after a trip through JSON.
         self._entries[kind, key] = Entry(*json.loads(line))
+
+    def _write(self, line: bytes) -> None:
+        """A whole line on disk, or none: after a part of one the next would not be read again."""
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._file.fileno(), line[written:])
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(end)
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def find(self, kind: str, key: str) -> dict[str, object] | None:
         """The value kept under `kind` and `key`, or None."""
@@ -178,6 +202,19 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _entry(line: bytes) -> Entry | None:
+    """The entry in a line; None for blocks that reached the disk out of order before a power cut, and
+    for whatever else is no entry: later lines stand."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match found:
+        case [str() as kind, str() as key, dict() as value]:
+            return Entry(kind, key, value)
+    return None
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
@@ -238,13 +275,15 @@ class RunFolder:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self.journal = Journal(self.path / "journal.jsonl")
+        for part in self.path.rglob(f".*{_PART}"):  # of a process that was killed: the lock is ours
+            part.unlink(missing_ok=True)
 
     def save_config(self, config: JsonObject) -> None:
         """Keep the configuration; a folder made with another one is refused with the differences."""
         file = self.path / "config.json"
         used = json.loads(json.dumps(dict(config)))
         if file.exists():
-            kept = json.loads(file.read_text())
+            kept = self._kept_config(file)
             differing = sorted(
                 key for key in {*kept, *used} if kept.get(key, ...) != used.get(key, ...)
             )
@@ -255,6 +294,18 @@ class RunFolder:
                 )
             return
         write_json(file, used)
+
+    def _kept_config(self, file: Path) -> dict[str, object]:
+        try:
+            kept = json.loads(read_text(file))
+        except (ValueError, RecursionError):
+            kept = None
+        if not isinstance(kept, dict):
+            raise ConfigError(
+                f"{file} is damaged: it does not hold the configuration of a run; remove it to continue "
+                "with the options given now, or choose another folder"
+            )
+        return kept
 
     def file(self, name: str) -> Path:
         """The path of `name` inside of the folder."""

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
@@ -45,6 +46,18 @@ class ModelConfig(BaseModel):
     attempts: int = Field(default=8, gt=0)
     backoff: float = Field(default=1.0, ge=0, description="first pause after a failed attempt")
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_endpoint(cls, url: str) -> str:
+        try:
+            found = urlsplit(url)
+            usable = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        except ValueError:  # a port that is no number, brackets that do not close
+            usable = False
+        if url != OFFLINE and not (usable and url.isprintable() and " " not in url):
+            raise ValueError(f"{url!r} is no http:// or https:// address, nor {OFFLINE!r}")
+        return url
 
     @property
     def offline(self) -> bool:

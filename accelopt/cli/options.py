@@ -15,6 +15,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, Settings
+from accelopt.stages.command_line import MOST_WORKERS
 
 
 class Shared(NamedTuple):
@@ -53,7 +54,8 @@ class Shared(NamedTuple):
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
     ] = "float32"
     workers: Annotated[
-        int, typer.Option(min=0, help="evaluations at a time; 0: one for each CPU")
+        int,
+        typer.Option(min=0, max=MOST_WORKERS, help="evaluations at a time; 0: one for each CPU"),
     ] = 0
     max_dollars: Annotated[float | None, typer.Option(min=0, help="stop in good order there")] = (
         None

@@ -16,6 +16,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.report.console import output
 from accelopt.report.tables import Results
 
+MOST_SAID = 5  # faults of a benchmark
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
 
 
@@ -36,11 +37,17 @@ def run(
     screen = output()
     screen.print(Results(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it.")
+    if all(outcome.best is None for outcome in outcomes):
+        raise ConfigError(f"there is nothing to start from: {outcomes[0].failure}")
 
 
 def chosen(problems: str, benchmark: Path) -> list[Case]:
     """The cases of the named problems. Raises ConfigError for an unknown name."""
-    cases = read_benchmark(benchmark).cases
+    cases, broken = read_benchmark(benchmark)
+    if not cases:
+        raise ConfigError(
+            "; ".join([f"no problem in {benchmark} can be used", *broken[:MOST_SAID]])
+        )
     known = {name: [c for c in cases if name in (c.problem, c.case_name)] for c in cases
              for name in (c.problem, c.case_name)}  # fmt: skip
     if problems == "all":
@@ -48,5 +55,9 @@ def chosen(problems: str, benchmark: Path) -> list[Case]:
     names = [name.strip() for name in problems.split(",") if name.strip()]
     if unknown := [name for name in names or [problems] if name not in known]:
         problems_known = ", ".join(dict.fromkeys(case.problem for case in cases))
-        raise ConfigError(f"no problem {unknown[0]!r}; there are {problems_known}")
+        faults = [
+            fault for fault in broken if fault.startswith((f"{unknown[0]},", f"{unknown[0]}:"))
+        ]
+        why = f"it cannot be used ({faults[0]})" if faults else f"there are {problems_known}"
+        raise ConfigError(f"no problem {unknown[0]!r}; {why}")
     return [case for name in names for case in known[name]]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +16,7 @@ from accelopt.cli.report import REPORT
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny
+from accelopt.interruption import stop
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.report.page import page
@@ -33,8 +32,6 @@ from accelopt.stages.tables import read_experiences
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
-
-STOPPED = 130
 
 
 class SessionOptions(NamedTuple):
@@ -89,8 +86,7 @@ def hold_session(
     try:
         return asyncio.run(_session(cases, options))
     except KeyboardInterrupt:
-        print(f"\nStopped; {again} continues where this one stopped.", file=sys.stderr)
-        raise SystemExit(STOPPED) from None
+        stop(f"Stopped; {again} continues where this one stopped.")
 
 
 async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
@@ -158,11 +154,12 @@ def _prompt_folder(options: SessionOptions) -> Path:
 
 
 def _keep_prompts(prompts: Path, out: Path) -> None:
-    """The prompts as they were used, beside what came of them."""
-    if not (out / "prompts").exists():
-        shutil.copytree(
-            prompts, out / "prompts", ignore=shutil.ignore_patterns("*.py", "__pycache__")
-        )
+    """The prompts as they were used, beside what came of them. What a kill or a full disk has kept
+    from being copied is copied when the run continues."""
+    for path in sorted(prompts.rglob("*")):
+        copy = out / "prompts" / path.relative_to(prompts)
+        if path.is_file() and path.suffix not in (".py", ".pyc") and not copy.exists():
+            write_atomically(copy, path.read_bytes())
 
 
 def _saved(

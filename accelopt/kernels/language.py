@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Evaluation, Scrutiny
 from accelopt.nodes import Action, Node
-from accelopt.workers import WorkerPool
+from accelopt.sandbox.workers import WorkerPool
 
 
 class Explanation(NamedTuple):

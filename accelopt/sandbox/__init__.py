@@ -4,7 +4,7 @@
 of it behind; `conversation.Conversation` is a child that answers requests. It knows nothing of kernels.
 """
 
-from accelopt.sandbox.child import Ending, printable
+from accelopt.sandbox.child import Ending
 from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.launch import Outcome, run
 from accelopt.sandbox.policy import Limits, Policy
@@ -19,7 +19,6 @@ __all__ = [
     "Policy",
     "Start",
     "fork",
-    "printable",
     "remove",
     "run",
     "scratch_folder",

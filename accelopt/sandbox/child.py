@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from types import TracebackType
 
+from accelopt.errors import printable
 from accelopt.sandbox import bubblewrap
 from accelopt.sandbox.policy import Job, Limits, Policy, runtime_paths
 from accelopt.sandbox.scratch import Usage, scratch_folder, usage
@@ -217,13 +218,6 @@ def _pipes() -> tuple[Streams, Streams]:
     requests, requests_writer = os.pipe()
     theirs = Streams(job, output_writer, result_writer, requests)
     return theirs, Streams(job_writer, output, result, requests_writer)
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, which a terminal or a log would obey."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
 
 
 def _isolation(line: bytes | bytearray) -> tuple[str, ...]:

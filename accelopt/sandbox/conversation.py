@@ -31,7 +31,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accelopt.sandbox.child import Child, Ending, prepared, printable
+from accelopt.errors import printable
+from accelopt.sandbox.child import Child, Ending, prepared
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.starting import Start, spawn
 

@@ -16,34 +16,37 @@ from typing import Any, TypeVar
 from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
-from accelopt.errors import AcceloptError, about_file
+from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny
+from accelopt.interruption import end_in_good_order, stop
 from accelopt.kernels.language import LanguageOptions
+from accelopt.sandbox import sweep
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
+
+MOST_WORKERS = 1024  # of one machine
 
 _Number = TypeVar("_Number", int, float)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run a script's work. What the user can mend ends in one sentence and exit status 1."""
+    for folder in (None, "/dev/shm"):
+        sweep(folder)
+    end_in_good_order()
     try:
         asyncio.run(work)
-    except AcceloptError as error:
-        sys.exit(f"error: {error}")
-    except OSError as error:
-        if error.filename is None:
-            raise
-        sys.exit(f"error: {about_file(error)}")
+    except (AcceloptError, OSError) as error:
+        sys.exit(f"error: {sentence(error)}")
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command continues where this one stopped")
+        stop("interrupted; the same command continues where this one stopped")
 
 
 def add_backend_options(parser: ArgumentParser) -> None:
     """Options of every script that evaluates or describes kernels."""
     parser.add_argument("--backend", default="nki", help="nki (default) or flashinfer")
     parser.add_argument("--target", default="trn1", help="trn1 (default) or trn2")
-    parser.add_argument("--workers", type=whole, default=0, help="evaluations at a time; 0: CPUs")
+    parser.add_argument("--workers", type=workers, default=0, help="evaluations at a time; 0: CPUs")
     parser.add_argument("--traceset_root", type=Path, default=None)
 
 
@@ -67,6 +70,11 @@ def whole(text: str) -> int:
     return _number(text, int, 0, "a whole number of 0 or more")
 
 
+def workers(text: str) -> int:
+    """An option's number of workers: 0, or as many as make sense on a machine."""
+    return _number(text, int, 0, f"a whole number from 0 to {MOST_WORKERS}", MOST_WORKERS)
+
+
 def positive(text: str) -> float:
     """An option's finite number above 0."""
     return _number(text, float, math.ulp(0.0), "a number above 0")
@@ -85,12 +93,14 @@ def output_file(text: str) -> Path:
     return path
 
 
-def _number(text: str, kind: type[_Number], least: float, wanted: str) -> _Number:
+def _number(
+    text: str, kind: type[_Number], least: float, wanted: str, most: float = math.inf
+) -> _Number:
     try:
         value = kind(text)
     except ValueError:
         value = kind(-1)
-    if not least <= value < math.inf:
+    if not least <= value <= most or value == math.inf:
         raise ArgumentTypeError(f"{text!r} is not {wanted}")
     return value
 

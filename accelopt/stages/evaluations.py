@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from math import inf
 
-from accelopt.evaluation import Case, Evaluation, Status
+from pydantic import ValidationError
+
+from accelopt.evaluation import NO_VERDICTS, Case, Evaluation
 from accelopt.kernels.language import Language
 from accelopt.nodes import Job, Result
 from accelopt.store import Journal
@@ -26,18 +28,25 @@ class Evaluations:
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`: from the journal, from a run under way, or from a new run."""
         key = self.language.evaluation_key(case, source)
-        kept = self.journal.find(KIND, key)
+        kept = self._kept(key)
         if kept is not None:
-            return Evaluation.model_validate(kept)
+            return kept
         if key not in self._running:
             self._running[key] = asyncio.create_task(self._evaluate(key, case, source))
         return await asyncio.shield(self._running[key])
+
+    def _kept(self, key: str) -> Evaluation | None:
+        """What the journal holds; an entry of another form is none."""
+        try:
+            return Evaluation.model_validate(self.journal.find(KIND, key))
+        except ValidationError:
+            return None
 
     async def _evaluate(self, key: str, case: Case, source: str) -> Evaluation:
         try:
             evaluation = await self.language.evaluate(case, source)
             self.made += 1
-            if evaluation.status is not Status.BASELINE_FAILED:  # somebody will mend the reference
+            if evaluation.status not in NO_VERDICTS:
                 self.journal.append(KIND, key, evaluation.model_dump(mode="json"))
             return evaluation
         finally:

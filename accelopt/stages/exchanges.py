@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from accelopt.agents.calls import Exchange
 from accelopt.agents.prompts import quote
 from accelopt.errors import ConfigError, reason
@@ -37,13 +39,14 @@ class JournalledExchanges:
 
     def kept(self) -> list[Exchange]:
         """All exchanges of this run, those of the processes before this one included."""
-        return [Exchange.model_validate(entry.value) for entry in self.journal.entries(KIND)]
+        found = (_exchange(entry.value) for entry in self.journal.entries(KIND))
+        return [exchange for exchange in found if exchange is not None]
 
     def find(self, key: str) -> Exchange | None:
         """The exchange kept under `key`, or recorded under it."""
-        kept = self.journal.find(KIND, key)
+        kept = _exchange(self.journal.find(KIND, key))
         if kept is not None:
-            return Exchange.model_validate(kept)
+            return kept
         recorded = self.recording.get(key)
         if recorded is not None:
             self.keep(recorded)
@@ -65,6 +68,14 @@ class JournalledExchanges:
     def _transcript(self, exchange: Exchange) -> Path:
         name = re.sub(r"[^\w.-]+", "_", exchange.label)
         return self.transcripts / f"{name}.{exchange.key[:8]}.md"
+
+
+def _exchange(value: object) -> Exchange | None:
+    """The exchange in a journal's entry; one of another form is none."""
+    try:
+        return Exchange.model_validate(value)
+    except ValidationError:
+        return None
 
 
 def read_recording(folder: Path) -> dict[str, Exchange]:

@@ -15,11 +15,11 @@ from accelopt.agents.tracing import start_tracing
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
+from accelopt.sandbox.workers import WorkerPool
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls
 from accelopt.store import Journal, JsonObject, RunFolder
-from accelopt.workers import WorkerPool
 
 
 class WorkshopOptions(NamedTuple):

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, case_name
+from pydantic import ValidationError
+
+from accelopt.errors import ConfigError, reason
+from accelopt.evaluation import Case, case_name, faults
 from accelopt.store import read_text
 
 INITIAL_SERVICE_SUFFIX = "_ID0"
@@ -103,8 +105,15 @@ def _case(
         relative = implementation.get(key) if isinstance(implementation, dict) else None
         if not isinstance(relative, str):
             return f"{name}: no path `{key}`"
-        path = (folder / relative).resolve()
-        if not path.is_file():
+        try:
+            path = (folder / relative).resolve()
+            there = path.is_file()
+        except (OSError, ValueError) as error:  # a NUL, or longer than a name may be
+            return f"{name}: `{key}` is no path: {reason(error)}"
+        if not there:
             return f"{name}: `{key}` {path} is not a file"
         paths[key] = str(path)
-    return Case(problem=problem, case_id=case_id, values=values, **paths)
+    try:
+        return Case(problem=problem, case_id=case_id, values=values, **paths)
+    except ValidationError as error:
+        return f"{name}: {faults(error)}"

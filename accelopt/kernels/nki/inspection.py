@@ -15,6 +15,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.sandbox import fork
+from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.timing import Spills
@@ -35,11 +36,12 @@ MOST_LINES = 5
 MEBIBYTE = 1 << 20
 
 
-def inspection_payload(
+def inspection_call(
     kernel: str, arguments: list[tuple[tuple[int, ...], str] | float], target: str
-) -> dict[str, object]:
-    """What `inspect_job` takes: the kernel's path, and shape and dtype of each tensor argument."""
-    return {"kernel": kernel, "arguments": arguments, "target": target}
+) -> Call:
+    """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given."""
+    payload = {"kernel": kernel, "arguments": arguments, "target": target}
+    return Call(INSPECTION, payload, INSPECTION_SECONDS, INSPECTION_BYTES, warm=WARM)
 
 
 def inspect_job(payload: Mapping[str, Any]) -> Evaluation:

@@ -388,6 +388,8 @@ def shaped_outputs(
 def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
     """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
     request = EvaluationRequest.model_validate(payload["request"])
+    if "core" in payload:  # the worker's, where a machine has several
+        request = request.model_copy(update={"core": payload["core"]})
     return evaluate(request, trials=trial_store(str(payload["cache"])))
 
 

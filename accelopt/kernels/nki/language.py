@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import sys
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +19,7 @@ from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
-from accelopt.kernels.nki.inspection import (
-    INSPECTION,
-    INSPECTION_BYTES,
-    INSPECTION_SECONDS,
-    WARM,
-    inspection_payload,
-)
+from accelopt.kernels.nki.inspection import inspection_call
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.shapes import kernel_arguments
@@ -36,9 +27,10 @@ from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_o
 from accelopt.kernels.nki.names import describe
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.requests import confirm, submit
 from accelopt.nodes import Action, Node, Rewrite, made
-from accelopt.store import Shelf, content_key, read_text, write_atomically
-from accelopt.workers import WorkerPool, confirm
+from accelopt.sandbox.workers import WorkerPool
+from accelopt.store import Shelf, content_key, package_key, read_text, write_atomically
 
 BOUNDS = {
     "memory": "HBM bandwidth",
@@ -98,9 +90,9 @@ class NKI:
         key = self.evaluation_key(case, source)
         path = self._write(source, key)
         kept = None if trainium.available() else self.shelf.find("verdict", key)
-        if kept is not None:
+        if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
-        evaluation = without_places(await self.pool.submit(self._request(case, path)), path)
+        evaluation = without_places(await submit(self.pool, self._request(case, path)), path)
         if evaluation.status in REPEATABLE and not trainium.available():
             self.shelf.put("verdict", key, evaluation.model_dump(mode="json"))
         return evaluation
@@ -144,17 +136,13 @@ class NKI:
         ]
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
-        key = content_key(source, repr(arguments), self.options.target, toolchain())
+        key = content_key(source, repr(arguments), self.options.target, package_key())
         kept = self.shelf.find("inspection", key)
-        if kept is not None:
+        if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
         path = self._write(source, content_key(source))
-        inspected = await self.pool.submit_by(
-            INSPECTION,
-            inspection_payload(str(path.resolve()), arguments, self.options.target),
-            seconds=INSPECTION_SECONDS,
-            memory_bytes=INSPECTION_BYTES,
-            warm=WARM,
+        inspected = await self.pool.submit(
+            inspection_call(str(path.resolve()), arguments, self.options.target)
         )
         inspected = without_places(inspected, path)
         if inspected.status in REPEATABLE:
@@ -187,7 +175,7 @@ class NKI:
         return content_key(
             source,
             self.reference(case),
-            toolchain(),
+            package_key(),
             self.options.target,
             self.options.scrutiny.value,
             repr(self._rel_tol(case)),
@@ -234,7 +222,7 @@ class NKI:
     def _rewrites(self, node: Node) -> list[Action]:
         arguments, metrics = self._arguments(node.case, node.source), _metrics(node.profile)
         known = repr(list(arguments.items())), repr(sorted(metrics.items()))
-        key = content_key(node.source, *known, move_rules())
+        key = content_key(node.source, *known, package_key())
         kept = self.shelf.find("actions", key)
         if isinstance(kept, list):
             return [Action.model_validate(action).with_source(source) for action, source in kept]
@@ -303,24 +291,6 @@ def without_places(evaluation: Evaluation, path: Path) -> Evaluation:
             "notes": tuple(map(clean, evaluation.notes)),
         }
     )
-
-
-@cache
-def toolchain() -> str:
-    """A name for the code that judges and times kernels: another version, another evaluation."""
-    files = [HERE / "judging.py", HERE / "roofline.py", HERE / "inspection.py"]
-    files.append(PACKAGE / "kernels" / "measurement.py")
-    for room in (HERE / "devices", HERE / "referee", PACKAGE / "sandbox", PACKAGE / "sim"):
-        files += sorted(room.rglob("*.py"))
-    versions = (sys.version, version("numpy"), version("ml_dtypes"))
-    return content_key(*versions, *(file.read_bytes() for file in files))
-
-
-@cache
-def move_rules() -> str:
-    """A name for the code that finds rewrites."""
-    files = sorted((HERE / "moves").glob("*.py"))
-    return content_key(version("libcst"), *(file.read_bytes() for file in files))
 
 
 def _sizes(values: Mapping[str, object]) -> dict[str, int]:

@@ -36,8 +36,8 @@ from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.names import describe
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.drivers import NVIDIA
+from accelopt.sandbox.workers import Call, WorkerPool
 from accelopt.store import content_key
-from accelopt.workers import WorkerPool
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
 WORKER_SECONDS = 3600.0  # waits for the GPU's lock included; the kernel's own limit is far below
@@ -176,12 +176,8 @@ class Triton:
             "scrutiny": self.options.scrutiny.value,
             "device": "cpu" if self._environment.get("TRITON_INTERPRET") == "1" else "cuda:0",
         }
-        return await self.pool.submit_by(
-            EVALUATION,
-            payload,
-            seconds=WORKER_SECONDS,
-            memory_bytes=WORKER_BYTES,
-            environment=self._environment,
+        return await self.pool.submit(
+            Call(EVALUATION, payload, WORKER_SECONDS, WORKER_BYTES, self._environment)
         )
 
     async def explain(self, node: Node) -> Explanation:

@@ -12,7 +12,7 @@ from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.language import without_places
 from accelopt.kernels.nki.names import describe
 from accelopt.nodes import Node
-from accelopt.workers import WorkerPool
+from accelopt.sandbox.workers import WorkerPool
 
 
 def profile(latency=1.0, **metrics):

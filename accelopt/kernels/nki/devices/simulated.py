@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, printable
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.protocol import (
@@ -27,7 +27,7 @@ from accelopt.kernels.nki.devices.protocol import (
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, printable, run, spawn
+from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, run, spawn
 from accelopt.sim import compute, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from accelopt.errors import printable
 from accelopt.kernels.nki.devices.kernel_file import NoKernel, load_kernel
 from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
-from accelopt.sandbox import printable
 
 if TYPE_CHECKING:
     from accelopt.sim.errors import KernelError

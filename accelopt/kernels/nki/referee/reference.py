@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.referee.precision import declared, in_single
+from accelopt.sandbox.progress import announced
 from accelopt.store import content_key
 
 
@@ -42,9 +43,10 @@ class Reference:
         try:
             text = self.path.read_bytes()
             self.key = content_key(text, np.__version__)
-            module = load_module(self.path)
+            with announced(f"the reference {self.path}"):
+                module = load_module(self.path)
         except (Exception, SystemExit) as error:
-            said = f"{type(error).__name__}: {error}"
+            said = printable(f"{type(error).__name__}: {error}")
             raise ConfigError(f"the reference {path} cannot be loaded: {said}") from error
         for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
             if not callable(getattr(module, name, None)):
@@ -57,9 +59,10 @@ class Reference:
     def _blamed(self, function: str) -> Iterator[None]:
         """An error inside is the reference's: ConfigError that says so."""
         try:
-            yield
+            with announced(f"{function} of the reference {self.path}"):
+                yield
         except (Exception, SystemExit) as error:
-            said = f"{type(error).__name__}: {error}"
+            said = printable(f"{type(error).__name__}: {error}")
             raise ConfigError(f"{function} of the reference {self.path} failed: {said}") from error
 
     @staticmethod
@@ -116,7 +119,8 @@ class Reference:
             return list(outputs)
         kernel: Any = outputs if len(outputs) != 1 else outputs[0]
         reference: Any = expected if len(expected) != 1 else expected[0]
-        returned = transform(kernel, reference)
+        with announced(f"transform_nki_outputs of the reference {self.path}"):
+            returned = transform(kernel, reference)
         return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from accelopt.evaluation import Evaluation, EvaluationRequest, Status
-from accelopt.workers import WorkerPool, confirm, evaluate, evaluate_by
+from accelopt.kernels.nki.requests import confirm, evaluate, submit
+from accelopt.sandbox import workers
+from accelopt.sandbox.workers import Call, WorkerPool
 
-HOSTILE = Path(__file__).parent / "hostile"
+HOSTILE = Path(__file__).parents[1] / "hostile"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def request(kernel: str | Path = "honest_softmax", **changes) -> EvaluationReque
     return EvaluationRequest(**fields)
 
 
-# Functions for `evaluate_by`, called in the child.
+# Functions that are called in the child.
 
 
 def sleep_forever(payload):
@@ -41,9 +43,8 @@ def raise_a_bug(payload):
     raise KeyError("our own mistake")
 
 
-def by(function: str, **limits) -> Evaluation:
-    limits = {"seconds": 20.0, "memory_bytes": 1 << 30, **limits}
-    return evaluate_by(f"tests.test_workers:{function}", {}, **limits)
+def by(function: str, seconds=20.0) -> Evaluation:
+    return workers.evaluate(Call(f"tests.sandbox.test_workers:{function}", {}, seconds, 1 << 30))
 
 
 def test_a_correct_kernel(cache):
@@ -100,9 +101,9 @@ def test_hard_limits():
     assert by("eat_memory").status is Status.CRASH
 
 
-def test_a_bug_of_ours_is_a_crash_with_its_traceback():
+def test_a_bug_of_ours_says_nothing_of_the_kernel():
     evaluation = by("raise_a_bug")
-    assert evaluation.status is Status.CRASH
+    assert evaluation.status is Status.FAULT
     assert "our own mistake" in evaluation.traceback
 
 
@@ -110,7 +111,7 @@ def test_a_pool_evaluates_at_once_and_in_order(cache):
     async def run() -> list[Evaluation]:
         names = ["honest_softmax", "exits_with_success", "softmax_without_maximum"]
         async with WorkerPool(2, cache=cache) as pool:
-            return await asyncio.gather(*(pool.submit(request(name)) for name in names))
+            return await asyncio.gather(*(submit(pool, request(name)) for name in names))
 
     statuses = [evaluation.status for evaluation in asyncio.run(run())]
     assert statuses == [Status.CORRECT, Status.CRASH, Status.WRONG_NUMBERS]
@@ -119,14 +120,14 @@ def test_a_pool_evaluates_at_once_and_in_order(cache):
 def test_cancelling_ends_the_child_and_frees_the_worker(cache):
     async def run() -> tuple[float, Evaluation]:
         async with WorkerPool(1, cache=cache) as pool:
-            hanging = asyncio.create_task(pool.submit(request("never_ends")))
+            hanging = asyncio.create_task(submit(pool, request("never_ends")))
             await asyncio.sleep(1)
             started = time.monotonic()
             hanging.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await hanging
             stopped = time.monotonic() - started
-            return stopped, await pool.submit(request())
+            return stopped, await submit(pool, request())
 
     stopped, evaluation = asyncio.run(run())
     assert stopped < 6 and evaluation.status is Status.CORRECT
@@ -135,11 +136,42 @@ def test_cancelling_ends_the_child_and_frees_the_worker(cache):
 def test_closing_a_pool_ends_what_runs(cache):
     async def run() -> Evaluation:
         async with WorkerPool(1, cache=cache) as pool:
-            task = asyncio.create_task(pool.submit(request("never_ends")))
+            task = asyncio.create_task(submit(pool, request("never_ends")))
             await asyncio.sleep(1)
         return await task
 
-    assert asyncio.run(run()).status is Status.CRASH
+    assert asyncio.run(run()).status is Status.FAULT
+
+
+@pytest.mark.parametrize(
+    ("where", "how", "said"),
+    [
+        ("import", "time.sleep(3600)", "took longer than 6 s"),
+        ("get_inputs", "os._exit(3)", "ended by exit code 3"),
+        ("forward", "os._exit(0)", "ended by exit code 0"),
+        ("forward", "ctypes.string_at(0)", "SIGSEGV"),
+    ],
+)
+def test_a_reference_that_ends_its_process_is_named(tmp_path, where, how, said):
+    """Whatever it does to the process that it runs in, it is not the kernel's fault."""
+    text = (HOSTILE / "references" / "softmax.py").read_text()
+    head = "import ctypes, os, time\n"
+    text = f"{head}{how}\n{text}" if where == "import" else head + text
+    text = text.replace(f"def {where}(", f"def {where}(*_):\n    {how}\n\ndef unused_{where}(")
+    (tmp_path / "reference.py").write_text(text)
+    changed = request(task=str(tmp_path / "reference.py"), total_seconds=6.0)
+    evaluation = evaluate(changed, cache=str(tmp_path / "cache"))
+    assert evaluation.status is Status.BASELINE_FAILED, evaluation
+    named = "the reference" if where == "import" else f"{where} of the reference"
+    assert evaluation.message.startswith(named) and said in evaluation.message
+
+
+def test_a_live_thread_of_a_reference_keeps_nobody_waiting(cache, tmp_path):
+    text = (HOSTILE / "references" / "softmax.py").read_text()
+    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n"
+    (tmp_path / "reference.py").write_text(thread + text)
+    evaluation = evaluate(request(task=str(tmp_path / "reference.py")), cache=cache)
+    assert evaluation.status is Status.CORRECT, evaluation.message
 
 
 def test_a_winner_is_measured_again_beside_its_parent(cache):

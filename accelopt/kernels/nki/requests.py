@@ -1,0 +1,64 @@
+"""Evaluations of NKI kernels in child processes: what a worker is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest
+from accelopt.sandbox import workers
+from accelopt.sandbox.workers import Call, Fault, WorkerPool
+from accelopt.store import default_cache
+
+EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
+CONFIRMATION = "accelopt.kernels.nki.judging:confirm_job"
+
+
+def evaluate(
+    request: EvaluationRequest,
+    *,
+    cache: str | None = None,
+    threads: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Evaluation:
+    """Compile, check and time one kernel in a child process of its own; never raises for a kernel.
+
+    Blocks until the child has ended, at most `request.total_seconds` and a little. `cache` is the
+    folder for inputs and reference outputs, the user's own by default.
+    """
+    call = call_for(request, cache or str(default_cache()))
+    return workers.evaluate(call, threads=threads, cancelled=cancelled)
+
+
+async def submit(pool: WorkerPool, request: EvaluationRequest) -> Evaluation:
+    """`evaluate`, when a worker of `pool` is free."""
+    return await pool.submit(call_for(request, pool.cache))
+
+
+def call_for(request: EvaluationRequest, cache: str) -> Call:
+    """What a worker does for `request`."""
+    payload = {"request": _placed(request), "cache": cache}
+    return Call(EVALUATION, payload, request.total_seconds, request.memory_bytes)
+
+
+def confirm(
+    winner: EvaluationRequest, parent: EvaluationRequest, *, cache: str | None = None
+) -> Confirmation:
+    """Measure two correct kernels of one problem again, alternating, in a child process."""
+    payload = {
+        "winner": _placed(winner),
+        "parent": _placed(parent),
+        "cache": cache or str(default_cache()),
+    }
+    call = Call(CONFIRMATION, payload, winner.total_seconds, winner.memory_bytes)
+    found = workers.perform(call, Confirmation)
+    if isinstance(found, Fault):
+        return Confirmation(confirmed=False, message=found.message)
+    return found
+
+
+def _placed(request: EvaluationRequest) -> dict[str, Any]:
+    """The request for a child, which works in another folder: absolute paths."""
+    places = {name: str(Path(getattr(request, name)).resolve()) for name in ("kernel", "task")}
+    return request.model_copy(update=places).model_dump(mode="json")

@@ -1,0 +1,239 @@
+"""Work in child processes: isolation, hard time and memory limits, parallelism.
+
+This is the one place where an exception of an evaluation becomes a status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from accelopt.evaluation import Evaluation, Row, Status
+from accelopt.sandbox.child import Ending
+from accelopt.sandbox.drivers import NEURON, NVIDIA
+from accelopt.sandbox.forkserver import ForkServer
+from accelopt.sandbox.launch import Outcome, run
+from accelopt.sandbox.policy import Limits, Policy
+from accelopt.sandbox.progress import report_to, split
+from accelopt.sandbox.starting import Start, spawn
+from accelopt.store import default_cache
+
+Cancelled = Callable[[], bool]
+Answer = TypeVar("Answer", bound=Row)
+
+OUT_OF_MEMORY = 112  # the exit code of a child that met its limit
+RESULT_BYTES = 64 << 20
+
+
+class Call(NamedTuple):
+    """One piece of work as plain data, which any process of any machine can do.
+
+    `function` ("module:name") takes the payload and returns a Row. With `warm`, in a process that has
+    these modules imported already; for short work.
+    """
+
+    function: str
+    payload: Mapping[str, object]
+    seconds: float
+    memory_bytes: int
+    environment: Mapping[str, str] | None = None
+    warm: tuple[str, ...] = ()
+
+
+class Fault(NamedTuple):
+    """Why a child gave no answer: `status` says whose fault it is, `output` what it had printed."""
+
+    status: Status
+    message: str
+    output: str
+    seconds: float
+
+
+def perform(
+    call: Call,
+    answer: type[Answer],
+    *,
+    threads: int | None = None,
+    cancelled: Cancelled = lambda: False,
+    start: Start = spawn,
+) -> Answer | Fault:
+    """Do `call` in a child process of its own, and wait for it. Any way in which it ends is a value.
+
+    The child runs our code with the caller's rights but not its environment; what it evaluates must
+    be confined further by the device.
+    """
+    limits = Limits(
+        seconds=call.seconds,
+        memory_bytes=call.memory_bytes,
+        address_space=False,
+        disk_bytes=None,  # the trials and a device's files have bounds of their own
+        result_bytes=RESULT_BYTES,
+    )
+    outcome = run(
+        "accelopt.sandbox.workers:child",
+        {"function": call.function, "payload": dict(call.payload)},
+        policy=Policy(confined=False, variables=(*NEURON.variables, *NVIDIA.variables)),
+        limits=limits,
+        environment=call.environment,
+        threads=threads or os.cpu_count() or 1,
+        cancelled=cancelled,
+        start=start,
+    )
+    doing, result = split(outcome.result)
+    if outcome.completed and result:
+        try:
+            return answer.model_validate_json(result)
+        except ValidationError as error:
+            said = f"the evaluation's process left a damaged answer: {error.error_count()} faults"
+            return Fault(Status.FAULT, said, outcome.output, outcome.seconds)
+    return _fault(outcome, limits, doing)
+
+
+def evaluate(
+    call: Call,
+    *,
+    threads: int | None = None,
+    cancelled: Cancelled = lambda: False,
+    start: Start = spawn,
+) -> Evaluation:
+    """`perform` for calls that give an Evaluation; a fault is one, too."""
+    found = perform(call, Evaluation, threads=threads, cancelled=cancelled, start=start)
+    if isinstance(found, Evaluation):
+        return found
+    return Evaluation(
+        status=found.status,
+        message=found.message,
+        traceback=found.output,
+        seconds=found.seconds,
+    )
+
+
+def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """The child's side: call the function, send the row it returns as JSON."""
+
+    def tell(line: bytes) -> None:
+        channel.write(line)
+        channel.flush()
+
+    report_to(tell)
+    module, _, name = str(payload["function"]).partition(":")
+    try:
+        row: Row = getattr(import_module(module), name)(payload["payload"])
+    except MemoryError:
+        traceback.print_exc()
+        raise SystemExit(OUT_OF_MEMORY) from None
+    channel.write(row.model_dump_json().encode())
+
+
+def _fault(outcome: Outcome, limits: Limits, doing: str) -> Fault:
+    """Why a child left no result. What it had announced is to blame (a reference, whose child is
+    this one); otherwise limits are the kernel's to keep, and all else says nothing of the kernel."""
+    out_of_memory = outcome.exit_code == OUT_OF_MEMORY and outcome.ending is Ending.FINISHED
+    status, words = {
+        Ending.TIMEOUT: (Status.TIMEOUT, f"took longer than {limits.seconds:g} s"),
+        Ending.MEMORY: (
+            Status.CRASH,
+            f"needed more than {limits.memory_bytes / 2**30:.3g} GiB of memory",
+        ),
+        Ending.FLOOD: (Status.CRASH, "flooded its output"),
+        Ending.DISK: (Status.CRASH, "filled the disk"),
+        Ending.CANCELLED: (Status.FAULT, "was cancelled"),
+        Ending.FINISHED: (Status.FAULT, _how(outcome.exit_code)),
+    }[Ending.MEMORY if out_of_memory else outcome.ending]
+    if doing and outcome.ending is not Ending.CANCELLED:
+        said = f"{doing} {words}"
+        return Fault(Status.BASELINE_FAILED, said, outcome.output, outcome.seconds)
+    return Fault(status, f"the evaluation's process {words}", outcome.output, outcome.seconds)
+
+
+def _how(code: int) -> str:
+    if not 128 < code < 128 + signal.NSIG:
+        return f"ended by exit code {code}"
+    name = signal.Signals(code - 128).name
+    killed = ", as when the machine runs out of memory" if name == "SIGKILL" else ""
+    return f"ended by signal {code - 128} ({name}){killed}"
+
+
+class WorkerPool:
+    """So many calls at once, each in a child process of its own.
+
+    `cores` are the NeuronCores to share out on a Trainium machine, one a worker, which stand in each
+    payload as `core`; the simulated core needs none. Use it as an async context manager, or call
+    `close`.
+    """
+
+    def __init__(
+        self, count: int, cores: tuple[int, ...] = (), *, cache: str | None = None
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"a pool of {count} workers")
+        self.count = min(count, len(cores)) if cores else count
+        self.cache = cache or str(default_cache())
+        self._threads = max(1, (os.cpu_count() or 1) // self.count)
+        self._executor = ThreadPoolExecutor(self.count, thread_name_prefix="accelopt-worker")
+        self._cores: asyncio.Queue[int] = asyncio.Queue()
+        for core in cores[: self.count] if cores else range(self.count):
+            self._cores.put_nowait(core)
+        self._share_cores = bool(cores)
+        self._closing = threading.Event()
+        self._servers: dict[Sequence[str], ForkServer] = {}
+
+    async def submit(self, call: Call) -> Evaluation:
+        """`evaluate`, when a worker is free. Cancelling the task ends the child."""
+        core = await self._cores.get()
+        if self._share_cores:
+            call = call._replace(payload={**call.payload, "core": core})
+        start = self._server(call.warm).start if call.warm else spawn
+        threads = 1 if call.warm else self._threads
+        return await self._in_thread(
+            core,
+            lambda cancelled: evaluate(call, threads=threads, cancelled=cancelled, start=start),
+        )
+
+    def _server(self, modules: Sequence[str]) -> ForkServer:
+        if modules not in self._servers:
+            self._servers[modules] = ForkServer(modules)
+        return self._servers[modules]
+
+    async def _in_thread(self, core: int, work: Callable[[Cancelled], Evaluation]) -> Evaluation:
+        stop = threading.Event()
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(
+            self._executor, work, lambda: stop.is_set() or self._closing.is_set()
+        )
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([future])
+            raise
+        finally:
+            self._cores.put_nowait(core)
+
+    def close(self) -> None:
+        """End running evaluations and wait for their processes to be gone."""
+        self._closing.set()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        for server in self._servers.values():
+            server.close()
+
+    async def __aenter__(self) -> WorkerPool:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
