@@ -368,7 +368,7 @@ class TestHardware:
         assert found.target == "trn2" and found.calibration == TRN2.calibration
 
     def test_specs_by_target(self):
-        assert {"trn1": TRN1, "trn2": TRN2} == TARGETS
+        assert {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3} == TARGETS
 
     def test_prices_of_transfers_follow_their_descriptors(self):
         program = program_of(copy_in_pieces, (128, 2048), 1024)
