@@ -38,7 +38,7 @@ from timing_kernels import (
     uneven_pieces,
 )
 
-from accelopt.hardware import TARGETS, TRN1, TRN2
+from accelopt.hardware import TARGETS, TRN1, TRN2, TRN3
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
