@@ -150,6 +150,10 @@ class Hardware(Sourced):
         "isa: 2N for two SBUF operands; mamba's and rope's Vector engine (NKIBench) are active "
         "for 2.11 N",
     )
+    vector_cycles_per_element: float = constant("cycles", "documented", "isa: N of one operand")
+    scalar_cycles_per_element: float = constant("cycles", "documented", "isa: N")
+    gpsimd_cycles_per_element: float = constant("cycles", "documented", "isa: iota, affine_select")
+    scan_cycles_per_element: float = constant("cycles", "fitted", "as for two operands in SBUF")
     engine_latency_ns: float = constant(
         "ns",
         "measured",
@@ -177,8 +181,25 @@ class Hardware(Sourced):
     fp32_matmul_cycles_per_row: float = constant(
         "cycles", "documented", "isa: fp32 costs 4 times bf16; two passes, 2 each"
     )
-    fast_load_factor: float = constant(
-        "1", "documented", f"{_ARCH}: LoadStationary up to 4 times faster"
+    matmul_cycles_per_row: float = constant(
+        "cycles", "documented", "isa: of 16-bit and 8-bit operands, max(64, N)"
+    )
+    fp32_exposed_load: float = constant(
+        "1",
+        "measured",
+        "part of the load of a stationary tile, a cycle a column, that no pass hides: "
+        "transpose_matmul (NKIBench) pays all of it",
+    )
+    exposed_load: float = constant(
+        "1", "documented", f"the same of narrow operands, {_ARCH}: up to 4 times faster"
+    )
+    fp32_transpose_passes: int = constant(
+        "1",
+        "measured",
+        "NKIBench: a transpose of fp32 counts and costs as much as another product",
+    )
+    broadcast_passes: int = constant(
+        "1", "measured", "mamba tutorial v2 and v3: a row is spread by one pass"
     )
     minimum_matmul_cycles: float = constant("cycles", "documented", f"{_ARCH}: MM_INIT_LATENCY")
     launch_ns: float = constant(
@@ -199,11 +220,13 @@ class Hardware(Sourced):
     vector_scalar_psum_exclusive: bool = constant(
         "1", "documented", f"{_ARCH}: they cannot access PSUM in parallel"
     )
+    copies_alternate: bool = constant(
+        "1",
+        "measured",
+        "NKIBench: all copies whose engine is open are ScalarE's, which excludes VectorE from PSUM",
+    )
     vector_fast_modes: bool = constant(
         "1", "documented", "trainium2_arch.rst: 2x and 4x modes for 16-bit data"
-    )
-    fp32_transpose_factor: float = constant(
-        "1", "documented", "trainium2_arch.rst: transpose mode, 2x for fp32"
     )
 
     @property
@@ -263,6 +286,10 @@ TRN1 = Hardware(
     minimum_issue_cycles=64,
     access_cycles=60.0,
     two_input_cycles_per_element=2.11,
+    vector_cycles_per_element=1.0,
+    scalar_cycles_per_element=1.0,
+    gpsimd_cycles_per_element=1.0,
+    scan_cycles_per_element=2.11,
     engine_latency_ns=152.0,
     semaphore_ns=30.0,
     accumulator_read_cycles=64.0,
@@ -271,7 +298,11 @@ TRN1 = Hardware(
     matmul_pass_overhead_cycles=22.0,
     fp32_matmul_passes=2,
     fp32_matmul_cycles_per_row=2.0,
-    fast_load_factor=4.0,
+    matmul_cycles_per_row=1.0,
+    fp32_exposed_load=1.0,
+    exposed_load=0.25,
+    fp32_transpose_passes=2,
+    broadcast_passes=1,
     minimum_matmul_cycles=64.0,
     launch_ns=17500.0,
     peak_memory_bytes=410 * 2.0**30,
@@ -279,40 +310,122 @@ TRN1 = Hardware(
     peak_fp32_flops=23.75e12,
     vector_gpsimd_exclusive=True,
     vector_scalar_psum_exclusive=True,
+    copies_alternate=False,
     vector_fast_modes=False,
-    fp32_transpose_factor=1.0,
 )
+
+_KDA = "seven problems (measured/trn2_kernels.csv): "
+
+
+def _measured(unit: str, note: str) -> Source:
+    return Source(unit, "measured", _KDA + note)
+
+
+def _fitted(unit: str, note: str) -> Source:
+    return Source(unit, "fitted", _KDA + note)
+
 
 TRN2 = replace(
     TRN1,
     name="trn2",
-    calibration="from documentation only: no kernel was measured, trn1's fitted values are kept",
+    calibration="calibrated on 80 measured kernels of seven problems",
     tensor_ghz=2.4,
     vector_ghz=0.96,
     scalar_ghz=1.2,
     gpsimd_ghz=1.2,
-    hbm_bytes_per_ns=375.0,
+    hbm_bytes_per_ns=848.0,
     sbuf_partition_bytes=224 * 1024,
-    peak_memory_bytes=640e9,
-    peak_vector_flops=550e9,
-    peak_fp32_flops=19.75e12,
-    dma_bytes_per_ns=23.9,
-    dma_strided_ns=92.0,
+    dma_bytes_per_ns=53.0,
+    dma_buffer_ns=2.1,
+    dma_strided_ns=38.0,
+    hbm_conflict_ns=3.25,
+    hbm_conflict_bytes_per_ns=264.0,
     dma_transpose_fraction=0.9,
+    access_cycles=48.0,
+    two_input_cycles_per_element=0.514,
+    vector_cycles_per_element=0.514,
+    scalar_cycles_per_element=0.509,
+    gpsimd_cycles_per_element=0.514,
+    scan_cycles_per_element=1.08,
+    reciprocal_cycles_per_element=1.2,
+    matmul_pass_overhead_cycles=6.0,
+    matmul_cycles_per_row=0.5,
+    fp32_matmul_cycles_per_row=1.0,
+    fp32_exposed_load=0.0,
+    exposed_load=0.0,
+    fp32_transpose_passes=1,
+    broadcast_passes=4,
+    launch_ns=6000.0,
+    peak_memory_bytes=848e9,
+    peak_vector_flops=540e9,
+    peak_fp32_flops=39.3e12,
     vector_gpsimd_exclusive=False,
     vector_scalar_psum_exclusive=False,
+    copies_alternate=True,
     vector_fast_modes=True,
-    fp32_transpose_factor=2.0,
+    sources={
+        "hbm_bytes_per_ns": _measured(
+            "B/ns",
+            "adamw moves 820 GB/s, silu 800, by one core; trainium2_arch.rst has 2.9 TB/s for "
+            "the eight of a device, 362 each when all draw",
+        ),
+        "dma_bytes_per_ns": _fitted("B/ns", "adamw with rows of 2,304 to 7,296 B"),
+        "dma_buffer_ns": _fitted("ns", "adamw with rows of 2,304 to 7,296 B"),
+        "dma_strided_ns": _fitted("ns", "bmm and matmul with rows of 512 to 2,048 B"),
+        "hbm_conflict_ns": Source("ns", "assumed", "half of trn1's, as HBM is twice as fast"),
+        "hbm_conflict_bytes_per_ns": Source("B/ns", "assumed", "twice trn1's"),
+        "access_cycles": _fitted("cycles", "adamw's VectorE: 50 ns beyond 512 to 1,824 elements"),
+        "two_input_cycles_per_element": _fitted("cycles", "adamw's VectorE, 0.535 ns an element"),
+        "vector_cycles_per_element": _fitted("cycles", "as for two operands"),
+        "scalar_cycles_per_element": _fitted("cycles", "silu's ScalarE, 0.424 ns an element"),
+        "gpsimd_cycles_per_element": Source("cycles", "assumed", "as VectorE's"),
+        "scan_cycles_per_element": _fitted("cycles", "mamba_v4's VectorE, 512 and 1,024 wide"),
+        "reciprocal_cycles_per_element": Source("cycles", "assumed", "half of trn1's"),
+        "matmul_pass_overhead_cycles": _fitted("cycles", "matmul: 432 ns for 512 columns"),
+        "matmul_cycles_per_row": _measured(
+            "cycles", "matmul_v3: 111 ns for a product of 512 bf16 columns"
+        ),
+        "fp32_matmul_cycles_per_row": _measured(
+            "cycles", "matmul_v2_b4: 432 ns for 512 columns, in two instructions (bmm's notes)"
+        ),
+        "fp32_exposed_load": _measured("1", "matmul_v2_b4: nothing is left for it"),
+        "exposed_load": _measured("1", "matmul_v3: nothing is left for it"),
+        "fp32_transpose_passes": _measured("1", "bmm counts one instruction a transpose"),
+        "broadcast_passes": _measured("1", "mamba_v2: 864 ns for a row of 512"),
+        "launch_ns": _fitted("ns", "silu_v3: DMA is active for 99% of 0.294 ms"),
+        "peak_memory_bytes": _measured("B/s", "as hbm_bytes_per_ns"),
+        "peak_vector_flops": _measured("1/s", "VectorE and ScalarE at the rates above"),
+        "peak_fp32_flops": _measured("1/s", "the Tensor engine at the rate above"),
+        "copies_alternate": _measured(
+            "1", "bmm's two engines copy about half of PSUM's tiles each"
+        ),
+    },
 )
 
 TRN3 = replace(
     TRN2,
     name="trn3",
-    calibration="from documentation only: nothing was measured on trn3",
+    calibration="from documentation only: nothing was measured on trn3, trn2's rates are assumed",
     vector_ghz=1.2,
-    hbm_bytes_per_ns=587.0,
+    hbm_bytes_per_ns=1056.0,
     sbuf_partition_bytes=256 * 1024,
-    dma_bytes_per_ns=33.0,
+    dma_bytes_per_ns=66.0,
+    peak_memory_bytes=1056e9,
+    sources={
+        **{
+            name: replace(source, status="assumed", note=f"as on trn2: {source.note}")
+            for name, source in TRN2.sources.items()
+        },
+        "vector_ghz": Source("GHz", "documented", "trainium3_arch.rst"),
+        "sbuf_partition_bytes": Source("B", "documented", "trainium3_arch.rst: 32 MiB"),
+        "dma_bytes_per_ns": Source(
+            "B/ns",
+            "assumed",
+            "nki-dma-bandwidth-guide has 33 where trn2 has 23; trn2 was measured at twice that",
+        ),
+        "hbm_bytes_per_ns": Source("B/ns", "assumed", "what the DMA engines move"),
+        "peak_memory_bytes": Source("B/s", "assumed", "what the DMA engines move"),
+    },
 )
 
 TARGETS: Mapping[str, Hardware] = {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3}

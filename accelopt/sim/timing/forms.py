@@ -39,6 +39,7 @@ class Forms:
             operation.width,
             operation.kept,
             operation.belongs_to_matmul,
+            operation.by_identity,
             len(operation.reads),
         ]
         if instruction is not None:

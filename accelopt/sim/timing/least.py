@@ -41,8 +41,13 @@ class Least(NamedTuple):
         """The time of the slowest part, with every other hidden behind it."""
         rate = min(spec.dma_peak_bytes_per_ns, spec.hbm_bytes_per_ns)
         slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
-        tensor = (self.fp32_flops * slow + self.narrow_flops) / spec.peak_bf16_flops_per_ns
-        lanes = spec.vector_ghz * spec.fastest_vector_mode + spec.scalar_ghz + spec.gpsimd_ghz
+        products = self.fp32_flops * slow + self.narrow_flops * spec.matmul_cycles_per_row
+        tensor = products / spec.peak_bf16_flops_per_ns
+        lanes = (
+            spec.vector_ghz * spec.fastest_vector_mode
+            + spec.scalar_ghz / spec.scalar_cycles_per_element
+            + spec.gpsimd_ghz / spec.gpsimd_cycles_per_element
+        )
         moved = (self.read_bytes + self.write_bytes) / rate
         return max(moved, tensor, self.columns / lanes) * 1e-6
 

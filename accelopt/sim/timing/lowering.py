@@ -51,6 +51,7 @@ def lower(
     get the one that the compiler would choose, or the first they may run on."""
     chosen: Counter[tuple[str, Queue, SourceLine]] = Counter()
     body = tuple(_lower_nodes(program.body, chosen, choose_engines))
+    body = rewrite(Nest(None, body), functools.partial(_by_identity, _identity_tiles(program))).body
     if decisions is not None:
         decisions += [
             Decision("choose_engines", f"{opcode} on {QUEUE_NAMES[queue]}", source, count)
@@ -69,6 +70,39 @@ def _identities(nest: Nest) -> tuple[Operation, ...]:
             if data.dtype not in loads:
                 loads[data.dtype] = _identity(data.dtype, operation.source, len(loads))
     return tuple(loads.values())
+
+
+def _identity_tiles(program: Program) -> frozenset[Tensor]:
+    """The tiles that nothing but a load of an identity matrix ever writes."""
+    loaded: set[Tensor] = set()
+    spoiled: set[Tensor] = set()
+    for _, instruction in program.walk():
+        for access in instruction.outputs.values():
+            source = instruction.inputs.get("source")
+            data = None if source is None else source.tensor.data
+            if (
+                instruction.opcode == "dma_copy"
+                and data is not None
+                and data.ndim == 2
+                and np.array_equal(data, np.eye(*data.shape))
+                and source is not None
+                and source.shape == data.shape == access.shape
+                and not instruction.mask.constraints
+            ):
+                loaded.add(access.tensor)
+            else:
+                spoiled.add(access.tensor)
+    return frozenset(loaded - spoiled)
+
+
+def _by_identity(identities: frozenset[Tensor], operation: Operation) -> tuple[Operation, ...]:
+    """Marks transposes, which a generation may have a mode for. That the source says `is_transpose`
+    does not make a product one."""
+    if operation.queue is not Queue.TENSOR:
+        return (operation,)
+    said = operation.instruction and operation.instruction.attributes.get("is_transpose")
+    proven = said and operation.reads[-1].tensor in identities
+    return (replace(operation, by_identity=operation.opcode == "transpose" or bool(proven)),)
 
 
 IDENTITY_ID = -1_000_000

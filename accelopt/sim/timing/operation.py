@@ -39,6 +39,7 @@ class Operation:
     label: str = ""
     width: int | None = None  # elements a partition, where not those of its accesses
     kept: bool = False  # never dead
+    by_identity: bool = False  # a transpose: what moves is nothing but the identity
     belongs_to_matmul: bool = False  # the transposition inside of nl.matmul
 
     @property

@@ -97,32 +97,32 @@ def _elements(operation: Operation, n: int, spec: Hardware) -> float:
     """Cycles for the elements alone."""
     opcode = operation.opcode
     if operation.queue is Queue.SCALAR:
-        return n
+        return spec.scalar_cycles_per_element * n
+    one, two = spec.vector_cycles_per_element * n, spec.two_input_cycles_per_element * n
     if opcode == "reciprocal":
         return spec.reciprocal_cycles_per_element * n
     if opcode in ("tensor_tensor", "loop_reduce"):
         return _two_input(operation, n, spec)
-    if opcode in ("tensor_tensor_scan", "select"):
-        return spec.two_input_cycles_per_element * n
+    if opcode == "tensor_tensor_scan":
+        return spec.scan_cycles_per_element * n
+    if opcode == "select":
+        return two
     if opcode == "scalar_tensor_tensor":
-        return (
-            n
-            if _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation)
-            else spec.two_input_cycles_per_element * n
-        )
+        fast = _all_sixteen_bit(operation) and n % 2 == 0 and _fast(operation)
+        return min(one, two) if fast else two
     if opcode == "copy_predicated":
-        return n if _in_psum(operation) else spec.two_input_cycles_per_element * n
+        return min(one, two) if _in_psum(operation) else two
     if opcode == "bn_aggr":
-        return 13 * n / 3
+        return 13 * one / 3
     if opcode == "memset":
         value = operation.instruction.attributes.get("value") if operation.instruction else None
-        return n / 2 if value == 0 and _all_sixteen_bit(operation) else n
+        return one / 2 if value == 0 and _all_sixteen_bit(operation) else one
     if opcode == "tensor_reduce":
         fast = _all_sixteen_bit(operation) and _op(operation) in ("add", "maximum")
-        return n / 2 if fast else n
+        return one / 2 if fast else one
     if spec.vector_fast_modes and opcode in ("copy", "tensor_scalar"):
-        return n / _fast_mode(operation)
-    return n
+        return min(n / _fast_mode(operation), one)
+    return one
 
 
 def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
@@ -131,7 +131,7 @@ def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
     if operation.opcode in TWO_TENSOR:
         return spec.two_input_cycles_per_element * n
     if operation.opcode != "local_gather" or operation.instruction is None:
-        return n
+        return spec.gpsimd_cycles_per_element * n
     attributes = operation.instruction.attributes
     per_index = int(str(attributes.get("elements_per_index") or 1))
     size = operation.reads[0].dtype.itemsize
@@ -140,14 +140,15 @@ def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
 
 
 def _two_input(operation: Operation, n: int, spec: Hardware) -> float:
+    one, two = spec.vector_cycles_per_element * n, spec.two_input_cycles_per_element * n
     if _in_psum(operation):
-        return n
+        return min(one, two)
     if _all_sixteen_bit(operation) and _contiguous(operation):
         if spec.vector_fast_modes:
-            return n / 2
+            return min(n / 2, two)
         if _fast(operation):
-            return n
-    return spec.two_input_cycles_per_element * n
+            return one
+    return two
 
 
 def _op(operation: Operation) -> str:
@@ -200,17 +201,16 @@ def _fast_mode(operation: Operation) -> float:
 
 
 def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
-    """Loading the stationary tile and streaming the moving one, once a pass."""
+    """Loading the stationary tile, as far as nothing hides it, and streaming the moving one, once
+    a pass."""
     _, columns, rows = _matmul_sizes(operation)
-    passes = _passes(operation, spec)
-    if not is_slow(operation):
-        load = columns / spec.fast_load_factor + spec.matmul_pass_overhead_cycles
-        return max(spec.minimum_matmul_cycles, rows) + load
-    stream = max(spec.fp32_matmul_cycles_per_row * rows, spec.minimum_matmul_cycles)
-    if operation.opcode == "transpose":
-        # Not for a matmul that only says is_transpose: nothing proves that what moves is an identity.
-        stream /= spec.fp32_transpose_factor
-    return passes * (stream + columns + spec.matmul_pass_overhead_cycles)
+    slow = is_slow(operation)
+    per_row = spec.fp32_matmul_cycles_per_row if slow else spec.matmul_cycles_per_row
+    exposed = spec.fp32_exposed_load if slow else spec.exposed_load
+    stream = max(per_row * rows, spec.minimum_matmul_cycles)
+    load = exposed * columns + spec.matmul_pass_overhead_cycles
+    passes = spec.broadcast_passes if operation.opcode == "broadcast" else _passes(operation, spec)
+    return passes * (stream + load)
 
 
 def is_slow(operation: Operation) -> bool:
@@ -227,7 +227,7 @@ def slow_operands(operands: tuple[Access, ...]) -> bool:
 def _passes(operation: Operation, spec: Hardware) -> int:
     if not is_slow(operation) or operation.opcode == "broadcast":
         return 1
-    return spec.fp32_matmul_passes
+    return spec.fp32_transpose_passes if operation.by_identity else spec.fp32_matmul_passes
 
 
 def is_transpose(operation: Operation) -> bool:
