@@ -15,8 +15,10 @@ from accelopt.sim.timing.bounds import CompilerBounds
 ROOT = Path(accelopt.__file__).parent
 TABLES = {ROOT / "hardware.py"}
 UNREMARKABLE = {float(n) for n in range(33)} | {2.0**n for n in range(64)} | {0.9, 60.0}
-"""Numbers that mean many things."""
+SMALL = 200.0
+"""Below it, and without a fraction of more than two digits, a number means many things."""
 ELSEWHERE = {
+    "agents": "sizes of texts",
     "kernels/triton": "GPUs have tables of their own",
     "sim/timing/bounds.py": "the compiler's numbers",
 }
@@ -32,9 +34,15 @@ def remarkable() -> dict[float, str]:
         found |= {
             float(value): f"{name} of {target}"
             for name, value in values.items()
-            if not isinstance(value, (bool, str)) and float(value) not in UNREMARKABLE
+            if not isinstance(value, (bool, str)) and _tells(float(value))
         }
     return found
+
+
+def _tells(value: float) -> bool:
+    """True for a number that is unlikely to stand anywhere by chance."""
+    common = value < SMALL and (value < 1.0 or value == int(value))
+    return not common and value not in UNREMARKABLE
 
 
 def literals(tree: ast.AST) -> Iterator[tuple[int, float]]:

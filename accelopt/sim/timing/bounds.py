@@ -5,9 +5,9 @@ Units, sources and status as in `accelopt.hardware`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from accelopt.hardware import Sourced, constant
+from accelopt.hardware import Source, Sourced, constant
 
 
 @dataclass(frozen=True)
@@ -80,3 +80,21 @@ class CompilerBounds(Sourced):
 
 
 COMPILER_BOUNDS = CompilerBounds()
+
+NEWER_BOUNDS = replace(
+    COMPILER_BOUNDS,
+    load_buffer_bytes=32 * 1024,
+    sources={
+        "load_buffer_bytes": Source(
+            "B a partition",
+            "fitted",
+            "silu_v3_s7 (trn2_kernels.csv): rows of 4 KiB keep the DMA engines busy for 98%",
+        ),
+    },
+)
+"""Of the compiler that the published trn2 kernels were built with (neuronx-cc 2.0.260476)."""
+
+
+def bounds_of(target: str) -> CompilerBounds:
+    """The bounds of the compiler that kernels of a generation were measured with."""
+    return COMPILER_BOUNDS if target == "trn1" else NEWER_BOUNDS

@@ -8,6 +8,7 @@ defined in between: the compiler repeats what it would otherwise have to keep or
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from math import inf
 
@@ -191,12 +192,16 @@ def _in_sequential_loop(item: Instances) -> bool:
 
 
 def _rows_for_broadcast(stream: Stream) -> set[Operation]:
-    """Loads, inside loops, of one row that is only ever spread over partitions, and the spreading:
-    mamba (NKIBench) repeats both for every channel tile."""
+    """Loads, in loops or repeated, of one row that is only ever spread over partitions, and the
+    spreading: mamba (NKIBench, and mamba_v2 of trn2, which Python unrolls) repeats both for every
+    channel tile."""
+    wanted = Counter(_row_loaded(item) for item in stream.instances if not item.loops)
     rows = [
         item.operation
         for item in stream.instances
-        if item.loops and item.form.is_dma and item.form.writes[0].partitions == 1
+        if item.form.is_dma
+        and item.form.writes[0].partitions == 1
+        and (item.loops or wanted[_row_loaded(item)] > 1)
     ]
     if not rows:
         return set()
@@ -211,6 +216,12 @@ def _rows_for_broadcast(stream: Stream) -> set[Operation]:
             found.add(operation)
             found.update(users)
     return found
+
+
+def _row_loaded(item: Instances) -> tuple[object, ...]:
+    """What a transfer outside of loops reads."""
+    source = item.operation.reads[0] if item.form.is_dma else None
+    return () if source is None else (source.tensor, source.offset, source.shape)
 
 
 def _signatures(stream: Stream) -> list[int | None]:

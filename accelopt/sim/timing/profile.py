@@ -10,6 +10,7 @@ from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
 from accelopt.sim.timing import (
+    balancing,
     banks,
     counters,
     eviction,
@@ -23,7 +24,7 @@ from accelopt.sim.timing import (
     residency,
     widening,
 )
-from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds
+from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds, bounds_of
 from accelopt.sim.timing.cells import stream
 from accelopt.sim.timing.counters import TrueCounts
 from accelopt.sim.timing.dependence import depend
@@ -56,6 +57,7 @@ class Compiler:
     remove_dead: bool = True
     rename_refilled: bool = True
     merge_evictions: bool = True
+    balance_copies: bool = True
     fit_psum: bool = True
     fit_sbuf: bool = True
     rotate_buffers: bool = True
@@ -157,7 +159,7 @@ def profile(
     destroy each other, and for a prediction that the machine's peaks rule out."""
     spec = spec or TARGETS[program.target]
     with collector_paused():
-        found = _profile(program, spec, compiler or Compiler())
+        found = _profile(program, spec, compiler or Compiler(bounds=bounds_of(spec.name)))
     if found.latency_ms < found.least_ms:
         raise KernelError(
             "impossible",
@@ -200,6 +202,8 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
         renaming.rename_refilled(flow, decisions)
     if compiler.merge_evictions:
         eviction.merge_evictions(flow, spec, decisions)
+    if compiler.balance_copies and spec.copies_alternate:
+        balancing.balance_copies(flow, spec, decisions)
     if compiler.fit_psum:
         banks.fit_psum(flow, spec, decisions)
     costs = price_transfers(flow, spec)
@@ -247,7 +251,7 @@ class Interval:
 
 def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval:
     """Simulates both outcomes of every decision that is not inferable for this kernel."""
-    base = compiler or Compiler()
+    base = compiler or Compiler(bounds=bounds_of(found.run.spec.name))
     scenarios = tuple(
         Scenario(question, _profile(found.run.program, spec, variant).latency_ms)
         for question, variant, spec in _ambiguities(found, base)

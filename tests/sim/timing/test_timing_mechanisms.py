@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from timing_kernels import (
     BF16,
+    F32,
     accumulate_in_psum,
     accumulate_in_sbuf,
     busy_ns,
@@ -32,6 +33,7 @@ from timing_kernels import (
     net_ns,
     one_buffer,
     pass_over,
+    product,
     refilled_buffer,
     reload_in_loop,
     rows_at_once,
@@ -41,6 +43,7 @@ from timing_kernels import (
     slope_ns,
     store_after_transpose,
     store_transposed,
+    sums_at_once,
     through_hbm,
     through_sbuf,
     tiled_vector,
@@ -277,3 +280,28 @@ class TestTensorEngine:
         assert straight.summary["transpose_flops"] == 0
         gap = busy_ns(turned, "tensor") - busy_ns(straight, "tensor")
         assert gap == pytest.approx(32 * 290, rel=0.02)  # 290 ns each: gqa, lora (NKIBench)
+
+
+class TestTrn2:
+    """Rates of the seven problems that were measured on trn2 (accelopt/measured/trn2_kernels.csv)."""
+
+    def test_a_product_takes_what_the_tensor_engine_was_measured_to_take(self):
+        """matmul_v2_b4: 432 ns for 512 fp32 columns; matmul_v3_bf16_split: 111 ns for bf16."""
+        for dtype, measured in ((F32, 432), (BF16, 111)):
+            shapes = (128, 128), (128, 512)
+            found = slope_ns(multiply_tiles, 8, 64, *shapes, 128, 512, dtype=dtype, target="trn2")
+            assert found == pytest.approx(measured, rel=0.03)
+
+    def test_only_a_product_with_the_identity_is_a_transpose(self):
+        """bmm counts one instruction a transpose and two a product; what the source says of a
+        product does not make it cheaper."""
+        plain, said = (
+            timed(product, (128, 128), (128, 512), flag, target="trn2") for flag in (False, True)
+        )
+        assert busy_ns(said, "tensor") == busy_ns(plain, "tensor")
+
+    def test_both_engines_empty_psum(self):
+        """bmm's Vector and Scalar engine count as many instructions each; trn1's Vector engine none."""
+        for target, both in (("trn1", False), ("trn2", True)):
+            found = timed(sums_at_once, (2, 128, 128), (2, 128, 512), 8, target=target)
+            assert (busy_ns(found, "vector") > 0) == both
