@@ -32,6 +32,7 @@ WARM = (
 """What a process has imported when it is ready to inspect."""
 INSPECTION_SECONDS = 120.0
 INSPECTION_BYTES = 6 << 30
+LEAST = "least_ms"  # beside the profiler's fields: what no way of running the kernel can beat
 MOST_LINES = 5
 MEBIBYTE = 1 << 20
 
@@ -66,7 +67,7 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         min_ms=latency,
         max_ms=latency,
         rel_diffs=0.0,
-        metrics=found.summary,
+        metrics={**found.summary, LEAST: found.least_ms},
         target=found.target,
         simulated=True,
     )

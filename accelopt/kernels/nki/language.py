@@ -19,7 +19,7 @@ from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
-from accelopt.kernels.nki.inspection import inspection_call
+from accelopt.kernels.nki.inspection import LEAST, inspection_call
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.shapes import kernel_arguments
@@ -103,14 +103,21 @@ class NKI:
         if profile is None:
             return Explanation()
         found = roofline.bound(case.problem, _sizes(case.values), profile.target)
-        share = found.fraction(profile.latency) if found else None
         inspected = await self._inspect(case, node.source)
+        least = inspected.profile.metrics.get(LEAST) if inspected.profile else None
+        bound = found.latency_ms if found else least
+        share = bound / profile.latency if bound else None
         bandwidth = roofline.PEAKS[self.options.target].memory_bytes
         facts = list(explain_counters(profile, bandwidth, verdict=not inspected.notes))
         if found and share is not None:
             facts.append(
                 f"The roofline bound of this problem is {found.latency_ms:.4g} ms, set by "
                 f"{BOUNDS[found.key]}; the kernel reaches {share:.0%} of it."
+            )
+        elif share is not None:
+            facts.append(
+                f"What this kernel reads, computes and writes takes {bound:.4g} ms at the machine's "
+                f"peaks; it reaches {share:.0%} of that."
             )
         return Explanation((*facts, *inspected.notes), share)
 
