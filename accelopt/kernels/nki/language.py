@@ -16,6 +16,7 @@ from accelopt.evaluation import Case, Confirmation, Evaluation, EvaluationReques
 from accelopt.hardware import TARGETS
 from accelopt.kernel_source import complete_imports
 from accelopt.kernels.language import Explanation, LanguageOptions
+from accelopt.kernels.methods import METHODS
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
@@ -247,6 +248,8 @@ class NKI:
                 Rewrite(move=site.move, parameters=dict(site.parameters), sentence=site.text),
                 source,
                 promise=site.benefit,
+                method=site.move,
+                touches=METHODS[site.move].touches,
             )
             for site, source in changes
         ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import libcst as cst
 
 from accelopt.kernels.nki.moves.legality import uses_of
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
-from accelopt.kernels.nki.moves.places import find_statement, path_text
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
+from accelopt.kernels.nki.moves.places import path_text
 from accelopt.kernels.nki.moves.reading import Reading, Statement, read
 from accelopt.kernels.nki.moves.rewriting import tidy, with_expression
 from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node, Path, code_of, parts
@@ -34,12 +37,12 @@ class DropCopy:
 
     name = "drop_copy"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every copy all of whose readers could do without it."""
         reading = read(kernel)
-        sites = []
         for statement in reading.statements:
-            if _copied(statement) is None:
+            source = _copied(statement)
+            if source is None:
                 continue
             try:
                 readers = _readers(reading, statement)
@@ -50,24 +53,8 @@ class DropCopy:
                 f"Drop the copy {_name(statement)} in line {statement.line.number} and let line "
                 f"{numbers} read the original."
             )
-            sites.append(Site(self.name, {"at": path_text(statement.path)}, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        statement = find_statement(reading, site)
-        source = _copied(statement)
-        if source is None:
-            raise IllegalMove(f"line {statement.line.number} is not a copy")
-        changes: dict[Path, Line] = {}
-        made = _tensor(statement)
-        for reader in _readers(reading, statement):
-            nodes: dict[cst.CSTNode, cst.CSTNode] = {
-                a.node: source.node.deep_clone() for a in reader.reads if a.tensor is made
-            }
-            changes[reader.path] = with_expression(reader.line, nodes)
-        return tidy(_with_lines(kernel, changes))
+            site = Site(self.name, {"at": path_text(statement.path)}, text)
+            yield Option(site, partial(_without_copy, kernel, statement, source, readers))
 
 
 class ReuseLoad:
@@ -82,10 +69,9 @@ class ReuseLoad:
 
     name = "reuse_load"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every load that repeats an earlier one."""
         reading = read(kernel)
-        sites = []
         for later in reading.statements:
             earlier = _same_load(reading, later)
             if earlier is None:
@@ -94,32 +80,40 @@ class ReuseLoad:
                 f"Use {_name(earlier)} (loaded in line {earlier.line.number}) in place of "
                 f"{_name(later)}: line {later.line.number} loads the same part of HBM again."
             )
-            sites.append(Site(self.name, {"at": path_text(later.path)}, text))
-        return sites
+            site = Site(self.name, {"at": path_text(later.path)}, text)
+            yield Option(site, partial(_without_load, kernel, earlier, later))
 
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        later = find_statement(reading, site)
-        earlier = _same_load(reading, later)
-        if earlier is None:
-            raise IllegalMove(f"line {later.line.number} repeats no earlier load")
-        old, new = _tensor(later), _tensor(earlier)
-        assert old is not None and new is not None
 
-        def visit(nodes: tuple[Node, ...], prefix: Path) -> list[Node]:
-            result: list[Node] = []
-            for position, node in enumerate(nodes):
-                path = (*prefix, position)
-                if path in {later.path, old.path}:
-                    continue
-                if isinstance(node, Loop):
-                    result.append(Loop(node.node, tuple(visit(node.body, path)), node.number))
-                else:
-                    result.append(Line(node.node.visit(_Renamed(old.name, new.name)), node.number))  # type: ignore[arg-type]
-            return result
+def _without_copy(
+    kernel: Kernel, statement: Statement, source: Access, readers: list[Statement]
+) -> Kernel:
+    changes: dict[Path, Line] = {}
+    made = _tensor(statement)
+    for reader in readers:
+        nodes: dict[cst.CSTNode, cst.CSTNode] = {
+            a.node: source.node.deep_clone() for a in reader.reads if a.tensor is made
+        }
+        changes[reader.path] = with_expression(reader.line, nodes)
+    return tidy(_with_lines(kernel, changes))
 
-        return tidy(kernel.with_body(visit(kernel.body, ())))
+
+def _without_load(kernel: Kernel, earlier: Statement, later: Statement) -> Kernel:
+    old, new = _tensor(later), _tensor(earlier)
+    assert old is not None and new is not None
+
+    def visit(nodes: tuple[Node, ...], prefix: Path) -> list[Node]:
+        result: list[Node] = []
+        for position, node in enumerate(nodes):
+            path = (*prefix, position)
+            if path in {later.path, old.path}:
+                continue
+            if isinstance(node, Loop):
+                result.append(Loop(node.node, tuple(visit(node.body, path)), node.number))
+            else:
+                result.append(Line(node.node.visit(_Renamed(old.name, new.name)), node.number))  # type: ignore[arg-type]
+        return result
+
+    return tidy(kernel.with_body(visit(kernel.body, ())))
 
 
 class _Renamed(cst.CSTTransformer):

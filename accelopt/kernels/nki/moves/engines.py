@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import libcst as cst
 
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
-from accelopt.kernels.nki.moves.places import Place, find_place, places
+from accelopt.kernels.nki.moves.move import Facts, Option
+from accelopt.kernels.nki.moves.places import Place, places
 from accelopt.kernels.nki.moves.polynomial import ONE
 from accelopt.kernels.nki.moves.reading import Reading, read
 from accelopt.kernels.nki.moves.rewriting import with_expression
@@ -39,32 +42,25 @@ class ChangeEngine:
 
     name = "change_engine"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every instruction with a choice, on each other engine."""
         reading = read(kernel)
-        sites = []
         for place in places(reading):
             for engine in ENGINES:
-                if _rewritten(reading, place, engine) is None:
+                changed = _rewritten(reading, place, engine)
+                if changed is None:
                     continue
                 text = (
                     f"Run {code_of(place.node).partition('(')[0]} in line "
                     f"{place.statement.line.number} on the {engine} engine."
                 )
-                sites.append(place.site(self.name, text, engine=engine))
-        return sites
+                made = partial(_replaced, kernel, place, changed)
+                yield Option(place.site(self.name, text, engine=engine), made)
 
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        place = find_place(reading, site)
-        text = _rewritten(reading, place, str(site.parameters["engine"]))
-        if text is None:
-            raise IllegalMove(
-                f"line {place.statement.line.number} does not run on {site.parameters['engine']}"
-            )
-        changed = with_expression(place.statement.line, {place.node: cst.parse_expression(text)})
-        return kernel.replaced(place.statement.path, [changed])
+
+def _replaced(kernel: Kernel, place: Place, text: str) -> Kernel:
+    changed = with_expression(place.statement.line, {place.node: cst.parse_expression(text)})
+    return kernel.replaced(place.statement.path, [changed])
 
 
 def _rewritten(reading: Reading, place: Place, engine: str) -> str | None:

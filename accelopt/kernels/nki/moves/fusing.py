@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import libcst as cst
 
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
+from accelopt.kernels.nki.moves.move import Facts, Option
 from accelopt.kernels.nki.moves.names import fresh, taken
 from accelopt.kernels.nki.moves.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
-from accelopt.kernels.nki.moves.places import Place, find_place, places
+from accelopt.kernels.nki.moves.places import Place, places
 from accelopt.kernels.nki.moves.polynomial import ONE
 from accelopt.kernels.nki.moves.reading import Reading, Statement, read
 from accelopt.kernels.nki.moves.rewriting import tidy, with_expression
@@ -31,10 +34,9 @@ class Fuse:
 
     name = "fuse"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every place where a pattern matches."""
         reading = read(kernel)
-        sites = []
         for place in places(reading):
             for pattern in PATTERNS:
                 found = _match(reading, place, pattern)
@@ -46,19 +48,8 @@ class Fuse:
                     f"Compute {_target(place.statement)} ({_lines(lines)}) by one {rewritten.call}: "
                     f"{rewritten.story}."
                 )
-                sites.append(place.site(self.name, text, pattern=pattern))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        place = find_place(reading, site)
-        found = _match(reading, place, str(site.parameters["pattern"]))
-        if found is None:
-            raise IllegalMove(f"no {site.parameters['pattern']} in line {_number(place)}")
-        text = _call_text(reading, place, found[1])
-        changed = with_expression(place.statement.line, {place.node: cst.parse_expression(text)})
-        return tidy(kernel.replaced(place.statement.path, [changed]))
+                made = partial(_fused, kernel, reading, place, rewritten)
+                yield Option(place.site(self.name, text, pattern=pattern), made)
 
 
 class ReduceOnTheWay:
@@ -74,52 +65,53 @@ class ReduceOnTheWay:
 
     name = "reduce_on_the_way"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every sum over rows whose operand is an activation."""
         reading = read(kernel)
-        sites = []
         for place in places(reading):
-            if _row_sum(reading, place) is None:
+            found = _row_sum(reading, place)
+            if found is None:
                 continue
             text = (
                 f"Sum up the rows in line {_number(place)} within the activation that makes them: "
                 "one pass of the Scalar engine in place of a second one over the data."
             )
-            sites.append(place.site(self.name, text))
-        return sites
+            made = partial(_summed, kernel, place, *found)
+            yield Option(place.site(self.name, text), made)
 
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        place = find_place(reading, site)
-        found = _row_sum(reading, place)
-        if found is None:
-            raise IllegalMove(f"line {_number(place)} is not a row sum of an activation")
-        term, arguments = found
-        assert term.shape is not None
-        partitions = term.shape[0].constant
-        used = taken(kernel)
-        total = fresh("row_sum", used)
-        maker = term.statements[-1] if term.statements else None
-        made = maker.bound if maker and maker.bound else fresh("elementwise", {*used, total})
-        spelled = kernel.spelled
-        declaration = (
-            f"{total} = {spelled('nl.ndarray')}(({spelled('nl.par_dim')}({partitions}), 1), "
-            f"dtype={spelled('nl.float32')}, buffer={spelled('nl.sbuf')})"
-        )
-        arguments = {
-            **arguments,
-            "reduce_op": "nl.add",
-            "reduce_res": f"{total}[0:{partitions}, 0:1]",
-        }
-        text = ", ".join(f"{k}={_spelled(kernel, v)}" for k, v in arguments.items())
-        instruction = f"{made} = {spelled('nisa.activation_reduce')}({text})"
-        use = with_expression(place.statement.line, {place.node: cst.Name(total)})
-        if maker is None or not maker.bound:
-            new = [line(declaration), line(instruction), use]
-            return tidy(kernel.replaced(place.statement.path, new))
-        kernel = kernel.replaced(place.statement.path, [use])
-        return tidy(kernel.replaced(maker.path, [line(declaration), line(instruction)]))
+
+def _fused(kernel: Kernel, reading: Reading, place: Place, rewritten: Rewritten) -> Kernel:
+    text = _call_text(reading, place, rewritten)
+    changed = with_expression(place.statement.line, {place.node: cst.parse_expression(text)})
+    return tidy(kernel.replaced(place.statement.path, [changed]))
+
+
+def _summed(kernel: Kernel, place: Place, term: Term, arguments: dict[str, str]) -> Kernel:
+    """The sum in the place of its operand's making."""
+    assert term.shape is not None
+    partitions = term.shape[0].constant
+    used = taken(kernel)
+    total = fresh("row_sum", used)
+    maker = term.statements[-1] if term.statements else None
+    made = maker.bound if maker and maker.bound else fresh("elementwise", {*used, total})
+    spelled = kernel.spelled
+    declaration = (
+        f"{total} = {spelled('nl.ndarray')}(({spelled('nl.par_dim')}({partitions}), 1), "
+        f"dtype={spelled('nl.float32')}, buffer={spelled('nl.sbuf')})"
+    )
+    arguments = {
+        **arguments,
+        "reduce_op": "nl.add",
+        "reduce_res": f"{total}[0:{partitions}, 0:1]",
+    }
+    text = ", ".join(f"{k}={_spelled(kernel, v)}" for k, v in arguments.items())
+    instruction = f"{made} = {spelled('nisa.activation_reduce')}({text})"
+    use = with_expression(place.statement.line, {place.node: cst.Name(total)})
+    if maker is None or not maker.bound:
+        new = [line(declaration), line(instruction), use]
+        return tidy(kernel.replaced(place.statement.path, new))
+    kernel = kernel.replaced(place.statement.path, [use])
+    return tidy(kernel.replaced(maker.path, [line(declaration), line(instruction)]))
 
 
 def _match(reading: Reading, place: Place, pattern: str) -> tuple[Term, Rewritten] | None:

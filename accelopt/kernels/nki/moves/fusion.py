@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from accelopt.kernels.nki.moves.legality import dependence, private_axis, uses_of
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
+from accelopt.kernels.nki.moves.move import Facts, Option, Site
 from accelopt.kernels.nki.moves.polynomial import Polynomial
 from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
 from accelopt.kernels.nki.moves.rewriting import substitute
@@ -27,9 +29,8 @@ class FuseLoops:
 
     name = "fuse_loops"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every pair of loops with nothing but declarations between them."""
-        sites = []
         reading = read(kernel)
         for first in reading.loops:
             second = _next_loop(reading, first)
@@ -40,27 +41,19 @@ class FuseLoops:
                 f"{second.node.variable} (line {second.node.number}) as one, so that what the first "
                 "makes is used at once."
             )
-            sites.append(Site(self.name, {"loop": first.node.variable}, text))
-        return sites
+            site = Site(self.name, {"loop": first.node.variable}, text)
+            yield Option(site, partial(_joined, kernel, first, second))
 
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        first = reading.loop(str(site.parameters["loop"]))
-        second = _next_loop(reading, first)
-        if second is None:
-            raise IllegalMove(f"no loop follows the loop over {first.node.variable}")
-        reason = _reason(reading, first, second)
-        if reason is not None:
-            raise IllegalMove(reason)
-        names = {second.node.variable: first.node.variable}
-        body = (*first.node.body, *(substitute(node, names) for node in second.node.body))
-        fused = Loop(first.node.node, body, first.node.number)
-        between = _between(kernel, first, second)
-        kernel = kernel.replaced(second.path, [])
-        for position in range(second.path[-1] - 1, first.path[-1], -1):
-            kernel = kernel.replaced((*second.path[:-1], position), [])
-        return kernel.replaced(first.path, [*between, fused])
+
+def _joined(kernel: Kernel, first: LoopFacts, second: LoopFacts) -> Kernel:
+    names = {second.node.variable: first.node.variable}
+    body = (*first.node.body, *(substitute(node, names) for node in second.node.body))
+    fused = Loop(first.node.node, body, first.node.number)
+    between = _between(kernel, first, second)
+    kernel = kernel.replaced(second.path, [])
+    for position in range(second.path[-1] - 1, first.path[-1], -1):
+        kernel = kernel.replaced((*second.path[:-1], position), [])
+    return kernel.replaced(first.path, [*between, fused])
 
 
 def _siblings(kernel: Kernel, facts: LoopFacts) -> tuple[Node, ...]:

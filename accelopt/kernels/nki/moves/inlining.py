@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial, reduce
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
 from accelopt.kernels.nki.moves.names import fresh, taken
 from accelopt.kernels.nki.moves.signatures import SIGNATURES, WRITES
 from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node, names_in, parts
@@ -31,33 +33,22 @@ class Inline:
 
     name = "inline"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """All helpers that some line calls and that may be written out, together."""
-        names = [
-            name for name in _helpers(kernel) if _called(kernel, name) and _legal(kernel, name)
-        ]
-        if not names:
-            return []
-        text = f"Write the body of {' and of '.join(names)} in the place of every call."
-        return [Site(self.name, {"at": " ".join(names)}, text)]
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        for name in str(site.parameters["at"]).split():
-            kernel = _without_calls(kernel, name)
-        return kernel
+        names = []
+        for name in _helpers(kernel):
+            if _called(kernel, name):
+                with suppress(IllegalMove):
+                    _without_calls(kernel, name)
+                    names.append(name)
+        if names:
+            text = f"Write the body of {' and of '.join(names)} in the place of every call."
+            site = Site(self.name, {"at": " ".join(names)}, text)
+            yield Option(site, partial(reduce, _without_calls, names, kernel))
 
 
 def _called(kernel: Kernel, name: str) -> bool:
     return any(_calls(node, name) for _, node in kernel.walk())
-
-
-def _legal(kernel: Kernel, name: str) -> bool:
-    try:
-        _without_calls(kernel, name)
-    except IllegalMove:
-        return False
-    return True
 
 
 def _without_calls(kernel: Kernel, name: str) -> Kernel:

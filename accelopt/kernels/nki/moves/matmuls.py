@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from accelopt.kernels.nki.moves.hoisting import hoist, plan_hoist
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, ready
 from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.places import Place, find_place, places
+from accelopt.kernels.nki.moves.places import Place, places
 from accelopt.kernels.nki.moves.reading import Reading, read
 from accelopt.kernels.nki.moves.rewriting import with_expression
 from accelopt.kernels.nki.moves.source import Kernel, code_of, line
@@ -28,29 +30,21 @@ class TransposeOnce:
 
     name = "transpose_once"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every `nl.matmul` whose left operand is transposed for it."""
         reading = read(kernel)
-        sites = []
         for place in places(reading):
             if _operands(reading, place) is None:
                 continue
             changed, name = _transposed(kernel, reading, place)
-            _, left = _hoist_as_far_as_possible(changed, name, facts)
+            changed, left = _hoist_as_far_as_possible(changed, name, facts)
             gain = f", before the loop over {left[-1]}" if left else ""
             text = (
                 f"Transpose the left operand of the matmul in line {place.statement.line.number} "
                 f"explicitly{gain}, and multiply with nc_matmul: nl.matmul transposes it anew for "
                 "every product."
             )
-            sites.append(place.site(self.name, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        changed, name = _transposed(kernel, reading, find_place(reading, site))
-        return _hoist_as_far_as_possible(changed, name, Facts())[0]
+            yield Option(place.site(self.name, text), ready(changed))
 
 
 def _operands(

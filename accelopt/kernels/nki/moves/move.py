@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.source import Argument, IllegalMove, Kernel
+from accelopt.nodes import Parameter
 
-__all__ = ["Facts", "IllegalMove", "Move", "Parameter", "Site"]
-
-Parameter = str | int | float | bool
+__all__ = ["Facts", "IllegalMove", "Move", "Option", "Parameter", "Site", "ready"]
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,24 @@ class Site:
     benefit: float = 0.0
 
 
+class Option(NamedTuple):
+    """What a move can do at one place. `make` does it, once; it raises IllegalMove when a condition
+    does not hold after all. What was made to find the site is not made again."""
+
+    site: Site
+    make: Callable[[], Kernel]
+
+
+def ready(kernel: Kernel) -> Callable[[], Kernel]:
+    """The `make` of an option whose kernel had to be made to find out what it gains."""
+    return lambda: kernel
+
+
 class Move(Protocol):
     """A source-to-source change. Implementations document before, after and when it is legal."""
 
     name: str
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
-        """Places where the move looks applicable; `apply` has the last word."""
-        ...
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """The changed kernel. Raises IllegalMove when a condition does not hold."""
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+        """What can be done, at every place where it can."""
         ...

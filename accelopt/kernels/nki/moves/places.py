@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.move import IllegalMove, Parameter, Site
+from accelopt.kernels.nki.moves.move import Parameter, Site
 from accelopt.kernels.nki.moves.reading import Reading, Statement
 from accelopt.kernels.nki.moves.source import Line, Path, parts
 from accelopt.kernels.nki.moves.values import Result
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     node: cst.BaseExpression
 
     def site(self, move: str, text: str, **more: Parameter) -> Site:
-        """The site of a move here, as `find_place` finds it again."""
+        """The site of a move here, with more parameters where one place has several."""
         return Site(move, {"at": path_text(self.statement.path), "part": self.part, **more}, text)
 
 
@@ -34,32 +34,9 @@ def places(reading: Reading) -> Iterator[Place]:
             yield Place(statement, part, node)
 
 
-def find_place(reading: Reading, site: Site) -> Place:
-    """The place that a site's `at` and `part` point at. Raises IllegalMove."""
-    wanted = path_of(str(site.parameters["at"]))
-    for place in places(reading):
-        if place.statement.path == wanted and place.part == site.parameters.get("part", 0):
-            return place
-    raise IllegalMove("the statement of the plan is not there")
-
-
-def find_statement(reading: Reading, site: Site) -> Statement:
-    """The statement that a site's `at` points at. Raises IllegalMove."""
-    wanted = path_of(str(site.parameters["at"]))
-    for statement in reading.statements:
-        if statement.path == wanted:
-            return statement
-    raise IllegalMove("the statement of the plan is not there")
-
-
 def path_text(path: Path) -> str:
     """A path as plans write it: 6.2.0."""
     return ".".join(map(str, path))
-
-
-def path_of(text: str) -> Path:
-    """The path that `path_text` wrote."""
-    return tuple(int(part) for part in text.split("."))
 
 
 def _expressions(reading: Reading, node: Line) -> list[cst.BaseExpression]:

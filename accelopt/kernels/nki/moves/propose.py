@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.kernels.nki.moves.names import apart
-from accelopt.kernels.nki.moves.registry import MOVES, move
+from accelopt.kernels.nki.moves.registry import MOVES, move, option
 from accelopt.kernels.nki.moves.source import Kernel, parse
 from accelopt.kernels.nki.moves.work import RESOURCES, latency, work
 
@@ -67,9 +67,9 @@ def rewrites(source: str, facts: Facts) -> list[Change]:
     seen = {kernel.render()}
     changes: list[Change] = []
     for name in MOVES:
-        for site in move(name).find(kernel, facts):
+        for site, make in move(name).options(kernel, facts):
             try:
-                changed = move(name).apply(kernel, site)
+                changed = make()
             except IllegalMove:
                 continue
             text = changed.render()
@@ -119,7 +119,7 @@ def _family(site: Site) -> tuple[str, Parameter]:
 def apply(source: str, steps: list[Site], facts: Facts) -> str:
     """The source after all steps, in order. Raises IllegalMove when one does not apply."""
     for site in steps:
-        source = move(site.move).apply(prepare(source, facts), site).render()
+        source = option(site, prepare(source, facts), facts).make().render()
     return source
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from accelopt.kernels.nki.moves.hoisting import Plan, hoist, plan_hoist
 from accelopt.kernels.nki.moves.loops import distribute, interchange, split
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site, ready
 from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, read
 from accelopt.kernels.nki.moves.source import Kernel, Loop
 from accelopt.kernels.nki.moves.work import resident_bytes
@@ -28,10 +29,9 @@ class Hoist:
 
     name = "hoist"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every value that can leave a loop and fits."""
         reading = read(kernel)
-        sites = []
         for loop, plan in _hoistable(reading, facts):
             value = plan.kept_values[-1].name
             kept = ", ".join(tensor.name for tensor in plan.kept_values)
@@ -43,12 +43,8 @@ class Hoist:
                 f"{loop.node.variable}; keep {kept} in SBUF"
                 + (f" ({size / 1024:.0f} KiB per partition)." if size is not None else ".")
             )
-            sites.append(Site(self.name, {"value": str(value), "loop": loop.node.variable}, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        return hoist(kernel, str(site.parameters["loop"]), str(site.parameters["value"]))
+            site = Site(self.name, {"value": str(value), "loop": loop.node.variable}, text)
+            yield Option(site, partial(hoist, kernel, loop.node.variable, str(value)))
 
 
 class Block:
@@ -68,10 +64,9 @@ class Block:
 
     name = "block"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every loop that ends in a loop, by every block factor that shares something."""
         reading = read(kernel)
-        sites = []
         for outer in reading.loops:
             inner = _last_loop(outer)
             trips = outer.trips.constant if outer.trips is not None else None
@@ -96,21 +91,12 @@ class Block:
                     f"{', '.join(shared)} made once for {factor} iterations of "
                     f"{outer.node.variable} instead of once for each"
                 )
-                sites.append(Site(self.name, parameters, f"{text}."))
-                _, kept = _hoist_all(blocked, inner.variable, facts)
+                yield Option(Site(self.name, parameters, f"{text}."), ready(blocked))
+                keeping, kept = _hoist_all(blocked, inner.variable, facts)
                 if kept:
                     text += f"; {', '.join(kept)} kept in SBUF across {inner.variable}."
-                    sites.append(Site(self.name, {**parameters, "keep": True}, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        variable, factor = str(site.parameters["loop"]), int(site.parameters["factor"])
-        inner = _last_loop(read(kernel).loop(variable))
-        blocked, _ = _block(kernel, variable, factor, Facts())
-        if site.parameters["keep"] and inner is not None:
-            blocked, _ = _hoist_all(blocked, inner.variable, Facts())
-        return blocked
+                    site = Site(self.name, {**parameters, "keep": True}, text)
+                    yield Option(site, ready(keeping))
 
 
 class Interchange:
@@ -125,10 +111,9 @@ class Interchange:
 
     name = "interchange"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every pair of loops with nothing between them."""
         reading = read(kernel)
-        sites = []
         for outer in reading.loops:
             if len(outer.node.body) != 1 or not isinstance(outer.node.body[0], Loop):
                 continue
@@ -137,16 +122,11 @@ class Interchange:
                 swapped = interchange(kernel, outer.node.variable)
             except IllegalMove:
                 continue
-            _, made = _hoist_all(swapped, outer.node.variable, facts)
-            gain = f", so that {', '.join(made)} is made once per {inner}" if made else ""
+            swapped, values = _hoist_all(swapped, outer.node.variable, facts)
+            gain = f", so that {', '.join(values)} is made once per {inner}" if values else ""
             text = f"Swap loops {outer.node.variable} and {inner}{gain}."
-            sites.append(Site(self.name, {"loop": outer.node.variable}, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        variable = str(site.parameters["loop"])
-        return _hoist_all(interchange(kernel, variable), variable, Facts())[0]
+            site = Site(self.name, {"loop": outer.node.variable}, text)
+            yield Option(site, ready(swapped))
 
 
 class TooLarge(IllegalMove):

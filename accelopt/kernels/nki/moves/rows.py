@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import libcst as cst
 
 from accelopt.kernels.nki.moves.hoisting import hoist
 from accelopt.kernels.nki.moves.legality import uses_of
 from accelopt.kernels.nki.moves.loops import split
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site
 from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.places import find_statement, path_text
+from accelopt.kernels.nki.moves.places import path_text
 from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial, ramp
 from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
 from accelopt.kernels.nki.moves.rewriting import tidy, with_expression
@@ -35,9 +38,8 @@ class MergeLoads:
 
     name = "merge_loads"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every load, out of every loop that moves it along its row."""
-        sites = []
         for statement, loop, factor in _moving(read(kernel), "nl.load"):
             parameters: dict[str, Parameter] = {
                 "value": str(statement.bound),
@@ -48,25 +50,8 @@ class MergeLoads:
                 f"Load {statement.bound} (line {statement.line.number}) for {factor} iterations of "
                 f"{loop.node.variable} at once, as one row: transfers {factor} times as long."
             )
-            sites.append(Site(self.name, parameters, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        variable, name = str(site.parameters["loop"]), str(site.parameters["value"])
-        factor = int(site.parameters["factor"])
-        if factor < _trips(read(kernel).loop(variable)):
-            kernel, _, variable = split(kernel, variable, factor)
-        reading = read(kernel)
-        loop = reading.loop(variable)
-        loads = [s for s in reading.inside(loop) if s.bound == name and s.kind == "compute"]
-        if len(loads) != 1:
-            raise IllegalMove(f"{name} is not loaded in loop {variable}")
-        kernel, row = _row_load(kernel, reading, loads[0], loop, factor)
-        kernel = hoist(kernel, variable, row)
-        if resident_bytes(read(kernel)) > Facts().sbuf_bytes:
-            raise IllegalMove(f"{row} does not fit into SBUF")
-        return kernel
+            made = partial(_merged, kernel, statement, loop, factor, facts)
+            yield Option(Site(self.name, parameters, text), made)
 
 
 class PackStores:
@@ -83,10 +68,9 @@ class PackStores:
 
     name = "pack_stores"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every store that ends an iteration of the loop that moves it along its row."""
         reading = read(kernel)
-        sites = []
         for statement, loop, factor in _moving(reading, "nl.store"):
             if statement.loops[-1] is not loop or _producer(reading, statement) is None:
                 continue
@@ -99,25 +83,40 @@ class PackStores:
                 f"Collect the results of {factor} iterations of {loop.node.variable} in one row and "
                 f"store it once (line {statement.line.number}): transfers {factor} times as long."
             )
-            sites.append(Site(self.name, parameters, text))
-        return sites
+            made = partial(_collected, kernel, reading, statement, loop, factor)
+            yield Option(Site(self.name, parameters, text), made)
 
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
+
+def _merged(kernel: Kernel, load: Statement, loop: LoopFacts, factor: int, facts: Facts) -> Kernel:
+    """One load for `factor` iterations. Raises IllegalMove when the row does not fit."""
+    variable, name = loop.node.variable, str(load.bound)
+    if factor < _trips(loop):
+        kernel, _, variable = split(kernel, variable, factor)
+    reading = read(kernel)
+    loop = reading.loop(variable)
+    loads = [s for s in reading.inside(loop) if s.bound == name and s.kind == "compute"]
+    if len(loads) != 1:
+        raise IllegalMove(f"{name} is not loaded in loop {variable}")
+    kernel, row = _row_load(kernel, reading, loads[0], loop, factor)
+    kernel = hoist(kernel, variable, row)
+    if resident_bytes(read(kernel)) > facts.sbuf_bytes:
+        raise IllegalMove(f"{row} does not fit into SBUF")
+    return kernel
+
+
+def _collected(
+    kernel: Kernel, reading: Reading, statement: Statement, loop: LoopFacts, factor: int
+) -> Kernel:
+    """One store for `factor` iterations."""
+    producer = _producer(reading, statement)
+    if producer is None or producer.result is None:
+        raise IllegalMove(f"line {statement.line.number} does not store a tile of its own")
+    name, variable = producer.result.name, loop.node.variable
+    if factor < _trips(loop):
+        kernel, _, variable = split(kernel, variable, factor)
         reading = read(kernel)
-        statement = find_statement(reading, site)
-        producer = _producer(reading, statement)
-        if producer is None or producer.result is None:
-            raise IllegalMove(f"line {statement.line.number} does not store a tile of its own")
-        name = producer.result.name
-        variable, factor = str(site.parameters["loop"]), int(site.parameters["factor"])
-        if factor < _trips(reading.loop(variable)):
-            kernel, _, variable = split(kernel, variable, factor)
-            reading = read(kernel)
-        store = next(
-            s for s in reading.statements if s.kind == "store" and _stores(reading, s, name)
-        )
-        return tidy(_packed(kernel, reading, store, reading.loop(variable), factor))
+    store = next(s for s in reading.statements if s.kind == "store" and _stores(reading, s, name))
+    return tidy(_packed(kernel, reading, store, reading.loop(variable), factor))
 
 
 def _moving(reading: Reading, instruction: str) -> list[tuple[Statement, LoopFacts, int]]:

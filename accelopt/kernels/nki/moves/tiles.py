@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
+from collections.abc import Iterator
+
+from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site, ready
 from accelopt.kernels.nki.moves.reading import read
 from accelopt.kernels.nki.moves.source import Kernel
 from accelopt.kernels.nki.moves.widening import widen
@@ -24,9 +26,8 @@ class Widen:
 
     name = "widen"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every loop, by every factor that divides it."""
-        sites = []
         for loop in read(kernel).loops:
             trips = loop.trips.constant if loop.trips is not None else None
             if trips is None:
@@ -44,12 +45,7 @@ class Widen:
                     "longer transfers and instructions."
                 )
                 parameters: dict[str, Parameter] = {"loop": loop.node.variable, "factor": factor}
-                sites.append(Site(self.name, parameters, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        return widen(kernel, str(site.parameters["loop"]), int(site.parameters["factor"]))
+                yield Option(Site(self.name, parameters, text), ready(wider))
 
 
 def _factors(trips: int) -> list[int]:

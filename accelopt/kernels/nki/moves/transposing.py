@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import libcst as cst
 
-from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
+from accelopt.kernels.nki.moves.move import Facts, Option
 from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.places import Place, find_place, places
+from accelopt.kernels.nki.moves.places import Place, places
 from accelopt.kernels.nki.moves.reading import Reading, read
 from accelopt.kernels.nki.moves.rewriting import with_expression
 from accelopt.kernels.nki.moves.source import Kernel, Node, code_of, line, loop
@@ -31,30 +34,19 @@ class TransposeOnEngine:
 
     name = "transpose_on_engine"
 
-    def find(self, kernel: Kernel, facts: Facts) -> list[Site]:
+    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
         """Every transposing load."""
         reading = read(kernel)
-        sites = []
         for place in places(reading):
-            if _rewritten(reading, place) is None:
+            new = _rewritten(reading, place)
+            if new is None:
                 continue
             text = (
                 f"Load the rows of line {place.statement.line.number} as they lie and transpose them "
                 "on the Tensor engine: a transposing DMA moves every element by itself."
             )
-            sites.append(place.site(self.name, text))
-        return sites
-
-    def apply(self, kernel: Kernel, site: Site) -> Kernel:
-        """See the class."""
-        reading = read(kernel)
-        place = find_place(reading, site)
-        new = _rewritten(reading, place)
-        if new is None:
-            raise IllegalMove(
-                f"line {place.statement.line.number} is no transposing load to replace"
-            )
-        return kernel.replaced(place.statement.path, new)
+            made = partial(kernel.replaced, place.statement.path, new)
+            yield Option(place.site(self.name, text), made)
 
 
 def _rewritten(reading: Reading, place: Place) -> list[Node] | None:

@@ -21,9 +21,9 @@ def moved_sources(source, facts):
     """(move, site, source after) for every move, a few sites each."""
     kernel = prepare(source, facts)
     for name in MOVES:
-        for site in spread(move(name).find(kernel, facts)):
+        for site, make in spread([*move(name).options(kernel, facts)]):
             try:
-                yield name, site, move(name).apply(kernel, site).render()
+                yield name, site, make().render()
             except IllegalMove:
                 continue
 

@@ -113,11 +113,10 @@ def test_golden(name, golden):
     body, known, wanted = CASES[name]
     facts = Facts(arguments=known)
     kernel = prepare(HEADER + body, facts)
-    sites = [
-        site
-        for site in move(name).find(kernel, facts)
-        if wanted.items() <= dict(site.parameters).items()
+    options = [
+        option
+        for option in move(name).options(kernel, facts)
+        if wanted.items() <= dict(option.site.parameters).items()
     ]
-    assert sites, f"{name} finds no place"
-    changed = move(name).apply(kernel, sites[0]).render()
-    golden(f"{name}.txt", f"# {sites[0].text}\n{changed}")
+    assert options, f"{name} finds no place"
+    golden(f"{name}.txt", f"# {options[0].site.text}\n{options[0].make().render()}")

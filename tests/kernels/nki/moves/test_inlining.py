@@ -28,10 +28,10 @@ STORE = "nl.store(out[i], value=twice(nl.load(x[i])))"
 def inlined(helper, line=STORE):
     """The body of the loop after the move; None when no helper may be written out."""
     kernel = parse(HEADER + helper + KERNEL.format(line=line))
-    sites = Inline().find(kernel, Facts())
-    if not sites:
+    options = [*Inline().options(kernel, Facts())]
+    if not options:
         return None
-    text = Inline().apply(kernel, sites[0]).render()
+    text = options[0].make().render()
     return [part.strip() for part in text.partition("range(4):\n")[2].splitlines()[:-1]]
 
 

@@ -6,7 +6,7 @@ from accelopt.kernels.nki.moves.hoisting import contract, hoist
 from accelopt.kernels.nki.moves.loops import distribute, interchange, split
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import prepare
-from accelopt.kernels.nki.moves.registry import MOVES, move
+from accelopt.kernels.nki.moves.registry import MOVES, move, option
 from accelopt.kernels.nki.moves.source import Argument
 from accelopt.kernels.nki.moves.widening import merge_block, widen
 
@@ -29,9 +29,9 @@ def kernel(body):
 
 def sites(name, subject):
     found = []
-    for site in move(name).find(subject, Facts(arguments=ARGUMENTS)):
+    for site, make in move(name).options(subject, Facts(arguments=ARGUMENTS)):
         try:
-            move(name).apply(subject, site)
+            make()
         except IllegalMove:
             continue
         found.append(site)
@@ -310,7 +310,7 @@ def test_a_plan_for_another_kernel_is_refused(name):
     parameters = {"loop": "nowhere", "value": "nothing", "at": "9.9", "part": 0, "factor": 2,
                   "pattern": "silu", "engine": "vector", "keep": False}  # fmt: skip
     with pytest.raises(IllegalMove):
-        move(name).apply(kernel(RUNNING_TILE), Site(name, parameters, ""))
+        option(Site(name, parameters, ""), kernel(RUNNING_TILE), Facts(arguments=ARGUMENTS))
 
 
 def test_a_tile_that_is_given_a_shape_does_not_grow():

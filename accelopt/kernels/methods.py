@@ -1,0 +1,72 @@
+"""What can be done to a kernel, by canonical name: one table for all kernel languages.
+
+A move of a language is one line here: the resources that it relieves when it succeeds, and the class
+or function that makes it. Strategies read names and resources; each language's `moves` make them.
+
+Resources of a NeuronCore: dma, tensor, vector, scalar, gpsimd; of a GPU: gmem (HBM and caches),
+compute, sfu (special functions), control; of both: overlap (nothing waits for anything).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Method(NamedTuple):
+    """A move: its language, the resources it touches, and where it is made ("module:attribute")."""
+
+    language: str
+    touches: tuple[str, ...]
+    place: str
+
+
+def _nki(place: str, *touches: str) -> Method:
+    return Method("nki", touches, f"accelopt.kernels.nki.moves.{place}")
+
+
+def _triton(place: str, *touches: str) -> Method:
+    return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}")
+
+
+METHODS = {
+    "hoist": _nki("reuse:Hoist", "dma"),
+    "block": _nki("reuse:Block", "dma"),
+    "fuse": _nki("fusing:Fuse", "vector", "scalar"),
+    "reduce_on_the_way": _nki("fusing:ReduceOnTheWay", "vector", "scalar"),
+    "transpose_once": _nki("matmuls:TransposeOnce", "tensor", "scalar"),
+    "transpose_on_engine": _nki("transposing:TransposeOnEngine", "dma"),
+    "drop_copy": _nki("copies:DropCopy", "vector", "scalar"),
+    "reuse_load": _nki("copies:ReuseLoad", "dma"),
+    "change_engine": _nki("engines:ChangeEngine", "vector", "scalar", "gpsimd", "overlap"),
+    "merge_loads": _nki("rows:MergeLoads", "dma"),
+    "pack_stores": _nki("rows:PackStores", "dma"),
+    "fuse_loops": _nki("fusion:FuseLoops", "dma", "overlap"),
+    "widen": _nki("tiles:Widen", "dma", "vector", "scalar"),
+    "interchange": _nki("reuse:Interchange", "dma"),
+    "inline": _nki("inlining:Inline"),
+    "change_block_sizes": _triton("configurations:configurations", "compute", "gmem", "overlap"),
+    "grouped_gemm_colmajor": _triton("order:grouped_order", "compute", "gmem"),
+    "enable_async_pipeline": _triton("descriptors:descriptor_tiles", "gmem", "overlap"),
+    "prefetch_loads": _triton("hints:pipelined_loops", "gmem", "overlap"),
+    "switch_to_mma_or_wgmma": _triton("arithmetic:own_precision_dots", "compute"),
+    "softmax_math_fusion": _triton("arithmetic:base_two", "sfu"),
+    "vectorize_global_loads": _triton("hints:constant_sizes", "gmem"),
+    "cache_policy_cg": _triton("hints:streaming_hints", "gmem"),
+    "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
+    "stop_at_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
+    "count_loop": _triton("loops:counted_loop", "control", "overlap"),
+    "read_row_once": _triton("loops:one_pass", "gmem"),
+    "rows_together": _triton("rows:several_rows", "gmem", "overlap"),
+    "heads_together": _triton("heads:heads_together", "gmem"),
+    "most_work_first": _triton("order:reversed_order", "overlap"),
+    "one_launch": _triton("launches:one_launch", "overlap"),
+    "fuse_cast": _triton("host:fused_cast", "gmem"),
+    "drop_synchronisation": _triton("host:without_synchronisation", "overlap"),
+    "drop_value_checks": _triton("host:without_value_checks", "overlap"),
+    "read_values_once": _triton("host:values_read_once", "overlap"),
+}
+
+
+def methods_of(language: str) -> dict[str, Method]:
+    """The moves of one language, in the order in which they are looked for."""
+    return {name: method for name, method in METHODS.items() if method.language == language}
