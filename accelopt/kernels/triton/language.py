@@ -280,8 +280,7 @@ class Triton:
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """What `accelopt.kernels.triton.moves` can do, the most promising ones."""
-        found = await asyncio.to_thread(proposals, node.source)
-        return found[:MOST_PROPOSALS]
+        return await asyncio.to_thread(proposals, node.source, MOST_PROPOSALS)
 
     def look_up(self, name: str) -> str:
         """Our notes on one Triton name."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from accelopt.kernels.methods import METHODS
 from accelopt.kernels.triton.moves import (
     arithmetic,
     descriptors,
@@ -31,71 +34,104 @@ from accelopt.kernels.triton.moves.configurations import (
 )
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import Kernel, Launch, Source, called
-from accelopt.nodes import Action, Rewrite, made
+from accelopt.nodes import Action, Parameter, Rewrite, made
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0
 TUNED_TOGETHER = 6
+CONFIGURED = "change_block_sizes"
 ROW_WARPS = (8, 16, 4, 2, 32)
 ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
-
 
 Roles = Mapping[str, Mapping[str, Role]]
 
 
 class _Variant(NamedTuple):
+    """Structural moves that were made: their canonical names, a sentence, what came of them."""
+
+    methods: tuple[str, ...]
     sentence: str
     source: str
     weight: float
+
+
+class _Option(NamedTuple):
+    """A rewrite, its promise, and what makes it: the source, or None where it cannot be."""
+
+    methods: tuple[str, ...]
+    rewrite: Rewrite
+    promise: float
+    make: Callable[[], str | None]
 
 
 _Move: TypeAlias = "Callable[[Source, str], str | None]"
 
 
 class _Step(NamedTuple):
-    """A structural move: its sentence, with a place for the kernel's name, and what it promises."""
+    """A structural move: canonical name, sentence with a place for the kernel's name, promise."""
 
+    method: str
     sentence: str
     move: _Move
     weight: float
 
 
-def proposals(text: str) -> list[Action]:
-    """All proposals for a solution's source; none when it is not Python or has no kernel."""
+def proposals(text: str, most: int | None = None) -> list[Action]:
+    """The `most` promising proposals for a solution's source, all by default, the best first; none
+    when it is not Python or has no kernel. Only what is proposed is made."""
     try:
         source = Source(text)
     except (SyntaxError, ValueError):
         return []
-    found: dict[str, Action] = {}
     roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
-    for variant in _variants(source):
-        for proposal in _with_configurations(variant, text, roles):
-            if proposal.source and proposal.source != text and _parses(proposal.source):
-                known = found.get(proposal.source)
-                if known is None or known.promise < proposal.promise:
-                    found[proposal.source] = proposal
-    return sorted(found.values(), key=lambda item: -item.promise)
+    options = [
+        option
+        for variant in _variants(source)
+        for option in _with_configurations(variant, text, roles)
+    ]
+    found: dict[str, Action] = {}
+    for option in sorted(options, key=lambda option: -option.promise):
+        if len(found) == most:
+            break
+        new = option.make()
+        if new and new != text and new not in found and _parses(new):
+            found[new] = _action(option, new)
+    return list(found.values())
 
 
-def _proposal(sentence: str, source: str, promise: float) -> Action:
-    return made(Rewrite(move="triton", sentence=sentence), source, promise=promise)
+def _action(option: _Option, source: str) -> Action:
+    touched = dict.fromkeys(r for name in option.methods for r in METHODS[name].touches)
+    first, promise = option.methods[0], option.promise
+    return made(option.rewrite, source, promise=promise, method=first, touches=tuple(touched))
+
+
+def _option(
+    variant: _Variant,
+    promise: float,
+    make: Callable[[], str | None],
+    words: str = "",
+    **parameters: Parameter,
+) -> _Option:
+    """A variant, with a configuration on top where there are `parameters`."""
+    methods = (*variant.methods, *((CONFIGURED,) if parameters else ()))
+    sentence = f"{variant.sentence} {words}".strip()
+    rewrite = Rewrite(move="+".join(methods), parameters=parameters, sentence=sentence)
+    return _Option(methods, rewrite, promise, make)
 
 
 def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
+    with suppress(SyntaxError):
+        return bool(ast.parse(text))
+    return False
 
 
 def _variants(source: Source) -> Iterator[_Variant]:
     """The source itself, all moves that fit it together, and each of them alone."""
-    yield _Variant("", source.text, 1.0)
+    yield _Variant((), "", source.text, 1.0)
     for step in HOST_STEPS:
         text = step.move(source, "")
         if text is not None:
-            yield _Variant(step.sentence, text, step.weight)
+            yield _Variant((step.method,), step.sentence, text, step.weight)
     for launch in source.launches:
         name = launch.kernel.name
         kind = _kind_when_counted(source, name)
@@ -104,7 +140,7 @@ def _variants(source: Source) -> Iterator[_Variant]:
         for step in steps:
             text = step.move(source, name)
             if text is not None:
-                yield _Variant(step.sentence.format(name), text, step.weight)
+                yield _Variant((step.method,), step.sentence.format(name), text, step.weight)
         if kind is Kind.PRODUCT:
             yield from _together(source, name, [GROUPED, DESCRIPTORS])
         if kind in (Kind.ATTENTION, Kind.DECODE):
@@ -133,7 +169,7 @@ def _together(source: Source, name: str, steps: Sequence[_Step]) -> Iterator[_Va
     if len(taken) > 1:
         weight = TOGETHER * max(step.weight for step in taken)
         sentences = " ".join(step.sentence.format(name) for step in taken)
-        yield _Variant(sentences, source.text, weight)
+        yield _Variant(tuple(step.method for step in taken), sentences, source.text, weight)
 
 
 def _on_kernel(move: Callable[[Kernel], ast.FunctionDef | None]) -> _Move:
@@ -164,31 +200,33 @@ def _on_host(move: Callable[[Source], str | None]) -> _Move:
 # More than the best of what it is made of, since each step saves something else.
 TOGETHER = 1.2
 HOST_STEPS = (
-    _Step("Do not synchronise the device in the host code.",
+    _Step("drop_synchronisation", "Do not synchronise the device in the host code.",
           _on_host(host.without_synchronisation), 1.6),
-    _Step("Leave out the checks of input values that make the host wait for the device.",
+    _Step("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
           _on_host(host.without_value_checks), 1.5),
-    _Step("Read the values of index tensors to the host once.",
+    _Step("read_values_once", "Read the values of index tensors to the host once.",
           _on_host(host.values_read_once), 1.6),
 )  # fmt: skip
-GROUPED = _Step(f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
+GROUPED = _Step("grouped_gemm_colmajor", f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
                 _on_kernel(order.grouped_order), 1.15)  # fmt: skip
-DESCRIPTORS = _Step("Move the tiles of {} with tensor descriptors.",
+DESCRIPTORS = _Step("enable_async_pipeline", "Move the tiles of {} with tensor descriptors.",
                     _on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
-ONE_LAUNCH = _Step("Launch {} once, with a table of the work, for all steps of the host's loop.",
+ONE_LAUNCH = _Step("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
                    _on_launch(launches.one_launch), 2.0)  # fmt: skip
-HEADS = _Step("Let each program of {} compute all heads that read the same keys.",
+HEADS = _Step("heads_together", "Let each program of {} compute all heads that read the same keys.",
               _on_launch(heads.heads_together), 2.5)  # fmt: skip
-OWN_PRECISION = _Step("Multiply the tiles of {} in the 16-bit format they are stored in.",
+OWN_PRECISION = _Step("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
                       _on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
-COUNTED = _Step("Count the steps of the open loop of {}.", _on_kernel(loops.counted_loop), 1.1)
-STOPPED = _Step("End the loop of {} at the last position that any of its rows can see.",
+COUNTED = _Step(
+    "count_loop", "Count the steps of the open loop of {}.", _on_kernel(loops.counted_loop), 1.1
+)
+STOPPED = _Step("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
                 _on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
-PEELED = _Step("Take the masks out of the main loop of {}; only its last steps need them.",
+PEELED = _Step("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
                _on_kernel(masks.peel_masks), 0.9)  # fmt: skip
-BASE_TWO = _Step("Raise two to a power in {}, with the change of base folded into its scale.",
+BASE_TWO = _Step("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  _on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-REVERSED = _Step("Start the blocks of {} with the most work first.",
+REVERSED = _Step("most_work_first", "Start the blocks of {} with the most work first.",
                  _on_kernel(order.reversed_order), 0.8)  # fmt: skip
 
 
@@ -211,7 +249,8 @@ def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Varia
             text = rows.several_rows(source, launch, count)
             if text is not None:
                 sentence = f"Let each program of {kernel.name} compute {count} rows."
-                yield _Variant(sentence, text, 1.8 * 0.5 ** (place / HALF_PLACE))
+                weight = 1.8 * 0.5 ** (place / HALF_PLACE)
+                yield _Variant(("rows_together",), sentence, text, weight)
     if kind is Kind.ROWS:
         yield from _whole_row(source, kernel)
     if kind in (Kind.ROWS, Kind.DECODE):
@@ -219,7 +258,7 @@ def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Varia
             pipelined = hints.pipelined_loops(source, kernel, stages)
             if pipelined is not None:
                 text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
-                yield _Variant(text, pipelined, 0.7)
+                yield _Variant(("prefetch_loads",), text, pipelined, 0.7)
 
 
 def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
@@ -228,32 +267,33 @@ def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
     whole = _on_kernel(loops.one_pass)(inner, kernel.name)
     if whole is not None:
         text = f"Read each row of {kernel.name} once and keep it, in place of a pass for each step."
-        yield _Variant(text, whole, 1.5)
+        yield _Variant(("read_row_once",), text, whole, 1.5)
 
 
 def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
     kernel = launch.kernel
     constant = _on_kernel(hints.constant_sizes)(source, kernel.name)
     if constant is not None:
-        yield _Variant(f"Compile {kernel.name} for its sizes, as constants.", constant, 1.05)
+        text = f"Compile {kernel.name} for its sizes, as constants."
+        yield _Variant(("vectorize_global_loads",), text, constant, 1.05)
     for stores in (False, True):
         hinted = hints.streaming_hints(source, kernel, stores=stores)
         if hinted is not None:
             what = "loads and stores" if stores else "loads"
             text = f"Mark the {what} of {kernel.name} that touch data once as streaming."
-            yield _Variant(text, hinted, 0.6)
+            yield _Variant(("cache_policy_cg",), text, hinted, 0.6)
     fused = host.fused_cast(source, launch)
     if fused is not None:
         text = f"Let the store of {kernel.name} cast its output, not a second pass over it."
-        yield _Variant(text, fused, 1.4)
+        yield _Variant(("fuse_cast",), text, fused, 1.4)
 
 
-def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iterator[Action]:
+def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iterator[_Option]:
     """The variant as it is, and with each configuration of each of its launches."""
     source = Source(variant.source)
     whole_row = "static_assert" in variant.source and "static_assert" not in original
     if variant.source != original and not whole_row:
-        yield _proposal(variant.sentence, variant.source, 0.9 * variant.weight)
+        yield _option(variant, 0.9 * variant.weight, lambda: variant.source)
     for launch in source.launches:
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
@@ -266,14 +306,21 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
             continue
         for place, choice in enumerate(configurations(launch.kernel, knobs)):
             values = {name: str(value) for name, value in choice.tiles}
-            text = _configured(source, launch, knobs, values, choice)
-            sentence = f"{variant.sentence} Set {launch.kernel.name} to {choice.sentence()}."
-            yield _proposal(sentence.strip(), text, variant.weight * 0.5 ** (place / HALF_PLACE))
+            yield _option(
+                variant,
+                variant.weight * 0.5 ** (place / HALF_PLACE),
+                partial(_configured, source, launch, knobs, values, choice),
+                f"Set {launch.kernel.name} to {choice.sentence()}.",
+                kernel=launch.kernel.name,
+                warps=choice.warps,
+                stages=choice.stages or 0,
+                **dict(choice.tiles),
+            )
 
 
 def _whole_rows(
     source: Source, launch: Launch, knobs: list[Knob], variant: _Variant
-) -> Iterator[Action]:
+) -> Iterator[_Option]:
     """A kernel that holds a whole row: its tile is the row's width, up to a power of two."""
     kernel = launch.kernel
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
@@ -285,9 +332,14 @@ def _whole_rows(
         return
     tile = {stepped[0].name: f"triton.next_power_of_2({ast.unparse(widths[0])})"}
     for place, warps in enumerate(ROW_WARPS):
-        text = _configured(source, launch, knobs, tile, Configuration((), warps, None))
-        sentence = f"{variant.sentence} Give it {warps} warps."
-        yield _proposal(sentence, text, variant.weight * 0.5 ** (place / HALF_PLACE))
+        yield _option(
+            variant,
+            variant.weight * 0.5 ** (place / HALF_PLACE),
+            partial(_configured, source, launch, knobs, tile, Configuration((), warps, None)),
+            f"Give it {warps} warps.",
+            kernel=kernel.name,
+            warps=warps,
+        )
 
 
 def asserted_widths(node: ast.FunctionDef) -> list[str]:
@@ -317,7 +369,7 @@ def _configured(
     return source.edited([*edits, *set_options(source, launch, options)])
 
 
-def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Action]:
+def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[_Option]:
     """One proposal: the autotuner over our configurations for this kind of kernel."""
     kernel = launch.kernel
     knobs = _tuned(kernel)
@@ -325,10 +377,14 @@ def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[Acti
         return
     choices = list(configurations(kernel, knobs))[:TUNED_TOGETHER]
     if choices:
-        text = with_configurations(source, kernel, choices)
-        if text is not None:
-            sentence = f"{variant.sentence} Autotune {kernel.name} over {len(choices)} more fitting configurations."
-            yield _proposal(sentence.strip(), text, 1.2 * variant.weight)
+        yield _option(
+            variant,
+            1.2 * variant.weight,
+            partial(with_configurations, source, kernel, choices),
+            f"Autotune {kernel.name} over {len(choices)} more fitting configurations.",
+            kernel=kernel.name,
+            choices=len(choices),
+        )
 
 
 def _tuned(kernel: Kernel) -> list[Knob]:
