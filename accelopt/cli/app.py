@@ -18,6 +18,7 @@ COMMANDS = {
     "optimize": "accelopt.cli.optimize:optimize",
     "peak": "accelopt.cli.peak:peak",
     "check": "accelopt.cli.check:check",
+    "explain": "accelopt.cli.explain:explain",
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
     "cache": "accelopt.cli.cache:cache",

@@ -12,13 +12,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from accelopt.kernels.nki.lift import meanings, recurrences
 from accelopt.kernels.nki.lift.addresses import Solution, address_of, narrowed, solve
+from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import UNDEFINED, Carried, Element, Value
+from accelopt.kernels.nki.lift.site import written_where
 from accelopt.kernels.nki.lift.values import Values
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
@@ -196,10 +196,7 @@ class Reaching:
         if access.dtype != access.tensor.dtype:
             raise NotLifted("it writes a tensor's bits as another format", node.source)
         variables = self.variables(place)
-        unknown = [
-            index_of(Axis(f"?{n}", extent)) if extent > 1 else Index()
-            for n, extent in enumerate(access.shape)
-        ]
+        unknown = _unknown(access)
         axes = frozenset(axis for index in unknown for axis in index.axes)
         index = address_of(access, variables, unknown)
         solution = solve(index, axes, address, access.tensor.shape)
@@ -211,7 +208,7 @@ class Reaching:
         coordinates = tuple(Index() if index.axes & axes else index for index in coordinates)
         conditions = [*solution.ranges, *solution.conditions]
         if name == "result":
-            conditions += meanings.written_where(node, variables, coordinates)
+            conditions += written_where(node, variables, coordinates)
         conditions = [c for c in conditions if c.bounds[0] < 0]
         if any(c.bounds[1] < 0 for c in conditions):
             return None
@@ -294,10 +291,7 @@ class Reaching:
                 if high < first or low > last:
                     continue
             inner = {inside.variable: index_of(_trip(inside)) for inside in write.loops[depth:]}
-            unknown = [
-                index_of(Axis(f"?{n}", extent)) if extent > 1 else Index()
-                for n, extent in enumerate(access.shape)
-            ]
+            unknown = _unknown(access)
             index = address_of(access, {**outer, **inner}, unknown)
             axes = frozenset(a for i in (*inner.values(), *unknown) for a in i.axes)
             solution = solve(index, axes, address, tensor.shape)
@@ -365,7 +359,7 @@ class Reaching:
     def _initial(self, tensor: Tensor, address: Index) -> Value:
         number = self._numbers.get(tensor)
         if number is None:
-            return self._constant(tensor, address) if tensor.data is not None else (
+            return constant_element(self.values, tensor, address) if tensor.data is not None else (
                 self._fresh(tensor))  # fmt: skip
         name = tensor.name or f"argument{number}"
         return self.values.same(Element(name, number, name_of(tensor.dtype), address))
@@ -373,33 +367,14 @@ class Reaching:
     def _fresh(self, tensor: Tensor) -> Value:
         return UNDEFINED if tensor.fill is None else self.values.number(tensor.fill)
 
-    def _constant(self, tensor: Tensor, address: Index) -> Value:
-        """An element of a constant that the kernel brought along: one number, or an identity or
-        triangular matrix."""
-        data = np.asarray(tensor.data, dtype=np.float64)
-        if not address.terms:
-            return self.values.number(float(data.reshape(-1)[address.constant]))
-        if (data == data.flat[0]).all():
-            return self.values.number(float(data.flat[0]))
-        if data.ndim == 2:
-            rows, columns = data.shape
-            row, column = address // columns, address % columns
-            one, zero = self.values.number(1), self.values.number(0)
-            for conditions, model in (
-                ([row - column, column - row], np.eye(rows, columns)),
-                ([row - column], np.tri(rows, columns)),
-                ([row - column - 1], np.tri(rows, columns, -1)),
-                ([column - row], np.tri(columns, rows).T),
-                ([column - row - 1], np.tri(columns, rows, -1).T),
-            ):
-                if np.array_equal(data, model):
-                    return self.values.where(conditions, one, zero)
-        raise NotLifted(
-            f"the constant {tensor.name or 'that it reads'} is neither one number nor an identity "
-            "or triangular matrix",
-            tensor.source,
-        )
-
 
 def _trip(loop: Loop) -> Axis:
     return Axis(f"?L{loop.variable.id}", max(loop.variable.trips, 1))
+
+
+def _unknown(access: Access) -> list[Index]:
+    """An element of a tile that is still to be found."""
+    return [
+        index_of(Axis(f"?{n}", extent)) if extent > 1 else Index()
+        for n, extent in enumerate(access.shape)
+    ]

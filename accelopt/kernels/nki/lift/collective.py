@@ -1,0 +1,195 @@
+"""The meaning of instructions that combine elements: reductions, scans, statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from accelopt.kernels.nki.lift.algorithm import Constant
+from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+from accelopt.kernels.nki.lift.nodes import (
+    NEUTRAL,
+    Carried,
+    Chain,
+    Fold,
+    Product,
+    Value,
+)
+from accelopt.kernels.nki.lift.normal_forms import apply
+from accelopt.kernels.nki.lift.reductions import fold
+from accelopt.kernels.nki.lift.site import Site, reshaped, written_where
+
+
+def _reduced(site: Site, op: str, axes: list[Axis], body: Value) -> Value:
+    values = site.reaching.values
+    if op not in NEUTRAL and op not in ("mean", "variance"):
+        raise site.refusal(f"a reduction by {op} depends on the order of its elements")
+    if op in NEUTRAL:
+        return fold(values, op, axes, body)
+    count = float(math.prod(axis.extent for axis in axes))
+    mean = values.product([(fold(values, "add", axes, body), 1.0)], 1 / count)
+    if op == "mean":
+        return mean
+    centred = values.product([(values.sum([(body, 1.0), (mean, -1.0)]), 2.0)])
+    return values.product([(fold(values, "add", axes, centred), 1.0)], 1 / count)
+
+
+def tensor_reduce(site: Site) -> Value:
+    """A reduction of the data over some of its axes."""
+    instruction, values = site.instruction, site.reaching.values
+    given = instruction.attributes["axes"]
+    reduced = {int(str(a)) for a in (given if isinstance(given, tuple) else (given,))}
+    value = _over(site, site.text("op"), reduced)
+    negate = instruction.attributes.get("negate")
+    return values.product([(value, 1.0)], -1.0) if negate else value
+
+
+def partition_reduce(site: Site) -> Value:
+    """A reduction of the data over its partitions."""
+    return _over(site, site.text("op"), {0})
+
+
+def _over(site: Site, op: str, reduced: set[int]) -> Value:
+    """The reduction of an instruction's data over some of its axes."""
+    data, values = site.instruction.inputs["data"], site.reaching.values
+    rank = len(data.shape)
+    fresh = site.fresh([data.shape[n] for n in sorted(reduced)])
+    axes = dict(zip(sorted(reduced), fresh, strict=True))
+    kept = [n for n in range(rank) if n not in reduced]
+    own = list(site.coordinates)
+    if len(own) == rank:
+        own = [own[n] for n in kept]
+    where = [index_of(axes[n]) if n in axes else Index() for n in range(rank)]
+    for n, coordinate in zip(kept, own, strict=False):
+        where[n] = coordinate
+    body = site.read(data, where)
+    if site.instruction.mask.constraints:
+        if op not in NEUTRAL:
+            raise site.refusal(f"its mask changes what its {op} is taken of")
+        conditions = [site.indexed(c, where) for c in site.instruction.mask.constraints]
+        body = values.where(conditions, body, values.number(NEUTRAL[op]))
+    return _reduced(site, op, fresh, body)
+
+
+def register(site: Site, result: Callable[[Site], Value]) -> Value:
+    """The reduction of an instruction's `result` over its free axes, which the engine hands out
+    beside it."""
+    instruction = site.instruction
+    if instruction.attributes.get("reduce_cmd") not in (None, "", "reset_reduce", 3):
+        raise site.refusal("it adds to an engine's registers over several instructions")
+    op = site.text("reduce_op") or "add"
+    shape = instruction.result.shape
+    axes = site.fresh(shape[1:])
+    inner = Site(site.reaching, instruction,
+                 (site.coordinates[0], *map(index_of, axes)), site.place)  # fmt: skip
+    body = inner.stored(result(inner), instruction.result)
+    conditions = written_where(instruction, site.reaching.variables(site.place), inner.coordinates)
+    neutral = site.reaching.values.number(NEUTRAL.get(op, 0.0))
+    return _reduced(site, op, axes, site.reaching.values.where(conditions, body, neutral))
+
+
+def loop_reduce(site: Site) -> Value:
+    """The first iteration assigns: it is as if the result held a neutral number before."""
+    op, values = site.text("op"), site.reaching.values
+    loops = site.instruction.attributes["loops"]
+    ids = loops if isinstance(loops, tuple) else (loops,)
+    if op not in NEUTRAL:
+        raise site.refusal(f"a reduction by {op} depends on the order of its elements")
+    around = [
+        site.place.path[: n + 1]
+        for n, variable in enumerate(site.reaching.variables(site.place))
+        if variable.id in ids
+    ]
+    old = site.old()
+    first = [
+        part
+        for part in values.carried(old)
+        if part.loop in around
+        and not any(other.loop in around for other in values.carried(part.initial))
+    ]
+    neutral = values.number(NEUTRAL[op])
+    if not first:
+        old = neutral
+    for part in first:
+        fresh = values.same(
+            Carried(part.tensor, part.address, part.loop, part.around, part.iteration, neutral)
+        )
+        old = values.replace(old, part, fresh)
+    return apply(values, op, [old, site.operand("data")])
+
+
+def scan(site: Site) -> Value:
+    """A first-order recurrence along the free axes."""
+    instruction, values = site.instruction, site.reaching.values
+    data0, data1 = instruction.inputs["data0"], instruction.inputs["data1"]
+    row, shape = site.coordinates[0], instruction.result.shape
+    length = math.prod(shape[1:])
+    (at,) = reshaped(site.coordinates[1:], shape[1:], (length,))
+    (along,) = site.fresh([length])
+    step = index_of(along)
+    operands = [
+        site.read(data, [row if data.shape[0] > 1 else Index(),
+                         *reshaped([step], [length], data.shape[1:])])
+        for data in (data0, data1)
+    ]  # fmt: skip
+    scale, combine = site.text("op0"), site.text("op1")
+    factor, term = operands
+    if combine == "subtract" and not instruction.attributes.get("reverse1"):
+        combine, term = "add", values.product([(term, 1.0)], -1.0)
+    if scale not in NEUTRAL or combine not in NEUTRAL:
+        raise site.refusal(f"a scan by {scale} and {combine} is no first-order recurrence")
+    name = "initial"
+    initial = values.number(0)
+    access = instruction.inputs.get(name)
+    if access is not None:
+        initial = site.read(access, [row if access.shape[0] > 1 else Index(),
+                                     *[Index()] * (len(access.shape) - 1)])  # fmt: skip
+    elif instruction.attributes.get(name) is not None:
+        initial = site.operand(name)
+    return values.same(Chain(scale, factor, combine, term, initial, along, at))
+
+
+def bn_stats(site: Site) -> Value:
+    """Count, mean and scatter of the even, then of the odd elements."""
+    data, values = site.instruction.inputs["data"], site.reaching.values
+    if site.instruction.mask.constraints:
+        raise site.refusal("its mask changes what its mean is taken of")
+    half, kind = site.coordinates[1] // 3, site.coordinates[1] % 3
+    length = math.prod(data.shape[1:])
+    if kind.terms or length % 2:
+        raise site.refusal("its statistics of even and odd elements are not read as such")
+    if kind.constant == 0:
+        return values.number(length / 2)
+    (axis,) = site.fresh([length // 2])
+    where = reshaped([index_of(axis) * 2 + half], [length], data.shape[1:])
+    element = site.read(data, [site.coordinates[0], *where])
+    found = _reduced(site, "mean" if kind.constant == 1 else "variance", [axis], element)
+    return found if kind.constant == 1 else values.product([(found, 1.0)], length / 2)
+
+
+def bn_aggr(site: Site) -> Value:
+    """Mean and variance of all elements whose statistics `data` holds."""
+    data, values = site.instruction.inputs["data"], site.reaching.values
+    columns = math.prod(data.shape[1:])
+    (group,) = site.fresh([columns // 3])
+
+    def column(kind: int) -> Value:
+        where = reshaped([index_of(group) * 3 + kind], [columns], data.shape[1:])
+        return site.read(data, [site.coordinates[0], *where])
+
+    count, mean = column(0), column(1)
+    if not isinstance(count, Constant) or site.instruction.mask.constraints:
+        raise site.refusal("its groups are of different sizes")
+    total = count.value * group.extent
+    average = values.product([(fold(values, "add", [group], mean), 1.0)], 1 / group.extent)
+    if site.coordinates[1] == Index():
+        return average
+    parts = mean.factors[0][0] if isinstance(mean, Product) else mean
+    if not isinstance(parts, Fold) or mean != values.product([(parts, 1.0)], 1 / count.value):
+        raise site.refusal("it does not aggregate what bn_stats found")
+    body, axes = parts.body, (group, *parts.axes)
+    taken = [a for a in parts.axes if a in values.axes(average) or a == group]
+    if taken:
+        raise site.refusal("its groups cannot be told apart")
+    centred = values.product([(values.sum([(body, 1.0), (average, -1.0)]), 2.0)])
+    return values.product([(fold(values, "add", axes, centred), 1.0)], 1 / total)

@@ -1,0 +1,133 @@
+"""The meaning of elementwise instructions, for one element."""
+
+from __future__ import annotations
+
+from accelopt.kernels.nki.lift.algorithm import Constant, Position
+from accelopt.kernels.nki.lift.functions import FUNCTIONS
+from accelopt.kernels.nki.lift.index import Index
+from accelopt.kernels.nki.lift.nodes import (
+    Product,
+    Sum,
+    Value,
+)
+from accelopt.kernels.nki.lift.normal_forms import apply
+from accelopt.kernels.nki.lift.site import Site
+from accelopt.sim.operators import COMPARISONS
+
+
+def activation(site: Site) -> Value:
+    """`op(data * scale + bias)`."""
+    values = site.reaching.values
+    value = site.operand("data")
+    if "scale" in site.instruction.inputs or "scale" in site.instruction.attributes:
+        value = values.product([(value, 1.0), (site.operand("scale"), 1.0)])
+    if "bias" in site.instruction.inputs:
+        value = values.sum([(value, 1.0), (site.operand("bias"), 1.0)])
+    return applied(site, site.text("op"), [value])
+
+
+def applied(site: Site, function: str, arguments: list[Value]) -> Value:
+    """A function of values. Raises NotLifted for what real numbers do not have."""
+    if function in COMPARISONS:
+        return _comparison(site, function, arguments)
+    known = ("copy", "negative", "relu", "square", "reciprocal", "sqrt", "rsqrt")
+    if function not in FUNCTIONS and function not in known:
+        raise site.refusal(f"{function} acts on bits, which real numbers do not have")
+    return apply(site.reaching.values, function, arguments)
+
+
+def _comparison(site: Site, function: str, arguments: list[Value]) -> Value:
+    """A comparison; of positions it is a condition on axes."""
+    values = site.reaching.values
+    difference = _as_index(values.sum([(arguments[0], 1.0), (arguments[1], -1.0)]))
+    if difference is None:
+        return apply(values, function, arguments)
+    one, zero = values.number(1), values.number(0)
+    if function in ("equal", "not_equal"):
+        pair = (one, zero) if function == "equal" else (zero, one)
+        return values.where([difference, difference * -1], *pair)
+    condition = {
+        "greater_equal": difference,
+        "greater": difference - 1,
+        "less_equal": difference * -1,
+        "less": difference * -1 - 1,
+    }[function]
+    return values.where([condition], one, zero)
+
+
+def _as_index(value: Value) -> Index | None:
+    """A value as an index, where it is one."""
+    if isinstance(value, Position):
+        return value.index
+    if isinstance(value, Constant) and value.value == int(value.value):
+        return Index(int(value.value))
+    if isinstance(value, Product):
+        inner = _as_index(value.factors[0][0])
+        if inner is None or len(value.factors) > 1 or value.factors[0][1] != 1:
+            return None
+        whole = value.coefficient == int(value.coefficient)
+        return inner * int(value.coefficient) if whole else None
+    if isinstance(value, Sum) and value.constant == int(value.constant):
+        result = Index(int(value.constant))
+        for term, coefficient in value.terms:
+            inner = _as_index(term)
+            if inner is None or coefficient != int(coefficient):
+                return None
+            result = result + inner * int(coefficient)
+        return result
+    return None
+
+
+def tensor_scalar(site: Site) -> Value:
+    """`op1(op0(data, operand0), operand1)`."""
+    value = site.operand("data")
+    for number in (0, 1):
+        name = site.text(f"op{number}")
+        if name:
+            value = _chained(site, number, name, value)
+    return value
+
+
+_UNARY = frozenset(
+    "rsqrt sqrt abs exp log square reciprocal negative sign relu sigmoid silu tanh gelu erf copy "
+    "floor ceil trunc logical_not".split()
+)
+
+
+def _chained(site: Site, number: int, name: str, value: Value) -> Value:
+    if name in _UNARY:
+        return applied(site, name, [value])
+    arguments = [value, site.operand(f"operand{number}")]
+    if site.instruction.attributes.get(f"reverse{number}"):
+        arguments.reverse()
+    return applied(site, name, arguments)
+
+
+def tensor_tensor(site: Site) -> Value:
+    """`op(data1, data2)`."""
+    return applied(site, site.text("op"), [site.operand("data1"), site.operand("data2")])
+
+
+def scalar_tensor_tensor(site: Site) -> Value:
+    """`op1(op0(data, operand0), operand1)`, the second operand a tile."""
+    first = _chained(site, 0, site.text("op0"), site.operand("data"))
+    return _chained(site, 1, site.text("op1"), first)
+
+
+def reciprocal(site: Site) -> Value:
+    """`1 / data`."""
+    return applied(site, "reciprocal", [site.operand("data")])
+
+
+def select(site: Site) -> Value:
+    """One of two operands by a predicate."""
+    names = ("predicate", "on_true", "on_false")
+    return applied(site, "select", [site.operand(name) for name in names])
+
+
+def select_reduce(site: Site) -> Value:
+    """As `select`; `reverse` exchanges the operands."""
+    pair = [site.operand("on_true"), site.operand("on_false")]
+    if site.instruction.attributes.get("reverse"):
+        pair.reverse()
+    return applied(site, "select", [site.operand("predicate"), *pair])

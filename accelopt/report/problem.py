@@ -1,0 +1,242 @@
+"""The text of `accelopt explain`: what a kernel computes, and how, for a reader who knows neither
+the kernel nor this package."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping
+
+from accelopt.kernels.nki.lift.algorithm import Algorithm, Array, Definition, Reduce
+from accelopt.kernels.nki.lift.contraction import contraction
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.notation import array_text, axes_text, definition_text
+from accelopt.kernels.nki.lift.walks import Walk, blocks_kept, loops_around_uses, walks
+from accelopt.report.sources import Sources
+from accelopt.sim.affine import LoopVariable
+from accelopt.sim.program import Buffer, Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.timing import KernelProfile
+
+WIDTH = 80
+MOST_LINES = 70
+"""Of the loops; unrolled kernels have thousands."""
+MOST_TILES = 10
+KIBIBYTE, MEBIBYTE = 1 << 10, 1 << 20
+
+
+def problem_text(found: KernelProfile) -> str:
+    """The algorithm, the loops and tiles, what stays on chip, what is read again, and the limits."""
+    program = found.run.program
+    sources = Sources()
+    algorithm: Algorithm | None = None
+    steps: Mapping[LoopVariable, Walk] = {}
+    try:
+        algorithm = lift(program)
+        steps = walks(program, algorithm)
+        head = _algorithm(algorithm)
+    except NotLifted as refusal:
+        head = _refused(refusal, sources)
+    parts = [head, _loops(program, steps, sources), _tiles(program, steps, sources),
+             _reads(found), _limits(found)]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _wrapped(text: str, indent: str, further: str) -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
+    )
+
+
+# What it computes.
+
+
+def _algorithm(algorithm: Algorithm) -> str:
+    rows = ["What it computes"]
+    rows += [f"  given {_array(array)}" for array in algorithm.inputs]
+    axes = {a: None for d in algorithm.definitions for a in d.axes}
+    for definition in algorithm.definitions:
+        if isinstance(definition, Reduce):
+            axes.update(dict.fromkeys(definition.reduced))
+    rows.append(_wrapped(f"for {axes_text(tuple(axes))}", "  ", "      "))
+    for definition in algorithm.definitions:
+        rows.append(_wrapped(definition_text(definition), "    ", "        "))
+        if said := _nature(definition):
+            rows.append(f"        # {said}")
+    rows += [f"  returns {_array(array)}" for array in algorithm.outputs]
+    return "\n".join(rows)
+
+
+def _array(array: Array) -> str:
+    text = array_text(array)
+    if array.shape == array.given:
+        return text
+    return f"{text} (in the kernel {' x '.join(map(str, array.given)) or 'one element'})"
+
+
+def _nature(definition: Definition) -> str:
+    """What a reader should know of a definition, in words."""
+    product = contraction(definition) if isinstance(definition, Reduce) else None
+    if product is None:
+        return ""
+    rows, columns, depth = (
+        math.prod(axis.extent for axis in axes)
+        for axes in (product.rows, product.columns, product.contracted)
+    )
+    batch = math.prod(axis.extent for axis in product.batch)
+    times = f"{batch} times " if batch > 1 else ""
+    return (f"matrix product, {times}{rows} x {depth} by {depth} x {columns}: "
+            f"{product.flops / 1e9:.4g} Gflop")  # fmt: skip
+
+
+def _refused(refusal: NotLifted, sources: Sources) -> str:
+    rows = ["What it computes has no closed form that could be found:"]
+    rows.append(_wrapped(f"line {refusal.source.line}: {refusal.reason}", "  ", "    "))
+    if text := sources.text(refusal.source, WIDTH - 6):
+        rows.append(f"    {text}")
+    return "\n".join(rows)
+
+
+# How it goes about it.
+
+
+def _loops(program: Program, steps: Mapping[LoopVariable, Walk], sources: Sources) -> str:
+    rows = list(_nodes(program.body, 1, steps, sources))
+    if len(rows) > MOST_LINES:
+        left = len(rows) - MOST_LINES
+        rows = [*rows[:MOST_LINES], f"  ... and {left} lines more"]
+    return "\n".join(["How it goes about it", *rows])
+
+
+def _nodes(
+    nodes: tuple[Node, ...], depth: int, steps: Mapping[LoopVariable, Walk], sources: Sources
+) -> Iterator[str]:
+    before: tuple[str, int] | None = None
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield _row(_loop(node, steps), depth, node.source.line)
+            yield from _nodes(node.body, depth + 1, steps, sources)
+            before = None
+            continue
+        said = (_instruction(node, sources), node.source.line)
+        if said != before:
+            yield _row(*said[:1], depth, said[1])
+        before = said
+
+
+def _row(text: str, depth: int, line: int) -> str:
+    indent = "  " * min(depth, 12)
+    place = f"line {line}"
+    space = WIDTH - len(indent) - len(place) - 1
+    short = text if len(text) <= space else text[: space - 3] + "..."
+    return f"{indent}{short:<{space}} {place}"
+
+
+def _loop(loop: Loop, steps: Mapping[LoopVariable, Walk]) -> str:
+    trips = loop.variable.trips
+    walked = steps.get(loop.variable)
+    if walked is None:
+        return f"{trips} times:"
+    if walked.step == 1:
+        return f"for each of {trips} {walked.axis.name}:"
+    return f"for {walked.axis.name} in {trips} steps of {walked.step}:"
+
+
+def _instruction(node: Instruction, sources: Sources) -> str:
+    result = node.outputs.get("result")
+    if result is None:
+        return node.opcode.replace("_", " ")
+    shape = " x ".join(str(n) for n in result.shape)
+    name = sources.name(result.tensor.name, result.tensor.source)
+    if node.opcode == "dma_copy":
+        source = node.inputs["source"]
+        if not source.tensor.buffer.on_chip:
+            name = sources.name(source.tensor.name, source.tensor.source)
+            return f"load {shape} of {name} ({_size(result.bytes)})"
+        return f"store {shape} to {name} ({_size(result.bytes)})"
+    if node.opcode == "matmul":
+        return _matmul(node, name)
+    words = {"tensor_reduce": "reduce", "tensor_tensor_scan": "scan", "memset": "set"}
+    operations = [str(node.attributes[k]) for k in ("op", "op0", "op1") if node.attributes.get(k)]
+    verb = ", ".join(operations) or words.get(node.opcode, node.opcode.replace("_", " "))
+    if node.opcode in words and operations:
+        verb = f"{words[node.opcode]} by {verb}"
+    data = node.inputs.get("data")
+    if node.opcode == "tensor_reduce" and data is not None:
+        shape = " x ".join(str(n) for n in data.shape)
+    return f"{name} = {verb}, {shape} ({node.engine.value} engine)".replace(
+        "unassigned engine", "any engine"
+    )
+
+
+def _matmul(node: Instruction, name: str) -> str:
+    stationary, moving = node.inputs["stationary"].shape, node.inputs["moving"].shape
+    rows, columns = math.prod(stationary[1:]), math.prod(moving[1:])
+    if node.attributes.get("is_transpose"):
+        return f"{name} = transposed, {stationary[0]} x {rows} (tensor engine)"
+    sign = "+=" if node.attributes.get("accumulate") else "="
+    return f"{name} {sign} {rows} x {stationary[0]} by {stationary[0]} x {columns} (tensor engine)"
+
+
+def _size(count: float) -> str:
+    if count >= MEBIBYTE:
+        return f"{count / MEBIBYTE:.4g} MiB"
+    return f"{count / KIBIBYTE:.4g} KiB" if count >= KIBIBYTE else f"{count:.0f} B"
+
+
+# What lies where.
+
+
+def _tiles(program: Program, steps: Mapping[LoopVariable, Walk], sources: Sources) -> str:
+    around, kept = loops_around_uses(program), blocks_kept(program)
+    sizes = {t: kept[t] * _partition_bytes(t) for t in around if t.buffer.on_chip}
+    largest = sorted(sizes, key=lambda tensor: -sizes[tensor])[:MOST_TILES]
+    if not largest:
+        return ""
+    rows = ["What lies on chip, largest first        a partition  for the time of"]
+    for tensor in largest:
+        name = f"{sources.name(tensor.name, tensor.source)} (line {tensor.source.line})"
+        where = "PSUM" if tensor.buffer is Buffer.PSUM else "SBUF"
+        loops = around[tensor]
+        time = "the whole kernel"
+        if loops:
+            walked = steps.get(loops[-1].variable)
+            time = f"one step of {walked.axis.name}" if walked else "one iteration"
+            time += f" (line {loops[-1].source.line})"
+        rows.append(f"  {name:31.31s} {where}  {_size(sizes[tensor]):>11s}  {time}")
+    return "\n".join(rows)
+
+
+def _partition_bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
+
+
+def _reads(found: KernelProfile) -> str:
+    again = [one for one in found.reads if one.times > 1.005]
+    if not again:
+        return "Every input is read once."
+    rows = ["Inputs that are read again                     size         read   times"]
+    for one in again:
+        size, read = _size(one.size), _size(one.read)
+        rows.append(f"  {one.tensor:36.36s} {size:>12s} {read:>12s} {one.times:7.3g}")
+    return "\n".join(rows)
+
+
+def _limits(found: KernelProfile) -> str:
+    rows = [
+        f"What it takes: {found.latency_ms:.4g} ms predicted on {found.target}, of which at least"
+    ]
+    for bound in sorted(found.bounds, key=lambda bound: -bound.ms)[:6]:
+        text = (
+            f"{bound.ms:9.4g} ms  {bound.ms / found.latency_ms:4.0%}  {bound.name}: {bound.meaning}"
+        )
+        rows.append(_wrapped(text, "  ", " " * 22))
+    rows += [
+        _wrapped(
+            f"{one.tensor} does not stay in SBUF: "
+            f"{_size(one.saved + one.reloaded + one.loaded_again)} are moved again for it.",
+            "  ", "    ",
+        )
+        for one in found.spills[:5]
+    ]  # fmt: skip
+    return "\n".join(rows)
