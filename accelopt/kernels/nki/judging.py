@@ -38,6 +38,7 @@ from accelopt.kernels.nki.referee import source as source_rules
 from accelopt.kernels.nki.referee.comparison import Judge
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.surroundings import asks_the_machine
 from accelopt.kernels.nki.referee.trials import (
     END,
     HIDDEN,
@@ -62,6 +63,8 @@ DEPENDENT = (
     "iterations of nl.affine_range and programs of a launch may run in any order, and these need each "
     "other: {}; use nl.sequential_range there"
 )
+
+TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
 _TRIALS = {
@@ -145,6 +148,8 @@ class _Run:
             fitting = self._for_arguments(executable, first, trial, stack)
             if fitting is not None:
                 self._check_numbers(fitting, trial)
+        if self.request.scrutiny is Scrutiny.FULL:
+            self._check_constancy(executable)
         timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
         self._check_physics(timing, first)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
@@ -231,6 +236,7 @@ class _Run:
             text = source_rules.decoded(data)
             narrow = source_rules.narrow_formats(text)
             tampering = source_rules.tampering(text)
+            asked = asks_the_machine(text)
         except source_rules.ForeignEncoding as error:
             raise KernelFailure(Status.REFUSED, str(error)) from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -245,6 +251,12 @@ class _Run:
             raise KernelFailure(
                 Status.REFUSED,
                 f"the kernel reaches into its process: {'; '.join(map(str, tampering))}",
+            )
+        if asked and self.request.scrutiny is not Scrutiny.PUBLISHED:
+            raise KernelFailure(
+                Status.REFUSED,
+                "a kernel is a function of its arguments' shapes, and this one asks the machine: "
+                + "; ".join(map(str, asked)),
             )
         if not self.precision.formats and source_rules.published_precision_rule(text):
             raise KernelFailure(Status.REFUSED, source_rules.PUBLISHED_PRECISION_MESSAGE)
@@ -286,6 +298,17 @@ class _Run:
         found = executable.dependences()
         if found and self.request.scrutiny is not Scrutiny.PUBLISHED:
             raise KernelFailure(Status.REFUSED, DEPENDENT.format("; ".join(found)))
+
+    def _check_constancy(self, executable: Executable) -> None:
+        """What is judged is what everybody gets: the same program under other conditions."""
+        arguments = self._arguments(self._trial(PUBLIC[0]))
+        for again in range(1, TRACED_AGAIN + 1):
+            if not executable.is_made_again(self.request.kernel, arguments, again):
+                raise KernelFailure(
+                    Status.REFUSED,
+                    "the kernel's Python makes another program each time: what is judged once says "
+                    "nothing of the next",
+                )
 
     def _check_numbers(self, executable: Executable, trial: Trial) -> None:
         """Hidden trials run in other orders, the first backwards and the others in ones that nobody

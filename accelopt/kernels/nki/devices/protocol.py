@@ -83,6 +83,10 @@ class Executable(Protocol):
         """Sentences on iterations that the kernel declares independent and that are not, as far as
         the device can tell; each is certain."""
 
+    def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
+        """Whether compiling the kernel once more, under conditions that `again` numbers, gives the
+        same program; True where the device cannot tell."""
+
     def measure(self, timings: Timings) -> Measurement:
         """Time the kernel."""
 

@@ -86,7 +86,19 @@ class SimulatedDevice:
         except KernelFailure as failure:
             failure.isolation = outcome.isolation
             raise
-        return SimulatedExecutable(program, outcome.isolation)
+        return SimulatedExecutable(program, outcome.isolation, self, data)
+
+    def traced_again(
+        self, kernel_path: str, arguments: Sequence[Argument], again: int, seconds: float
+    ) -> bytes:
+        """The Program's bytes as the kernel leaves them at another date, in another home."""
+        kernel = str(Path(kernel_path).resolve())
+        outcome = self._traced(
+            "trace_job", kernel, arguments_to_json(arguments), seconds, again=again
+        )
+        message, data = _answer(outcome, kernel, seconds)
+        _refuse(message)
+        return data
 
     def survey(
         self,
@@ -119,7 +131,12 @@ class SimulatedDevice:
         return Survey(program, tuple(violations), failure, outcome.output, outcome.isolation)
 
     def _traced(
-        self, job: str, kernel: str, arguments: list[object] | None, seconds: float
+        self,
+        job: str,
+        kernel: str,
+        arguments: list[object] | None,
+        seconds: float,
+        again: int = 0,
     ) -> Outcome:
         return run(
             f"accelopt.kernels.nki.devices.tracing:{job}",
@@ -128,6 +145,7 @@ class SimulatedDevice:
                 "arguments": arguments,
                 "target": self.target,
                 "seconds": seconds,
+                "again": again,
             },
             policy=Policy(readable=(kernel,)),
             limits=Limits(
@@ -238,11 +256,20 @@ def ended_early(outcome: Outcome, seconds: float, doing: str) -> KernelFailure |
 
 
 class SimulatedExecutable:
-    """A verified Program."""
+    """A verified Program; `data` are its bytes as `device` had them from the kernel's process."""
 
-    def __init__(self, program: Program, isolation: tuple[str, ...]) -> None:
+    def __init__(
+        self, program: Program, isolation: tuple[str, ...], device: SimulatedDevice, data: bytes
+    ) -> None:
         self.program = program
         self.isolation = isolation
+        self.device = device
+        self.data = data
+
+    def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
+        """Whether tracing again, under other conditions, leaves the same bytes."""
+        data = self.device.traced_again(kernel_path, arguments, again, TRACE_SECONDS)
+        return data == self.data
 
     def low_precision(self) -> tuple[LowPrecision, ...]:
         """Narrow formats of tensors, of views of them and of instruction results, each with its

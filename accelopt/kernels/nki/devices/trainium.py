@@ -139,6 +139,10 @@ class TrainiumExecutable:
         """Nothing is known: the compiled file does not tell, the source rules must do."""
         return ()
 
+    def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
+        """A second compilation would take minutes, and tell little of a binary file."""
+        return True
+
     def dependences(self) -> tuple[str, ...]:
         """None that can be told from outside of the SDK's compiler."""
         return ()

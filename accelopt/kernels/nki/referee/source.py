@@ -143,9 +143,15 @@ def _imported(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom):
         names = [node.module or ""]
     elif isinstance(node, ast.Call):
-        names = [text for argument in node.args if (text := _folded(argument))]
-        names = [name for name in names if _is_import(node)]
+        names = imported_by_call(node)
     yield from (name for name in names if name.partition(".")[0] in _TAMPERING_MODULES)
+
+
+def imported_by_call(call: ast.Call) -> list[str]:
+    """What `__import__("os")` and the like import, where that can be seen."""
+    if not _is_import(call):
+        return []
+    return [text for argument in call.args if (text := _folded(argument))]
 
 
 def _is_import(call: ast.Call) -> bool:

@@ -1,0 +1,99 @@
+"""What a kernel's text asks of the machine that traces it: time, chance, files, environment.
+
+A kernel is a function of its arguments' shapes. One whose program depends on the date, a draw or the
+user's home is another kernel each time, and a lucky verdict on it says nothing. Only what the kernel
+can reach counts: a file may well measure itself under `if __name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.referee.source import Finding, imported_by_call
+
+OUTSIDE = frozenset(
+    "asyncio datetime getpass glob locale multiprocessing os pathlib platform posix pwd random resource "
+    "secrets shutil signal socket subprocess tempfile threading time uuid zoneinfo".split()
+)
+# Of NumPy: draws, files, and the clock.
+_OF_NUMPY = frozenset({"random", "datetime64", "fromfile", "load", "loadtxt", "memmap"})
+_BUILTIN = frozenset({"open", "input"})
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def asks_the_machine(source: str) -> list[Finding]:
+    """Uses of such modules and functions in code that importing the file or tracing its kernel runs.
+    Raises SyntaxError when the text is not Python."""
+    tree = ast.parse(source)
+    outside = dict(_bound(tree, OUTSIDE))
+    numpy = {name for name, module in _bound(tree, frozenset({"numpy"})) if module == "numpy"}
+    found = [
+        Finding(getattr(node, "lineno", 0), f"uses {name}")
+        for root in _reached(tree)
+        for node in ast.walk(root)
+        for name in _asked(node, outside, numpy)
+    ]
+    return sorted(set(found))
+
+
+def _bound(tree: ast.Module, modules: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Names that imports of some modules bind, anywhere in the file, and what each stands for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                whole = alias.name if alias.asname else top
+                if top in modules:
+                    yield alias.asname or top, whole
+                elif whole == "numpy.random" and modules == OUTSIDE:
+                    yield alias.asname or top, whole
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                inside = node.module.partition(".")[0] in modules
+                draws = whole.startswith("numpy.random") and modules == OUTSIDE
+                if inside or draws:
+                    yield alias.asname or alias.name, whole
+
+
+def _asked(node: ast.AST, outside: dict[str, str], numpy: set[str]) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        if node.id in outside:
+            yield outside[node.id]
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if node.value.id in numpy and node.attr in _OF_NUMPY:
+            yield f"numpy.{node.attr}"
+    elif isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id in _BUILTIN:
+            yield node.func.id
+        yield from (n for n in imported_by_call(node) if n.partition(".")[0] in OUTSIDE)
+
+
+def _reached(tree: ast.Module) -> list[ast.stmt]:
+    """The statements that run when the file is imported and its kernel traced, as far as names tell:
+    decorated functions, those named as kernels, and all that these and the file's own lines name."""
+    waiting = {node.name: node for node in tree.body if isinstance(node, Definition)}
+    reached: list[ast.stmt] = [
+        node for node in tree.body if not isinstance(node, Definition) and not _is_main(node)
+    ]
+    reached += [
+        waiting.pop(name)
+        for name, node in list(waiting.items())
+        if node.decorator_list or name in KERNEL_NAMES
+    ]
+    for statement in reached:  # grows while it is read
+        names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        reached += [waiting.pop(name) for name in sorted(names & waiting.keys())]
+    return reached
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """True for `if __name__ == "__main__":` without an else."""
+    return (
+        isinstance(node, ast.If)
+        and not node.orelse
+        and ast.unparse(node.test) in ("__name__ == '__main__'", "'__main__' == __name__")
+    )
