@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accelopt import workers
-from accelopt.evaluation import Evaluation, EvaluationRequest, Status
+from accelopt.evaluation import Evaluation, EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
 
@@ -32,8 +32,9 @@ def header(kernel: str) -> dict[str, str]:
     return dict(line.removeprefix("# ").split(": ", 1) for line in lines)
 
 
-def judged(kernel: str, trials: TrialStore) -> Evaluation:
+def judged(kernel: str, trials: TrialStore, scrutiny: Scrutiny = Scrutiny.FULL) -> Evaluation:
     request = EvaluationRequest(
+        scrutiny=scrutiny,
         kernel=str(HERE / "kernels" / f"{kernel}.py"),
         task=str(HERE / "references" / f"{header(kernel)['reference']}.py"),
     )
@@ -73,6 +74,18 @@ def test_verdict(kernel, trials, honest, monkeypatch):
         assert evaluation.message and evaluation.profile is None
     assert "secret" not in evaluation.model_dump_json()
     assert not any(ord(c) < 32 and c not in "\n\t" for c in evaluation.message)
+
+
+@pytest.mark.parametrize(
+    "kernel", [name for name in KERNELS if header(name)["verdict"].startswith("refused|")]
+)
+def test_what_its_text_gives_away_is_confined_all_the_same(kernel, trials, monkeypatch):
+    """The published rules read no such text: the kernel runs, and must not get anywhere."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
+    monkeypatch.setenv("NEURON_TEST_MARK", MARK)
+    evaluation = judged(kernel, trials, Scrutiny.PUBLISHED)
+    assert evaluation.status.value in header(kernel)["verdict"].split("|"), evaluation.message
+    assert "secret" not in evaluation.model_dump_json()
 
 
 def test_nothing_is_left_behind():

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error
+# verdict: refused|compile_error
 # Sends the sources to somebody.
 
 import socket

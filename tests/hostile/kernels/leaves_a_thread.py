@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: correct
+# verdict: refused|correct
 # Nobody waits for it.
 
 import threading

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: refused|compile_error
+# verdict: refused
 # Right in every order, one iteration at a time; at the same time they race for the sum.
 
 import neuronxcc.nki as nki

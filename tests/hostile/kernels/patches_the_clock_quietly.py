@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: correct
+# verdict: refused|correct
 # No clock is asked: the latency is the honest one.
 
 import time

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error
+# verdict: refused|compile_error
 # The parent's memory holds the answer.
 
 import os

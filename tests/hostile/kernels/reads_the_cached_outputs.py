@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error
+# verdict: refused|compile_error
 # Remembered answers as a constant.
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error
+# verdict: refused|compile_error
 # The answer is in the folder next door.
 
 from pathlib import Path

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: crash
+# verdict: refused|crash
 # What is sent is checked, not believed.
 
 import os

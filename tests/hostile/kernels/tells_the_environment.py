@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: compile_error
+# verdict: refused|compile_error
 # Errors are shown to somebody.
 
 import os

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: crash
+# verdict: refused|crash
 # Finds the pipe and speaks first.
 
 import json

@@ -256,10 +256,15 @@ def ended_early(outcome: Outcome, seconds: float, doing: str) -> KernelFailure |
 
 
 class SimulatedExecutable:
-    """A verified Program; `data` are its bytes as `device` had them from the kernel's process."""
+    """A verified Program; `data` are its bytes as `device` had them from the kernel's process, where
+    it had them."""
 
     def __init__(
-        self, program: Program, isolation: tuple[str, ...], device: SimulatedDevice, data: bytes
+        self,
+        program: Program,
+        isolation: tuple[str, ...],
+        device: SimulatedDevice | None = None,
+        data: bytes = b"",
     ) -> None:
         self.program = program
         self.isolation = isolation
@@ -268,6 +273,8 @@ class SimulatedExecutable:
 
     def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
         """Whether tracing again, under other conditions, leaves the same bytes."""
+        if self.device is None:
+            return True
         data = self.device.traced_again(kernel_path, arguments, again, TRACE_SECONDS)
         return data == self.data
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from accelopt.errors import printable
+from accelopt.kernels.nki.devices.conditions import change
 from accelopt.kernels.nki.devices.kernel_file import NoKernel, load_kernel
 from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
 
@@ -139,6 +140,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
     from accelopt.sim.trace import TensorSpec
 
     standin.install(always=True)
+    change(int(payload.get("again", 0)))
     kernel = load_kernel(str(payload["kernel"]))
     if payload["arguments"] is None:
         arguments = _annotated(kernel)

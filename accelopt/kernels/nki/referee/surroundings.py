@@ -11,7 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from accelopt.kernel_source import KERNEL_NAMES
-from accelopt.kernels.nki.referee.source import Finding, imported_by_call
+from accelopt.kernels.nki.referee.source import imported_by_call
+from accelopt.kernels.wording import Finding
 
 OUTSIDE = frozenset(
     "asyncio datetime getpass glob locale multiprocessing os pathlib platform posix pwd random resource "
@@ -46,9 +47,7 @@ def _bound(tree: ast.Module, modules: frozenset[str]) -> Iterator[tuple[str, str
             for alias in node.names:
                 top = alias.name.partition(".")[0]
                 whole = alias.name if alias.asname else top
-                if top in modules:
-                    yield alias.asname or top, whole
-                elif whole == "numpy.random" and modules == OUTSIDE:
+                if top in modules or (whole == "numpy.random" and modules == OUTSIDE):
                     yield alias.asname or top, whole
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
