@@ -339,13 +339,14 @@ class _Run:
             raise KernelFailure(verdict.status, verdict.message)
 
     def _check_physics(self, timing: Timing, trial: Trial) -> None:
-        """Nothing beats the roofline; without one, outputs must at least pass the memory."""
+        """Nothing beats the roofline; without one, outputs must at least pass the memory. What the
+        kernel's own program must move and compute, the simulated core checks by itself."""
         written = sum(output.nbytes for output in trial.expected)
         least = max(self.request.least_ms, memory_bound_ms(written, self.device.target))
         if timing.latency_ms < least:
             raise KernelFailure(
                 Status.BENCHMARK_ERROR,
-                f"{timing.latency_ms:.6g} ms is faster than physics: the problem takes at least "
+                f"impossible: {timing.latency_ms:.6g} ms, and the problem takes at least "
                 f"{least:.6g} ms on {self.device.target}",
             )
 
