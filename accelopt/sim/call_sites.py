@@ -31,13 +31,16 @@ def source_line(file: str, line: int) -> SourceLine:
 
 def running_line() -> SourceLine:
     """The innermost line of kernel code that is running."""
-    frame: FrameType | None = sys._getframe(2)  # who calls this is ours
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if is_kernel_code(file):
-            return source_line(file, frame.f_lineno)
+    frame = running_frame(3)
+    return NOWHERE if frame is None else source_line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def running_frame(depth: int = 2) -> FrameType | None:
+    """The innermost frame of kernel code. The innermost `depth` frames are ours."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and not is_kernel_code(frame.f_code.co_filename):
         frame = frame.f_back
-    return NOWHERE
+    return frame
 
 
 def call_chain(frame: FrameType | None) -> LoopKey:

@@ -1,27 +1,33 @@
 """The ranges that kernels loop over: traced once, or unrolled when the kernel's Python needs it.
 
-A symbolic body is right only if every iteration does the same thing. So a loop is unrolled when
-its Python state changes from one iteration to the next (a counter, a list that grows), and when it
-is not the plain `for` statement that tracing understands (a comprehension, `zip`, `break`).
+The real tracer runs the body of a `for` statement once. So a body that changes Python's state (a
+counter, a list that grows) or leaves the loop early is refused: on a core it would not do what it
+says. A loop whose branches depend on its index is traced iteration by iteration, which is what the
+branches' predicates come to. What is no plain `for` statement (a comprehension, `zip`) is Python's.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import itertools
 import linecache
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from accelopt.sim import state
-from accelopt.sim.affine import LoopVariable, variable
+from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
+from accelopt.sim.conditions import read_first
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.nki.index import Index, LoopIndex
+from accelopt.sim.nki.index import Index, LoopIndex, MaskExpression
+from accelopt.sim.nki.poison import Poison
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
+from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import NeedsConcrete, Tracer, current
 
 CONSUMERS = frozenset(
@@ -46,13 +52,15 @@ class KernelRange:
         if not self.values:
             return
         statement = for_statement(frame)
-        if key in tracer.unrolled:
-            yield from _unrolled(tracer, key, self.values, scoped=statement is not None)
-            return
-        if statement is None:
+        if statement is None and key in tracer.unrolled:
+            yield from _numbers(tracer, key, self.values)
+        elif statement is None:
             tracer.demanded.add(key)
             raise NeedsConcrete(frozenset({key}))
-        yield from self._symbolic(tracer, frame, key, statement)
+        elif key in tracer.unrolled:
+            yield from self._unrolled(tracer, frame, key, statement)
+        else:
+            yield from self._symbolic(tracer, frame, key, statement)
 
     def _symbolic(
         self, tracer: Tracer, frame: FrameType, key: LoopKey, statement: ast.For
@@ -61,40 +69,84 @@ class KernelRange:
             tracer.fresh_id(), self.values.start, self.values.step, len(self.values)
         )
         source = SourceLine(frame.f_code.co_filename, frame.f_lineno)
-        before = dict(frame.f_locals)
-        contents = state.contents(frame, before)
+        before = _Before(frame, statement)
         with tracer.loop(index, self.kind, source, key):
-            try:
+            with _whole(tracer, frame, statement) as whole:
                 yield Index(variable(index))
-            except GeneratorExit:  # break, return, or an exception on its way out
-                if tracer.failure is None and ends_in_return(statement):
-                    return  # the kernel's last line, indented too far: the body is complete
-                tracer.demanded.add(key)
-                raise
-            if _carries(tracer, before, frame, statement) or (
-                contents.prints != state.contents(frame, before).prints
-            ):
-                tracer.demanded.add(key)
+            if whole:
+                before.check(tracer, shadowing=True)
+
+    def _unrolled(
+        self, tracer: Tracer, frame: FrameType, key: LoopKey, statement: ast.For
+    ) -> Iterator[Index]:
+        """Each iteration by itself, though not to the kernel's Python."""
+        number = tracer.fresh_id()
+        before = _Before(frame, statement)
+        for value in self.values:
+            with tracer.iteration(key, number, value):
+                with _whole(tracer, frame, statement) as whole:
+                    yield Index(Affine(value), (), frozenset({number}))
+                if not whole:
+                    return
+                if value == self.values[0]:
+                    before.check(tracer, shadowing=False)
 
 
-def _carries(
-    tracer: Tracer, before: dict[str, object], frame: FrameType, statement: ast.For
-) -> bool:
-    """True when the body rebinds a name that its next iteration reads first. Not so a tensor by
-    one made in the loop (S18): that is gone when the iteration ends, so each iteration starts from
-    the tensor outside. The SDK's tracer warns of it (`nki.errors.rst`,
-    err_local_variable_used_out_of_scope) and refuses the name after the loop, as `check_scope`."""
-    after = frame.f_locals
-    for name in exposed_names(statement):
-        if name not in before or name not in after or state.same(before[name], after[name]):
-            continue
-        if only_places(statement, name):
-            continue
-        old, new = before[name], after[name]
-        shadows = isinstance(old, TensorView) and isinstance(new, TensorView)
-        if not (shadows and tracer.belongs_to_loop(new.storage)):  # type: ignore[attr-defined]
-            return True
-    return False
+@contextmanager
+def _whole(tracer: Tracer, frame: FrameType, statement: ast.For) -> Iterator[list[bool]]:
+    """Notes when the body of a loop is left before its end; what it yields is then empty."""
+    whole = [True]
+    try:
+        yield whole
+    except GeneratorExit:  # break, return, or an exception on its way out
+        whole.clear()
+        if tracer.failure is None and ends_in_return(statement):
+            return  # the kernel's last line, indented too far: the body is complete
+        tracer.left_loops.append(SourceLine(frame.f_code.co_filename, statement.lineno))
+        raise
+
+
+class _Before:
+    """What a kernel's Python holds before a loop, to see what the first iteration made of it."""
+
+    def __init__(self, frame: FrameType, statement: ast.For) -> None:
+        self.frame = frame
+        self.statement = statement
+        self.values = dict(frame.f_locals)
+        self.contents = state.contents(frame, self.values)
+
+    def check(self, tracer: Tracer, *, shadowing: bool) -> None:
+        """Refuses what the next iteration would see changed. A tensor or an index that the body
+        rebinds is not seen: each iteration starts from the one outside, which the body's own only
+        shadows (SDK 2.26.1, `nki.errors.rst`, err_local_variable_used_out_of_scope: a warning)."""
+        after = self.frame.f_locals
+        for name in sorted(exposed_names(self.statement)):
+            if name not in self.values or name not in after:
+                continue
+            old, new = self.values[name], after[name]
+            if state.same(old, new) or only_places(self.statement, name):
+                continue
+            if not (_can_be_shadowed(old) and _shadows(tracer, new, shadowing)):
+                what = f"'{name}' changes"
+                tracer.refuse(control_flow.changed_by_iteration(what))
+        if self.contents.prints != state.contents(self.frame, self.values).prints:
+            what = "a list, dict or object of the kernel's Python changes"
+            tracer.refuse(control_flow.changed_by_iteration(what))
+
+
+def _can_be_shadowed(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_can_be_shadowed, value))
+    return isinstance(value, (TensorView, Poison, Index, MaskExpression))
+
+
+def _shadows(tracer: Tracer, value: object, indices: bool) -> bool:
+    """True for a tensor made in the loop and, where they can be shadowed, for an index or mask."""
+    if isinstance(value, (tuple, list)):
+        return all(_shadows(tracer, item, indices) for item in value)
+    if isinstance(value, TensorView):
+        return tracer.belongs_to_loop(value.storage)
+    return isinstance(value, Poison) or (indices and isinstance(value, (Index, MaskExpression)))
 
 
 class StaticRange:
@@ -108,21 +160,23 @@ class StaticRange:
         return len(self.values)
 
     def __iter__(self) -> Iterator[LoopIndex]:
-        key = call_chain(sys._getframe(1))
-        yield from _unrolled(current(), key, self.values, scoped=False)
+        yield from _numbers(current(), call_chain(sys._getframe(1)), self.values)
 
 
-def _unrolled(tracer: Tracer, key: LoopKey, values: range, scoped: bool) -> Iterator[LoopIndex]:
+def _numbers(tracer: Tracer, key: LoopKey, values: range) -> Iterator[LoopIndex]:
+    """A loop that the kernel's own Python unrolls."""
     number = tracer.fresh_id()
     for value in values:
-        with tracer.iteration(key, number, value, scoped):
+        with tracer.iteration(key, number, value, scoped=False):
             yield LoopIndex(value, number)
 
 
 def for_statement(frame: FrameType) -> ast.For | None:
     """The `for` statement this frame is about to run a range for; None when the range feeds a
     comprehension or another iterator."""
-    if frame.f_code.co_name in ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>"):
+    if frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>"):
+        return None
+    if frame.f_code.co_flags & inspect.CO_GENERATOR:
         return None
     span = _running_span(frame)
     for statement in _for_statements(frame.f_code.co_filename):
@@ -217,64 +271,5 @@ def exposed_names(statement: ast.For) -> frozenset[str]:
     iteration before."""
     exposed: set[str] = set()
     assigned = {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
-    _scan(statement.body, assigned, exposed)
+    read_first(statement.body, assigned, exposed)
     return frozenset(exposed)
-
-
-def _scan(statements: list[ast.stmt], assigned: set[str], exposed: set[str]) -> None:
-    for statement in statements:
-        if isinstance(statement, (ast.For, ast.While, ast.If, ast.With, ast.Try)):
-            _scan_block(statement, assigned, exposed)
-            continue
-        stores: set[str] = set()
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name):
-                if isinstance(node.ctx, ast.Load) and node.id not in assigned:
-                    exposed.add(node.id)
-                elif isinstance(node.ctx, ast.Store):
-                    stores.add(node.id)
-        target = statement.target if isinstance(statement, ast.AugAssign) else None
-        if isinstance(target, ast.Name) and target.id not in assigned:
-            exposed.add(target.id)
-        assigned |= stores
-
-
-def _scan_block(
-    statement: ast.For | ast.While | ast.If | ast.With | ast.Try,
-    assigned: set[str],
-    exposed: set[str],
-) -> None:
-    """Names assigned in only some branches stay unassigned afterwards."""
-    heads: list[ast.AST] = []
-    if isinstance(statement, ast.For):
-        heads = [statement.iter]
-    elif isinstance(statement, (ast.While, ast.If)):
-        heads = [statement.test]
-    elif isinstance(statement, ast.With):
-        heads = [item.context_expr for item in statement.items]
-    for head in heads:
-        for node in ast.walk(head):
-            if isinstance(node, ast.Name) and node.id not in assigned:
-                exposed.add(node.id)
-    inner = set(assigned)
-    if isinstance(statement, ast.For):
-        inner |= {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
-    _scan(statement.body, inner, exposed)
-    if isinstance(statement, ast.With):
-        assigned |= inner
-        return
-    branches = [inner]
-    others: list[list[ast.stmt]] = []
-    if isinstance(statement, (ast.For, ast.While, ast.If)):
-        others = [statement.orelse]
-    else:
-        others = [statement.orelse, statement.finalbody, *(h.body for h in statement.handlers)]
-    for other in others:
-        branch = set(assigned)
-        _scan(other, branch, exposed)
-        branches.append(branch)
-    if isinstance(statement, ast.If):
-        assigned |= set.intersection(*branches)
-    elif isinstance(statement, ast.For):
-        # A kernel's inner loop runs at least once; what it assigns is assigned afterwards.
-        assigned |= inner

@@ -19,6 +19,7 @@ from accelopt.sim.conditions import Block
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.program import Program
+from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, recording
 
 
@@ -66,6 +67,11 @@ def _recorded(
         try:
             with recording(tracer):
                 returned = record(tracer)
+                if tracer.left_loops and not tracer.demanded:
+                    error = control_flow.left_early("break or return")
+                    error.source = tracer.left_loops[0]
+                    error.args = (str(error),)
+                    tracer.refuse(error)
             if tracer.demanded:
                 raise NeedsConcrete(frozenset(tracer.demanded), frozenset(tracer.conditions))
         except (NeedsConcrete, Exception) as error:  # not Ctrl-C or exit: those end the trace

@@ -123,6 +123,7 @@ class Tracer:
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.iterations: list[Iteration] = []  # of the unrolled loops around here
         self._report = report
+        self.left_loops: list[SourceLine] = []  # by break or return
         self.broken = False  # some instruction is missing: it was refused
         self.failure: KernelError | None = None  # the last error of a rule
         self._next_id = 0
@@ -333,7 +334,7 @@ class Tracer:
         return self.home.get(tensor) is self.bodies[-1]
 
     def _check_variables(self, accesses: Iterable[Access], mask: Mask) -> None:
-        """A loop index that is used after its loop: Python's last value, so the loop is unrolled."""
+        """A loop index has no value after its loop."""
         used: set[LoopVariable] = set()
         for access in accesses:
             used |= access.loop_variables
@@ -342,7 +343,7 @@ class Tracer:
         if used:
             left = used - {body.variable for body in self.bodies}
             if left:
-                self.demand(frozenset(left))
+                self.refuse(control_flow.index_after_loop())
 
     def enclosing(self) -> list[Body]:
         """The bodies of the loops around the current position that are symbolic, outermost first."""

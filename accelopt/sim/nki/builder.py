@@ -16,7 +16,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, Axis, Term, variable
 from accelopt.sim.errors import KernelError, KernelTypeError
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
-from accelopt.sim.nki.index import Index, MaskExpression
+from accelopt.sim.nki.index import Index, MaskExpression, number_of
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.operators import COMPARISONS
@@ -228,12 +228,17 @@ def column(value: Any) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """True for Python and NumPy scalars, and zero-dimensional arrays."""
-    return isinstance(value, Number) or (isinstance(value, np.ndarray) and value.ndim == 0)
+    """True for Python and NumPy scalars, zero-dimensional arrays, and loop indices."""
+    if isinstance(value, (np.ndarray, Index)):
+        return not value.shape
+    return isinstance(value, Number)
 
 
 def number(value: Any) -> int | float | bool:
-    """The scalar as a plain Python number."""
+    """The scalar as a plain Python number. Where a loop index is an operand, each iteration has a
+    constant of its own: its loop is unrolled."""
+    if isinstance(value, Index):
+        return number_of(value)
     plain: int | float | bool = (
         value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     )
@@ -261,7 +266,9 @@ def operand_dtype(value: Any) -> np.dtype:
     if isinstance(value, TensorView):
         return value.dtype
     if isinstance(value, Index):
-        tile(value, "operand")
+        if value.shape:
+            tile(value, "operand")
+        return dtypes.of_scalar(0)
     return dtypes.of_scalar(value)
 
 

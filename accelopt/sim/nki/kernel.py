@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import source_text
-from accelopt.sim.affine import LoopVariable, variable
+from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.loops import KernelRange
 from accelopt.sim.nki import results, rewriting
 from accelopt.sim.nki.builder import parse_dtype
 from accelopt.sim.nki.extremum import kernel_max, kernel_min
-from accelopt.sim.nki.index import Index, LoopIndex
+from accelopt.sim.nki.index import Index, number_of
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program
 from accelopt.sim.rules import kernels
@@ -186,7 +186,9 @@ def _run_grid(
             number = tracer.fresh_id()
             for value in range(size):
                 with tracer.iteration(keys[axis], number, value):
-                    outcome = run(axis + 1, (*chosen, LoopIndex(value, number)))
+                    outcome = run(
+                        axis + 1, (*chosen, Index(Affine(value), (), frozenset({number})))
+                    )
             return outcome
         index = LoopVariable(tracer.fresh_id(), 0, 1, size)
         with tracer.loop(index, LoopKind.PROGRAM, source, keys[axis]):
@@ -210,7 +212,7 @@ def _with_kernel_names(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def kernel_range(*bounds: Any) -> Any:
     """Python's range inside of a kernel: a sequential loop."""
-    values = builtins.range(*(int(n) for n in bounds))
+    values = builtins.range(*map(number_of, bounds))
     return KernelRange(LoopKind.SEQUENTIAL, values.start, values.stop, values.step)
 
 

@@ -244,7 +244,7 @@ def test_reduce_commands_accumulate_over_instructions(kernel_text):
         def kernel(x, c):
             t, v = nl.load(x), nl.load(c)
             r = nl.ndarray((128, 1), dtype=nl.float32)
-            for i in nl.sequential_range(4):
+            for i in nl.static_range(4):
                 part = t[:, nl.ds(i * 16, 16)]
                 command = nisa.reduce_cmd.reset_reduce if i == 0 else nisa.reduce_cmd.reduce
                 result = r if i == 3 else None

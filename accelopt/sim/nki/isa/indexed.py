@@ -11,7 +11,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.mask import EVERYTHING, NOTHING
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
+from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes, number_of
 from accelopt.sim.nki.isa.elementwise import destination
 from accelopt.sim.nki.isa.enums import FP32_MIN
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
@@ -101,7 +101,7 @@ def range_select(
         mend = "Pass nl.fp32.min."
         problem = f"on_false_value {on_false_value} is not the smallest float32."
         refuse(KernelValueError("on_false_value", problem, mend))
-    start = int(range_start)
+    start = number_of(range_start)
     if start + math.prod(source.tile_shape[1:]) > 1 << 24:
         problem = "the compared positions exceed 2^24, beyond which float32 is not exact."
         refuse(KernelValueError("range_start", problem))

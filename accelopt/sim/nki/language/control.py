@@ -8,7 +8,7 @@ from typing import Any
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.loops import KernelRange, StaticRange
 from accelopt.sim.nki.builder import fail
-from accelopt.sim.nki.index import MeshGridMaker, arange
+from accelopt.sim.nki.index import MeshGridMaker, arange, number_of
 from accelopt.sim.nki.tensor import DynamicSlice
 from accelopt.sim.program import LoopKind
 from accelopt.sim.tracer import current
@@ -29,7 +29,7 @@ def ds(start: Any, size: int) -> DynamicSlice:
 def _bounds(values: tuple[Any, ...]) -> tuple[int, int, int]:
     if not 1 <= len(values) <= 3:
         fail(KernelTypeError("arguments", f"a range takes one to three bounds, not {len(values)}."))
-    numbers = [int(n) for n in values]
+    numbers = [number_of(n) for n in values]
     if len(numbers) == 1:
         return 0, numbers[0], 1
     return numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else 1

@@ -78,24 +78,22 @@ def loop_reduce(
     name = op_name(op, REDUCTIONS)
     indices = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     variables: set[LoopVariable] = set()
-    unrolled: list[LoopIndex] = []
+    unrolled: set[int] = set()
     for index in indices:
         if isinstance(index, Index):
             variables |= index.affine.loop_variables
+            unrolled |= index.loops
         elif isinstance(index, LoopIndex):
-            unrolled.append(index)
+            unrolled.add(index.loop)
         elif not isinstance(index, int):
             mend = "Name the loops by their indices."
             fail(KernelTypeError("loop_indices", f"a {type(index).__name__} is no loop.", mend))
     tracer = current()
-    key = (
-        call_chain(sys._getframe(1)),
-        tracer.iterations_besides({index.loop for index in unrolled}),
-    )
+    key = (call_chain(sys._getframe(1)), tracer.iterations_besides(unrolled))
     storage = tracer.accumulators.get(key) if unrolled else None
     first = storage is None
     if storage is None:
-        body = tracer.body_outside(frozenset(variables), {index.loop for index in unrolled})
+        body = tracer.body_outside(frozenset(variables), unrolled)
         element = builder.parse_dtype(dtype or source.dtype)
         storage = tracer.declare(source.tile_shape, element, Buffer.SBUF, temporary=True, body=body)
         tracer.accumulators[key] = storage
