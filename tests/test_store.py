@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from accelopt.store import (
     RunFolder,
     Shelf,
     content_key,
+    package_key,
     write_atomically,
     write_json,
 )
@@ -78,6 +80,55 @@ def test_a_line_cut_off_anywhere_is_dropped(tmp_path, cut):
         journal.append("plan", "c", {"text": "after"})
     with Journal(path) as journal:
         assert [entry.key for entry in journal.entries("plan")] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[1, 2, 3]", '["plan", "a"]', '["plan", "a", [1]]', '{"a": 1}', "3", "[" * 9999, "null"],
+)
+def test_lines_of_another_shape_are_left_out(tmp_path, line):
+    path = tmp_path / "journal.jsonl"
+    path.write_text(f'{line}\n["plan","b",{{"text":"whole"}}]\n')
+    with Journal(path) as journal:
+        assert [entry.key for entry in journal.entries("plan")] == ["b"]
+
+
+def test_a_full_disk_keeps_the_journal_whole(tmp_path):
+    """The disk is full when a file may not grow: the part that was written is taken back."""
+    path = tmp_path / "journal.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(path) as journal:
+        journal.append("plan", "a", {"text": "whole"})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+        try:
+            with pytest.raises(OSError) as error:
+                journal.append("plan", "b", {"text": "cut off by the disk"})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert error.value.filename == str(path)
+        assert journal.find("plan", "b") is None
+        journal.append("plan", "c", {"text": "after"})
+    with Journal(path) as journal:
+        assert [entry.key for entry in journal.entries("plan")] == ["a", "c"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"'])
+def test_a_damaged_configuration_is_said_to_be_so(tmp_path, text):
+    with RunFolder(tmp_path) as run:
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match="damaged"):
+            run.save_config({"beam": 2})
+
+
+def test_files_that_a_kill_cut_off_go_when_the_run_continues(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / ".x.py.abc.part").write_text("half")
+    with RunFolder(tmp_path):
+        assert list((tmp_path / "kernels").iterdir()) == []
+
+
+def test_the_packages_text_is_its_key():
+    assert package_key() == package_key() and len(package_key()) == 32
 
 
 def test_two_writers_are_refused(tmp_path):

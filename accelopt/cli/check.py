@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, existing, known
+from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, named, naming, order
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.report.check import check as examine
 from accelopt.report.check import check_text
-from accelopt.report.simulation import as_given
 
 
 def check(
@@ -27,9 +28,25 @@ def check(
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Trace KERNEL, report every violated rule, and compare it with REFERENCE."""
-    judge = existing(reference) if reference else None
-    allowed = formats_of(precision)
-    report = examine(existing(kernel), judge, known(target), precision=allowed, seconds=seconds)
-    typer.echo(as_given(check_text(report), kernel), nl=False)
-    if not report.passed:
+    asked = {**order(kernel, reference, target, seconds), "precision": formats_of(precision)}
+    with naming(kernel, reference):
+        said = ask("accelopt.cli.check:check_job", asked, seconds)
+    typer.echo(named(said.text, kernel, reference), nl=False)
+    if not said.passed:
         raise typer.Exit(1)
+
+
+def check_job(asked: Mapping[str, Any]) -> Said:
+    """The work of `check`, in a child process."""
+
+    def work() -> Said:
+        report = examine(
+            Path(asked["kernel"]),
+            Path(asked["reference"]) if asked["reference"] else None,
+            asked["target"],
+            precision=asked["precision"],
+            seconds=asked["seconds"],
+        )
+        return Said(text=check_text(report), passed=report.passed)
+
+    return said_by(work)

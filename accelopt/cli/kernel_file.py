@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
-from accelopt.report.simulation import simulate
+from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
@@ -34,6 +36,34 @@ def known(target: str) -> str:
     return target
 
 
-def simulated(kernel: Path, reference: Path, target: str, seconds: float) -> timing.KernelProfile:
+def order(kernel: Path, reference: Path | None, target: str, seconds: float) -> dict[str, object]:
+    """What a child process is told of the files on the command line, as they are named there and as
+    they are found from anywhere. Raises ConfigError where one is no file."""
+    return {
+        "kernel": str(existing(kernel).resolve()),
+        "reference": None if reference is None else str(existing(reference).resolve()),
+        "target": known(target),
+        "seconds": seconds,
+    }
+
+
+@contextlib.contextmanager
+def naming(*given: Path | None) -> Iterator[None]:
+    """What is wrong names these files as the command line does."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(named(str(error), *given)) from None
+
+
+def named(text: str, *given: Path | None) -> str:
+    """`text` with these files named as the command line names them."""
+    for path in given:
+        text = text if path is None else as_given(text, path)
+    return text
+
+
+def simulated(order: Mapping[str, Any]) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
-    return simulate(existing(kernel), existing(reference), known(target), seconds)
+    kernel, reference = Path(order["kernel"]), Path(order["reference"])
+    return simulate(kernel, reference, str(order["target"]), float(order["seconds"]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, simulated
+from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, naming, order, simulated
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
@@ -24,8 +26,19 @@ def profile(
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    found = simulated(kernel, reference, target, seconds)
-    typer.echo(profile_text(found, interval(found)), nl=False)
+    asked = order(kernel, reference, target, seconds)
+    with naming(kernel, reference):
+        typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
+
+
+def profile_job(asked: Mapping[str, Any]) -> Said:
+    """The work of `profile`, in a child process."""
+
+    def work() -> Said:
+        found = simulated(asked)
+        return Said(text=profile_text(found, interval(found)))
+
+    return said_by(work)
 
 
 def timeline(
@@ -36,5 +49,17 @@ def timeline(
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
-    write_atomically(output, timeline_json(simulated(kernel, reference, target, seconds)))
+    asked = {**order(kernel, reference, target, seconds), "output": str(output.absolute())}
+    with naming(kernel, reference):
+        ask("accelopt.cli.profile:timeline_job", asked, seconds)
     typer.echo(f"{output}: open it at https://ui.perfetto.dev")
+
+
+def timeline_job(asked: Mapping[str, Any]) -> Said:
+    """The work of `timeline`, in a child process."""
+
+    def work() -> Said:
+        write_atomically(asked["output"], timeline_json(simulated(asked)))
+        return Said()
+
+    return said_by(work)

@@ -57,3 +57,13 @@ def test_what_cannot_be_used_is_said(tmp_path, content, sentence):
 def test_a_missing_file_is_said(tmp_path):
     with pytest.raises(ConfigError, match="cannot read"):
         load_model_config(tmp_path / "none.json", "planner")
+
+
+@pytest.mark.parametrize(
+    "url", ["::::", "http://", "ftp://host/v1", "http://host:port/v1", "", "x y"]
+)
+def test_an_address_must_be_one(tmp_path, url):
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({"url": url, "model": "m"}))
+    with pytest.raises(ConfigError, match="is no http:// or https:// address"):
+        load_model_config(path, "planner")

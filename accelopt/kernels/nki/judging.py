@@ -20,6 +20,7 @@ from accelopt.evaluation import (
     Evaluation,
     EvaluationRequest,
     Profile,
+    Row,
     Scrutiny,
     Status,
 )
@@ -423,3 +424,26 @@ def confirm_job(payload: Mapping[str, object]) -> Confirmation:
         EvaluationRequest.model_validate(payload[key]) for key in ("winner", "parent")
     )
     return confirm(winner, parent, trials=trial_store(str(payload["cache"])))
+
+
+class MadeArguments(Row):
+    """Shape and dtype of each kernel input that a reference makes; None for a plain value."""
+
+    arguments: tuple[tuple[tuple[int, ...], str] | None, ...] = ()
+
+
+def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
+    """What the reference `task` makes; nothing when it fails."""
+    try:
+        problem = Reference(str(payload["task"]))
+        values = problem.kernel_inputs(problem.inputs(0))
+    except ConfigError:
+        return MadeArguments()
+    return MadeArguments(
+        arguments=tuple(
+            (value.shape, value.dtype.name)
+            if isinstance(value, np.ndarray) and value.ndim
+            else None
+            for value in values
+        )
+    )

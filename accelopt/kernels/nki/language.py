@@ -9,8 +9,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Evaluation, EvaluationRequest, Profile, Status
 from accelopt.hardware import TARGETS
@@ -27,8 +25,7 @@ from accelopt.kernels.nki.moves.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of
 from accelopt.kernels.nki.names import describe
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
-from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.requests import confirm, submit
+from accelopt.kernels.nki.requests import confirm, made_arguments, submit
 from accelopt.nodes import Action, Node, Rewrite, made
 from accelopt.sandbox.workers import WorkerPool
 from accelopt.store import Shelf, content_key, package_key, read_text, write_atomically
@@ -58,17 +55,8 @@ SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 def _made_arguments(reference: Path) -> list[Argument]:
     """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
-    try:
-        problem = Reference(reference)
-        values = problem.kernel_inputs(problem.inputs(0))
-    except ConfigError:
-        return []
-    return [
-        Argument(value.shape, value.dtype.name)
-        if isinstance(value, np.ndarray) and value.ndim
-        else Argument(())
-        for value in values
-    ]
+    found = made_arguments(reference).arguments
+    return [Argument(()) if known is None else Argument(*known) for known in found]
 
 
 class NKI:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest
+from accelopt.kernels.nki.judging import MadeArguments
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, WorkerPool
 from accelopt.store import default_cache
 
 EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
+ARGUMENTS = "accelopt.kernels.nki.judging:arguments_job"
+ARGUMENTS_SECONDS = 300.0
+ARGUMENTS_BYTES = 12 << 30
 CONFIRMATION = "accelopt.kernels.nki.judging:confirm_job"
 
 
@@ -56,6 +60,14 @@ def confirm(
     if isinstance(found, Fault):
         return Confirmation(confirmed=False, message=found.message)
     return found
+
+
+def made_arguments(task: Path) -> MadeArguments:
+    """Shapes and dtypes of the kernel inputs that the reference `task` makes, in a child process;
+    none when it fails, whatever it does."""
+    call = Call(ARGUMENTS, {"task": str(task.resolve())}, ARGUMENTS_SECONDS, ARGUMENTS_BYTES)
+    found = workers.perform(call, MadeArguments)
+    return MadeArguments() if isinstance(found, Fault) else found
 
 
 def _placed(request: EvaluationRequest) -> dict[str, Any]:

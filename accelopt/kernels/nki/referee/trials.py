@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +26,7 @@ from accelopt.kernels.nki.referee.precision import Precision, in_single, is_floa
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
 from accelopt.kernels.nki.referee.variation import other_numbers, other_rows
+from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
 from accelopt.store import cache_limit, content_key
 
@@ -77,6 +77,10 @@ END = TrialName("end")
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
 
+# What reading a trial may run into whose files were cut off, removed or written by somebody else.
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError)
+
+
 class TrialStore:
     """Trials on disk under `root`: at most `max_bytes` (by default what its cache folder allows), and
     less where the disk is nearly full."""
@@ -97,19 +101,19 @@ class TrialStore:
         formats = "".join(f"-{name}" for name in precision.formats)
         folder = self.root / f"{reference.key}-{name.kind}{name.seed}{formats}-v{VERSION}"
         with _locked(self.root / f".{folder.name}.lock"):
-            if not (folder / "trial.json").is_file():
-                made = self._make(reference, name, precision)
-                try:
-                    _write(folder, made)
-                except OSError:
-                    # No room or no right to write: the work is done, only the saving fails.
-                    return made
-                self._shrink(keep=folder)
+            if (folder / "trial.json").is_file():
+                with contextlib.suppress(*_DAMAGED):
+                    return _read(folder, name)
+                shutil.rmtree(folder, ignore_errors=True)
+            sweep(self.root)
+            made = self._make(reference, name, precision)
             try:
+                _write(folder, made)
+                self._shrink(keep=folder)
                 return _read(folder, name)
-            except FileNotFoundError:
-                # Another process made room just now.
-                return self._make(reference, name, precision)
+            except _DAMAGED:
+                # No room or no right to write: the work is done, only the saving fails.
+                return made
 
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
@@ -237,16 +241,13 @@ def _locked(path: Path) -> Iterator[None]:
 def _write(folder: Path, trial: Trial | None) -> None:
     """The trial's arrays as .npy files and the rest as JSON, in place all at once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
-    try:
+    with scratch_folder(folder.parent) as beside:
         description = None if trial is None else _describe(trial, _saver(beside))
         (beside / "trial.json").write_text(json.dumps(description))
         for file in beside.iterdir():
             file.chmod(0o444)
+        beside.chmod(0o755)
         beside.rename(folder)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
 
 
 def _saver(folder: Path) -> Callable[[np.ndarray], str]:

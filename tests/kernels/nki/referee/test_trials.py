@@ -62,6 +62,34 @@ def test_the_reference_runs_once(reference, tmp_path):
     assert not again.inputs[0].flags.writeable
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: next(folder.glob("*.npy")).unlink(),
+        lambda folder: _overwrite(next(folder.glob("*.npy")), b"short"),
+        lambda folder: _overwrite(folder / "trial.json", b"{"),
+        lambda folder: _overwrite(folder / "trial.json", b"[1]"),
+        lambda folder: _overwrite(folder / "trial.json", b'{"inputs": [3]}'),
+    ],
+)
+def test_a_damaged_trial_is_made_again(reference, tmp_path, damage):
+    """A fault of the machine is no verdict on a kernel."""
+    store = TrialStore(tmp_path / "trials")
+    first = store.get(Reference(reference), PUBLIC[0])
+    expected = first.expected[0].copy()
+    (folder,) = [path for path in store.root.iterdir() if (path / "trial.json").is_file()]
+    damage(folder)
+    assert np.array_equal(store.get(Reference(reference), PUBLIC[0]).expected[0], expected)
+    assert len(calls(reference)) == 2
+    store.get(Reference(reference), PUBLIC[0])
+    assert len(calls(reference)) == 2
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    path.chmod(0o644)
+    path.write_bytes(content)
+
+
 def test_another_reference_has_other_trials(reference, tmp_path):
     store = TrialStore(tmp_path / "trials")
     store.get(Reference(reference), PUBLIC[0])

@@ -1,0 +1,41 @@
+"""A command's work in a process of its own: a reference that hangs or ends it is named, not obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from accelopt.errors import AcceloptError, ConfigError
+from accelopt.evaluation import Row
+from accelopt.sandbox import fork, workers
+from accelopt.sandbox.workers import Call, Fault
+
+SECONDS = 1800.0  # for everything but the trace, which has its own limit
+BYTES = 24 << 30
+
+
+class Said(Row):
+    """What a command prints, or the sentence on what the user can mend."""
+
+    text: str = ""
+    passed: bool = True
+    error: str = ""
+
+
+def said_by(work: Callable[[], Said]) -> Said:
+    """In the child: what `work` says, what the user can mend included."""
+    try:
+        return work()
+    except AcceloptError as error:
+        return Said(passed=False, error=str(error))
+
+
+def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
+    """Call `function` ("module:name", of the payload, to a Said) in a child process. Raises ConfigError
+    for what the user can mend, and for a reference that ends the process or never comes to an end."""
+    call = Call(function, payload, seconds + SECONDS, BYTES)
+    found = workers.perform(call, Said, start=fork)
+    if isinstance(found, Fault):
+        raise ConfigError("\n".join(filter(None, (found.message, found.output.strip()))))
+    if found.error:
+        raise ConfigError(found.error)
+    return found

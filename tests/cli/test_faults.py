@@ -1,0 +1,148 @@
+"""Bad input, signals and kills: one sentence, the right exit status, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_problem import KERNEL, REFERENCE, benchmark
+
+COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()"]
+INTERRUPTED = """
+import os, signal, sys, threading
+from accelopt.cli import main
+threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+main()
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    (tmp_path / "scratch").mkdir()
+    return tmp_path
+
+
+def environment(folder):
+    return {**os.environ, "TMPDIR": str(folder / "scratch"), "XDG_CACHE_HOME": str(folder / "c")}
+
+
+def said(folder, *words, code=1):
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=environment(folder)
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_name_that_leads_elsewhere_is_no_problem(tmp_path):
+    folder = benchmark(tmp_path / "benchmark")
+    summary = json.loads((folder / "summary.json").read_text())
+    evil = {
+        "../../evil": summary["silu"],
+        "nul\0": summary["silu"],
+        "\x1b]0;x\x07": summary["silu"],
+    }
+    (folder / "summary.json").write_text(json.dumps(evil))
+    (tmp_path / "scratch").mkdir()
+    words = ("run", "--problems", "all", "--benchmark", str(folder), "--out", "in/here")
+    sentence = said(tmp_path, *words)
+    assert "can be used" in sentence and "cannot name a folder" in sentence
+    assert "\x1b" not in sentence
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_a_run_whose_every_baseline_fails_fails(tmp_path):
+    folder = benchmark(tmp_path / "benchmark")
+    (folder / "kernels" / "silu.py").write_text("def kernel(x):\n    return oops\n")
+    (tmp_path / "scratch").mkdir()
+    words = ("run", "--problems", "all", "--benchmark", str(folder), "--iterations", "0")
+    assert "there is nothing to start from" in said(tmp_path, *words)
+
+
+@pytest.mark.parametrize(
+    ("reference", "sentence"),
+    [
+        (
+            REFERENCE.replace("def forward(x):", "def forward(x):\n    import os; os._exit(0)"),
+            "error: forward of the reference reference.py ended by exit code 0",
+        ),
+        (
+            "raise ValueError('\\x1b]0;title\\x07')",
+            "error: the reference reference.py cannot be loaded: ValueError: \ufffd]0;title\ufffd",
+        ),
+    ],
+)
+def test_a_reference_is_named_for_what_it_does(files, reference, sentence):
+    (files / "reference.py").write_text(reference)
+    assert sentence in said(files, "check", "kernel.py", "--reference", "reference.py")
+
+
+def test_workers_beyond_any_machine(files):
+    words = ("optimize", "kernel.py", "--reference", "reference.py", "--workers", "1000000000")
+    assert "Invalid value for '--workers'" in said(files, *words, code=2)
+
+
+def test_an_endpoint_that_is_no_address(files):
+    (files / "model.json").write_text(json.dumps({"url": "::::", "model": "m"}))
+    words = ("optimize", "kernel.py", "--reference", "reference.py", "--model-config", "model.json")
+    assert "is no http:// or https:// address" in said(files, *words)
+
+
+@pytest.mark.parametrize("attempt", range(2))
+def test_ctrl_c_among_the_imports_is_just_an_end(attempt):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1, 2), done
+
+
+def begun(files):
+    """An optimisation whose kernel never ends, once its child is at work."""
+    (files / "kernel.py").write_text("while True:\n    pass\n")
+    words = ["optimize", "kernel.py", "--reference", "reference.py", "--out", "run"]
+    process = subprocess.Popen(
+        [*COMMAND, *words], cwd=files, stderr=subprocess.PIPE, text=True, env=environment(files)
+    )
+    until = time.monotonic() + 60
+    while not list((files / "scratch").rglob("accelopt-scratch-*/accelopt-scratch-*")):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_like_ctrl_c(files, number):
+    process = begun(files)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130 and "continues where this one stopped" in error
+    assert "Traceback" not in error
+    assert list((files / "scratch").iterdir()) == []
+
+
+def test_what_a_kill_leaves_goes_at_the_next_start(files):
+    process = begun(files)
+    process.kill()
+    process.communicate()
+    assert list((files / "scratch").iterdir())
+    until = time.monotonic() + 30  # its children end as they notice
+    while list((files / "scratch").iterdir()) and time.monotonic() < until:
+        said(files, "check", "nowhere.py")
+    assert list((files / "scratch").iterdir()) == []
+
+
+def test_a_damaged_configuration_is_one_sentence(files):
+    (files / "run").mkdir()
+    (files / "run" / "journal.jsonl").write_text(
+        '[1,2]\n{"a": 1}\n["evaluation","k",3]\n' + "[" * 9999
+    )
+    (files / "run" / "config.json").write_text('["no object"]')
+    words = ("optimize", "kernel.py", "--reference", "reference.py", "--out", "run", "--resume")
+    assert "config.json is damaged" in said(files, *words)
+    assert Path(files / "run" / "journal.jsonl").exists()
