@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, simulated
+from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.kernel_file import KernelFile, Seconds, Target, naming, order, simulated
 from accelopt.cli.profile import ReferenceFile
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.problem import problem_text
@@ -17,4 +21,11 @@ def explain(
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Say what KERNEL computes, in which loops and tiles, and what limits it."""
-    typer.echo(problem_text(simulated(kernel, reference, target, seconds)), nl=False)
+    asked = order(kernel, reference, target, seconds)
+    with naming(kernel, reference):
+        typer.echo(ask("accelopt.cli.explain:explain_job", asked, seconds).text, nl=False)
+
+
+def explain_job(asked: Mapping[str, Any]) -> Said:
+    """The work of `explain`, in a child process."""
+    return said_by(lambda: Said(text=problem_text(simulated(asked))))
