@@ -32,7 +32,6 @@ from accelopt.kernels.nki.lift.joining import join_free
 from accelopt.kernels.nki.lift.naming import Names
 from accelopt.kernels.nki.lift.nodes import (
     Call,
-    Carried,
     Chain,
     Choice,
     Element,
@@ -162,10 +161,8 @@ class _Definitions:
             return self._product(value)
         if isinstance(value, (Fold, Chain)):
             return self._array(value)
-        if isinstance(value, Undefined):
-            raise NotLifted("an output is made of memory that nothing has written")
-        assert isinstance(value, Carried)
-        raise NotLifted("an output is made of what a loop carries in a form that has no name")
+        assert isinstance(value, Undefined), "what loops carry is settled or refused before"
+        raise NotLifted("a part of an output is made of memory that nothing has written")
 
     def _sum(self, value: Sum) -> Expression:
         result: Expression | None = None

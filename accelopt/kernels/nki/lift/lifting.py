@@ -11,6 +11,7 @@ from accelopt.kernels.nki.lift.algorithm import Algorithm, Array
 from accelopt.kernels.nki.lift.definitions import Output, algorithm_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.joining import joined, output_axes, row_major
+from accelopt.kernels.nki.lift.nodes import Undefined, Value
 from accelopt.kernels.nki.lift.reaching import Reaching
 from accelopt.kernels.nki.lift.settling import settled, whole
 from accelopt.sim.dtypes import name_of
@@ -46,6 +47,7 @@ def _lifted(program: Program) -> Algorithm:
         axes = output_axes(program, tensor, shape)
         value = reaching.at_end(tensor, row_major(axes))
         value = whole(reaching.values, settled(reaching, value))
+        _refuse_leftovers(reaching, value, tensor)
         axes, value = joined(reaching.values, axes, value)
         value = whole(reaching.values, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
@@ -54,6 +56,18 @@ def _lifted(program: Program) -> Algorithm:
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
     return algorithm_of(reaching.values, program.name, _inputs(program), outputs)
+
+
+def _refuse_leftovers(reaching: Reaching, value: Value, tensor: Tensor) -> None:
+    """Raises NotLifted for a value that is made of what has no form, or of nothing."""
+    for part in reaching.values.carried(value):
+        raise NotLifted(
+            "the iterations of this loop use what earlier ones left in a way that is neither a "
+            "running sum nor a scan",
+            reaching.loop_at(part.loop).source,
+        )
+    if isinstance(value, Undefined):
+        raise NotLifted("an output is made of memory that nothing has written", tensor.source)
 
 
 def _inputs(program: Program) -> list[Array]:
