@@ -1,5 +1,6 @@
 # does: gives names of the kernel language other names, and asks for a format by name
 # claims: softmax_n8192
+# verdict: correct (gpu)
 import torch
 import triton
 import triton.language as tl

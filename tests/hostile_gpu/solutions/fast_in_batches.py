@@ -1,6 +1,6 @@
 # tries: do the work of one call in four when calls follow each other without a pause
 # claims: rmsnorm_h4096
-# verdict: wrong_numbers or refused
+# verdict: wrong_numbers or refused (gpu)
 import time
 
 import torch

@@ -168,8 +168,9 @@ def _spread(tensor: torch.Tensor, values: str, generator: torch.Generator) -> No
         scales = torch.empty((tensor.shape[0],) + (1,) * (tensor.dim() - 1), device=tensor.device)
         tensor.mul_(scales.uniform_(-4.0, 2.0, generator=generator).exp2_().to(tensor.dtype))
     elif values == "spiked":
-        # One value a row, anywhere in it, far above the others: whoever looks at a part misses it.
+        # One value a row, anywhere in it, far above the others: whoever looks at a part misses it, and
+        # whoever does not subtract it from the others' exponents leaves the range of float32.
         rows = tensor.view(-1, tensor.shape[-1]) if tensor.dim() else tensor.view(1, 1)
         where = torch.empty(rows.shape[0], dtype=torch.int64, device=tensor.device)
         where.random_(0, rows.shape[1], generator=generator)
-        rows.scatter_(1, where[:, None], 24.0)
+        rows.scatter_(1, where[:, None], 100.0)

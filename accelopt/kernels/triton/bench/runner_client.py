@@ -32,12 +32,13 @@ def measure(task: Task, judged: Trace, reference_ms: float) -> Trace:
         "timeout_seconds": max(1, int(task.timeout_seconds)),
     }
     root, environment = (str(task.root.resolve()),), dict(task.environment)
-    locks = ("/dev/shm",)  # the package's processes share locks
+    # The package's processes share locks, and the driver names the threads of each one in /proc.
+    shared = ("/dev/shm", "/proc")
     with (
         scratch_folder() as folder,
         gpu_lock(task.device, alone=True),
         converse(
-            RUNNER, request, folder, readable=root, writable=locks, environment=environment
+            RUNNER, request, folder, readable=root, writable=shared, environment=environment
         ) as child,
     ):
         try:
