@@ -69,6 +69,7 @@ class Reaching:
         self._inside: dict[tuple[Path, Tensor], list[_Write]] = {}
         self._memory: dict[object, Value] = {}
         self._written: dict[object, Value] = {}
+        self._accumulated: set[Tensor] = set()
         self._entered: dict[tuple[Path, Tensor], int] = {}
         self._visit(program.body, (), ())
 
@@ -81,6 +82,8 @@ class Reaching:
                 for tensor in self._blocks[own].writers:
                     block.writers.setdefault(tensor, []).append(number)
                 continue
+            if node.opcode == "matmul" and node.attributes.get("accumulate"):
+                self._accumulated.add(node.result.tensor)
             for name, access in node.outputs.items():
                 found = block.writers.setdefault(access.tensor, [])
                 if not found or found[-1] != number:
@@ -365,6 +368,8 @@ class Reaching:
         return self.values.same(Element(name, number, name_of(tensor.dtype), address))
 
     def _fresh(self, tensor: Tensor) -> Value:
+        if tensor.fill is None and tensor in self._accumulated:
+            return self.values.number(0)  # the first product of a group overwrites
         return UNDEFINED if tensor.fill is None else self.values.number(tensor.fill)
 
 
