@@ -19,6 +19,7 @@ from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.inspection import LEAST, inspection_call
+from accelopt.kernels.nki.moves.held import hold_to_shapes
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.shapes import kernel_arguments
@@ -234,7 +235,7 @@ class NKI:
         found = [
             made(
                 Rewrite(move=site.move, parameters=dict(site.parameters), sentence=site.text),
-                source,
+                hold_to_shapes(source, arguments),
                 promise=site.benefit,
                 method=site.move,
                 touches=METHODS[site.move].touches,
