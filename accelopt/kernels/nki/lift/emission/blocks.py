@@ -1,0 +1,312 @@
+"""One block of rows after the other: the body of a lowered kernel."""
+
+from __future__ import annotations
+
+from accelopt.hardware import Hardware
+from accelopt.kernels.nki.lift.emission.graph import Graph, Value
+from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
+from accelopt.kernels.nki.lift.emission.nest import (
+    For,
+    Line,
+    Node,
+    line,
+)
+from accelopt.kernels.nki.lift.emission.phases import Layout, Phases, Placed, roles_of
+from accelopt.kernels.nki.lift.emission.places import (
+    START,
+    At,
+    Spot,
+    Tile,
+    part,
+    variable,
+)
+from accelopt.kernels.nki.lift.emission.products import Products
+from accelopt.kernels.nki.lift.emission.row_phases import RowPhases
+from accelopt.kernels.nki.lift.emission.selection import (
+    Step,
+    forms,
+    select,
+)
+from accelopt.kernels.nki.lift.emission.storage import Storage, Tiling
+from accelopt.kernels.nki.lift.emission.transfers import Transfers
+from accelopt.kernels.nki.lift.emission.turned_phases import TurnedPhases
+from accelopt.kernels.nki.lift.index import Axis
+from accelopt.kernels.nki.lift.schedule import Schedule
+
+
+class RowBlock:
+    """Emits a kernel. Raises NotLowered, ResourceShort."""
+
+    def __init__(self, graph: Graph, schedule: Schedule, spec: Hardware) -> None:
+        self.graph = graph
+        self.schedule = schedule
+        self.spec = spec
+        self.roles = roles_of(graph, schedule.rows)
+        self.plan = Phases(self.roles, schedule)
+        self.tiling = Tiling(self.roles, schedule.row_tiles)
+        self.storage = Storage(graph, self.roles, spec)
+        self.names = self.storage.names
+        self.tiles: dict[Placed, Tile] = {}
+        self.loops: dict[Axis, At] = {}
+        self.first: list[Node] = []  # before all loops
+        self.scopes: list[list[Node]] = []  # the body of each batch loop, the first being `first`
+        self.products = Products(self)
+        self.transfers = Transfers(self)
+        self.row_phases = RowPhases(self)
+        self.turned_phases = TurnedPhases(self)
+        self.lives = Lifetimes(self.plan)
+        self.constants: dict[float, str] = {}
+        self.identity = ""
+
+    # ---- the whole kernel ---------------------------------------------------------------------
+
+    def emit(self) -> list[Node]:
+        """The kernel's statements."""
+        self._views()
+        body = self.first
+        self.scopes = [body]
+        bodies = [body]
+        for axis in self.roles.batch:
+            inner: list[Node] = []
+            name = self.names.new(f"i_{axis.name}")
+            self.loops[axis] = variable(name)
+            bodies.append(inner)
+            self.scopes.append(inner)
+        self.products.load_residents()
+        rows: list[Node] = []
+        name = self.names.new(f"{self.roles.rows.name}_block" if self.tiling.tiles > 1
+                              else f"{self.roles.rows.name}_tile")  # fmt: skip
+        self.block_start = variable(name if self.tiling.blocks > 1 else None) * self.tiling.block
+        self._rows(rows)
+        for number, axis in reversed(list(enumerate(self.roles.batch))):
+            target = bodies[number + 1]
+            self._looped(target, rows, name) if number == len(self.roles.batch) - 1 else None
+            loop = str(self.loops[axis])
+            bodies[number].append(For(loop, axis.extent, target))
+        if not self.roles.batch:
+            self._looped(body, rows, name)
+        self.storage.check()
+        return body
+
+    def _looped(self, body: list[Node], rows: list[Node], name: str) -> None:
+        if self.tiling.blocks > 1:
+            body.append(For(name, self.tiling.blocks, rows))
+        else:
+            body.extend(rows)
+
+    def _views(self) -> None:
+        """Inputs and results in the shape that the problem has."""
+        self.views: dict[str, str] = {}
+        for name in self.graph.inputs:
+            array = self.graph.arrays[name]
+            self.views[name] = name
+            if any(v.kind == "input" and v.array == name for v in self.graph.values):
+                self.first.append(
+                    line(
+                        f"assert tuple({name}.shape) == {array.given}, "
+                        f'"{name} must be {" x ".join(map(str, array.given))}"'
+                    )
+                )
+            if array.given != array.shape:
+                self.first.append(line(f"{name} = {name}.reshape({array.shape})"))
+        for name in self.graph.results:
+            array = self.graph.arrays[name]
+            self.first.append(
+                line(f"{name} = nl.ndarray({array.given}, dtype=nl.float32, buffer=nl.shared_hbm)")
+            )
+            self.views[name] = name
+            if array.given != array.shape:
+                self.views[name] = f"{name}_view"
+                self.first.append(line(f"{name}_view = {name}.reshape({array.shape})"))
+
+    # ---- one block ----------------------------------------------------------------------------
+
+    def _rows(self, body: list[Node]) -> None:
+        self._declare(body)
+        self.rows_body: list[Node] = []
+        body.append(For("", 1, self.rows_body))
+        for number, phase in enumerate(self.plan.phases):
+            self._numbers(body, phase.level)
+            if phase.values:
+                if phase.layout == "rows":
+                    self.row_phases.emit(body, number, phase)
+                else:
+                    self.turned_phases.emit(body, number, phase)
+        last = max((phase.level for phase in self.plan.phases), default=0) + 1
+        for level in range(last, last + 2):
+            self._numbers(body, level)
+        self.transfers.store_numbers(body)
+
+    def _declare(self, body: list[Node]) -> None:
+        """The tiles that a block of rows keeps."""
+        tiling = self.tiling
+        for operand in self.plan.transposed:
+            axis = self.roles.feature(operand)
+            assert axis is not None
+            name = self.storage.name(operand, "_transposed")
+            shape = (tiling.chunk(axis.extent), tiling.chunks(axis.extent), tiling.block)
+            self.storage.declare(body, name, shape)
+            self.products.moving[operand] = name
+        for placed in sorted(
+            self.lives.kept - set(self.lives.alias), key=lambda p: (p.value.number, p.layout)
+        ):
+            axis = self.roles.feature(placed.value)
+            assert axis is not None
+            if placed.layout == "rows":
+                tiles = (tiling.tiles,) if tiling.tiles > 1 else ()
+                shape = (tiling.row_tile, *tiles, axis.extent)
+                name = self.storage.name(placed.value, "_rows")
+            else:
+                shape = (tiling.chunk(axis.extent), tiling.chunks(axis.extent), tiling.block)
+                name = self.storage.name(placed.value, "_transposed")
+                if placed.value in self.plan.operands:
+                    self.products.moving[placed.value] = name
+            self.storage.declare(body, name, shape)
+            self.tiles[placed] = Tile(name, "kept")
+        for placed, other in self.lives.alias.items():
+            self.tiles[placed] = self.tiles[other]
+            if placed.layout == "transposed" and placed.value in self.plan.operands:
+                self.products.moving[placed.value] = self.tiles[other].name
+
+    def _numbers(self, body: list[Node], level: int) -> None:
+        """What is worked out of one number a row, for all tiles of rows at once."""
+        values = [*self.plan.row_numbers(level)]
+        order = {value: n for n, value in enumerate(self.graph.values)}
+        values.sort(key=lambda value: order[value])
+        values += [value for value in self.lives.numbers.get(level, ()) if value not in values]
+        values = [value for value in values if Placed(value, "rows") not in self.tiles]
+        if not values:
+            return
+        steps = select(values, lambda v: v.kind == "constant", (), lambda value, _: value)
+        for step in steps:
+            name = self.storage.name(step.value)
+            text = lambda value: self.number(value, whole=True)  # noqa: E731
+            found = forms(step, name, text, self.tiling.tiles, False, self.spec)
+            body.append(Line(found))
+            self.storage.count(name, (self.tiling.tiles,))
+            self.tiles[Placed(step.value, "rows")] = Tile(name, "number")
+
+    def number(self, value: Value, row: At = START, whole: bool = False) -> str:
+        """One number a row: for one tile of rows, or with `whole` for all."""
+        if value.kind == "constant":
+            return self.constant(value.constant)
+        if value.axes & self.roles.inner:
+            return self.transfers.table(value)
+        name = self.tiles[Placed(value, "rows")].name
+        if whole or self.tiling.tiles == 1:
+            return name
+        return f"{name}[:, {part(row, 1, self.tiling.tiles)}]"
+
+    def constant(self, number: float) -> str:
+        """A number as text."""
+        return repr(number)
+
+    def target(self, body: list[Node], placed: Placed, spot: Spot, declare: bool) -> None:
+        """Declares the tile that narrower steps fill."""
+        if placed in self.tiles and self.tiles[placed].kind in ("kept", "temporary"):
+            return
+        name = self.storage.name(placed.value)
+        if declare:
+            self.storage.declare(body, name, (self.tiling.row_tile, spot.block))
+        else:
+            self.storage.count(name, (spot.block,))
+        self.tiles[placed] = Tile(name, "temporary")
+
+    def step(self, body: list[Node], step: Step, layout: Layout, spot: Spot) -> None:
+        """Emits one instruction."""
+        placed = Placed(step.value, layout)
+        if step.opcode != "reduce" and placed not in self.lives.kept and placed not in self.tiles:
+            name = self.storage.name(step.value)
+            self.tiles[placed] = Tile(name, "temporary")
+            self.storage.count(name, (spot.block,))
+        for number in step.numbers:
+            bias = step.opcode == "activation" and number is step.numbers[1]
+            if bias and number is not None and number.kind == "constant":
+                self._bias(number)
+        text = lambda value: self.text(step, value, layout, spot)  # noqa: E731
+        psum = any(self._in_psum(tile, layout) for tile in step.tiles)
+        target = (
+            self.number_part(step.value, spot)
+            if step.opcode == "reduce"
+            else self.place(placed, spot)
+        )
+        body.append(Line(forms(step, target, text, spot.width, psum, self.spec)))
+
+    def _bias(self, number: Value) -> None:
+        placed = Placed(number, "rows")
+        if placed in self.tiles:
+            return
+        name = self.names.new("bias")
+        self.first.append(
+            line(f"{name} = nisa.memset((128, 1), {number.constant!r}, dtype=nl.float32)")
+        )
+        self.tiles[placed] = Tile(name, "column")
+
+    def _in_psum(self, value: Value, layout: Layout) -> bool:
+        tile = self.tiles.get(Placed(value, layout))
+        return tile is not None and tile.psum
+
+    def text(self, step: Step, value: Value, layout: Layout, spot: Spot) -> str:
+        """An operand of a step, as text."""
+        if value is step.total:
+            return self.number_part(value, spot)
+        if value.kind == "constant":
+            is_bias = step.opcode == "activation" and value is step.numbers[1]
+            if is_bias:
+                partitions = self.tiling.row_tile
+                name = self.tiles[Placed(value, "rows")].name
+                return name if partitions == 128 else f"{name}[0:{partitions}, :]"
+            return self.constant(value.constant)
+        if not self.roles.has_rows(value):
+            return self.transfers.vector(value, layout, spot)
+        if self.roles.feature(value) is None:
+            return (
+                self.number(value, spot.row)
+                if layout == "rows"
+                else self.turned_phases.spread[value]
+            )
+        return self.place(Placed(value, layout), spot)
+
+    def number_part(self, value: Value, spot: Spot) -> str:
+        """Where a sum over one part of the free axis goes."""
+        tile = self.tiles[Placed(value, "rows")]
+        tiles = self.tiling.tiles
+        passes = self._passes(spot)
+        if passes > 1:
+            column = At(0, tuple((v, 1) for v, _ in spot.start.terms))
+            middle = f"{spot.row}, " if tiles > 1 else ""
+            return f"{tile.name}[:, {middle}{part(column, 1, passes)}]"
+        return f"{tile.name}[:, {part(spot.row, 1, tiles)}]"
+
+    def _passes(self, spot: Spot) -> int:
+        return 2 if spot.start.terms else 1
+
+    def place(self, placed: Placed, spot: Spot) -> str:
+        """The part of a tile that a step works on."""
+        tile = self.tiles[placed]
+        if tile.kind == "sums":
+            return tile.name
+        if tile.kind == "kept":
+            axis = self.roles.feature(placed.value)
+            assert axis is not None
+            if placed.layout == "transposed":
+                chunk = At(spot.start.constant, spot.start.terms)
+                return f"{tile.name}[:, {chunk}, :]"
+            middle = f"{spot.row}, " if self.tiling.tiles > 1 else ""
+            where = part(spot.start, spot.width, axis.extent)
+            return f"{tile.name}[:, {middle}{where}]"
+        if spot.width == spot.block:
+            return tile.name
+        return f"{tile.name}[:, {part(spot.offset, spot.width, spot.block)}]"
+
+    def variable(self, axis: Axis, suffix: str, extent: int) -> str | None:
+        """A name for a loop over parts of an axis; None for a loop of one iteration."""
+        return self.names.new(f"{axis.name}_{suffix}") if extent > 1 else None
+
+    def loop(self, body: list[Node], name: str | None, extent: int) -> list[Node]:
+        """The body of a new loop, or the body itself for a loop of one iteration."""
+        if name is None or extent == 1:
+            return body
+        loop = For(name, extent)
+        body.append(loop)
+        return loop.body

@@ -1,0 +1,186 @@
+"""Makes values in normal form, each once: the functions are those that the engines have.
+
+`x / (1 + exp(-x))` is a silu; dividing by a number, or by a row's sum, is multiplying; factors that a
+sum does not run over come after it; of three factors the two that give the smallest array come first.
+All of it is exact in real numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accelopt.kernels.nki.lift.emission.graph import Value, size_of
+from accelopt.kernels.nki.lift.index import Axis, Index
+
+
+class Builder:
+    """Makes values, each once, in normal form."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], Value] = {}
+
+    def _value(self, kind: str, axes: Iterable[Axis], **parts: object) -> Value:
+        axes = frozenset(axes)
+        key = (kind, axes, *sorted(parts.items(), key=lambda item: item[0]))
+        if key not in self._made:
+            self._made[key] = Value(len(self._made), kind, axes, **parts)  # type: ignore[arg-type]
+        return self._made[key]
+
+    def constant(self, number: float) -> Value:
+        """A number."""
+        return self._value("constant", (), constant=float(number))
+
+    def input(self, array: str, indices: tuple[Index, ...]) -> Value:
+        """An element of an array in HBM."""
+        axes = {axis for index in indices for axis in index.axes}
+        return self._value("input", axes, array=array, indices=indices)
+
+    def reduce(self, combiner: str, argument: Value, reduced: tuple[Axis, ...]) -> Value:
+        """What is combined; a factor that it does not run over comes after it."""
+        if _is(argument, "multiply"):
+            for factor, rest in (argument.arguments[::-1], argument.arguments):
+                positive = factor.kind == "constant" and factor.constant > 0
+                free = combiner == "add" and not factor.axes & set(reduced)
+                if free or (positive and combiner in ("maximum", "minimum")):
+                    return self.apply("multiply", self.reduce(combiner, rest, reduced), factor)
+        return self._value(
+            "reduce",
+            argument.axes - set(reduced),
+            arguments=(argument,),
+            function=combiner,
+            reduced=reduced,
+        )
+
+    def scaled_product(self, left: Value, right: Value, axis: Axis) -> Value:
+        """A matrix product; factors that the sum does not run over are multiplied after it."""
+        scale = self.constant(1.0)
+        operands: list[Value] = []
+        for operand in (left, right):
+            inside, outside = self._factors(operand, axis)
+            operands.append(inside)
+            scale = self.apply("multiply", outside, scale)
+        return self.apply("multiply", self.product([(operands[0], operands[1], axis)]), scale)
+
+    def _factors(self, value: Value, axis: Axis) -> tuple[Value, Value]:
+        """What of a product of values depends on an axis, and what does not."""
+        one = self.constant(1.0)
+        if axis not in value.axes:
+            return one, value
+        if not _is(value, "multiply"):
+            return value, one
+        parts = [self._factors(argument, axis) for argument in value.arguments]
+        inside = self.apply("multiply", parts[0][0], parts[1][0])
+        return inside, self.apply("multiply", parts[0][1], parts[1][1])
+
+    def product(self, terms: Iterable[tuple[Value, Value, Axis]]) -> Value:
+        """A sum of matrix products."""
+        terms = tuple(terms)
+        axes = {a for left, right, axis in terms for a in (left.axes | right.axes) - {axis}}
+        return self._value(
+            "product",
+            axes,
+            arguments=tuple(operand for left, right, _ in terms for operand in (left, right)),
+            reduced=tuple(axis for _, _, axis in terms),
+        )
+
+    def scan(self, factor: Value, term: Value, initial: Value, along: Axis) -> Value:
+        """`value = factor * previous value + term`."""
+        axes = factor.axes | term.axes | {along}
+        return self._value("scan", axes, arguments=(factor, term, initial), reduced=(along,))
+
+    def where(self, conditions: tuple[Index, ...], on_true: Value, on_false: Value) -> Value:
+        """One of two values, by conditions on axes."""
+        axes = on_true.axes | on_false.axes
+        axes |= {axis for index in conditions for axis in index.axes}
+        return self._value("where", axes, arguments=(on_true, on_false), indices=conditions)
+
+    def apply(self, function: str, *arguments: Value) -> Value:
+        """The function of the arguments, as the engines have it."""
+        if function == "subtract" and arguments[1].kind == "constant":
+            return self.apply("add", arguments[0], self.constant(-arguments[1].constant))
+        if function == "subtract" and all(_is(a, "multiply") for a in arguments):
+            (left, factor), (right, other) = (a.arguments for a in arguments)
+            if factor is other and factor.kind == "constant":
+                return self.apply("multiply", self.apply("subtract", left, right), factor)
+        if function == "negative":
+            return self.apply("multiply", arguments[0], self.constant(-1.0))
+        if function == "divide":
+            return self._divided(*arguments)
+        if function == "multiply":
+            return self._multiplied(*arguments)
+        if function == "add":
+            return self._added(*arguments)
+        if function == "power" and arguments[1].kind == "constant":
+            form = {-0.5: "rsqrt", 0.5: "sqrt", 2.0: "square", -1.0: "reciprocal"}
+            if arguments[1].constant in form:
+                return self.apply(form[arguments[1].constant], arguments[0])
+        if function == "reciprocal":
+            return self._reciprocal(arguments[0])
+        if function in ("maximum", "minimum") and arguments[0].kind == "constant":
+            arguments = arguments[::-1]
+        axes = frozenset[Axis]().union(*(argument.axes for argument in arguments))
+        return self._value("apply", axes, arguments=arguments, function=function)
+
+    def _divided(self, left: Value, right: Value) -> Value:
+        if right.kind == "constant" and right.constant:
+            return self.apply("multiply", left, self.constant(1.0 / right.constant))
+        inverse = self.apply("reciprocal", right)
+        return inverse if left is self.constant(1.0) else self.apply("multiply", left, inverse)
+
+    def _reciprocal(self, value: Value) -> Value:
+        if _is(value, "sqrt"):
+            return self.apply("rsqrt", value.arguments[0])
+        if _is(value, "add") and value.arguments[1] is self.constant(1.0):
+            power = value.arguments[0]
+            if _is(power, "exp"):
+                return self.apply("sigmoid", self.apply("negative", power.arguments[0]))
+        return self._value("apply", value.axes, arguments=(value,), function="reciprocal")
+
+    def _multiplied(self, left: Value, right: Value) -> Value:
+        if left.kind == "constant":
+            left, right = right, left
+        if right.kind == "constant":
+            if left.kind == "constant":
+                return self.constant(left.constant * right.constant)
+            if right.constant == 1.0:
+                return left
+            if _is(left, "multiply") and left.arguments[1].kind == "constant":
+                factor = left.arguments[1].constant * right.constant
+                return self.apply("multiply", left.arguments[0], self.constant(factor))
+        if _is(left, "multiply"):
+            inner, other = left.arguments
+            if other.kind == "constant":
+                return self.apply("multiply", self.apply("multiply", inner, right), other)
+            # Of three factors, the two that give the smallest array come first.
+            least = size_of(left.axes)
+            for one, two in ((inner, other), (other, inner)):
+                if size_of(one.axes | right.axes) < least:
+                    first = self.apply("multiply", one, right)
+                    axes = first.axes | two.axes
+                    return self._value("apply", axes, arguments=(first, two), function="multiply")
+        if left is right:
+            return self._value("apply", left.axes, arguments=(left,), function="square")
+        for one, other in ((left, right), (right, left)):
+            if _is(other, "sigmoid") and other.arguments[0] is one:
+                return self._value("apply", one.axes, arguments=(one,), function="silu")
+        axes = left.axes | right.axes
+        return self._value("apply", axes, arguments=(left, right), function="multiply")
+
+    def _added(self, left: Value, right: Value) -> Value:
+        if left.kind == "constant":
+            left, right = right, left
+        if right.kind == "constant":
+            if left.kind == "constant":
+                return self.constant(left.constant + right.constant)
+            if right.constant == 0.0:
+                return left
+        if _is(right, "multiply") and right.arguments[1] is self.constant(-1.0):
+            return self.apply("subtract", left, right.arguments[0])
+        if left.kind == right.kind == "product" and left.axes == right.axes:
+            return self.product((*left.terms, *right.terms))
+        axes = left.axes | right.axes
+        return self._value("apply", axes, arguments=(left, right), function="add")
+
+
+def _is(value: Value, function: str) -> bool:
+    return value.kind == "apply" and value.function == function

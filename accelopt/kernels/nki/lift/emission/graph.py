@@ -1,0 +1,91 @@
+"""What is computed, as a graph of values.
+
+A value is a scalar that depends on axes. Definitions have fallen away: what a Map gives is part of
+every expression that reads it, and each value is there once, whoever uses it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from accelopt.kernels.nki.lift.algorithm import Array
+from accelopt.kernels.nki.lift.index import Axis, Index
+
+
+class NotLowered(Exception):
+    """An algorithm, or a schedule of one, that this lowering does not write; the text says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A scalar that depends on axes, however it is laid out. `kind` is `input` (an element of
+    `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
+    `product` (the sum of matrix products, two arguments and one axis of `reduced` each) or `scan`
+    (factor, term and initial value along the axis `reduced`)."""
+
+    number: int
+    kind: str
+    axes: frozenset[Axis]
+    arguments: tuple[Value, ...] = ()
+    function: str = ""
+    constant: float = 0.0
+    array: str = ""
+    indices: tuple[Index, ...] = ()
+    reduced: tuple[Axis, ...] = ()
+
+    @property
+    def terms(self) -> tuple[tuple[Value, Value, Axis], ...]:
+        """Of a product: left operand, right operand and the axis they share."""
+        pairs = zip(self.arguments[::2], self.arguments[1::2], self.reduced, strict=True)
+        return tuple((left, right, axis) for left, right, axis in pairs)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A part of a result: `array[indices] = value`."""
+
+    array: str
+    indices: tuple[Index, ...]
+    value: Value
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a kernel computes. `arrays` has inputs and results by name."""
+
+    name: str
+    arrays: Mapping[str, Array]
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    values: tuple[Value, ...] = ()
+
+    def users(self) -> dict[Value, list[Value]]:
+        """Who takes each value as an argument."""
+        found: dict[Value, list[Value]] = {value: [] for value in self.values}
+        for value in self.values:
+            for argument in dict.fromkeys(value.arguments):
+                found[argument].append(value)
+        return found
+
+
+def pruned(graph: Graph) -> Graph:
+    """The graph with the values that its outputs need, arguments first."""
+    order: dict[Value, None] = {}
+
+    def visit(value: Value) -> None:
+        if value not in order:
+            for argument in value.arguments:
+                visit(argument)
+            order[value] = None
+
+    for output in graph.outputs:
+        visit(output.value)
+    return replace(graph, values=tuple(order))
+
+
+def size_of(axes: Iterable[Axis]) -> int:
+    """How many elements some axes span."""
+    return math.prod(axis.extent for axis in axes)

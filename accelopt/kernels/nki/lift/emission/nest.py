@@ -1,0 +1,144 @@
+"""A lowered kernel before it is text: loops, and lines that know what they cost.
+
+A line may have a form for several engines. Engines are chosen for the whole kernel at once, so that
+none waits for work that another could do; the costs that decide it also price a schedule in closed
+form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from accelopt.hardware import Hardware
+
+
+class Form(NamedTuple):
+    """A line on one engine, and the nanoseconds that it occupies it."""
+
+    text: str
+    engine: str
+    ns: float
+
+
+@dataclass
+class Line:
+    """One statement; of several forms the cheapest for the kernel is written. `moved` are its bytes
+    from or to HBM."""
+
+    forms: tuple[Form, ...]
+    moved: int = 0
+
+
+@dataclass
+class Comment:
+    """A line for the reader."""
+
+    text: str
+
+
+@dataclass
+class For:
+    """`for variable in nl.<kind>(extent)`."""
+
+    variable: str
+    extent: int
+    body: list[Node] = field(default_factory=list)
+    kind: str = "affine_range"
+
+
+Node = Line | Comment | For
+
+
+def line(text: str) -> Line:
+    """A statement that costs nothing: a declaration."""
+    return Line((Form(text, "none", 0.0),))
+
+
+def walk(nodes: list[Node], times: int = 1) -> Iterator[tuple[Line, int]]:
+    """Every line and how often it runs."""
+    for node in nodes:
+        if isinstance(node, For):
+            yield from walk(node.body, times * node.extent)
+        elif isinstance(node, Line):
+            yield node, times
+
+
+def balanced(nodes: list[Node]) -> dict[int, Form]:
+    """The form of every line, by the line's id: what has one engine first, then the rest, those
+    with most to move first, wherever the kernel then ends soonest."""
+    busy: dict[str, float] = {}
+    chosen: dict[int, Form] = {}
+    open_lines: list[tuple[float, Line, int]] = []
+    for item, times in walk(nodes):
+        if len(item.forms) == 1:
+            form = item.forms[0]
+            busy[form.engine] = busy.get(form.engine, 0.0) + form.ns * times
+            chosen[id(item)] = form
+        else:
+            open_lines.append((min(form.ns for form in item.forms) * times, item, times))
+    for _, item, times in sorted(open_lines, key=lambda entry: -entry[0]):
+        form = min(item.forms, key=lambda f: busy.get(f.engine, 0.0) + f.ns * times)
+        busy[form.engine] = busy.get(form.engine, 0.0) + form.ns * times
+        chosen[id(item)] = form
+    return chosen
+
+
+class Price(NamedTuple):
+    """What a kernel occupies: milliseconds of each engine and of DMA, and bytes moved."""
+
+    engines: Mapping[str, float]
+    moved: int
+
+    @property
+    def ms(self) -> float:
+        """The busiest engine's time: no schedule of these instructions is faster."""
+        return max(self.engines.values(), default=0.0)
+
+
+def price(nodes: list[Node], spec: Hardware) -> Price:
+    """The closed-form price of a lowered kernel."""
+    chosen = balanced(nodes)
+    engines: dict[str, float] = {}
+    moved = 0
+    for item, times in walk(nodes):
+        form = chosen[id(item)]
+        if form.engine != "none":
+            engines[form.engine] = engines.get(form.engine, 0.0) + form.ns * times * 1e-6
+        moved += item.moved * times
+    engines["dma"] = max(engines.get("dma", 0.0), moved / spec.dma_peak_bytes_per_ns * 1e-6)
+    return Price(engines, moved)
+
+
+def rendered(nodes: list[Node], indent: int = 1) -> list[str]:
+    """The text, engines chosen."""
+    chosen = balanced(nodes)
+
+    def lines(part: list[Node], depth: int) -> Iterator[str]:
+        pad = "    " * depth
+        for node in part:
+            if (
+                isinstance(node, For) and not node.variable
+            ):  # a place for what is found needed later
+                yield from lines(node.body, depth)
+            elif isinstance(node, For):
+                yield f"{pad}for {node.variable} in nl.{node.kind}({node.extent}):"
+                yield from lines(node.body, depth + 1)
+            elif isinstance(node, Comment):
+                yield f"{pad}# {node.text}"
+            else:
+                yield from (pad + text for text in chosen[id(node)].text.split("\n"))
+
+    return list(lines(nodes, indent))
+
+
+def largest_divisor(number: int, most: int) -> int:
+    """The largest divisor of a number that is no more than `most`."""
+    return max(d for d in _divisors(number) if d <= max(most, 1))
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in small]

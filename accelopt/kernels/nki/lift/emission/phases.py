@@ -1,0 +1,293 @@
+"""Which axis lies where, and in which order values are computed.
+
+Rows are worked through in blocks. Within a block a value lies either with rows on partitions and its
+other axis (a feature axis) along them, or transposed, the feature axis on partitions and rows along
+them. A phase is one loop over a feature axis; what needs a whole sum over it, or a matrix product
+over it, belongs to a later phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Value
+from accelopt.kernels.nki.lift.index import Axis, Index
+from accelopt.kernels.nki.lift.schedule import Schedule
+
+Layout = Literal["rows", "transposed"]
+
+
+class Placed(NamedTuple):
+    """A value in one of its layouts."""
+
+    value: Value
+    layout: Layout
+
+
+class Term(NamedTuple):
+    """`moving rows`: one matrix product of a product, its operand with rows and the one without."""
+
+    rows: Value
+    weights: Value
+    axis: Axis
+
+
+@dataclass
+class Phase:
+    """One loop over a feature axis."""
+
+    level: int
+    layout: Layout
+    axis: Axis
+    values: list[Value] = field(default_factory=list)
+
+
+@dataclass
+class Roles:
+    """What each axis of a graph is for, with one of them as rows."""
+
+    graph: Graph
+    rows: Axis
+    features: frozenset[Axis]
+    batch: tuple[Axis, ...]
+    inner: frozenset[Axis] = frozenset()
+    """Axes that a loop inside a phase runs over: sums over them have another feature axis left."""
+
+    def has_rows(self, value: Value) -> bool:
+        """True when each row has a value of its own."""
+        return self.rows in value.axes
+
+    def feature(self, value: Value) -> Axis | None:
+        """The feature axis of a value; None for one number a row."""
+        found = [a for a in value.axes if a in self.features and a not in self.inner]
+        if len(found) > 1:
+            names = ", ".join(sorted(axis.name for axis in found))
+            raise NotLowered(f"a value depends on {names} at once")
+        return found[0] if found else None
+
+    def terms(self, product: Value) -> tuple[Term, ...]:
+        """The matrix products of a product."""
+        return tuple(
+            _term(product, left, right, axis, self.rows) for left, right, axis in product.terms
+        )
+
+
+def _term(product: Value, left: Value, right: Value, axis: Axis, rows: Axis) -> Term:
+    for moving, weights in ((left, right), (right, left)):
+        if rows in moving.axes and rows not in weights.axes:
+            return Term(moving, weights, axis)
+    raise NotLowered(f"{rows.name} are not the rows of a matrix product over {axis.name}")
+
+
+def row_axes(graph: Graph) -> list[Axis]:
+    """The axes that could be rows: those of every output that nothing is combined over."""
+    combined = {axis for value in graph.values for axis in value.reduced}
+    common = frozenset.intersection(*(output.value.axes for output in graph.outputs))
+    found = []
+    for axis in sorted(common - combined, key=lambda axis: -axis.extent):
+        try:
+            roles_of(graph, axis.name)
+        except NotLowered:
+            continue
+        found.append(axis)
+    return found
+
+
+def roles_of(graph: Graph, rows: str) -> Roles:
+    """The roles of all axes. Raises NotLowered where `rows` cannot be rows."""
+    axes = {axis for value in graph.values for axis in value.axes}
+    row = next((axis for axis in axes if axis.name == rows), None)
+    if row is None:
+        raise NotLowered(f"the kernel has no axis {rows}")
+    features: set[Axis] = set()
+    for value in graph.values:
+        features.update(value.reduced)
+        if value.kind == "product":
+            for left, right, axis in value.terms:
+                term = _term(value, left, right, axis, row)
+                features.update(term.weights.axes - term.rows.axes - {axis})
+    if row in features:
+        raise NotLowered(f"something is combined over {rows}")
+    for output in graph.outputs:
+        if not output.value.axes & features:
+            last = [a for i in output.indices for a in sorted(i.axes) if a != row]
+            features.update(last[-1:])
+    batch = sorted(axes - features - {row}, key=lambda axis: _order(graph, axis))
+    inner = {
+        value.reduced[0]
+        for value in graph.values
+        if value.kind == "reduce"
+        and len(value.reduced) == 1
+        and len(value.arguments[0].axes & features) > 1
+    }
+    return Roles(graph, row, frozenset(features), tuple(batch), frozenset(inner))
+
+
+def _order(graph: Graph, axis: Axis) -> tuple[int, int, str]:
+    """Batch axes on which most operands of products depend come first, then those that come first
+    in an output."""
+    users = sum(
+        axis in argument.axes
+        for value in graph.values
+        if value.kind == "product"
+        for argument in value.arguments
+    )
+    places = [
+        n for out in graph.outputs for n, index in enumerate(out.indices) if axis in index.axes
+    ]
+    return -users, min(places, default=99), axis.name
+
+
+class Phases:
+    """The phases of one block of rows, in order."""
+
+    def __init__(self, roles: Roles, schedule: Schedule) -> None:
+        self.roles = roles
+        self.schedule = schedule
+        self.products = [value for value in roles.graph.values if value.kind == "product"]
+        terms = [term for product in self.products for term in roles.terms(product)]
+        self.operands = list(dict.fromkeys(term.rows for term in terms))
+        self.level: dict[Placed, int] = {}
+        self.needed: dict[Placed, None] = {}
+        self._transposed: dict[Value, None] = {}
+        for output in roles.graph.outputs:
+            self.need(output.value, self.stored_as(output.indices))
+        self.phases = self._grouped()
+
+    def stored_as(self, indices: tuple[Index, ...]) -> Layout:
+        """The layout in which an array at these indices is moved: its earlier axis on partitions."""
+        return "rows" if self._rows_first(indices) else "transposed"
+
+    def _rows_first(self, indices: tuple[Index, ...]) -> bool:
+        rows = [n for n, index in enumerate(indices) if self.roles.rows in index.axes]
+        others = [n for n, index in enumerate(indices) if index.axes & self.roles.features]
+        return not rows or not others or min(rows) < min(others)
+
+    def mode(self, operand: Value) -> str:
+        """How an operand of products gets its contracted axis on partitions."""
+        if operand.kind == "input" and not self._rows_first(operand.indices):
+            return "direct"
+        number = self.operands.index(operand)
+        chosen = self.schedule.operands
+        return chosen[number] if number < len(chosen) else "transposed"
+
+    def turned(self, product: Value) -> bool:
+        """True for a product that is summed with rows along the free axis and then transposed."""
+        number, chosen = self.products.index(product), self.schedule.results
+        return number < len(chosen) and chosen[number] == "turned"
+
+    @property
+    def transposed(self) -> tuple[Value, ...]:
+        """Operands that are computed with rows on partitions and then transposed."""
+        return tuple(self._transposed)
+
+    def need(self, value: Value, layout: Layout) -> int:
+        """Plans a value, after what it is made of; returns the level of its phase."""
+        placed = Placed(value, layout)
+        if placed not in self.level:
+            self.level[placed] = self._planned(value, layout)
+            self.needed[placed] = None
+        return self.level[placed]
+
+    def _planned(self, value: Value, layout: Layout) -> int:
+        if value.kind == "constant" or not self.roles.has_rows(value):
+            return 0
+        if value.kind == "input":
+            if self.roles.feature(value) and self.stored_as(value.indices) != layout:
+                raise NotLowered(f"{value.array} would have to be read element by element")
+            return 0
+        if value.kind == "product":
+            if layout == "rows" and self.turned(value):
+                return 1 + self.need(value, "transposed")
+            return 1 + max(self._operand(term.rows) for term in self.roles.terms(value))
+        if value.kind == "reduce":
+            if len(value.reduced) != 1:
+                raise NotLowered("something is combined over several axes at once")
+            inside = value.reduced[0] in self.roles.inner
+            return self.need(value.arguments[0], "rows") + (not inside)
+        if value.kind == "scan" and layout != "rows":
+            raise NotLowered("a recurrence over partitions")
+        if value.kind == "where":
+            raise NotLowered("a condition on axes")
+        return max(
+            (
+                self.need(argument, layout if self.roles.feature(argument) else "rows")
+                for argument in value.arguments
+            ),
+            default=0,
+        )
+
+    def _operand(self, value: Value) -> int:
+        if self.mode(value) == "direct":
+            return self.need(value, "transposed")
+        self._transposed[value] = None
+        return self.need(value, "rows")
+
+    def _postponed(self, order: dict[Value, int]) -> None:
+        """Moves what only one later phase reads into that phase: it is not kept until then."""
+        outputs = {output.value for output in self.roles.graph.outputs}
+        users = self.roles.graph.users()
+        for placed in sorted(self.needed, key=lambda p: -order[p.value]):
+            value, layout = placed
+            fixed = value in outputs or value in self.operands
+            if fixed or value.kind not in ("apply", "product") or not self.roles.feature(value):
+                continue
+            if layout == "transposed" and value.kind == "product" and self.turned(value):
+                continue
+            readers = {
+                (self.level[reader] - (user.kind == "reduce"), self.roles.feature(value))
+                for user in users[value]
+                if (reader := Placed(user, layout)) in self.level
+            }
+            if len(readers) == 1:
+                level, _ = readers.pop()
+                self.level[placed] = max(level, self.level[placed])
+
+    def _grouped(self) -> list[Phase]:
+        phases: dict[tuple[int, Layout, Axis], Phase] = {}
+        order = {value: n for n, value in enumerate(self.roles.graph.values)}
+        self._postponed(order)
+        for placed in sorted(self.needed, key=lambda p: (self.level[p], order[p.value])):
+            value = placed.value
+            if not self.roles.has_rows(value):
+                continue
+            axis = self.roles.feature(value)
+            if value.kind == "reduce" and value.reduced[0] not in self.roles.inner:
+                axis = self.roles.feature(value.arguments[0])
+                level = self.level[placed] - 1
+            elif axis is None:
+                continue
+            else:
+                level = self.level[placed]
+            assert axis is not None
+            key = (level, placed.layout, axis)
+            phases.setdefault(key, Phase(*key)).values.append(value)
+        # Of one level, what later products wait for comes first.
+        found = sorted(phases.values(), key=lambda p: (p.level, p.layout == "rows", p.axis.name))
+        for phase in found:
+            phase.values.sort(key=lambda value: order[value])
+        return found
+
+    def row_numbers(self, level: int) -> list[Value]:
+        """Values of one number a row that are worked out before the phases of a level."""
+        return [
+            placed.value
+            for placed in self.needed
+            if self.roles.has_rows(placed.value)
+            and self.roles.feature(placed.value) is None
+            and placed.value.kind == "apply"
+            and self.level[placed] == level
+        ]
+
+
+def uses_of(phases: Iterable[Phase], roles: Roles) -> dict[Placed, list[int]]:
+    """In which phases, by number, each value of a phase is read."""
+    found: dict[Placed, list[int]] = {}
+    for number, phase in enumerate(phases):
+        for value in phase.values:
+            if value.kind != "product":
+                for argument in value.arguments:
+                    found.setdefault(Placed(argument, phase.layout), []).append(number)
+    return found

@@ -1,0 +1,130 @@
+"""From an algorithm to the graph of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accelopt.kernels.nki.lift.algorithm import (
+    Algorithm,
+    Apply,
+    Constant,
+    Definition,
+    Expression,
+    Map,
+    Read,
+    Scan,
+    Where,
+)
+from accelopt.kernels.nki.lift.contraction import contraction
+from accelopt.kernels.nki.lift.emission.axes import axis_of, joined_axes, own_axes, pieces_of
+from accelopt.kernels.nki.lift.emission.builder import Builder
+from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
+from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+
+
+def graph_of(algorithm: Algorithm) -> Graph:
+    """The graph of an algorithm. Raises NotLowered for what it has no form for."""
+    arrays = {array.name: array for array in (*algorithm.inputs, *algorithm.outputs)}
+    for array in arrays.values():
+        if array.dtype != "float32":
+            raise NotLowered(f"{array.name} is {array.dtype}; only float32 is lowered so far")
+    names = joined_axes(algorithm)
+    builder = Builder()
+    known: dict[str, tuple[tuple[Axis, ...], Value]] = {}
+    results = {array.name for array in algorithm.outputs}
+    outputs: list[Output] = []
+    for number, definition in enumerate(algorithm.definitions):
+        renamed = names[number]
+        pieces = pieces_of(definition) if definition.out in results else [{}]
+        for piece in pieces:
+            values = {axis: piece.get(axis, index_of(axis)) for axis in own_axes(definition)}
+            values = {axis: index.substitute(renamed) for axis, index in values.items()}
+            made = _Reader(builder, known, values).defined(definition)
+            if definition.out in results:
+                indices = tuple(values[axis] for axis in definition.axes)
+                outputs.append(Output(definition.out, indices, made))
+            if not any(piece):
+                axes = tuple(renamed[axis] for axis in definition.axes)
+                known[definition.out] = (tuple(axis_of(index) for index in axes), made)
+    return pruned(
+        Graph(
+            algorithm.name,
+            arrays,
+            tuple(array.name for array in algorithm.inputs),
+            tuple(array.name for array in algorithm.outputs),
+            tuple(outputs),
+        )
+    )
+
+
+class _Reader:
+    """Expressions of one definition as values; `values` says what its axes are in the graph."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        known: Mapping[str, tuple[tuple[Axis, ...], Value]],
+        values: Mapping[Axis, Index],
+    ) -> None:
+        self._builder = builder
+        self._known = known
+        self._values = values
+        self._memory: dict[Expression, Value] = {}
+
+    def defined(self, definition: Definition) -> Value:
+        """What a definition defines."""
+        if isinstance(definition, Map):
+            return self.value(definition.expression)
+        if isinstance(definition, Scan):
+            if (definition.scale, definition.combine) != ("multiply", "add"):
+                raise NotLowered(f"the recurrence of {definition.out} is not linear")
+            along = axis_of(self._values[definition.along])
+            factor, term = self.value(definition.factor), self.value(definition.term)
+            return self._builder.scan(factor, term, self.value(definition.initial), along)
+        found = contraction(definition)
+        reduced = tuple(
+            axis for one in definition.reduced for axis in sorted(self._values[one].axes)
+        )
+        if found is None:
+            return self._builder.reduce(
+                definition.combiner, self.value(definition.expression), reduced
+            )
+        if len(reduced) != 1:
+            raise NotLowered(f"{definition.out} is a matrix product over {len(reduced)} axes")
+        left, right = self.value(found.left), self.value(found.right)
+        product = self._builder.scaled_product(left, right, reduced[0])
+        return self._builder.apply("multiply", product, self.value(found.scale))
+
+    def value(self, expression: Expression) -> Value:
+        """The value of an expression."""
+        if expression not in self._memory:
+            self._memory[expression] = self._made(expression)
+        return self._memory[expression]
+
+    def _made(self, expression: Expression) -> Value:
+        if isinstance(expression, Constant):
+            return self._builder.constant(expression.value)
+        if isinstance(expression, Apply):
+            return self._builder.apply(expression.function, *map(self.value, expression.arguments))
+        if isinstance(expression, Read):
+            return self._read(expression)
+        if isinstance(expression, Where):
+            conditions = [c.substitute(self._values) for c in expression.conditions]
+            open_ones = tuple(c for c in conditions if c.bounds[0] < 0)
+            if any(c.bounds[1] < 0 for c in conditions):
+                return self.value(expression.on_false)
+            if not open_ones:
+                return self.value(expression.on_true)
+            return self._builder.where(
+                open_ones, self.value(expression.on_true), self.value(expression.on_false)
+            )
+        raise NotLowered("an index is used as a number")
+
+    def _read(self, read: Read) -> Value:
+        indices = tuple(index.substitute(self._values) for index in read.indices)
+        if read.array not in self._known:
+            return self._builder.input(read.array, indices)
+        axes, value = self._known[read.array]
+        if tuple(map(axis_of, indices)) != axes:
+            raise NotLowered(f"{read.array} is read at other places than it is computed at")
+        return value

@@ -1,0 +1,94 @@
+"""The tiles of a lowered kernel: which there are, how they are named, and whether they fit."""
+
+from __future__ import annotations
+
+from accelopt.hardware import Hardware
+from accelopt.kernels.nki.lift.emission.graph import Graph, Value
+from accelopt.kernels.nki.lift.emission.nest import Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.phases import Placed, Roles
+from accelopt.kernels.nki.lift.emission.places import Names, Tile
+from accelopt.kernels.nki.lift.schedule import ResourceShort
+
+WORDS = {
+    "exp": "exponentials", "square": "squares", "rsqrt": "inverse_root", "sqrt": "roots",
+    "reciprocal": "inverse", "multiply": "scaled", "add": "sums", "subtract": "differences",
+    "silu": "activated", "gelu": "activated", "sigmoid": "gates", "tanh": "tanh",
+}  # fmt: skip
+REDUCED = {"maximum": "row_max", "minimum": "row_min", "add": "row_sum", "multiply": "row_product"}
+
+
+class Storage:
+    """Names and sizes. `ResourceShort` where tiles take more of a partition than SBUF has."""
+
+    def __init__(self, graph: Graph, roles: Roles, spec: Hardware) -> None:
+        views = {f"{name}_view" for name in graph.results}
+        loops = {axis.name for value in graph.values for axis in value.axes}
+        self.names = Names({*graph.arrays, *views, *loops})
+        self.graph = graph
+        self.roles = roles
+        self.spec = spec
+        self.bytes: dict[str, int] = {}
+        self._outputs = {output.value: output.array for output in graph.outputs}
+
+    def name(self, value: Value, suffix: str = "") -> str:
+        """A name for a tile of a value."""
+        if value in self._outputs:
+            return self.names.new(f"{self._outputs[value]}{suffix or '_tile'}")
+        if value.kind == "input":
+            return self.names.new(f"{value.array}{suffix or '_tile'}")
+        if value.kind == "reduce":
+            return self.names.new(REDUCED[value.function] + suffix)
+        if value.kind == "scan":
+            return self.names.new(f"states{suffix}")
+        if value.kind == "product":
+            return self.names.new(f"product{suffix}")
+        return self.names.new(WORDS.get(value.function, value.function) + suffix)
+
+    def declare(
+        self, body: list[Node], name: str, shape: tuple[int, ...], buffers: int = 1
+    ) -> None:
+        """A tile in SBUF, of which so many lie there at a time."""
+        sizes = ", ".join(map(str, shape[1:]))
+        body.append(
+            line(f"{name} = nl.ndarray((nl.par_dim({shape[0]}), {sizes}), dtype=nl.float32)")
+        )
+        self.count(name, shape[1:], buffers)
+
+    def count(self, name: str, free: tuple[int, ...], buffers: int = 1) -> None:
+        """Counts a tile that an instruction makes."""
+        size = 4 * buffers
+        for extent in free:
+            size *= extent
+        self.bytes[name] = size
+
+    def check(self) -> None:
+        """Raises ResourceShort where everything together does not fit."""
+        needed = sum(self.bytes.values())
+        if needed > self.spec.sbuf_usable_bytes:
+            largest = max(self.bytes, key=lambda name: self.bytes[name])
+            raise ResourceShort(
+                "bytes of SBUF a partition", needed, self.spec.sbuf_usable_bytes,
+                f"everything that is kept ({largest}: {self.bytes[largest]})",
+            )  # fmt: skip
+
+
+class Tiling:
+    """How axes are cut: rows into tiles and blocks, feature axes into chunks of partitions."""
+
+    def __init__(self, roles: Roles, row_tiles: int) -> None:
+        self.row_tile = largest_divisor(roles.rows.extent, 128)
+        tiles = roles.rows.extent // self.row_tile
+        self.tiles = largest_divisor(tiles, row_tiles)
+        self.block = self.row_tile * self.tiles
+        self.blocks = roles.rows.extent // self.block
+
+    def chunk(self, extent: int) -> int:
+        """Elements of an axis that lie on partitions at a time."""
+        return largest_divisor(extent, 128)
+
+    def chunks(self, extent: int) -> int:
+        """How many of those there are."""
+        return extent // self.chunk(extent)
+
+
+Known = dict[Placed, Tile]

@@ -1,0 +1,53 @@
+"""Statements in the layout of our formatter: lines of up to 100 characters."""
+
+from __future__ import annotations
+
+LONGEST = 100
+
+
+def wrapped(line: str) -> list[str]:
+    """A statement as the formatter would lay it out: what stands in its last brackets goes on lines
+    of its own where it does not fit."""
+    if len(line) <= LONGEST or line.lstrip().startswith("#"):
+        return [line]
+    opened = _last_brackets(line)
+    if opened is None:
+        return [line]
+    first, last = opened
+    pad = " " * (len(line) - len(line.lstrip()))
+    head, inner, tail = line[: first + 1], line[first + 1 : last], line[last:]
+    whole = f"{pad}    {inner}"
+    if len(whole) <= LONGEST:
+        return [head, whole, pad + tail]
+    pieces = [f"{pad}    {piece}," for piece in _split(inner)]
+    return [head, *(text for piece in pieces for text in wrapped(piece)), pad + tail]
+
+
+def _last_brackets(line: str) -> tuple[int, int] | None:
+    """Where the outermost brackets that close last are opened and closed."""
+    depth, start, found = 0, 0, None
+    for at, character in enumerate(line):
+        if character in "([{":
+            if depth == 0:
+                start = at
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth == 0:
+                found = (start, at)
+    return found
+
+
+def _split(inner: str) -> list[str]:
+    """What commas outside brackets separate."""
+    pieces, depth, start = [], 0, 0
+    for at, character in enumerate(inner):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            pieces.append(inner[start:at].strip())
+            start = at + 1
+    pieces.append(inner[start:].strip())
+    return pieces

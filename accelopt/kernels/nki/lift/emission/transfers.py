@@ -1,0 +1,156 @@
+"""What moves between HBM and the chip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
+from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, line
+from accelopt.kernels.nki.lift.emission.phases import Layout, Phase, Placed
+from accelopt.kernels.nki.lift.emission.places import (
+    START,
+    Span,
+    Spot,
+    Tile,
+    part,
+    subscript,
+    variable,
+)
+from accelopt.kernels.nki.lift.index import Axis
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.lift.emission.blocks import RowBlock
+
+
+class Transfers:
+    """Loads and stores of a kernel that `RowBlock` emits."""
+
+    def __init__(self, block: RowBlock) -> None:
+        self.block = block
+
+    def dma(self, text: str, partitions: int, width: int) -> Line:
+        """A transfer: rows of up to 2 KiB cost more than their bytes."""
+        spec = self.block.spec
+        row = max(
+            width * 4 / spec.dma_bytes_per_ns,
+            min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * width * 4),
+        )
+        ns = partitions * (row + 2 * spec.dma_buffer_ns) / spec.dma_engines
+        return Line((Form(text, "dma", ns),), moved=partitions * width * 4)
+
+    def spans(self, spot: Spot, axis: Axis | None) -> dict[Axis, Span]:
+        """What one pass takes of the rows and of the feature axis."""
+        start = self.block.block_start + spot.row * self.block.tiling.row_tile
+        spans = {self.block.roles.rows: Span(start, self.block.tiling.row_tile)}
+        if axis is not None:
+            spans[axis] = Span(spot.start, spot.width)
+        return spans
+
+    def load(self, body: list[Node], value: Value, spot: Spot) -> None:
+        """Loads what one pass takes of an input."""
+        placed = Placed(value, "rows")
+        if placed not in self.block.lives.kept:
+            name = (
+                self.block.storage.name(value)
+                if placed not in self.block.tiles
+                else self.block.tiles[placed].name
+            )
+            self.block.tiles[placed] = Tile(name, "temporary")
+            self.block.storage.count(name, (spot.block,), buffers=2)
+        array = self.block.graph.arrays[value.array]
+        where = subscript(
+            value.indices,
+            array.shape,
+            self.spans(spot, self.block.roles.feature(value)),
+            self.block.loops,
+        )
+        text = (
+            f"{self.block.place(placed, spot)} = nl.load({self.block.views[value.array]}[{where}])"
+        )
+        body.append(self.dma(text, self.block.tiling.row_tile, spot.width))
+
+    def stores(self, body: list[Node], phase: Phase, layout: Layout, spot: Spot) -> None:
+        """Stores what one pass made of the results."""
+        for output in self.block.graph.outputs:
+            value = output.value
+            feature = self.block.roles.feature(value)
+            if feature is None or value not in phase.values:
+                continue
+            if self.block.plan.stored_as(output.indices) != layout:
+                continue
+            array = self.block.graph.arrays[output.array]
+            spans = (
+                self.spans(spot, feature)
+                if layout == "rows"
+                else self.block.turned_phases.spans(spot, feature)
+            )
+            where = subscript(output.indices, array.shape, spans, self.block.loops)
+            tile = self.block.place(Placed(value, layout), spot)
+            text = f"nl.store({self.block.views[output.array]}[{where}], value={tile})"
+            body.append(self.dma(text, self.block.tiling.row_tile, spot.width))
+
+    def store_numbers(self, body: list[Node]) -> None:
+        """Stores results that are one number a row."""
+        for output in self.block.graph.outputs:
+            if self.block.roles.feature(output.value) is not None:
+                continue
+            row = self.block.variable(self.block.roles.rows, "tile", self.block.tiling.tiles)
+            tile = self.block.loop(body, row, self.block.tiling.tiles)
+            spot = Spot(variable(row))
+            array = self.block.graph.arrays[output.array]
+            where = subscript(output.indices, array.shape, self.spans(spot, None), self.block.loops)
+            number = self.block.number(output.value, spot.row)
+            view = self.block.views[output.array]
+            if len(array.shape) == 1:
+                view, where = f"{view}.reshape(({array.shape[0]}, 1))", f"{where}, :"
+            text = f"nl.store({view}[{where}], value={number})"
+            tile.append(self.dma(text, self.block.tiling.row_tile, 1))
+
+    def vector(self, value: Value, layout: Layout, spot: Spot) -> str:
+        """An operand without rows."""
+        if value.kind != "input":
+            raise NotLowered("something that has no rows is computed on the way")
+        if layout == "transposed":
+            raise NotLowered(f"{value.array} along partitions")
+        axis = self.block.roles.feature(value)
+        if axis is None or any(index.axes & set(self.block.loops) for index in value.indices):
+            raise NotLowered(f"{value.array} as an operand without rows")
+        placed = Placed(value, "rows")
+        partitions = self.block.tiling.row_tile
+        if placed not in self.block.tiles:
+            name = self.block.storage.name(value, "_rows")
+            array = self.block.graph.arrays[value.array]
+            spans = {axis: Span(START, axis.extent)}
+            where = subscript(value.indices, array.shape, spans, {})
+            view = self.block.views[value.array]
+            row = self.block.names.new(f"{value.array}_row")
+            if len(array.shape) == 1:
+                view, where = f"{view}.reshape((1, {array.shape[0]}))", f"0:1, {where}"
+            else:
+                where = where.replace("0,", "0:1,", 1) if where.startswith("0,") else where
+            self.block.first.append(Comment(f"{value.array} on every partition."))
+            self.block.first.append(line(f"{row} = nl.load({view}[{where}])"))
+            self.block.storage.count(row, (axis.extent,))
+            self.block.storage.declare(self.block.first, name, (partitions, axis.extent))
+            self.block.first.append(
+                line(f"{name}[...] = nl.copy({row}.broadcast_to(({partitions}, {axis.extent})))")
+            )
+            self.block.tiles[placed] = Tile(name, "vector")
+        return f"{self.block.tiles[placed].name}[:, {part(spot.start, spot.width, axis.extent)}]"
+
+    def table(self, value: Value) -> str:
+        """One number a row for each step of an inner loop: a column of a tile that holds all."""
+        (axis,) = value.axes & self.block.roles.inner
+        if value.kind != "input" or self.block.tiling.tiles > 1:
+            raise NotLowered(f"a number a row and {axis.name} that is computed on the way")
+        placed = Placed(value, "rows")
+        if placed not in self.block.tiles:
+            name = self.block.storage.name(value, "_rows")
+            array = self.block.graph.arrays[value.array]
+            spans = {**self.spans(Spot(), None), axis: Span(START, axis.extent)}
+            where = subscript(value.indices, array.shape, spans, self.block.loops)
+            text = f"{name} = nl.load({self.block.views[value.array]}[{where}])"
+            self.block.rows_body.append(self.dma(text, self.block.tiling.row_tile, axis.extent))
+            self.block.storage.count(name, (axis.extent,), buffers=2)
+            self.block.tiles[placed] = Tile(name, "kept")
+        return f"{self.block.tiles[placed].name}[:, {part(self.block.loops[axis], 1, axis.extent)}]"

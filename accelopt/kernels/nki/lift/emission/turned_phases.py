@@ -1,0 +1,126 @@
+"""Phases with the feature axis on partitions and a block of rows along the free axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
+from accelopt.kernels.nki.lift.emission.nest import Comment, Line, Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
+from accelopt.kernels.nki.lift.emission.places import (
+    BANK,
+    START,
+    Span,
+    Spot,
+    Tile,
+    part,
+    subscript,
+    variable,
+)
+from accelopt.kernels.nki.lift.emission.selection import copy_forms
+from accelopt.kernels.nki.lift.index import Axis
+from accelopt.kernels.nki.lift.schedule import ResourceShort
+
+if TYPE_CHECKING:
+    from accelopt.kernels.nki.lift.emission.blocks import RowBlock
+
+
+class TurnedPhases:
+    """Emits them for a `RowBlock`."""
+
+    def __init__(self, block: RowBlock) -> None:
+        self.block = block
+        self.spread: dict[Value, str] = {}
+
+    def spans(self, spot: Spot, axis: Axis) -> dict[Axis, Span]:
+        """What one pass takes of the rows and of the feature axis."""
+        chunk = self.block.tiling.chunk(axis.extent)
+        return {
+            self.block.roles.rows: Span(self.block.block_start, self.block.tiling.block),
+            axis: Span(spot.start * chunk, chunk),
+        }
+
+    def emit(self, body: list[Node], number: int, phase: Phase) -> None:
+        """Emits a phase into the body of the loop over blocks of rows."""
+        tiling = self.block.tiling
+        extent = phase.axis.extent
+        products = [value for value in phase.values if value.kind == "product"]
+        if products and tiling.block > BANK:
+            raise ResourceShort("elements of a PSUM bank", tiling.block, BANK, "a block of rows")
+        streamed = [p for p in products if self.block.products.streaming(p) != "resident"]
+        chunks = tiling.chunks(extent)
+        per_block = largest_divisor(chunks, BANK // tiling.chunk(extent)) if streamed else chunks
+        block = self.block.variable(phase.axis, "block", chunks // per_block)
+        self._spread(body, number, tiling.chunk(extent))
+        outer = self.block.loop(body, block, chunks // per_block)
+        first = variable(block) * per_block
+        for product in streamed:
+            self.block.products.stream_transposed(outer, product, first, per_block)
+        name = self.block.variable(phase.axis, "tile", per_block)
+        tile = self.block.loop(outer, name, per_block)
+        spot = Spot(START, first + variable(name), variable(name), tiling.block, tiling.block)
+        self._turned_cell(tile, number, phase, spot)
+
+    def _spread(self, body: list[Node], number: int, partitions: int) -> None:
+        """One number a row, along the free axis of every partition."""
+        tiling = self.block.tiling
+        self.spread = {}
+        for value in dict.fromkeys(
+            tile for step in self.block.lives.steps[number] for tile in step.tiles
+        ):
+            if not self.block.roles.has_rows(value) or self.block.roles.feature(value) is not None:
+                continue
+            source = self.block.tiles[Placed(value, "rows")].name
+            name = self.block.names.new(f"{source}_spread")
+            body.append(Comment(f"{source} along the free axis, on every partition."))
+            self.block.storage.declare(body, name, (partitions, tiling.block))
+            row = self.block.variable(self.block.roles.rows, "tile", tiling.tiles)
+            each = self.block.loop(body, row, tiling.tiles)
+            numbers = self.block.number(value, variable(row))
+            turned = self.block.names.new("turned")
+            each.append(
+                line(
+                    f"{turned} = nisa.nc_transpose({numbers}.broadcast_to(({tiling.row_tile}, "
+                    f"{partitions})))"
+                )
+            )
+            where = part(variable(row) * tiling.row_tile, tiling.row_tile, tiling.block)
+            each.append(
+                Line(copy_forms(f"{name}[:, {where}]", turned, tiling.row_tile, self.block.spec))
+            )
+            self.spread[value] = name
+
+    def _turned_cell(self, body: list[Node], number: int, phase: Phase, spot: Spot) -> None:
+        for value in phase.values:
+            if value.kind == "input":
+                self._load_turned(body, value, spot)
+        for product in (value for value in phase.values if value.kind == "product"):
+            text = self.block.products.transposed_product(body, product, phase.axis, spot)
+            placed = Placed(product, "transposed")
+            if self.block.lives.needs_copy(product, [], [], phase):
+                if placed not in self.block.lives.kept:
+                    self.block.target(body, placed, spot, declare=False)
+                target = self.block.place(placed, spot)
+                body.append(Line(copy_forms(target, text, spot.width, self.block.spec)))
+            else:
+                self.block.tiles[placed] = Tile(text, "sums", psum=True)
+        for step in self.block.lives.steps[number]:
+            if step.opcode == "reduce" or step.total is not None:
+                raise NotLowered("a sum over partitions")
+            self.block.step(body, step, "transposed", spot)
+        self.block.transfers.stores(body, phase, "transposed", spot)
+
+    def _load_turned(self, body: list[Node], value: Value, spot: Spot) -> None:
+        axis = self.block.roles.feature(value)
+        assert axis is not None
+        placed = Placed(value, "transposed")
+        if placed not in self.block.lives.kept:
+            self.block.tiles[placed] = Tile(self.block.storage.name(value), "temporary")
+        array = self.block.graph.arrays[value.array]
+        where = subscript(value.indices, array.shape, self.spans(spot, axis), self.block.loops)
+        text = (
+            f"{self.block.place(placed, spot)} = nl.load({self.block.views[value.array]}[{where}])"
+        )
+        body.append(
+            self.block.transfers.dma(text, self.block.tiling.chunk(axis.extent), spot.width)
+        )

@@ -1,0 +1,110 @@
+"""Lowered kernels compute what their algorithm says, on the simulated core, whatever the schedule."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.evaluation import evaluate
+from accelopt.kernels.nki.lift.lowering import lower
+from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
+from accelopt.kernels.nki.lift.search import schedules
+from tests.kernels.nki.lift import algorithms
+
+DRAWN = 4
+"""Schedules of each algorithm that are carried out."""
+
+
+def legal(algorithm: Algorithm) -> list[tuple[Schedule, str]]:
+    """Every schedule of an algorithm that has a kernel, once for each kernel."""
+    graph = graph_of(algorithm)
+    found: dict[str, Schedule] = {}
+    for schedule in schedules(graph):
+        try:
+            found.setdefault(lower(graph, schedule).source, schedule)
+        except (NotLowered, ResourceShort):
+            continue
+    return [(schedule, source) for source, schedule in found.items()]
+
+
+def result(source: str, algorithm: Algorithm, folder: Path, given: list[np.ndarray]) -> np.ndarray:
+    path = folder / "kernel.py"
+    path.write_text(source)
+    specs = [TensorArgument(array.given, array.dtype) for array in algorithm.inputs]
+    return SimulatedDevice().compile(str(path), specs).run(given)[0]
+
+
+def inputs(algorithm: Algorithm) -> list[np.ndarray]:
+    rng = np.random.default_rng(5)
+    size = 0.05 if algorithm.name == "state_space" else 1.0
+    made = [size * rng.standard_normal(array.given) for array in algorithm.inputs]
+    if algorithm.name == "adamw":
+        made[3] = abs(made[3])
+    return [array.astype(np.float32) for array in made]
+
+
+@pytest.mark.parametrize("algorithm", algorithms.SMALL, ids=lambda a: a.name)
+def test_schedules_compute_the_algorithm(algorithm: Algorithm, tmp_path: Path) -> None:
+    found = legal(algorithm)
+    assert found
+    given = inputs(algorithm)
+    names = [array.name for array in algorithm.inputs]
+    (exact,) = evaluate(algorithm, dict(zip(names, given, strict=True)))
+    random.Random(7).shuffle(found)
+    for schedule, source in found[:DRAWN]:
+        got = result(source, algorithm, tmp_path, given)
+        assert got.shape == exact.shape
+        error = np.linalg.norm(got - exact) / np.linalg.norm(exact)
+        assert error < 1e-5, schedule
+
+
+@pytest.mark.parametrize("algorithm", algorithms.SMALL, ids=lambda a: a.name)
+def test_the_formatter_leaves_a_kernel_alone(algorithm: Algorithm, tmp_path: Path) -> None:
+    for number, (_, source) in enumerate(itertools.islice(legal(algorithm), 40)):
+        (tmp_path / f"kernel_{number}.py").write_text(source)
+    command = [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "100", "."]
+    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stdout
+
+
+def test_rows_too_wide_for_sbuf_are_refused_before_tracing() -> None:
+    """Usable SBUF of trn1 is 176 KiB a partition (direct allocation guide): 45,056 fp32."""
+    with pytest.raises(ResourceShort) as refusal:
+        lower(algorithms.softmax(128, 60_000), Schedule(rows="m"))
+    assert refusal.value.resource == "bytes of SBUF a partition"
+    assert refusal.value.needed > refusal.value.available == 176 * 1024
+
+
+def test_more_sums_than_psum_has_banks_are_refused() -> None:
+    schedule = Schedule(rows="m", row_tiles=16, weights=("accumulate",))
+    with pytest.raises(ResourceShort) as refusal:
+        lower(algorithms.matmul(2048, 256, 1024), schedule)
+    assert refusal.value.resource == "PSUM banks"
+
+
+def test_an_axis_that_is_summed_over_is_no_axis_of_rows() -> None:
+    with pytest.raises(NotLowered, match="combined over n"):
+        lower(algorithms.softmax(256, 1024), Schedule(rows="n"))
+
+
+def test_a_schedule_travels_as_json() -> None:
+    schedule = Schedule(rows="m", row_tiles=4, weights=("accumulate", "resident"))
+    assert Schedule.model_validate_json(schedule.model_dump_json()) == schedule
+
+
+def test_elementwise_work_may_cut_its_arrays_anywhere() -> None:
+    source = lower(algorithms.rope(128, 4096), Schedule(rows="row", flat=2048)).source
+    assert "x = x.reshape((256, 2048))" in source
+    with pytest.raises(NotLowered, match="rows of 1000"):
+        lower(algorithms.rope(128, 4096), Schedule(rows="row", flat=1000))
