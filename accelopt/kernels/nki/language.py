@@ -19,6 +19,7 @@ from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.inspection import LEAST, inspection_call
+from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered
 from accelopt.kernels.nki.moves.held import hold_to_shapes
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
@@ -213,8 +214,20 @@ class NKI:
         return contract((), self.options.precision, declared(self.reference(case)))
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
-        """What `accelopt.kernels.nki.moves` can do, ordered by what the profile says is slow."""
-        return await asyncio.to_thread(self._rewrites, node)
+        """Kernels by schedule where the kernel can be lifted, and what moves can do to its text,
+        ordered by what the profile says is slow."""
+        return await asyncio.to_thread(lambda: [*self._schedules(node), *self._rewrites(node)])
+
+    def _schedules(self, node: Node) -> list[Action]:
+        arguments = self._arguments(node.case, node.source)
+        key = content_key(node.source, repr(arguments), self.options.target, package_key())
+        kept = self.shelf.find("schedules", key)
+        if not isinstance(kept, list):
+            path = self._write(node.source, content_key(node.source))
+            found = offered(node.source, path, arguments, self.options.target)
+            kept = [offer.as_json() for offer in found.offers]
+            self.shelf.put("schedules", key, kept)
+        return actions_of(map(Offer.from_json, kept), _metrics(node.profile))
 
     def _rewrites(self, node: Node) -> list[Action]:
         arguments, metrics = self._arguments(node.case, node.source), _metrics(node.profile)

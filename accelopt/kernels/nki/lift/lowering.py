@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from accelopt.hardware import TARGETS
@@ -21,6 +21,19 @@ import neuronxcc.nki.language as nl
 """
 
 
+MARK = "# Schedule: "
+"""Begins the line of a lowered kernel that says by which schedule it was written."""
+
+
+class Interface(NamedTuple):
+    """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
+    number that stands for each in the algorithm), and whether it returns a tuple of one."""
+
+    signature: str = ""
+    numbers: Mapping[float, str] = {}
+    sequence: bool = False
+
+
 class Lowered(NamedTuple):
     """A kernel's source, and what it costs in closed form."""
 
@@ -31,24 +44,32 @@ class Lowered(NamedTuple):
 def lower(
     algorithm: Algorithm | Graph,
     schedule: Schedule,
-    parameters: Sequence[str] = (),
+    interface: Interface = Interface(),  # noqa: B008  (immutable)
     target: str = "trn1",
 ) -> Lowered:
-    """The kernel that computes `algorithm` as `schedule` says. `parameters` are the kernel's
-    parameters in order, where there are others than the algorithm's inputs. Raises NotLowered for
+    """The kernel that computes `algorithm` as `schedule` says. `interface` is how the
+    kernel is called, where that is not with the algorithm's inputs alone. Raises NotLowered for
     an algorithm or a schedule that has no such kernel, ResourceShort for one that the hardware
     cannot hold."""
     graph = algorithm if isinstance(algorithm, Graph) else graph_of(algorithm)
     if schedule.flat:
         graph = flattened(graph, schedule.flat)
-    block = RowBlock(graph, schedule, TARGETS[target])
+    block = RowBlock(graph, schedule, TARGETS[target], interface.numbers)
     nodes = block.emit()
-    head = HEADER + ("import numpy as np\n" if block.identity else "")
-    lines = [head, "", "@nki.jit", f"def kernel({', '.join(parameters or graph.inputs)}):"]
+    lines = [
+        HEADER.rstrip(),
+        "",
+        MARK + schedule.model_dump_json(exclude_defaults=True),
+        "",
+        "",
+        "@nki.jit",
+        f"def kernel({interface.signature or ', '.join(graph.inputs)}):",
+    ]
     lines += [f'    """{_title(graph)}"""']
     lines += [text for line in rendered(nodes) for text in wrapped(line)]
     results = [graph.arrays[name].name for name in graph.results]
-    lines.append(f"    return {', '.join(results)}")
+    comma = "," if interface.sequence and len(results) == 1 else ""
+    lines.append(f"    return {', '.join(results)}{comma}")
     return Lowered("\n".join(lines) + "\n", price(nodes, TARGETS[target]))
 
 

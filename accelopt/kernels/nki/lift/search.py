@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from accelopt.kernels.nki.lift.emission.flattening import (
 from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
-from accelopt.kernels.nki.lift.lowering import Lowered, lower
+from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import Operand, ResourceShort, Result, Schedule, Streaming
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
@@ -34,7 +36,14 @@ ROW_TILES = (1, 2, 4, 8)
 STREAMING: tuple[Streaming, ...] = ("resident", "columns", "accumulate")
 RESULTS: tuple[Result, ...] = ("rows", "turned")
 OPERANDS: tuple[Operand, ...] = ("transposed", "direct")
-MOST_PRICED = 4000
+MOST_PRICED = 600
+DESCENTS = 6
+LEAST_CHANGE = 0.002
+"""Of the price, that a step of a descent must save."""
+NEAR_ENOUGH = 1.02
+"""Times the least price: nothing that the closed forms know of is faster."""
+MOST_OVER = 1.5
+"""Times the best simulated time, beyond which the price of a neighbour is not looked into."""
 
 
 class Argument(NamedTuple):
@@ -65,28 +74,31 @@ class Found:
 
 
 def schedules(graph: Graph) -> Iterator[Schedule]:
-    """The schedules of an algorithm, whether or not the hardware can hold them."""
+    """Schedules from which all others are reached by single changes, whether or not the hardware
+    can hold them: each axis that can be rows, with each way to move operands for all of them."""
     if flat_elements(graph):
-        common = flat_offsets(graph)
-        for columns in _flat_columns(common):
+        for columns in _flat_columns(flat_offsets(graph)):
             for width in sorted({min(columns, most) for most in COLUMNS}):
                 yield Schedule(rows=ROWS, flat=columns, columns=width)
+        return
     for axis in row_axes(graph):
-        plan = Phases(roles_of(graph, axis.name), Schedule(rows=axis.name))
-        streams = itertools.product(STREAMING, repeat=len(plan.products))
-        operands = itertools.product(OPERANDS, repeat=len(plan.operands))
-        results = itertools.product(RESULTS, repeat=len(plan.products))
-        for weights, moving, turned, tiles, columns in itertools.product(
-            list(streams), list(operands), list(results), ROW_TILES, COLUMNS
-        ):
-            yield Schedule(
-                rows=axis.name,
-                row_tiles=tiles,
-                columns=columns,
-                weights=weights,
-                operands=moving,
-                results=turned,
-            )
+        try:
+            plan = Phases(roles_of(graph, axis.name), Schedule(rows=axis.name))
+        except NotLowered:
+            continue
+        streams = STREAMING if plan.products else STREAMING[:1]
+        for tiles, weights, operand in itertools.product(ROW_TILES, streams, OPERANDS):
+            if operand == "direct" and not plan.operands:
+                continue
+            for columns in COLUMNS:
+                yield Schedule(
+                    rows=axis.name,
+                    row_tiles=tiles,
+                    columns=columns,
+                    weights=(weights,) * len(plan.products),
+                    operands=(operand,) * len(plan.operands),
+                    results=RESULTS[:1] * len(plan.products),
+                )
 
 
 def _flat_columns(common: int) -> list[int]:
@@ -109,63 +121,99 @@ def neighbours(graph: Graph, schedule: Schedule) -> Iterator[Schedule]:
         for operand in OPERANDS:
             moving = (*schedule.operands[:number], operand, *schedule.operands[number + 1 :])
             yield schedule.model_copy(update={"operands": moving})
+    for number in range(len(schedule.results)):
+        for result in RESULTS:
+            results = (*schedule.results[:number], result, *schedule.results[number + 1 :])
+            yield schedule.model_copy(update={"results": results})
 
 
 def search(
     algorithm: Algorithm,
     arguments: Sequence[Argument],
-    parameters: Sequence[str] = (),
+    interface: Interface = Interface(),  # noqa: B008  (immutable)
     target: str = "trn1",
-    first: int = 8,
-    further: int = 8,
+    first: int = 6,
+    further: int = 6,
     workers: int | None = None,
 ) -> Found:
     """Times the `first` most promising schedules and then up to `further` neighbours of the
     fastest. Raises NotLowered where no schedule of the algorithm has a kernel."""
     graph = graph_of(algorithm)
     found = Found()
-    priced: dict[str, tuple[Schedule, Lowered]] = {}
-    for schedule in itertools.islice(schedules(graph), MOST_PRICED):
-        _price(graph, schedule, parameters, target, priced, found)
-    if not priced:
+    pricing = _Pricing(graph, interface, target, found)
+    for schedule in schedules(graph):
+        pricing.add(schedule)
+    if not pricing.priced:
         reason = max(found.refused, key=lambda text: found.refused[text], default="no rows")
         raise NotLowered(reason)
+    pricing.descend()
     workers = workers or os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        _time(pool, _varied(list(priced.values()), first), arguments, target, found)
+        _time(pool, _varied(pricing.cheapest(), first), arguments, target, found)
+        if found.timed[0].latency_ms < pricing.cheapest()[0][1].price.ms * NEAR_ENOUGH:
+            return found
         done = {timed.lowered.source for timed in found.timed}
         near: dict[str, tuple[Schedule, Lowered]] = {}
         for timed in found.timed[:2]:
             for schedule in neighbours(graph, timed.schedule):
-                _price(graph, schedule, parameters, target, near, found)
-        fresh = [pair for source, pair in near.items() if source not in done]
-        fresh.sort(key=lambda pair: pair[1].price.ms)
+                lowered = pricing.add(schedule)
+                if lowered is not None and lowered.source not in done:
+                    near[lowered.source] = (schedule, lowered)
+        fresh = sorted(near.values(), key=lambda pair: pair[1].price.ms)
+        worst = found.timed[0].latency_ms * MOST_OVER
+        fresh = [pair for pair in fresh if pair[1].price.ms < worst]
         _time(pool, fresh[:further], arguments, target, found)
     return found
 
 
-def _price(
-    graph: Graph,
-    schedule: Schedule,
-    parameters: Sequence[str],
-    target: str,
-    priced: dict[str, tuple[Schedule, Lowered]],
-    found: Found,
-) -> None:
-    try:
-        lowered = lower(graph, schedule, parameters, target)
-    except (NotLowered, ResourceShort) as refusal:
-        reason = refusal.resource if isinstance(refusal, ResourceShort) else str(refusal)
-        found.refused[reason] = found.refused.get(reason, 0) + 1
-        return
-    found.priced += 1
-    priced.setdefault(lowered.source, (schedule, lowered))
+class _Pricing:
+    """Schedules priced in closed form, each once."""
+
+    def __init__(self, graph: Graph, interface: Interface, target: str, found: Found) -> None:
+        self.graph = graph
+        self.interface = interface
+        self.target = target
+        self.found = found
+        self.priced: dict[str, tuple[Schedule, Lowered]] = {}
+        self._seen: dict[Schedule, Lowered | None] = {}
+
+    def add(self, schedule: Schedule) -> Lowered | None:
+        """The kernel of a schedule; None for one that has none."""
+        if schedule not in self._seen:
+            self._seen[schedule] = self._lowered(schedule)
+        return self._seen[schedule]
+
+    def _lowered(self, schedule: Schedule) -> Lowered | None:
+        try:
+            lowered = lower(self.graph, schedule, self.interface, self.target)
+        except (NotLowered, ResourceShort) as refusal:
+            reason = refusal.resource if isinstance(refusal, ResourceShort) else str(refusal)
+            self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
+            return None
+        self.found.priced += 1
+        self.priced.setdefault(lowered.source, (schedule, lowered))
+        return lowered
+
+    def cheapest(self) -> list[tuple[Schedule, Lowered]]:
+        """Everything that was priced, the cheapest first."""
+        return sorted(self.priced.values(), key=lambda pair: pair[1].price.ms)
+
+    def descend(self) -> None:
+        """Changes one choice at a time in the cheapest schedules, while that makes them cheaper."""
+        for schedule, lowered in _varied(self.cheapest(), DESCENTS):
+            best, price = schedule, lowered.price.ms
+            while len(self._seen) < MOST_PRICED:
+                near = [(s, self.add(s)) for s in neighbours(self.graph, best)]
+                better = [(s, found.price.ms) for s, found in near if found is not None]
+                after, least = min(better, key=lambda pair: pair[1], default=(best, price))
+                if least >= price * (1 - LEAST_CHANGE):
+                    break
+                best, price = after, least
 
 
 def _varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Schedule, Lowered]]:
     """The cheapest, but of those that differ in the length of rows alone no more than two."""
-    pairs.sort(key=lambda pair: pair[1].price.ms)
     taken: dict[Schedule, int] = {}
     chosen: list[tuple[Schedule, Lowered]] = []
     for schedule, lowered in pairs:
@@ -195,19 +243,21 @@ def simulated_ms(source: str, arguments: tuple[Argument, ...], target: str) -> f
     """The predicted latency of a kernel that we wrote ourselves; infinite where it breaks a rule.
     Runs in a process of its own: it makes `neuronxcc` the simulated one."""
     from accelopt.hardware import TARGETS
+    from accelopt.kernels.nki.devices.kernel_file import load_kernel
     from accelopt.sim import rules, standin, timing
     from accelopt.sim.errors import KernelError
     from accelopt.sim.nki.kernel import trace_kernel
     from accelopt.sim.trace import TensorSpec
 
     standin.install(always=True)
-    names: dict[str, Any] = {}
     given = [
         TensorSpec(a.shape, np.dtype(a.dtype)) if a.value is None else a.value for a in arguments
     ]
     try:
-        exec(compile(source, "<lowered kernel>", "exec"), names)
-        program = trace_kernel(names["kernel"], given, {}, target=target)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernel.py")
+            path.write_text(source, encoding="utf-8")
+            program = trace_kernel(load_kernel(str(path)), given, {}, target=target)
         if rules.verify(program):
             return float("inf")
         return timing.profile(program, TARGETS[target]).latency_ms

@@ -19,7 +19,7 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.evaluation import evaluate
 from accelopt.kernels.nki.lift.lowering import lower
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
-from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.lift.search import neighbours, schedules
 from tests.kernels.nki.lift import algorithms
 
 DRAWN = 4
@@ -30,7 +30,8 @@ def legal(algorithm: Algorithm) -> list[tuple[Schedule, str]]:
     """Every schedule of an algorithm that has a kernel, once for each kernel."""
     graph = graph_of(algorithm)
     found: dict[str, Schedule] = {}
-    for schedule in schedules(graph):
+    first = list(schedules(graph))
+    for schedule in [*first, *neighbours(graph, first[len(first) // 2])]:
         try:
             found.setdefault(lower(graph, schedule).source, schedule)
         except (NotLowered, ResourceShort):

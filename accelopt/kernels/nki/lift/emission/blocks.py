@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
@@ -37,10 +41,13 @@ from accelopt.kernels.nki.lift.schedule import Schedule
 class RowBlock:
     """Emits a kernel. Raises NotLowered, ResourceShort."""
 
-    def __init__(self, graph: Graph, schedule: Schedule, spec: Hardware) -> None:
+    def __init__(
+        self, graph: Graph, schedule: Schedule, spec: Hardware, numbers: Mapping[float, str]
+    ) -> None:
         self.graph = graph
         self.schedule = schedule
         self.spec = spec
+        self.plain = numbers
         self.roles = roles_of(graph, schedule.rows)
         self.plan = Phases(self.roles, schedule)
         self.tiling = Tiling(self.roles, schedule.row_tiles)
@@ -56,7 +63,6 @@ class RowBlock:
         self.turned_phases = TurnedPhases(self)
         self.lives = Lifetimes(self.plan)
         self.constants: dict[float, str] = {}
-        self.identity = ""
 
     # ---- the whole kernel ---------------------------------------------------------------------
 
@@ -199,7 +205,9 @@ class RowBlock:
 
     def constant(self, number: float) -> str:
         """A number as text."""
-        return repr(number)
+        single = np.float32(number)
+        names = (name for value, name in self.plain.items() if np.float32(value) == single)
+        return next(names, repr(number))
 
     def target(self, body: list[Node], placed: Placed, spot: Spot, declare: bool) -> None:
         """Declares the tile that narrower steps fill."""
@@ -238,7 +246,9 @@ class RowBlock:
             return
         name = self.names.new("bias")
         self.first.append(
-            line(f"{name} = nisa.memset((128, 1), {number.constant!r}, dtype=nl.float32)")
+            line(
+                f"{name} = nisa.memset((128, 1), {self.constant(number.constant)}, dtype=nl.float32)"
+            )
         )
         self.tiles[placed] = Tile(name, "column")
 

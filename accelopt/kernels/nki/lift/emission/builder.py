@@ -7,7 +7,7 @@ All of it is exact in real numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from accelopt.kernels.nki.lift.emission.graph import Value, size_of
 from accelopt.kernels.nki.lift.index import Axis, Index
@@ -52,23 +52,22 @@ class Builder:
         )
 
     def scaled_product(self, left: Value, right: Value, axis: Axis) -> Value:
-        """A matrix product; factors that the sum does not run over are multiplied after it."""
-        scale = self.constant(1.0)
-        operands: list[Value] = []
-        for operand in (left, right):
-            inside, outside = self._factors(operand, axis)
-            operands.append(inside)
-            scale = self.apply("multiply", outside, scale)
-        return self.apply("multiply", self.product([(operands[0], operands[1], axis)]), scale)
+        """A matrix product; factors that the sum does not run over are multiplied after it, those
+        of the right operand that depend on nothing else go with the left one."""
+        left, scale = self._factors(left, lambda value: axis in value.axes)
+        right, outside = self._factors(right, lambda value: axis in value.axes)
+        right, vector = self._factors(right, lambda value: value.axes != {axis})
+        product = self.product([(self.apply("multiply", left, vector), right, axis)])
+        return self.apply("multiply", product, self.apply("multiply", scale, outside))
 
-    def _factors(self, value: Value, axis: Axis) -> tuple[Value, Value]:
-        """What of a product of values depends on an axis, and what does not."""
+    def _factors(self, value: Value, stays: Callable[[Value], bool]) -> tuple[Value, Value]:
+        """The factors of a product of values that stay in it, and the others."""
         one = self.constant(1.0)
-        if axis not in value.axes:
+        if not stays(value):
             return one, value
         if not _is(value, "multiply"):
             return value, one
-        parts = [self._factors(argument, axis) for argument in value.arguments]
+        parts = [self._factors(argument, stays) for argument in value.arguments]
         inside = self.apply("multiply", parts[0][0], parts[1][0])
         return inside, self.apply("multiply", parts[0][1], parts[1][1])
 

@@ -192,7 +192,11 @@ class Phases:
         return self.level[placed]
 
     def _planned(self, value: Value, layout: Layout) -> int:
-        if value.kind == "constant" or not self.roles.has_rows(value):
+        if value.kind == "constant":
+            return 0
+        if not self.roles.has_rows(value):
+            if value.kind != "input":
+                raise NotLowered("something that has no rows is computed on the way")
             return 0
         if value.kind == "input":
             if self.roles.feature(value) and self.stored_as(value.indices) != layout:

@@ -280,9 +280,9 @@ class Products:
 
     def _transpose_ns(self, rows: int, columns: int) -> float:
         spec = self.block.spec
-        stream = spec.fp32_matmul_cycles_per_row * rows / spec.fp32_transpose_factor
-        cycles = spec.fp32_matmul_passes * (stream + columns + spec.matmul_pass_overhead_cycles)
-        return cycles / spec.tensor_ghz
+        load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
+        stream = spec.fp32_matmul_cycles_per_row * rows
+        return spec.fp32_transpose_passes * (stream + load) / spec.tensor_ghz
 
     def transposed_product(self, body: list[Node], product: Value, axis: Axis, spot: Spot) -> str:
         """Sums one chunk of a product, rows along the free axis; the text of the sums in PSUM."""
@@ -316,7 +316,8 @@ class Products:
     def _matmul(self, target: str, stationary: str, moving: str, width: int, columns: int) -> Line:
         spec = self.block.spec
         stream = max(spec.fp32_matmul_cycles_per_row * width, spec.minimum_matmul_cycles)
-        cycles = spec.fp32_matmul_passes * (stream + columns + spec.matmul_pass_overhead_cycles)
+        load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
+        cycles = spec.fp32_matmul_passes * (stream + load)
         text = f"{target} += nisa.nc_matmul({stationary}, {moving})"
         return Line((Form(text, "tensor", cycles / spec.tensor_ghz),))
 

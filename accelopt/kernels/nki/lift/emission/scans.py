@@ -1,8 +1,8 @@
 """Recurrences along the free axis, and sums over an axis that a loop inside a phase runs over.
 
 A recurrence is one tensor_tensor_scan a part of the axis; its last column goes on into the next part.
-Where there are several states, a loop runs over them, and what they add up to is summed in PSUM by
-products with the identity.
+Where there are several states, a loop runs over them; what they add up to is summed by the Vector
+engine, row by row, so that a row that overflows spoils no other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
 from accelopt.kernels.nki.lift.emission.nest import (
-    Comment,
     For,
     Form,
     Line,
@@ -32,14 +31,11 @@ from accelopt.kernels.nki.lift.emission.places import (
 )
 from accelopt.kernels.nki.lift.emission.selection import Step, copy_forms, forms
 from accelopt.kernels.nki.lift.index import Axis
-from accelopt.kernels.nki.lift.schedule import ResourceShort
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 
 BANK = 512
-BANKS_FOR_SUMS = 4
-"""Of eight: the others are for rows that are spread over partitions."""
 
 
 class Recurrence:
@@ -78,11 +74,10 @@ class Recurrence:
         if self.inner is not None:
             name = block.names.new(f"i_{self.inner.name}")
             block.loops[self.inner] = variable(name)
-            nest = For(name, self.inner.extent)
+            nest = For(name, self.inner.extent, kind="sequential_range" if sums else "affine_range")
             body.append(nest)
             loop = nest.body
         self._run(loop, inside)
-        self._evict(body, sums, after)
         self._run(body, after)
         block.transfers.stores(body, self.phase, "rows", spot)
 
@@ -175,8 +170,15 @@ class Recurrence:
             block.storage.count(name, (spot.width,), buffers=2)
             self.rows[tile] = name
         placed = Placed(step.value, "rows")
-        if step.opcode != "accumulate" and self._in_pieces(step):
+        if step.opcode == "accumulate" or not self._in_pieces(step):
+            return
+        if not self._only_added(step):
             block.target(body, placed, spot, declare=True)
+
+    def _only_added(self, step: Step) -> bool:
+        """True for what is added to a sum at once, and read by nobody else."""
+        readers = [other for other in self.steps if step.value in other.tiles]
+        return len(readers) == 1 and readers[0].opcode == "accumulate"
 
     def _emit(self, body: list[Node], step: Step, spot: Spot) -> None:
         block = self.block
@@ -184,10 +186,19 @@ class Recurrence:
             self._accumulate(body, step, spot)
             return
         spread = any(tile in self.rows for tile in step.tiles)
+        placed = Placed(step.value, "rows")
+        if spread and self._only_added(step) and spot.width == self.piece:
+            name = block.names.new("part")
+            body.append(
+                line(
+                    f"{name} = nl.ndarray((nl.par_dim({block.tiling.row_tile}), {spot.width}), "
+                    "dtype=nl.float32, buffer=nl.psum)"
+                )
+            )
+            block.tiles[placed] = Tile(f"{name}", "sums", psum=True)
         if not spread and step.opcode != "scan":
             block.step(body, step, "rows", spot)
             return
-        placed = Placed(step.value, "rows")
         if placed not in block.tiles:
             block.target(body, placed, spot, declare=False)
 
@@ -203,6 +214,8 @@ class Recurrence:
             return block.text(step, value, "rows", spot)
 
         target = block.place(placed, spot)
+        if block.tiles[placed].psum:
+            target += "[...]"
         body.append(Line(forms(step, target, text, spot.width, spread, block.spec)))
         if step.value in self.states:
             tile = block.tiles[placed].name
@@ -227,54 +240,25 @@ class Recurrence:
         return block.constants[number]
 
     def _declare_sums(self, body: list[Node], step: Step) -> None:
-        block = self.block
+        block, spot = self.block, self.spot
         if step.functions[0] != "add":
             raise NotLowered(f"a {step.functions[0]} over an inner axis")
-        if self.pieces > BANKS_FOR_SUMS:
-            raise ResourceShort("PSUM banks", self.pieces, BANKS_FOR_SUMS, "a sum of states")
-        if not block.identity:
-            block.identity = block.names.new("identity")
-            rows = block.tiling.row_tile
-            block.first.append(Comment("Sums of states go through the Tensor engine into PSUM."))
-            block.first.append(
-                line(
-                    f"{block.identity} = nl.load(nl.shared_constant("
-                    f"np.identity({rows}, dtype=np.float32)))"
-                )
-            )
-            block.storage.count(block.identity, (rows,))
-        name = block.names.new("sums")
+        placed = Placed(step.value, "rows")
+        block.target(body, placed, spot, declare=True)
+        rows, name = block.tiling.row_tile, block.tiles[placed].name
         body.append(
-            line(
-                f"{name} = nl.zeros((nl.par_dim({block.tiling.row_tile}), {self.pieces}, "
-                f"{self.piece}), dtype=nl.float32, buffer=nl.psum)"
-            )
+            line(f"{name}[...] = nisa.memset(({rows}, {spot.width}), 0.0, dtype=nl.float32)")
         )
-        block.tiles[Placed(step.value, "rows")] = Tile(name, "sums", psum=True)
 
     def _accumulate(self, body: list[Node], step: Step, spot: Spot) -> None:
-        block = self.block
-        name = block.tiles[Placed(step.value, "rows")].name
+        """Adds to a sum in SBUF. What is added lies in PSUM, where that is one bank of it: the
+        Vector engine then takes one cycle an element, not two."""
+        block, spec = self.block, self.block.spec
+        total = block.place(Placed(step.value, "rows"), spot)
         data = block.place(Placed(step.data, "rows"), spot)
-        at = At(0, tuple((v, 1) for v, _ in spot.offset.terms))
-        text = f"{name}[:, {at}, :] += nisa.nc_matmul({block.identity}, {data})"
-        spec, rows = block.spec, block.tiling.row_tile
-        stream = spec.fp32_matmul_cycles_per_row * spot.width
-        cycles = spec.fp32_matmul_passes * (stream + rows + spec.matmul_pass_overhead_cycles)
-        body.append(Line((Form(text, "tensor", cycles / spec.tensor_ghz),)))
-
-    def _evict(self, body: list[Node], sums: list[Step], after: list[Step]) -> None:
-        """Copies sums to SBUF, where what comes after them reads all of them at once."""
-        block, spot = self.block, self.spot
-        for step in sums:
-            placed = Placed(step.value, "rows")
-            source = block.tiles.pop(placed).name
-            block.target(body, placed, spot, declare=True)
-            name = block.variable(self.phase.axis, "piece", self.pieces)
-            inner = block.loop(body, name, self.pieces)
-            at = variable(name)
-            small = Spot(
-                spot.row, spot.start + at * self.piece, at * self.piece, self.piece, spot.block
-            )
-            target = block.place(placed, small)
-            inner.append(Line(copy_forms(target, f"{source}[:, {at}, :]", self.piece, block.spec)))
+        psum = block.tiles[Placed(step.data, "rows")].psum
+        cycles = spot.width * (1.0 if psum else spec.two_input_cycles_per_element)
+        ns = (cycles + spec.access_cycles) / spec.vector_ghz
+        target = total if "[" in total else f"{total}[...]"
+        text = f"{target} = nisa.tensor_tensor({total}, {data}, op=nl.add)"
+        body.append(Line((Form(text, "vector", ns),)))

@@ -1,0 +1,173 @@
+"""What schedules offer for a kernel: the kernel is lifted, schedules are searched, the fastest are
+written as kernels with the same signature, each with a sentence that says what it does differently."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.describing import describe, saving
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.lowering import MARK, Interface, lower
+from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.search import Argument, Found, search
+from accelopt.kernels.nki.moves.source import Argument as Given
+from accelopt.nodes import Action, made
+from accelopt.nodes import Schedule as Change
+
+MOST_OFFERED = 3
+STEP = 2.0**-20
+"""Stands-in for plain arguments are odd multiples of this: exact in fp32, and nobody's number."""
+
+
+class Offer(NamedTuple):
+    """A kernel by schedule, not verified yet; `predicted_ms` is simulated, `moved_bytes` what it
+    moves from and to HBM by the closed form."""
+
+    schedule: Schedule
+    sentence: str
+    source: str
+    predicted_ms: float
+    moved_bytes: int
+
+    def as_json(self) -> list[object]:
+        """As plain data, which `from_json` reads."""
+        return [self.schedule.model_dump(mode="json"), *self[1:]]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Offer:
+        """What `as_json` gave. Raises ValueError for anything else."""
+        schedule, sentence, source, predicted, moved = data
+        return cls(Schedule.model_validate(schedule), sentence, source, predicted, moved)
+
+
+class Offers(NamedTuple):
+    """The fastest first; where there are none, `refusal` says why. `counts` is what the search
+    priced in closed form, timed, and refused."""
+
+    offers: tuple[Offer, ...] = ()
+    refusal: str = ""
+    counts: Mapping[str, int] = {}
+
+
+class _Lifted(NamedTuple):
+    algorithm: Algorithm
+    interface: Interface
+
+
+def actions_of(offers: Iterable[Offer], metrics: Mapping[str, float]) -> list[Action]:
+    """Offers as actions, in order. `metrics` are the counters of the kernel as it is, with its
+    `latency`: they say what is promised, and what is saved."""
+    now = metrics.get("latency", 0.0)
+    moved = sum(metrics.get(name, 0.0) for name in ("hbm_read_bytes", "hbm_write_bytes"))
+    return [
+        made(
+            Change(
+                schedule=offer.schedule.model_dump(mode="json"),
+                sentence=f"{offer.sentence}{saving(moved, offer.moved_bytes)}.",
+            ),
+            offer.source,
+            promise=1 - offer.predicted_ms / now if now else 1.0,
+            predicted=offer.predicted_ms,
+        )
+        for offer in offers
+    ]
+
+
+def offered(
+    source: str,
+    path: Path,
+    given: Mapping[str, Given],
+    target: str = "trn1",
+    workers: int | None = None,
+) -> Offers:
+    """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
+    format of what is passed for each parameter; a plain number has no dimensions."""
+    arguments = {
+        name: (what.shape, what.dtype) if what.shape else None for name, what in given.items()
+    }
+    if not arguments:
+        return Offers(refusal="the shapes of the kernel's arguments are not known")
+    if MARK in source:
+        return Offers(
+            refusal="the kernel is written by a schedule already: its neighbours were seen"
+        )
+    plain = None in arguments.values()
+    try:
+        lifted = _lift(source, path, arguments, target, 12583)
+        again = _lift(source, path, arguments, target, 17389) if plain else lifted
+        values = [
+            Argument(*what) if what is not None else Argument(value=value)
+            for what, value in zip(arguments.values(), _values(arguments, 12583), strict=True)
+        ]
+        found = search(lifted.algorithm, values, lifted.interface, target, workers=workers)
+    except (NotLifted, NotLowered, KernelFailure) as refusal:
+        return Offers(refusal=str(refusal))
+    return _offered(lifted, again, found, target)
+
+
+def _offered(lifted: _Lifted, again: _Lifted, found: Found, target: str) -> Offers:
+    offers: list[Offer] = []
+    graph = graph_of(lifted.algorithm)
+    for timed in found.timed[:MOST_OFFERED]:
+        kernel = timed.lowered
+        twin = lower(again.algorithm, timed.schedule, again.interface, target)
+        if twin.source != kernel.source:
+            return Offers(refusal="a plain argument enters the computation in more than one way")
+        if timed.latency_ms != float("inf"):
+            sentence = describe(graph, timed.schedule)
+            moved = kernel.price.moved
+            offers.append(Offer(timed.schedule, sentence, kernel.source, timed.latency_ms, moved))
+    counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
+    return Offers(tuple(offers), "" if offers else "no schedule passes the simulated core", counts)
+
+
+def _values(arguments: Mapping[str, object], first: int) -> list[float | None]:
+    """What stands in for plain arguments; None for tensors."""
+    return [
+        None if what is not None else (first + 2 * number) * STEP
+        for number, what in enumerate(arguments.values())
+    ]
+
+
+def _lift(
+    source: str,
+    path: Path,
+    arguments: Mapping[str, tuple[tuple[int, ...], str] | None],
+    target: str,
+    first: int,
+) -> _Lifted:
+    values = _values(arguments, first)
+    given = [
+        value if what is None else TensorArgument(*what)
+        for what, value in zip(arguments.values(), values, strict=True)
+    ]
+    program = SimulatedDevice(target).compile(str(path), given).program
+    numbers = {
+        value: name for name, value in zip(arguments, values, strict=True) if value is not None
+    }
+    interface = Interface(signature(source), numbers, program.returns_sequence)
+    return _Lifted(lift(program), interface)
+
+
+def signature(source: str) -> str:
+    """The parameters of the kernel in a source, with their defaults and without annotations; empty
+    where it is not clear which function is the kernel."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    named = [f for name in KERNEL_NAMES for f in functions if f.name == name][:1]
+    found: Sequence[ast.FunctionDef] = named or [f for f in functions if f.decorator_list]
+    if len(found) != 1:
+        return ""
+    parameters = found[0].args
+    for parameter in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
+        parameter.annotation = None
+    return ast.unparse(parameters)
