@@ -63,7 +63,7 @@ def test_the_museum_is_large_enough():
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_verdict(kernel, trials, honest, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
-    monkeypatch.setenv("NEURON_TEST_MARK", MARK)  # drivers' settings pass: it marks what we started
+    monkeypatch.setenv("TZ", MARK)  # passes to every child: it marks what we started
     evaluation = judged(kernel, trials)
     expected = header(kernel)["verdict"].split("|")
     assert evaluation.status.value in expected, (evaluation.status, evaluation.message)
@@ -82,7 +82,7 @@ def test_verdict(kernel, trials, honest, monkeypatch):
 def test_what_its_text_gives_away_is_confined_all_the_same(kernel, trials, monkeypatch):
     """The published rules read no such text: the kernel runs, and must not get anywhere."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-caller")
-    monkeypatch.setenv("NEURON_TEST_MARK", MARK)
+    monkeypatch.setenv("TZ", MARK)
     evaluation = judged(kernel, trials, Scrutiny.PUBLISHED)
     assert evaluation.status.value in header(kernel)["verdict"].split("|"), evaluation.message
     assert "secret" not in evaluation.model_dump_json()
@@ -91,7 +91,7 @@ def test_what_its_text_gives_away_is_confined_all_the_same(kernel, trials, monke
 def test_nothing_is_left_behind():
     assert not Path("/tmp/accelopt-was-unpickled").exists()
     # pathlib would raise when the folder of a test beside this one goes while it looks.
-    assert glob.glob("/tmp/accelopt_*/block*") == []  # noqa: PTH207
+    assert glob.glob("/tmp/accelopt-scratch-*/block*") == []  # noqa: PTH207
     assert [path.name for path in Path("/proc").glob("[0-9]*") if _is_marked(path)] == []
 
 

@@ -1,5 +1,5 @@
 # reference: softmax
-# verdict: refused|crash
+# verdict: refused|correct
 """Leaves 3,000 folders inside of each other, deeper than any path can name."""
 import os
 

@@ -6,9 +6,9 @@ compiled file, by the profiler, so that a kernel cannot write its own measuremen
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ from accelopt.kernels.nki.devices.protocol import (
 )
 from accelopt.kernels.nki.devices.simulated import ended_early
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
-from accelopt.sandbox import Limits, Outcome, Policy, run
+from accelopt.sandbox import Limits, Outcome, Policy, remove, run, scratch_folder
 from accelopt.sandbox.drivers import NEURON
 
 RUN_SECONDS = 300.0
@@ -99,8 +99,7 @@ class TrainiumDevice:
         self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = 120.0
     ) -> TrainiumExecutable:
         """Compile the kernel by running it once on ones."""
-        folder = Path(tempfile.mkdtemp(prefix="accelopt_neuron_"))
-        executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()), folder)
+        executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()))
         ones = [
             np.ones(argument.shape, np.dtype(argument.dtype))
             if isinstance(argument, TensorArgument)
@@ -124,10 +123,11 @@ class TrainiumDevice:
 class TrainiumExecutable:
     """A kernel, its compiled file, and the folder that holds what passes to and from the child."""
 
-    def __init__(self, device: TrainiumDevice, kernel: str, folder: Path) -> None:
+    def __init__(self, device: TrainiumDevice, kernel: str) -> None:
         self.device = device
         self.kernel = kernel
-        self.folder = folder
+        self._stack = contextlib.ExitStack()
+        self.folder = self._stack.enter_context(scratch_folder())
         self.isolation: tuple[str, ...] = ()
 
     @property
@@ -179,11 +179,11 @@ class TrainiumExecutable:
         self.isolation = outcome.isolation
         try:
             outputs = _outputs(outcome, work, failing, seconds)
-            if not self.compiled.exists() and (work / "kernel.neff").is_file():
+            if not self.compiled.exists() and _plain_file(work / "kernel.neff"):
                 (work / "kernel.neff").rename(self.compiled)
             return outputs
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            remove(work)
 
     def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
         """Time the compiled file: each counted run is captured and summarised by the profiler."""
@@ -207,7 +207,7 @@ class TrainiumExecutable:
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._stack.close()
 
 
 def _save(folder: Path, index: int, value: object) -> object:
@@ -217,6 +217,19 @@ def _save(folder: Path, index: int, value: object) -> object:
     name = f"input_{index}.npy"
     np.save(folder / name, value, allow_pickle=False)
     return {"file": name}
+
+
+def _plain_file(path: Path) -> bool:
+    """True for a file, and neither a link to one nor a pipe that nobody writes to."""
+    return path.is_file() and not path.is_symlink()
+
+
+def _loaded(path: Path) -> np.ndarray:
+    """An array that the child left. Raises OSError, ValueError, EOFError."""
+    if not _plain_file(path):
+        raise ValueError(f"{path.name} is no file")
+    found: np.ndarray = np.load(path, allow_pickle=False)
+    return found
 
 
 def _outputs(
@@ -238,10 +251,8 @@ def _outputs(
     if not isinstance(count, int) or not 0 <= count <= 64:
         raise KernelFailure(Status.CRASH, "the kernel's process left a damaged result")
     try:
-        return tuple(
-            np.load(folder / f"output_{index}.npy", allow_pickle=False) for index in range(count)
-        )
-    except (OSError, ValueError) as error:
+        return tuple(_loaded(folder / f"output_{index}.npy") for index in range(count))
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise KernelFailure(
             Status.CRASH, f"the kernel's process left a damaged output: {error}"
         ) from error

@@ -115,7 +115,7 @@ def test_noisy_timing_is_repeated_and_flagged(tmp_path, kernel, profiler):
     [
         ("def kernel(x, factor):\n    raise ValueError('tile too large')", "compilation_error"),
         ("def wrong_name(x, factor):\n    return x", "compilation_error"),
-        ("import os\ndef kernel(x, factor):\n    os._exit(0)", "compilation_error"),
+        ("def kernel(x, factor):\n    raise SystemExit(0)", "compilation_error"),
         ("def kernel(x, factor):\n    return x", "correctness_error"),
         ("def kernel(x, factor):\n    return x[:3]", "correctness_error"),
         ("def kernel(x, factor):\n    return x / 0 * 0", "correctness_error"),
