@@ -3,7 +3,7 @@
 Each entry of STYLES is a kernel, the shapes of its arguments, and the definitions it must lift to.
 """
 
-# ruff: noqa: E402, SIM113
+# ruff: noqa: E402
 from accelopt.sim import standin
 
 standin.install(always=True)
@@ -242,12 +242,10 @@ def matmul_unrolled(a, b):
     for m in nl.affine_range(m_size // 128):
         for n in nl.affine_range(b.shape[1] // 512):
             total = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32)
-            count = 0
-            for k in range(k_size // 128):
+            for k in nl.static_range(k_size // 128):
                 x = nl.load(a[k * 128 : (k + 1) * 128, nl.ds(m * 128, 128)])
                 y = nl.load(b[k * 128 : (k + 1) * 128, nl.ds(n * 512, 512)])
                 total[...] = nl.add(total, nisa.nc_matmul(x, y))
-                count += 1  # which unrolls the loop
             nl.store(out[nl.ds(m * 128, 128), nl.ds(n * 512, 512)], total)
     return out
 
@@ -333,6 +331,58 @@ def rounded(x):
     return out
 
 
+def two_results(x, y):
+    """A sum and a difference, y loaded transposed."""
+    total, difference = out_like(x), out_like(x)
+    tile = nl.load(x)
+    turned = nl.load_transpose2d(y)
+    nl.store(total, nl.add(tile, turned))
+    nl.store(difference, nl.subtract(tile, turned))
+    return total, difference
+
+
+def where_masked(x, y):
+    """nl.where with a mask made from positions."""
+    out = out_like(x)
+    tile, other = nl.load(x), nl.load(y)
+    rows = nisa.iota(nl.arange(128)[:, None] + 0 * nl.arange(128)[None, :], dtype=nl.int32)
+    columns = nisa.iota(0 * nl.arange(128)[:, None] + nl.arange(128)[None, :], dtype=nl.int32)
+    nl.store(out, nl.where(nl.greater_equal(rows, columns), tile, other))
+    return out
+
+
+def column_sums(x, y):
+    """Sums over the partitions by a product with ones, added to every row."""
+    out = out_like(x)
+    tile, ones = nl.load(x), nl.full((128, 128), 1.0, dtype=nl.float32)
+    sums = nisa.nc_matmul(ones, tile)
+    nl.store(out, nl.add(sums, nl.load(y)))
+    return out
+
+
+def through_memory(x, y):
+    """A product spilled to HBM and read back in another layout."""
+    out = out_like(x)
+    spilled = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.hbm)
+    product = nisa.nc_matmul(nl.load(x), nl.load(y))
+    kept = nl.copy(product)
+    for h in nl.affine_range(2):
+        nl.store(spilled[h], kept[:, nl.ds(h * 64, 64)])
+    for h in nl.affine_range(2):
+        nl.store(out[:, nl.ds(h * 64, 64)], nl.tanh(nl.load(spilled[h])))
+    return out
+
+
+def gated(x, y):
+    """A GELU by nl.erf, a sigmoid written out, a residual."""
+    out = out_like(x)
+    a, b = nl.load(x), nl.load(y)
+    left = nl.multiply(nl.multiply(a, 0.5), nl.add(nl.erf(nl.multiply(a, 0.70710678118)), 1.0))
+    right = nl.divide(1.0, nl.add(nl.exp(nl.negative(b)), 1.0))
+    nl.store(out, nl.add(nl.multiply(left, right), a))
+    return out
+
+
 # Without an algorithm.
 
 
@@ -384,6 +434,20 @@ STYLES = {
     cumulative_sum: ([X], "out[m, n] = out[m, n - 1] + x[m, n], from 0"),
     depthwise_convolution: ([(128, 66), (128, 3)], "out[m, n] = sum_k x[m, k + n] * w[m, k]"),
     prefetched: ([(128, 256)], "out[m] = exp(x[m])"),
+    two_results: (
+        [(128, 128)] * 2,
+        "out[m, n] = x[m, n] + y[n, m]\nout2[m, n] = x[m, n] - y[n, m]",
+    ),
+    where_masked: ([(128, 128)] * 2, "out[m, n] = x[m, n] if m >= n else y[m, n]"),
+    column_sums: (
+        [(128, 128)] * 2,
+        "total[n] = sum_k x[k, n]\nout[m, n] = total[n] + y[m, n]",
+    ),
+    through_memory: (
+        [(128, 128)] * 2,
+        "product[m, n] = sum_k x[k, m] * y[k, n]\nout[m, n] = tanh(product[m, n])",
+    ),
+    gated: ([(128, 128)] * 2, "out[m] = gelu(x[m]) * sigmoid(y[m]) + x[m]"),
     rounded: ([(128, 64)], "out[m] = bfloat16(x[m]) * 2"),
 }
 GRIDS = {matmul_grid: (2, 2)}
