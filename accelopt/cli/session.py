@@ -193,6 +193,7 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
             changes=outcome.changes,
             place=str(out / outcome.start.case.case_name / "best.py") if outcome.best else "",
             failure=outcome.failure,
+            resolved=outcome.resolved,
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         )
         for outcome in outcomes

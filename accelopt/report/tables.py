@@ -25,13 +25,15 @@ class ResultRow(NamedTuple):
     place: str
     failure: str = ""
     confirmed: bool = True
+    resolved: bool = True
 
     @property
     def change(self) -> str:
         """What was changed, in one line; or why nothing was."""
         said = "; ".join(plain(text).rstrip(".") for text in self.changes)
-        noise = "" if self.confirmed else "within noise; "
-        return noise + (said or plain(self.failure) or "nothing faster was found")
+        doubt = "" if self.resolved else "less than the timing tells apart; "
+        doubt = doubt if self.confirmed else "within noise; "
+        return doubt + (said or plain(self.failure) or "nothing faster was found")
 
     @property
     def speedup(self) -> float | None:

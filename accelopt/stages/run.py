@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.proposer import PlanDraft, Proposer
-from accelopt.evaluation import Case, Confirmation
+from accelopt.evaluation import Case, Confirmation, Profile
 from accelopt.kernels.language import Explanation
 from accelopt.nodes import Node, Result
 from accelopt.published import Experience
 from accelopt.search.strategy import Settings
+from accelopt.sim.timing import UNRESOLVED
 from accelopt.stages.workshop import Workshop
+
+SAME = 1e-3  # counters that differ by less are the same
 
 
 class Watcher(NamedTuple):
@@ -87,6 +90,15 @@ class Outcome(NamedTuple):
         return self.start.latency / self.best.latency
 
     @property
+    def resolved(self) -> bool:
+        """Whether the gain is one: measured on hardware, larger than what the simulated timing tells
+        apart, or sure by its sign, because the winner does less of something and more of nothing."""
+        before, after = self.start.profile, self.best.profile if self.best else None
+        if before is None or after is None or not after.simulated:
+            return True
+        return after.latency < before.latency * (1 - UNRESOLVED) or _does_less(before, after)
+
+    @property
     def source(self) -> str:
         """The text of the best kernel."""
         return self.best.source if self.best else ""
@@ -96,3 +108,20 @@ class Outcome(NamedTuple):
         """What was changed from the start to the best kernel, in sentences."""
         steps = [*self.best.lineage()] if self.best else []
         return [node.change.sentence for node in reversed(steps) if node.change]
+
+
+def _does_less(before: Profile, after: Profile) -> bool:
+    """Whether no counter of work (bytes moved, operations, time of each engine) grew and one shrank."""
+    pairs = [
+        (_worked(name, before), _worked(name, after))
+        for name in before.metrics.keys() & after.metrics.keys()
+        if name.endswith(("_bytes", "_flops", "_active_time_percent"))
+    ]
+    return all(new <= old * (1 + SAME) for old, new in pairs) and any(
+        new < old * (1 - SAME) for old, new in pairs
+    )
+
+
+def _worked(name: str, profile: Profile) -> float:
+    share = profile.metrics[name]
+    return share * profile.latency if name.endswith("_percent") else share

@@ -1,0 +1,38 @@
+"""When a gain is called one: simulated times that lie close are told apart by their work alone."""
+
+import pytest
+import toy
+
+from accelopt.evaluation import Evaluation, Profile, Status
+from accelopt.nodes import Node
+from accelopt.stages.run import Outcome
+
+
+def node(case, latency, simulated=True, **metrics):
+    profile = Profile(
+        latency=latency, min_ms=latency, max_ms=latency, rel_diffs=0.0, metrics=metrics,
+        target="trn1", simulated=simulated,
+    )  # fmt: skip
+    return Node(case, f"kernel {latency}", Evaluation(status=Status.CORRECT, profile=profile))
+
+
+START = {"hbm_read_bytes": 100.0, "vector_engine_active_time_percent": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("latency", "metrics", "resolved"),
+    [
+        (0.90, {"hbm_read_bytes": 200.0, "vector_engine_active_time_percent": 0.5}, True),
+        (0.97, START, False),
+        (0.97, {"hbm_read_bytes": 80.0, "vector_engine_active_time_percent": 0.5}, True),
+        (0.97, {"hbm_read_bytes": 80.0, "vector_engine_active_time_percent": 0.6}, False),
+    ],
+)
+def test_a_small_gain_counts_when_its_sign_is_sure(tmp_path, latency, metrics, resolved):
+    start = node(toy.start(tmp_path), 1.0, **START)
+    assert Outcome(start, node(start.case, latency, **metrics)).resolved == resolved
+
+
+def test_what_hardware_measured_is_not_doubted_here(tmp_path):
+    start = node(toy.start(tmp_path), 1.0, simulated=False)
+    assert Outcome(start, node(start.case, 0.99, simulated=False)).resolved
