@@ -1,5 +1,6 @@
 # does: measures configurations for itself when a shape is new
 # claims: silu_and_mul_h14336
+# verdict: correct (gpu)
 import triton
 import triton.language as tl
 

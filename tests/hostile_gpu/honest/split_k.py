@@ -1,5 +1,6 @@
 # does: adds parts of a product by atomic additions into zeros
 # claims: gemm_n4096_k4096
+# verdict: correct (gpu)
 import torch
 import triton
 import triton.language as tl

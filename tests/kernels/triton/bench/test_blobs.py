@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelopt.kernels.triton.bench import blobs
+from accelopt.kernels.triton.bench.draws import EVEN, LENGTHS
 from accelopt.kernels.triton.bench.tracefiles import InputSource, Workload
 
 INDEXED = ["gqa_paged_decode_h32_kv8_d128_ps16", "gqa_ragged_prefill_causal_h32_kv8_d128"]
@@ -20,11 +21,12 @@ def check_indptr(indptr, total):
 
 
 @pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("lengths", [EVEN, *LENGTHS])
 @pytest.mark.parametrize("seed", range(5))
-def test_generated_indices_are_valid(starter, name, seed):
+def test_generated_indices_are_valid(starter, name, lengths, seed):
     definition = starter.definitions[name]
     for trace in starter.workloads[name]:
-        arrays = blobs.generate(definition, trace.workload, seed)
+        arrays = blobs.generate(definition, trace.workload, seed, lengths)
         sizes = definition.sizes(trace.workload)
         for key, array in arrays.items():
             assert array.dtype == np.int32
@@ -76,3 +78,16 @@ def test_safetensors_reads_the_files(starter, tmp_path):
     loaded = safetensors.load_file(str(path))
     assert set(loaded) == {"kv_indptr", "kv_indices", "kv_last_page_len"}
     assert loaded["kv_indptr"][0] == 0
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_lengths_are_what_their_names_say(starter, name):
+    definition, workload = starter.definitions[name], starter.workloads[name][0].workload
+    lengths = {
+        kind: np.diff(blobs.generate(definition, workload, 3, kind)["kv_indptr"])
+        for kind in (EVEN, *LENGTHS)
+    }
+    assert lengths[EVEN].max() < 4 * lengths[EVEN].mean()
+    assert lengths["lopsided"].max() > 0.6 * lengths["lopsided"].sum()
+    assert (lengths["gaps"] == 0).sum() >= len(lengths["gaps"]) // 4
+    assert len({int(found.sum()) for found in lengths.values()}) == 1

@@ -1,0 +1,53 @@
+"""What names an evaluation of a Triton solution, and what its processes see of the environment."""
+
+from pathlib import Path
+
+import pytest
+from accelopt.workers import WorkerPool
+
+from accelopt.evaluation import Scrutiny
+from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.triton.bench.tracefiles import TraceFolder, write_json
+from accelopt.kernels.triton.language import Triton, case_of
+
+STARTER = TraceFolder(
+    Path(__file__).resolve().parents[3] / "experiments" / "flb_optimize" / "starter_trace"
+)
+
+
+@pytest.fixture
+def case(tmp_path):
+    name = "softmax_n8192"
+    return case_of(
+        write_json(STARTER.definitions[name], tmp_path / "definition.json"),
+        write_json(STARTER.solutions_of(name)[0], tmp_path / "solution.json"),
+        write_json(STARTER.workloads[name][0], tmp_path / "workload.json"),
+    )
+
+
+@pytest.fixture
+def pool():
+    opened = WorkerPool(1)
+    yield opened
+    opened.close()
+
+
+def test_a_winner_is_judged_anew_with_everything(pool, case, tmp_path):
+    """A verdict for ranking answers no question for the whole: their keys differ."""
+    keys = {
+        Triton(pool, LanguageOptions(tmp_path, scrutiny=scrutiny)).evaluation_key(case, "source")
+        for scrutiny in (Scrutiny.QUICK, Scrutiny.FULL)
+    }
+    assert len(keys) == 2
+    language = Triton(pool, LanguageOptions(tmp_path, scrutiny=Scrutiny.FULL))
+    assert language.evaluation_key(case, "source") in keys
+    assert language.evaluation_key(case, "another") not in keys
+
+
+def test_evaluations_see_the_drivers_settings_and_no_others(pool, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    seen = Triton(pool, LanguageOptions(tmp_path))._environment
+    assert seen["TRITON_INTERPRET"] == "1" and seen["CUDA_VISIBLE_DEVICES"] == "3"
+    assert not {"OPENAI_API_KEY", "HOME", "PYTHONPATH"} & set(seen)
