@@ -22,6 +22,7 @@ from accelopt.sim.timing import (
     placement,
     renaming,
     residency,
+    variance,
     widening,
 )
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds, bounds_of
@@ -47,6 +48,7 @@ class Compiler:
     """Which decisions of the Neuron compiler are emulated, and with what bounds."""
 
     choose_engines: bool = True
+    write_out_variances: bool = True
     fuse_loops: bool = True
     widen_tiny_loops: bool = True
     broadcast_partitions: bool = True
@@ -174,6 +176,8 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
     decisions: list[Decision] = []
     bounds = compiler.bounds
     nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
+    if compiler.write_out_variances:
+        nest = variance.write_out_variances(nest, decisions)
     if compiler.fuse_loops:
         nest = fusion.fuse_loops(nest, spec, decisions)
     if compiler.widen_tiny_loops:

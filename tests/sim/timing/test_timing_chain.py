@@ -36,6 +36,7 @@ from timing_kernels import (
     through_hbm,
     timed,
     uneven_pieces,
+    variances,
 )
 
 from accelopt.hardware import TARGETS, TRN1, TRN2, TRN3
@@ -257,6 +258,7 @@ class TestCompilerEmulation:
             (keep_everything, [(40, 128, 2048), True]),
             (refilled_buffer, [(128, 4096)]),
             (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
+            (variances, [(256, 512), False]),
         ]
         named = name if name != "merge_over_sequential_loops" else "merge_repeated"
         seen = set()

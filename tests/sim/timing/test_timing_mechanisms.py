@@ -49,6 +49,7 @@ from timing_kernels import (
     tiled_vector,
     timed,
     two_engines,
+    variances,
     windows_one_by_one,
 )
 
@@ -280,6 +281,15 @@ class TestTensorEngine:
         assert straight.summary["transpose_flops"] == 0
         gap = busy_ns(turned, "tensor") - busy_ns(straight, "tensor")
         assert gap == pytest.approx(32 * 290, rel=0.02)  # 290 ns each: gqa, lora (NKIBench)
+
+
+class TestVariance:
+    def test_a_variance_is_no_single_pass(self):
+        """Layernorms with nl.var took 2.95 and 2.97 ms where one with the mean of squares took 2.46
+        (trn1_variants.csv)."""
+        library, by_hand = (timed(variances, (1024, 4096), flag) for flag in (False, True))
+        assert busy_ns(library, "vector") == pytest.approx(busy_ns(by_hand, "vector"), rel=0.05)
+        assert busy_ns(library, "scalar") > 1.8 * busy_ns(by_hand, "scalar")
 
 
 class TestTrn2:

@@ -1,0 +1,72 @@
+"""A variance is four instructions: no engine reduces to one by itself.
+
+`nl.var` becomes the mean, what is left of each element, its square, and the sum of those. Two versions of
+a layernorm (trn1_variants.csv: i1_c03 and i1_c07) that call it take 0.5 ms longer than one that takes the
+mean of the squares (s00): what one more reduction and one more subtraction of every element take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+from accelopt.sim.access import Access
+from accelopt.sim.affine import Affine
+from accelopt.sim.program import Buffer, Tensor
+from accelopt.sim.timing.lowering import rewrite
+from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+
+FIRST_ID = -2_000_000
+
+
+def write_out_variances(nest: Nest, decisions: list[Decision]) -> Nest:
+    """The tree with every reduction to a variance written out."""
+    numbers = count()
+
+    def change(operation: Operation) -> tuple[Operation, ...]:
+        instruction = operation.instruction
+        if instruction is None or operation.opcode != "tensor_reduce":
+            return (operation,)
+        if instruction.attributes.get("op") != "variance" or operation.queue is not Queue.VECTOR:
+            return (operation,)
+        decisions.append(
+            Decision("write_out_variances", "a variance is four instructions", operation.source)
+        )
+        return _written_out(operation, next(numbers))
+
+    return rewrite(nest, change)
+
+
+def _written_out(operation: Operation, number: int) -> tuple[Operation, ...]:
+    data, result = operation.reads[0], operation.writes[0]
+    mean, rest, square = (
+        _temporary(operation, data, width, 3 * number + at)
+        for at, width in enumerate((1, data.free_elements, data.free_elements))
+    )
+
+    def step(
+        opcode: str, queue: Queue, reads: tuple[Access, ...], target: Access, label: str
+    ) -> Operation:
+        return Operation(
+            opcode, queue, reads, (target,), source=operation.source, label=f"{label} of variance"
+        )
+
+    return (
+        step("tensor_reduce", Queue.VECTOR, (data,), mean, "mean"),
+        step("tensor_scalar", Queue.SCALAR, (data, mean), rest, "subtraction"),
+        step("activation", Queue.SCALAR, (rest,), square, "square"),
+        replace(operation, reads=(square, *operation.reads[1:]), writes=(result,)),
+    )
+
+
+def _temporary(operation: Operation, data: Access, width: int, number: int) -> Access:
+    tensor = Tensor(
+        FIRST_ID - number,
+        "variance",
+        (data.partitions, width),
+        data.dtype,
+        Buffer.SBUF,
+        temporary=True,
+        source=operation.source,
+    )
+    return Access(tensor, tensor.shape, (), Affine(), (width, 1), data.dtype)
