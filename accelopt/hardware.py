@@ -205,6 +205,14 @@ class Hardware(Sourced):
     launch_ns: float = constant(
         "ns", "measured", "img/mamba_v1_profile.png: 12.5 us before the first DMA, 5 us after"
     )
+    # How far predictions can be trusted.
+    least_measured: float = constant(
+        "1",
+        "measured",
+        "of ten kernels whose family no constant was fitted on, one measures less than this times "
+        "its prediction (benchmarks/timing_accuracy.py --fit)",
+    )
+    most_measured: float = constant("1", "measured", "as least_measured; one of ten measures more")
     # Peaks that percentages of a problem's bound refer to.
     peak_memory_bytes: float = constant(
         "B/s", "documented", "arXiv 2511.15915 (NKIBench): 410 GiB/s, above what DMA reaches"
@@ -233,6 +241,11 @@ class Hardware(Sourced):
     def sbuf_usable_bytes(self) -> int:
         """Bytes of a partition that a kernel's tiles can take."""
         return self.sbuf_partition_bytes - self.sbuf_reserved_bytes
+
+    @property
+    def was_measured(self) -> bool:
+        """False for a generation of which nobody has published a latency that was compared."""
+        return self.source("least_measured").status == "measured"
 
     @property
     def peak_bf16_flops_per_ns(self) -> float:
@@ -305,6 +318,8 @@ TRN1 = Hardware(
     broadcast_passes=1,
     minimum_matmul_cycles=64.0,
     launch_ns=17500.0,
+    least_measured=0.95,
+    most_measured=1.40,
     peak_memory_bytes=410 * 2.0**30,
     peak_vector_flops=2 * 128 * 1.12e9,
     peak_fp32_flops=23.75e12,
@@ -356,6 +371,8 @@ TRN2 = replace(
     fp32_transpose_passes=1,
     broadcast_passes=4,
     launch_ns=6000.0,
+    least_measured=0.90,
+    most_measured=1.60,
     peak_memory_bytes=848e9,
     peak_vector_flops=540e9,
     peak_fp32_flops=39.3e12,
@@ -429,6 +446,8 @@ TRN3 = replace(
         ),
         "hbm_bytes_per_ns": Source("B/ns", "assumed", "what the DMA engines move"),
         "peak_memory_bytes": Source("B/s", "assumed", "what the DMA engines move"),
+        "least_measured": Source("1", "assumed", "trn2's; nothing was measured"),
+        "most_measured": Source("1", "assumed", "trn2's; nothing was measured"),
     },
 )
 

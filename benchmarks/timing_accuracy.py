@@ -1,221 +1,226 @@
-"""Predicted against measured: the kernels that somebody timed on trn1.
+"""Predicted against measured, and how far off it is where the constants have not seen the kernels.
 
-    python benchmarks/timing_accuracy.py FOLDER... [--metrics] [--data shared/data]
+    python benchmarks/timing_accuracy.py FOLDER... [--target trn2] [--metrics]
+    python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --fit [--seconds 4]
 
-FOLDERs are checkouts of `zhang677/AccelOpt` (NKIBench/kernels) and of `aws-neuron/aws-neuron-sdk`
-at v2.26.1 (nki/examples, or general/nki/examples). None of those kernels is part of this repository.
+The first prints every kernel, the mean error and the pairs in order of each family (`timing_corpus.py`
+says what the FOLDERs are). The second fits the constants that the table marks as fitted, once with all
+families and once without each: bounded least squares over the logarithms of predicted over measured,
+with the change of every prediction by every constant taken at the table's values. What it prints for a
+family is the error and the order that the constants have which were fitted on all others.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import importlib.util
+import multiprocessing
 import statistics
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
+from scipy.optimize import lsq_linear
+from timing_corpus import Measured, corpus
 
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim import standin
-from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.program import Program
-from accelopt.sim.timing import Compiler, KernelProfile, profile
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.timing import profile
 
-F32 = np.dtype(np.float32)
-EPSILON = 1e-5
-
-NKIBENCH_ARGUMENTS: dict[str, list[Any]] = {
-    "adamw": [(10944, 2048)] * 4,
-    "add_rmsnorm_matmul": [(4096, 1024), (1024, 2048), EPSILON, (4096, 1024), (1024,)],
-    "matmul_add_rmsnorm": [(4096, 2048), (2048, 2048), EPSILON, (4096, 2048), (2048,)],
-    "rmsnorm_matmul": [(32, 128, 1024), (8, 128, 2048)],
-    "matmul": [(32, 128, 40, 128), (40, 128, 12288)],
-    "transpose_matmul": [(128, 16, 4096), (128, 16, 10944)],
-    "lora": [(8, 4, 128, 40, 128), (40, 128, 12288), (40, 128, 128), (128, 12288)],
-    "bmm": [(16, 4096, 64), (16, 64, 4096)],
-    "bmm_softmax": [(16, 4096, 64), (16, 64, 4096)],
-    "gqa_full": [(32, 128, 16, 128), (1, 8, 4, 128, 8, 128), (1, 32, 128, 1024)],
-    "swiglu": [(8, 4, 128, 8, 128), (8, 128, 3072), (24, 128, 1024), (8, 128, 3072)],
-    "silu": [(128, 32, 7168)],
-    "rope_single_freq_apply": [(128, 262144), (64, 262144), (64, 262144)],
-    "mamba": [(256, 7168), (256, 7168), (256, 16), (16, 7168), (16, 7168)],
-}
-"""What each problem's kernel takes, at the measured size."""
+APART = 1.05
+"""Pairs whose measurements differ by less have no order."""
+TIED = 1e-3
+STEP = 0.05
+"""Part of a constant by which it is changed to see what depends on it."""
+FREEDOM = 2.0
+"""How many times larger or smaller than the table's a fitted constant may be."""
+HOLD = 0.3
+"""Weight of the table's values: of the logarithm of a constant against that of a prediction."""
 
 
-OLDER_COMPILER = Compiler(merge_repeated=False)
-"""What the data calls an older compiler repeats the invariant product of mamba v1: its time is that
-of nine N a step, not seven."""
+class Case(NamedTuple):
+    """One kernel, predicted."""
 
-
-class Measured(NamedTuple):
-    """One timed kernel: how to trace it, and what the hardware said."""
-
+    family: str
     name: str
-    program: Callable[[], Program]
+    measured_ms: float
+    predicted_ms: float
+    summary: dict[str, float]
     figures: dict[str, float]
-    compiler: Compiler = Compiler()
+    seconds: float
+    changes: tuple[float, ...] = ()  # d log(predicted) / d log(constant)
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted_ms / self.measured_ms
 
 
-def specs(shapes: list[Any], dtype: np.dtype = F32) -> list[Any]:
-    """Shapes as arguments without data; numbers as they are."""
-    return [TensorSpec(s, dtype) if isinstance(s, tuple) else s for s in shapes]
+class Order(NamedTuple):
+    """Pairs of kernels whose measurements differ, and how many are predicted in that order."""
+
+    right: int
+    pairs: int
 
 
-def load(path: Path) -> ModuleType:
-    """A kernel file as a module."""
-    found = importlib.util.spec_from_file_location(f"measured_{path.stem}", path)
-    assert found and found.loader
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module
-    found.loader.exec_module(module)
-    return module
+def order(cases: list[tuple[float, float]]) -> Order:
+    """Of measured and predicted latencies."""
+    right = pairs = 0
+    for (m1, p1), (m2, p2) in combinations(cases, 2):
+        if max(m1, m2) / min(m1, m2) >= APART:
+            pairs += 1
+            right += (m1 - m2) * (p1 - p2) > 0 and abs(p1 / p2 - 1) > TIED
+    return Order(right, pairs)
 
 
-def nkibench_problem(case_name: str) -> str:
-    """The problem of a case name such as `matmul_K5120_M4096_N12288`."""
-    return max((p for p in NKIBENCH_ARGUMENTS if case_name.startswith(p + "_")), key=len)
+def fitted(core: Hardware) -> list[str]:
+    """The constants of a generation that the table marks as fitted."""
+    return [
+        name
+        for name in Hardware.constants()
+        if core.source(name).status == "fitted" and isinstance(getattr(core, name), float)
+    ]
 
 
-def nkibench(data: Path, folders: list[Path]) -> Iterator[Measured]:
-    """The fourteen kernels with their counters."""
-    with (data / "trn1_nkibench_measured.csv").open() as file:
-        for row in csv.DictReader(file):
-            name, relative = row.pop("case_name"), row.pop("kernel_file_in_public_repository")
-            path = first_existing(folders, [relative])
-            if path is None:
-                continue
-            arguments = specs(NKIBENCH_ARGUMENTS[nkibench_problem(name)])
-            figures = {key: float(value) for key, value in row.items() if value}
-
-            def program(path: Path = path, arguments: list[Any] = arguments) -> Program:
-                return trace_kernel(load(path).kernel, arguments)
-
-            yield Measured(name, program, figures)
-
-
-def first_existing(folders: list[Path], candidates: list[str]) -> Path | None:
-    """The first of the candidate files that some folder has."""
-    for folder in folders:
-        for candidate in candidates:
-            if (folder / candidate).is_file():
-                return folder / candidate
-    return None
+def predict(task: tuple[str, list[Path], int, bool, float]) -> Case | None:
+    """One kernel of a corpus by its number; with `fit` also what each constant changes."""
+    target, folders, number, fit, most_seconds = task
+    standin.install()
+    case = list(corpus(target, folders))[number]
+    core = TARGETS[target]
+    program = case.program()
+    began = perf_counter()
+    found = profile(program, core, case.compiler)
+    spent = perf_counter() - began
+    if fit and spent > most_seconds:
+        return None
+    changes: list[float] = []
+    for name in fitted(core) if fit else []:
+        other = replace(core, **{name: getattr(core, name) * (1 + STEP)})  # type: ignore[arg-type]
+        changed = profile(program, other, case.compiler).latency_ms
+        changes.append(float(np.log(changed / found.latency_ms) / np.log(1 + STEP)))
+    return Case(case.family, case.name, case.figures["latency"], found.latency_ms, found.summary,
+                case.figures, spent, tuple(changes))  # fmt: skip
 
 
-def tutorials(data: Path, folders: list[Path]) -> Iterator[Measured]:
-    """The timings that the SDK's tutorials state."""
-    with (data / "trn1_tutorials_measured.csv").open() as file:
-        for row in csv.DictReader(file):
-            relative = {
-                "matrix_multiplication": "matrix_multiplication/matrix_multiplication_nki_kernels.py",
-                "fused_mamba": "fused_mamba/mamba_nki_kernels.py",
-            }[row["kernel"]]
-            roots = ("nki/examples/", "general/nki/examples/", "src/tutorials/", "")
-            path = first_existing(folders, [root + relative for root in roots])
-            if path is None:
-                continue
-            if row["kernel"] == "matrix_multiplication":
-                symbol = f"nki_matmul_{row['variant']}_"
-                arguments = specs([(8192, 4096), (8192, 8192)], np.dtype(ml_dtypes.bfloat16))
-                label = row["variant"]
-            else:
-                symbol = f"mamba_{row['variant']}"
-                words = row["shape"].split()
-                c, n, s = int(words[1]), int(words[3]), int(words[5])
-                arguments = specs([(1, c, n), (1, c, n), (c, s), (1, s, n), (1, s, n)])
-                label = f"{row['variant']} {c}x{n}"
-
-            def program(
-                path: Path = path, symbol: str = symbol, arguments: list[Any] = arguments
-            ) -> Program:
-                return trace_kernel(getattr(load(path), symbol), arguments)
-
-            name = f"{row['kernel']} {label}"
-            older = "older compiler" in row["source"]
-            if older:
-                name += " (older compiler)"
-            yield Measured(
-                name,
-                program,
-                {"latency": float(row["measured_ms"])},
-                OLDER_COMPILER if older else Compiler(),
-            )
-
-
-def spearman(first: list[float], second: list[float]) -> float:
-    """Rank correlation."""
-    a, b = (np.argsort(np.argsort(values)).astype(float) for values in (first, second))
-    return float(np.corrcoef(a, b)[0, 1]) if len(first) > 1 else 1.0
-
-
-def compare(title: str, cases: Iterator[Measured], metrics: bool) -> None:
-    """Prints one table."""
-    rows: list[tuple[str, float, float, dict[str, float], dict[str, float], float]] = []
-    for case in cases:
-        began = time.perf_counter()
-        result: KernelProfile = profile(case.program(), compiler=case.compiler)
-        spent = time.perf_counter() - began
-        rows.append((case.name, result.latency_ms, case.figures["latency"], result.summary,
-                     case.figures, spent))  # fmt: skip
-    if not rows:
-        return
-    print(f"{title}\n{'kernel':44s} {'predicted':>10s} {'measured':>10s} {'ratio':>6s} {'s':>6s}")
-    for name, predicted, measured, _, _, spent in rows:
-        print(
-            f"{name:44s} {predicted:10.3f} {measured:10.3f} {predicted / measured:6.3f} {spent:6.2f}"
-        )
-    errors = [abs(p / m - 1) for _, p, m, *_ in rows]
-    rank = spearman([p for _, p, *_ in rows], [m for _, _, m, *_ in rows])
-    print(
-        f"MAPE {statistics.mean(errors):.1%}  median {statistics.median(errors):.1%}  "
-        f"worst {max(errors):.1%}  Spearman {rank:.3f}\n"
+def fit(cases: list[Case]) -> np.ndarray:
+    """Logarithms of the factors by which the constants meet the kernels best. A family counts as
+    one, however many versions of a kernel it has."""
+    matrix = np.array([case.changes for case in cases])
+    missing = -np.log([case.ratio for case in cases])
+    sizes = {f: sum(case.family == f for case in cases) for f in {case.family for case in cases}}
+    weight = np.array([sizes[case.family] ** -0.5 for case in cases])
+    held = HOLD * np.eye(matrix.shape[1])
+    bound = np.log(FREEDOM)
+    found = lsq_linear(
+        np.vstack((matrix * weight[:, None], held)),
+        np.concatenate((missing * weight, np.zeros(matrix.shape[1]))),
+        bounds=(-bound, bound),
     )
-    if metrics:
-        print_metrics(rows)
+    factors: np.ndarray = found.x
+    return factors
 
 
-def print_metrics(rows: list[Any]) -> None:
+def left_out(cases: list[Case]) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """By family: measured latencies, and those predicted by constants fitted on all others."""
+    for family in dict.fromkeys(case.family for case in cases):
+        factors = fit([case for case in cases if case.family != family])
+        yield (
+            family,
+            [
+                (case.measured_ms, case.predicted_ms * float(np.exp(case.changes @ factors)))
+                for case in cases
+                if case.family == family
+            ],
+        )
+
+
+def print_families(families: list[tuple[str, list[tuple[float, float]]]]) -> None:
+    """Mean error, level and order of each family and of all."""
+    print(f"{'family':24s} {'kernels':>7s} {'error':>7s} {'p/m':>6s} {'pairs in order':>15s}")
+    right = pairs = 0
+    for family, cases in families:
+        errors = [abs(p / m - 1) for m, p in cases]
+        level = statistics.geometric_mean(p / m for m, p in cases)
+        found = order(cases)
+        right, pairs = right + found.right, pairs + found.pairs
+        print(f"{family:24s} {len(cases):7d} {statistics.mean(errors):7.1%} {level:6.2f} "
+              f"{f'{found.right} of {found.pairs}':>15s}")  # fmt: skip
+    every = [abs(p / m - 1) for _, cases in families for m, p in cases]
+    low, high = np.quantile([m / p for _, cases in families for m, p in cases], (0.1, 0.9))
+    print(f"{'all':24s} {len(every):7d} {statistics.mean(every):7.1%} {'':6s} "
+          f"{f'{right} of {pairs}':>15s}")  # fmt: skip
+    print(f"80% of the measurements lie between {low:.2f} and {high:.2f} times the prediction\n")
+
+
+def print_kernels(cases: list[Case]) -> None:
+    """Every kernel by itself."""
+    print(f"{'kernel':44s} {'predicted':>10s} {'measured':>10s} {'ratio':>6s} {'s':>6s}")
+    for case in cases:
+        print(f"{case.name:44s} {case.predicted_ms:10.3f} {case.measured_ms:10.3f} "
+              f"{case.ratio:6.3f} {case.seconds:6.2f}")  # fmt: skip
+    print()
+
+
+def print_metrics(cases: list[Case]) -> None:
     """Predicted, measured and ratio of every counter that was measured."""
     gaps: list[float] = []
-    for name, _, _, predicted, measured, _ in rows:
-        print(name)
-        for key, value in measured.items():
+    for case in cases:
+        print(case.name)
+        for key, value in case.figures.items():
             if key in ("latency", "min_ms", "max_ms"):
                 continue
-            ours = predicted.get(key, float("nan"))
+            ours = case.summary.get(key, float("nan"))
             ratio = ours / value if value else float("nan" if ours else 1.0)
             print(f"  {key:42s} {ours:18.6g} {value:18.6g} {ratio:8.3f}")
             if key.endswith("active_time_percent") and not key.startswith("gpsimd"):
                 gaps.append(abs(ours - value))
     if gaps:
-        print(f"engine-active fractions: {statistics.mean(gaps):.1%} mean absolute difference\n")
+        print(f"mean gap of the engines' active fractions {statistics.mean(gaps):.1%}")
 
 
 def main() -> None:
-    """Runs both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--target", default="trn1", choices=("trn1", "trn2"))
     parser.add_argument("--metrics", action="store_true", help="print every counter as well")
+    parser.add_argument("--fit", action="store_true", help="fit with each family left out")
+    parser.add_argument("--seconds", type=float, default=4.0,
+                        help="with --fit, leave out kernels that take longer to simulate")  # fmt: skip
     parser.add_argument("--only", default="", help="kernels whose name holds this text")
+    parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     standin.install()
-
-    def chosen(cases: Iterator[Measured]) -> Iterator[Measured]:
-        return (case for case in cases if options.only in case.name)
-
-    compare("NKIBench on trn1 (ms)", chosen(nkibench(options.data, options.folders)),
-            options.metrics)  # fmt: skip
-    compare("SDK tutorials on trn1 (ms)", chosen(tutorials(options.data, options.folders)),
-            options.metrics)  # fmt: skip
+    known: list[Measured] = list(corpus(options.target, options.folders))
+    tasks = [
+        (options.target, options.folders, number, options.fit, options.seconds)
+        for number, case in enumerate(known)
+        if options.only in case.name
+    ]
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        cases = [case for case in pool.map(predict, tasks, chunksize=1) if case]
+    families = {
+        family: [(c.measured_ms, c.predicted_ms) for c in cases if c.family == family]
+        for family in dict.fromkeys(case.family for case in cases)
+    }
+    if not options.fit:
+        print_kernels(cases)
+    print(f"{options.target}, constants of the table")
+    print_families(list(families.items()))
+    if options.metrics:
+        print_metrics(cases)
+    if options.fit:
+        print(f"{options.target}, every family with constants fitted on the others")
+        print_families(list(left_out(cases)))
+        core = TARGETS[options.target]
+        print("fitted on all:")
+        for name, factor in zip(fitted(core), np.exp(fit(cases)), strict=True):
+            value = getattr(core, name)
+            print(f"  {name:36s} {value:10.4g} -> {value * factor:10.4g}")
 
 
 if __name__ == "__main__":

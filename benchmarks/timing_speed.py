@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from timing_accuracy import NKIBENCH_ARGUMENTS, load, nkibench_problem, specs
+from timing_corpus import NKIBENCH_ARGUMENTS, load, problem_of, specs
 from unrolled_kernels import KERNELS as UNROLLED
 
 from accelopt.sim import rules, standin
@@ -105,7 +105,7 @@ def main() -> None:
     standin.install()
     total_wall = total_cpu = 0.0
     for path in sorted(KERNELS.glob("*.py")):
-        arguments = specs(NKIBENCH_ARGUMENTS[nkibench_problem(path.stem)])
+        arguments = specs(NKIBENCH_ARGUMENTS[problem_of(path.stem)])
         wall, cpu = measure(
             path.stem.removesuffix("_0"),
             lambda p=path, a=arguments: trace_kernel(load(p).kernel, a),

@@ -27,12 +27,20 @@ def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
 
 
 def _headline(found: KernelProfile, interval: Interval | None) -> str:
-    text = (
-        f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
-        f"Differences below {UNRESOLVED:.0%} are unresolved."
-    )
+    text = f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
+    if not found.run.spec.was_measured:
+        text += (
+            f"Nothing was measured on {found.target}: neither an interval nor a least difference."
+        )
+    else:
+        text += f"Differences below {UNRESOLVED:.0%} are unresolved."
     if interval is None:
         return text
+    if found.run.spec.was_measured:
+        text += (
+            f"\nOf ten kernels that nothing was fitted on, eight would measure between "
+            f"{interval.low_ms:.4g} and {interval.high_ms:.4g} ms."
+        )
     telling = [
         (scenario, scenario.latency_ms / found.latency_ms - 1)
         for scenario in interval.scenarios
@@ -40,10 +48,7 @@ def _headline(found: KernelProfile, interval: Interval | None) -> str:
     ]
     if not telling:
         return text + "\nNo decision of the compiler that cannot be inferred would change it."
-    text += (
-        f"\nBetween {interval.low_ms:.4g} and {interval.high_ms:.4g} ms had the compiler decided "
-        "otherwise:"
-    )
+    text += "\nHad the compiler decided otherwise:"
     for scenario, change in telling:
         text += f"\n  {scenario.question:55s} {scenario.latency_ms:9.4g} ms {change:+7.1%}"
     return text

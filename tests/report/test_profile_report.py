@@ -46,7 +46,7 @@ def test_text_explains_the_kernel(found):
         assert heading in text
     assert "nl.load(x[i, 0:rows, 0:width]), shift, nl.add" in text
     assert "  made (line " in text
-    assert "unresolved" in text and "Between" in text
+    assert "unresolved" in text and "eight would measure between" in text
     assert "hbm_read_bytes" in text
 
 
@@ -141,3 +141,13 @@ def test_counters_hold_what_memory_has_and_return_to_nothing(found):
     moved = sum(value * step * 1e3 for _, value in rates)
     total = sum(cost.bytes for cost in found.run.costs if cost)
     assert moved == pytest.approx(total, rel=0.02)
+
+
+def test_what_was_not_measured_is_said():
+    """Issue 17, point 7: trn3's constants come from documents; no difference is called resolved."""
+    specs = [TensorSpec(shape, np.dtype(np.float32)) for shape in ((2, 128, 64), (128, 64))]
+    program = trace_kernel(crowded, specs, target="trn3")
+    found = profile(program)
+    text = profile_text(found, interval(found))
+    assert "Nothing was measured on trn3" in text
+    assert "unresolved" not in text and "would measure" not in text

@@ -246,7 +246,9 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Interval:
-    """The range that ambiguous decisions of the compiler leave for a latency."""
+    """What a latency may turn out to be: between the outcomes of decisions of the compiler that are
+    not inferable, widened by how far off predictions were on kernels that nothing was fitted on
+    (`least_measured` and `most_measured` of the hardware): 80% of those lay within."""
 
     low_ms: float
     high_ms: float
@@ -261,7 +263,8 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
         for question, variant, spec in _ambiguities(found, base)
     )
     every = [found.latency_ms, *(scenario.latency_ms for scenario in scenarios)]
-    return Interval(min(every), max(every), scenarios)
+    spec = found.run.spec
+    return Interval(min(every) * spec.least_measured, max(every) * spec.most_measured, scenarios)
 
 
 def _with_merge_window(base: Compiler, factor: float) -> Compiler:

@@ -1,0 +1,24 @@
+"""What others have measured and published: latencies of kernels on trn1 and trn2, as CSV files.
+
+| file | what | where it was published |
+|---|---|---|
+| `trn1_nkibench.csv` | fourteen kernels with all counters | zhang677/AccelOpt |
+| `trn1_tutorials.csv` | fifteen timings | the SDK's matmul and mamba tutorials, 2.26.1 |
+| `trn1_variants.csv` | versions of a layernorm and a conv1d, P99 of ten runs | ucb-bar/autocomp |
+| `trn2_kernels.csv` | versions of seven problems, p50, shares of the engines | Jerry2423/kda-for-trainium |
+"""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+FILES = ("trn1_nkibench", "trn1_tutorials", "trn1_variants", "trn2_kernels")
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """The rows of one of the files, by column; ValueError for a name that is none."""
+    if name not in FILES:
+        raise ValueError(f"no measured data {name!r}; there are {', '.join(FILES)}")
+    text = (files(__package__) / f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))

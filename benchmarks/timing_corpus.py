@@ -1,0 +1,216 @@
+"""The kernels that somebody has timed, traced: figures from `accelopt.measured`, sources from the
+public repositories that published them. None of those kernels is part of this repository.
+
+FOLDERs are checkouts of `zhang677/AccelOpt` (NKIBench/kernels), of `aws-neuron/aws-neuron-sdk` at
+v2.26.1 (nki/examples), of `Jerry2423/kda-for-trainium` (workspaces), and a folder with one module a
+version of the layernorm and the conv1d of `ucb-bar/autocomp` (layernorm/s00.py, ...). What is not there
+is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from accelopt import measured
+from accelopt.sim.nki.kernel import Kernel, trace_kernel
+from accelopt.sim.program import Program
+from accelopt.sim.timing import Compiler
+from accelopt.sim.trace import TensorSpec
+
+F32 = np.dtype(np.float32)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+EPSILON = 1e-5
+
+NKIBENCH_ARGUMENTS: dict[str, list[Any]] = {
+    "adamw": [(10944, 2048)] * 4,
+    "add_rmsnorm_matmul": [(4096, 1024), (1024, 2048), EPSILON, (4096, 1024), (1024,)],
+    "matmul_add_rmsnorm": [(4096, 2048), (2048, 2048), EPSILON, (4096, 2048), (2048,)],
+    "rmsnorm_matmul": [(32, 128, 1024), (8, 128, 2048)],
+    "matmul": [(32, 128, 40, 128), (40, 128, 12288)],
+    "transpose_matmul": [(128, 16, 4096), (128, 16, 10944)],
+    "lora": [(8, 4, 128, 40, 128), (40, 128, 12288), (40, 128, 128), (128, 12288)],
+    "bmm": [(16, 4096, 64), (16, 64, 4096)],
+    "bmm_softmax": [(16, 4096, 64), (16, 64, 4096)],
+    "gqa_full": [(32, 128, 16, 128), (1, 8, 4, 128, 8, 128), (1, 32, 128, 1024)],
+    "swiglu": [(8, 4, 128, 8, 128), (8, 128, 3072), (24, 128, 1024), (8, 128, 3072)],
+    "silu": [(128, 32, 7168)],
+    "rope_single_freq_apply": [(128, 262144), (64, 262144), (64, 262144)],
+    "mamba": [(256, 7168), (256, 7168), (256, 16), (16, 7168), (16, 7168)],
+}
+"""What each problem's kernel takes, at the measured size."""
+
+KIND = {
+    "adamw": "elementwise", "silu": "elementwise", "rope_single_freq_apply": "elementwise",
+    "matmul": "products", "transpose_matmul": "products", "bmm": "products",
+    "lora": "products", "swiglu": "products",
+    "add_rmsnorm_matmul": "norms", "matmul_add_rmsnorm": "norms", "rmsnorm_matmul": "norms",
+    "bmm_softmax": "attention", "gqa_full": "attention", "mamba": "scan",
+}  # fmt: skip
+"""The family of each NKIBench problem, by kind of operation."""
+
+VARIANT_ARGUMENTS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "layernorm": ([(4096, 8192), EPSILON, (8192,), (8192,)], {}),
+    "conv1d": ([(8, 512, 1, 2048), (512, 1, 1, 3)], {"padding": [[0, 0], [1, 1]]}),
+}
+
+OLDER_COMPILER = Compiler(merge_repeated=False)
+"""What the data calls an older compiler repeats the invariant product of mamba v1: its time is that
+of nine N a step, not seven."""
+
+
+class Measured(NamedTuple):
+    """One timed kernel: its family, how to trace it, and what the hardware said."""
+
+    family: str
+    name: str
+    program: Callable[[], Program]
+    figures: dict[str, float]
+    compiler: Compiler | None = None
+
+
+def specs(shapes: list[Any], dtype: np.dtype = F32) -> list[Any]:
+    """Shapes as arguments without data; numbers as they are."""
+    return [TensorSpec(s, dtype) if isinstance(s, tuple) else s for s in shapes]
+
+
+def load(path: Path) -> ModuleType:
+    """A kernel file as a module."""
+    name = f"measured_{path.parent.name}_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found and found.loader
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def first_existing(folders: list[Path], candidates: list[str]) -> Path | None:
+    """The first of the candidate files that some folder has."""
+    paths = [folder / candidate for folder in folders for candidate in candidates]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def problem_of(case_name: str) -> str:
+    """The problem of a case name such as `matmul_K5120_M4096_N12288`."""
+    return max((p for p in NKIBENCH_ARGUMENTS if case_name.startswith(p + "_")), key=len)
+
+
+def nkibench(folders: list[Path]) -> Iterator[Measured]:
+    """The fourteen kernels with their counters."""
+    for row in measured.rows("trn1_nkibench"):
+        name, relative = row.pop("case_name"), row.pop("kernel_file_in_public_repository")
+        path = first_existing(folders, [relative])
+        if path is None:
+            continue
+        problem = problem_of(name)
+        figures = {key: float(value) for key, value in row.items() if value}
+        yield Measured(KIND[problem], name, _kernel(path, problem, "trn1"), figures)
+
+
+def _kernel(path: Path, problem: str, target: str) -> Callable[[], Program]:
+    arguments = specs(NKIBENCH_ARGUMENTS[problem])
+    return lambda: trace_kernel(load(path).kernel, arguments, target=target)
+
+
+def tutorials(folders: list[Path]) -> Iterator[Measured]:
+    """The timings that the SDK's tutorials state."""
+    files = {
+        "matrix_multiplication": "matrix_multiplication/matrix_multiplication_nki_kernels.py",
+        "fused_mamba": "fused_mamba/mamba_nki_kernels.py",
+    }
+    for row in measured.rows("trn1_tutorials"):
+        roots = ("nki/examples/", "general/nki/examples/", "")
+        path = first_existing(folders, [root + files[row["kernel"]] for root in roots])
+        if path is None:
+            continue
+        if row["kernel"] == "matrix_multiplication":
+            symbol, label = f"nki_matmul_{row['variant']}_", row["variant"]
+            arguments = specs([(8192, 4096), (8192, 8192)], BF16)
+        else:
+            symbol = f"mamba_{row['variant']}"
+            words = row["shape"].split()
+            c, n, s = int(words[1]), int(words[3]), int(words[5])
+            arguments = specs([(1, c, n), (1, c, n), (c, s), (1, s, n), (1, s, n)])
+            label = f"{row['variant']} {c}x{n}"
+        older = "older compiler" in row["source"]
+        yield Measured(
+            "tutorials",
+            f"{row['kernel']} {label}" + (" (older compiler)" if older else ""),
+            _symbol(path, symbol, arguments),
+            {"latency": float(row["measured_ms"])},
+            OLDER_COMPILER if older else None,
+        )
+
+
+def _symbol(path: Path, symbol: str, arguments: list[Any]) -> Callable[[], Program]:
+    return lambda: trace_kernel(getattr(load(path), symbol), arguments)
+
+
+def variants(folders: list[Path]) -> Iterator[Measured]:
+    """Versions of a layernorm and a conv1d."""
+    for row in measured.rows("trn1_variants"):
+        problem, step = row["problem"], row["step"]
+        path = first_existing(folders, [f"{problem}/{step}.py"])
+        if path is None or not row["measured_ms"]:
+            continue
+        figures = {"latency": float(row["measured_ms"])}
+        yield Measured(problem, f"{problem} {step}", _variant(path, problem), figures)
+
+
+def _variant(path: Path, problem: str) -> Callable[[], Program]:
+    arguments, options = VARIANT_ARGUMENTS[problem]
+
+    def program() -> Program:
+        module = load(path)
+        kernels = [one for one in vars(module).values() if isinstance(one, Kernel)]
+        named = [one for one in kernels if one.function.__name__ in ("solution", "test")]
+        return trace_kernel((named or kernels)[-1], specs(arguments), options)
+
+    return program
+
+
+def trn2(folders: list[Path]) -> Iterator[Measured]:
+    """Versions of seven problems on trn2; of repeated measurements the median."""
+    latencies: dict[tuple[str, str], list[float]] = {}
+    shares: dict[tuple[str, str], dict[str, float]] = {}
+    columns = {"PE_pct": "tensor", "Vec_pct": "vector", "Scl_pct": "scalar"}
+    for row in measured.rows("trn2_kernels"):
+        key = row["problem"], row["kernel"].partition(" (")[0]
+        latencies.setdefault(key, []).append(float(row["latency_ms"]))
+        shares.setdefault(key, {}).update(
+            (f"{engine}_engine_active_time_percent", float(row[column]) / 100)
+            for column, engine in columns.items()
+            if row[column]
+        )
+        for column, field in (("HBMrd_MB", "hbm_read_bytes"), ("HBMwr_MB", "hbm_write_bytes")):
+            if row[column]:
+                shares[key][field] = float(row[column]) * 1e6
+    for (problem, kernel), found in latencies.items():
+        baseline = kernel.partition("baseline:")[2]
+        where = f"NKIBench/kernels/{baseline}" if baseline else f"workspaces/{problem}/{kernel}"
+        path = first_existing(folders, [where])
+        if path is not None:
+            figures = {"latency": median(found), **shares[problem, kernel]}
+            name = f"{problem} baseline" if baseline else path.stem
+            yield Measured(problem, name, _kernel(path, problem, "trn2"), figures)
+
+
+CORPORA: dict[str, list[Callable[[list[Path]], Iterator[Measured]]]] = {
+    "trn1": [nkibench, tutorials, variants],
+    "trn2": [trn2],
+}
+
+
+def corpus(target: str, folders: list[Path]) -> Iterator[Measured]:
+    """Every timed kernel of a generation whose source is in one of the folders."""
+    for part in CORPORA[target]:
+        yield from part(folders)
