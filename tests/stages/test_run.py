@@ -23,7 +23,7 @@ START = {"hbm_read_bytes": 100.0, "vector_engine_active_time_percent": 0.5}
     ("latency", "metrics", "resolved"),
     [
         (0.90, {"hbm_read_bytes": 200.0, "vector_engine_active_time_percent": 0.5}, True),
-        (0.97, START, False),
+        (0.97, {"hbm_read_bytes": 100.0, "vector_engine_active_time_percent": 0.5 / 0.97}, False),
         (0.97, {"hbm_read_bytes": 80.0, "vector_engine_active_time_percent": 0.5}, True),
         (0.97, {"hbm_read_bytes": 80.0, "vector_engine_active_time_percent": 0.6}, False),
     ],
