@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from accelopt.workers import WorkerPool
 
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.triton.bench.tracefiles import TraceFolder, write_json
 from accelopt.kernels.triton.language import Triton, case_of
+from accelopt.sandbox.workers import WorkerPool
 
 STARTER = TraceFolder(
     Path(__file__).resolve().parents[3] / "experiments" / "flb_optimize" / "starter_trace"
