@@ -76,3 +76,16 @@ class Unsupported(KernelError, NotImplementedError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.name, self.mend, self.source))
+
+
+class UnsupportedDialect(Unsupported, ModuleNotFoundError):  # type: ignore[misc]
+    """A kernel is written in a dialect of NKI that the simulated core does not run."""
+
+    def __init__(self, name: str, source: SourceLine = NOWHERE) -> None:
+        what = f"`{name}`, the dialect of NKI 0.2 and later (destination first, Python's own loops)"
+        mend = "It runs kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29)."
+        super().__init__(what, mend, source)
+        self.name = name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.name, self.source))

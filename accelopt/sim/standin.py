@@ -7,6 +7,9 @@ import importlib.util
 import sys
 from types import ModuleType
 
+from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import NOWHERE, UnsupportedDialect
+
 ALIASES = {
     "neuronxcc.nki": "accelopt.sim.nki",
     "neuronxcc.nki.language": "accelopt.sim.nki.language",
@@ -25,6 +28,7 @@ ALIASES = {
 
 ABSENT = (
     "neuronxcc.nki.nccl",
+    "neuronxcc.nki.nccl.collectives",
     "neuronxcc.nki._private",
     "neuronxcc.nki._private.private_api",
     "neuronxcc.nki._private_kernels",
@@ -50,6 +54,18 @@ def sdk_installed() -> bool:
         return False
 
 
+class OtherDialect:
+    """A finder, asked last, that says what is understood when a kernel is written in the dialect that
+    followed (`import nki`, SDK 2.26 and later) and no package of that name is installed."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Raises UnsupportedDialect for `nki` and what is in it, imported by a kernel."""
+        place = running_line()
+        if name.partition(".")[0] == "nki" and place != NOWHERE:
+            raise UnsupportedDialect(name, place)
+
+
 class StandIn(ModuleType):
     """The top of the simulated package, and the packages between it and our modules."""
 
@@ -66,6 +82,7 @@ def install(*, always: bool = False) -> bool:
         return False
     if isinstance(sys.modules.get("neuronxcc"), StandIn):
         return True
+    sys.meta_path.append(OtherDialect)  # type: ignore[arg-type]
     top = StandIn("neuronxcc")
     top.__version__ = "2.0.0+accelopt.sim"  # type: ignore[attr-defined]
     sys.modules["neuronxcc"] = top

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelopt.sim.errors import KernelValueError
+from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.folding import ASSIGN
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import fail, refuse
@@ -26,6 +27,7 @@ def assign(target: TensorView, value: Any) -> None:
     source = builder.tile(value, "value")
     if source.indirect:
         fail(indexing.copy_between_runtime_indices())
+    _check_reduction(target, source)
     fitted = fit(source, target.tile_shape)
     builder.emit(
         "copy",
@@ -34,6 +36,23 @@ def assign(target: TensorView, value: Any) -> None:
         attributes={ASSIGN: True},
         mask=source.written_mask,
     )
+
+
+IDENTITIES = {"add": 0, "subtract": 0, "multiply": 1}
+"""What an initial value may be that changes nothing."""
+
+
+def _check_reduction(target: TensorView, source: TensorView) -> None:
+    """`dst[...] = nl.loop_reduce(...)`: what dst holds before the loop is the first operand (S14). A
+    fresh tile takes the first iteration's value; another initial value is not there yet."""
+    tracer = current()
+    op = tracer.reductions.pop(source.storage, None)
+    storage = target.storage
+    if op is None or storage.fill is None or storage.fill == IDENTITIES.get(op):
+        return
+    mend = "Declare dst with nl.ndarray, and combine it with the initial value after the loop."
+    what = f"loop_reduce into a tile that starts at {storage.fill}"
+    raise Unsupported(what, mend, running_line())
 
 
 def accumulate(target: TensorView, value: Any, op: str) -> TensorView:

@@ -113,7 +113,13 @@ def trace_kernel(
     function = wrapped.function
     dimensions = tuple(_size(n) for n in (wrapped.grid if grid is None else grid))
 
+    options = wrapped.options
+
     def record(tracer: Tracer) -> Returned:
+        if options.get("enable_stack_allocator") and not options.get(
+            "skip_middle_end_transformations"
+        ):
+            tracer.refuse(kernels.stack_allocator_alone())
         tracer.force_auto_allocation = bool(wrapped.options.get("force_auto_alloc"))
         names = _parameter_names(function, args, kwargs or {})
         values = [

@@ -1,7 +1,7 @@
-"""What the NKI tracer changes in a kernel's source before it runs: annotations and conjunctions.
+"""What the NKI tracer changes in a kernel's source before it runs: annotations.
 
-Python ignores `x: nt.tensor[128, 512] = ...`, but NKI checks the shape; and `a and b` of two masks
-would call bool() on the first, but NKI means both. Everything else stays as it is written.
+Python ignores `x: nt.tensor[128, 512] = ...`, but NKI checks the shape. Everything else stays as it is
+written: `a and b` of two masks is the second, as of any two objects (S21).
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ import textwrap
 from types import CodeType, FunctionType
 from typing import Any
 
-from accelopt.sim.nki.index import MaskExpression
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
 CHECK = "__accelopt_annotated"
-IS_MASK = "__accelopt_is_mask"
-LEFT = "__accelopt_left"
 
 
 def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
@@ -29,7 +26,6 @@ def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
     text = "".join(linecache.getlines(function.__code__.co_filename))
     code = _code(function.__code__, text) or function.__code__
     names[CHECK] = check_annotation
-    names[IS_MASK] = _is_mask
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     if any(name not in cells for name in code.co_freevars):
         code = function.__code__
@@ -47,10 +43,6 @@ def check_annotation(value: Any, annotation: Any, name: str) -> Any:
     if isinstance(value, TensorView) and wanted is not None and wanted != value.shape:
         current().refuse(operands.annotated_shape(name, value.shape, wanted))
     return value
-
-
-def _is_mask(value: Any) -> bool:
-    return isinstance(value, MaskExpression)
 
 
 def _rewritten_code(
@@ -100,8 +92,7 @@ def _code(code: CodeType, text: str) -> CodeType | None:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """`x: tensor[s] = v` becomes `x = check(v, tensor[s], 'x')`; `a and b` of comparisons becomes
-    `a & b` when a is a mask."""
+    """`x: tensor[s] = v` becomes `x = check(v, tensor[s], 'x')`."""
 
     def __init__(self) -> None:
         self.changed = False
@@ -123,23 +114,3 @@ class _Rewriter(ast.NodeTransformer):
         )
         ast.copy_location(call, node.value)
         return ast.copy_location(ast.Assign([node.target], call), node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        self.generic_visit(node)
-        comparisons = all(isinstance(value, ast.Compare) for value in node.values)
-        if not isinstance(node.op, ast.And) or not comparisons:
-            return node
-        self.changed = True
-        result: ast.expr = node.values[-1]
-        for depth, value in enumerate(reversed(node.values[:-1])):
-            result = _conjunction(value, result, f"{LEFT}{depth}")
-        return ast.copy_location(result, node)
-
-
-def _conjunction(first: ast.expr, rest: ast.expr, name: str) -> ast.expr:
-    """`(t & rest) if is_mask(t := first) else (t and rest)`."""
-    bound = ast.NamedExpr(ast.Name(name, ast.Store()), first)
-    test = ast.Call(ast.Name(IS_MASK, ast.Load()), [bound], [])
-    both = ast.BinOp(ast.Name(name, ast.Load()), ast.BitAnd(), rest)
-    plain = ast.BoolOp(ast.And(), [ast.Name(name, ast.Load()), rest])
-    return ast.copy_location(ast.IfExp(test, both, plain), first)

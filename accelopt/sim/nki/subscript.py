@@ -99,7 +99,11 @@ def _with_new_axes(view: TensorView, items: tuple[Any, ...]) -> TensorView:
 
 def _completed(rest: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Missing trailing dimensions taken whole, as axes after those of the given indices."""
+    while len(rest) < len(shape) and shape[len(rest)] == 1:
+        rest = (*rest, 0)  # no axis of its own: a mask for the index stays one for the tile
     tail = shape[len(rest) :]
+    if not tail:
+        return rest
     shapes = [item.shape for item in rest if isinstance(item, (Index, TensorView))]
     rank = len(broadcast_shapes(*shapes))
     total = rank + len(tail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from accelopt.sim import dtypes
 from accelopt.sim.call_sites import running_line
@@ -56,6 +56,12 @@ class scalar:
         if current_line().startswith("while"):
             fail(control_flow.while_on_tensor())
         fail(control_flow.condition_on_tensor())
+
+    def _used_as_number(self, *_: Any) -> NoReturn:
+        mend = "Pass the number as an argument of the kernel."
+        raise Unsupported("loops and indices by nt.scalar", mend, running_line())
+
+    __index__ = __int__ = __float__ = _used_as_number
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         fail(indexing.unsupported_mask("a run-time scalar is no affine expression."))

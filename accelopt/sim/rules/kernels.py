@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt.sim.errors import KernelError
+from accelopt.sim.errors import KernelError, KernelValueError
 
 
 def immutable_parameter(name: str) -> KernelError:
@@ -12,6 +12,15 @@ def immutable_parameter(name: str) -> KernelError:
         f"'{name}' is an input of the kernel and cannot be written.",
         "Write to a new nl.shared_hbm tensor and return it, or annotate the parameter with "
         "nt.mutable_tensor.",
+    )
+
+
+def stack_allocator_alone() -> KernelError:
+    """Documented with nki.compiler.enable_stack_allocator (SDK 2.26.1)."""
+    return KernelValueError(
+        "stack_allocator",
+        "enable_stack_allocator must be used together with skip_middle_end_transformations.",
+        "Decorate the kernel with nki.compiler.skip_middle_end_transformations too.",
     )
 
 

@@ -1,6 +1,8 @@
 """What happens on the host: modes, grids, results, latency, files (docs: `nki/api/nki/__init__.py`)."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,3 +308,53 @@ def test_a_comparison_of_numbers_masks_a_tile(kernel_text):
             return out
         """)
     assert np.array_equal(text.run(A), np.stack([A + 1, A + 1, A + 1, 0 * A]))
+
+
+@pytest.mark.parametrize("name", ["nki", "nki.language"])
+def test_the_dialect_that_followed_is_named(kernel_text, name, monkeypatch):
+    """`import nki` (SDK 2.26 and later) says in one sentence what is understood, and a kernel that
+    tries both still can."""
+    elsewhere = [place for place in sys.path if not (Path(place) / "nki").is_dir()]
+    monkeypatch.setattr(sys, "path", elsewhere)  # this folder is called nki too
+    monkeypatch.delitem(sys.modules, "nki", raising=False)
+    said = "implement `nki`, .*It runs kernels that import neuronxcc[.]nki"
+    with pytest.raises(ModuleNotFoundError, match=said) as refused:
+        kernel_text(f"import {name} as other\ndef kernel(a): pass")
+    assert refused.value.source.line == 10
+    kernel_text("""
+        try:
+            import nki as both
+        except ImportError:
+            both = nki
+        kernel = both.jit(lambda a: None)
+    """)
+
+
+def test_names_that_are_not_there_are_unsupported_not_errors_of_python(kernel_text):
+    lines = {
+        "from neuronxcc.nki.nccl.collectives import all_gather; all_gather(a)": "collectives.all_gather",
+        "for i in range(nt.scalar(nl.load(a)[0:1, 0:1])): pass": "loops and indices by nt.scalar",
+    }
+    for line, said in lines.items():
+        text = kernel_text(f"@nki.jit\ndef kernel(a):\n    {line}\n")
+        with pytest.raises(NotImplementedError, match=said):
+            text.trace(np.zeros((128, 4), np.float32))
+
+
+def test_the_stack_allocator_needs_its_companion(kernel_text):
+    """docs (nki.compiler.enable_stack_allocator): "Must use together with
+    skip_middle_end_transformations"."""
+    body = """
+        @ncc.enable_stack_allocator{options}
+        {more}
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.load(a))
+            return out
+    """
+    a = np.zeros((128, 4), np.float32)
+    together = "@ncc.skip_middle_end_transformations"
+    assert kernel_text(body.format(options="(log_level=50)", more=together)).trace(a)
+    with pytest.raises(ValueError, match="together with skip_middle_end_transformations"):
+        kernel_text(body.format(options="", more="")).trace(a)

@@ -646,3 +646,91 @@ def test_a_matmul_that_is_called_a_transpose_still_sums_in_fp32(kernel_text, tar
     exact = a.astype(np.float64).T @ b.astype(np.float64)
     assert result.dtype == np.float32
     assert np.abs(result / exact - 1).max() < 1e-5
+
+
+def test_s11_a_mask_for_a_column_of_a_tensor_is_one_for_the_tile(kernel_text, random):
+    """docs (masking): `mask=ix < n` for what is indexed by ix. `t[ix]` of an (N, 1) tensor is `t[ix, 0]`
+    (NumPy's rule for missing dimensions), so the mask is over its rows."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in nl.affine_range(3):
+                rows = i * 128 + nl.arange(128)[:, None]
+                t = nl.load(a[rows], mask=rows < 300)
+                nl.store(out[rows], nl.multiply(t, 2.0), mask=rows < 300)
+            return out
+    """)
+    a = random.random((300, 1)).astype(np.float32)
+    assert np.array_equal(text.run(a), 2 * a)
+
+
+def test_s21_and_of_two_masks_is_pythons(kernel_text):
+    """S21: masks are joined by `&`, never by `and`, which gives the second of two objects that are
+    true (Python). docs use it where both readings pass (test_nki_isa_nc_match_replace8)."""
+    text = kernel_text(
+        copying(
+            "x, y = nl.mgrid[0:128, 0:512]",
+            "t[x, y] = nl.multiply(t[x, y], 2.0, mask=(x < 64) and (y < 256))",
+        )
+    )
+    assert np.array_equal(text.run(A), np.where(np.arange(512) < 256, 2 * A, A))
+
+
+def test_bn_stats_without_a_masked_tail(kernel_text, random):
+    """nki-samples, layernorm tutorial (300 x 1000): statistics of tiles of 512 under a mask for the
+    columns that are there. The documentation has no such masks, so there is a warning."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((300, 2), dtype=a.dtype, buffer=nl.shared_hbm)
+            p, f, s = nl.arange(128)[:, None], nl.arange(512)[None, :], nl.arange(6)[None, :]
+            for i in nl.affine_range(3):
+                t = nl.load(a[i * 128 + p, nl.arange(1000)[None, :]], mask=i * 128 + p < 300)
+                stats = nl.ndarray((128, 12), dtype=nl.float32)
+                for j in nl.affine_range(2):
+                    there = (i * 128 + p < 300) & (j * 512 + f < 1000)
+                    stats[p, j * 6 + s] = nisa.bn_stats(t[p, j * 512 + f], mask=there)
+                both = nisa.bn_aggr(stats, mask=i * 128 + p < 300)
+                nl.store(out[i * 128 + p, nl.arange(2)[None, :]], both, mask=i * 128 + p < 300)
+            return out
+    """)
+    a = random.random((300, 1000)).astype(np.float32)
+    with pytest.warns(UserWarning, match="bn_stats masks its reduced dimension"):
+        got = text.run(a)
+    assert np.allclose(got, np.stack([a.mean(1), a.var(1)], axis=1), rtol=1e-5)
+
+
+def test_loop_reduce_into_a_tile_with_an_initial_value_is_refused(kernel_text):
+    """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"; what a tile other
+    than a fresh one holds must not be dropped. 0 for a sum changes nothing."""
+    lines = (
+        "for i in nl.affine_range(4):",
+        "    r[...] = nl.loop_reduce(t[:, nl.ds(i * 128, 128)], np.{op}, [i])",
+        "t[:, 0:128] = r",
+    )
+    for made, op, passes in (
+        ("nl.zeros((128, 128), nl.float32)", "add", True),
+        ("nl.ndarray((128, 128), nl.float32)", "max", True),
+        ("nl.zeros((128, 128), nl.float32)", "max", False),
+        ("nl.full((128, 128), 3.0, nl.float32)", "add", False),
+    ):
+        text = kernel_text(copying(f"r = {made}", *(line.format(op=op) for line in lines)))
+        if passes:
+            parts = A.reshape(128, 4, 128)
+            wanted = parts.sum(1) if op == "add" else parts.max(1)
+            assert np.allclose(text.run(A)[:, :128], wanted)
+        else:
+            with pytest.raises(NotImplementedError, match="loop_reduce into a tile that starts at"):
+                text.trace(A)
+
+
+def test_what_the_dma_of_trn2_cannot_do(kernel_text):
+    """kda-for-trainium: transposes of four bytes by DMA, and loads that repeat a row on all
+    partitions, do not compile for trn2."""
+    turned = kernel_text(copying("t[:, 0:128] = nisa.dma_transpose(a[:, 0:128])"))
+    repeated = kernel_text(copying("t[...] = nl.load(a[0:1, :].broadcast_to((128, 512)))"))
+    for text, said in ((turned, "elements of two bytes"), (repeated, "repeats one row")):
+        assert text.trace(A, target="trn1")
+        with pytest.raises(KernelError, match=said):
+            text.trace(A, target="trn2")

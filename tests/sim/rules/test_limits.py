@@ -47,7 +47,7 @@ BEYOND = {
     "u = nisa.tensor_reduce(nl.bitwise_or, t, axis=1)": "operand_dtype",
     "u = nisa.bn_stats(nl.zeros((128, 513), nl.float32))":
         "err_size_of_dimension_exceed_arch_limit",
-    "u = nisa.bn_stats(t, mask=nl.arange(512)[None, :] < 100)": "bn_stats_mask",
+    "u = nisa.bn_stats(t, mask=nl.arange(512)[None, :] >= 100)": "bn_stats_mask",
     "u = nisa.bn_aggr(nl.zeros((128, 7), nl.float32))": "bn_aggr_size",
     "u = nisa.bn_aggr([t])": "operand_type",  # obs: TypeError
     "u = nisa.max8(src=c)": "err_size_of_dimension_exceed_arch_limit",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from accelopt.sim import dtypes
+from accelopt.sim.affine import Axis, variable
+from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
+from accelopt.sim.nki.index import Index, number_of
 from accelopt.sim.nki.isa.elementwise import check_bitwise, destination
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
@@ -127,13 +132,37 @@ def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 6): count, mean and variance * count of the even, then of the odd elements."""
     source = tile(data, "data")
     check("bn_stats", data=source)
-    condition = mask_of(mask).simplified()
-    if any(axis.position != -len(source.tile_shape)
-           for constraint in condition.constraints for axis in constraint.axes):  # fmt: skip
-        mend = "Mask partitions only, or shrink the tile."
-        fail(KernelValueError("bn_stats_mask", "bn_stats masks its reduced dimension.", mend))
+    source, condition = _without_masked_tail(source, mask_of(mask).simplified())
     result = new_tile((source.tile_shape[0], 6), dtype or source.dtype)
     return emit("bn_stats", result=result, inputs={"data": source}, mask=condition)
+
+
+def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorView, Mask]:
+    """A tile whose mask says that its last columns are not there, without them, and the rest of the
+    mask. The documentation rules such masks out (nisa.bn_stats: "mask is not supported in the reduced
+    dimension"); AWS's own layernorm tutorial has one for every width that is no multiple of 512."""
+    width = Axis(-1, source.tile_shape[-1])
+    first = -len(source.tile_shape)
+    columns = [c for c in condition.constraints if any(axis.position != first for axis in c.axes)]
+    kept = width.extent
+    for constraint in columns:
+        rest = constraint + variable(width)
+        if len(source.tile_shape) != 2 or rest.axes or constraint.coefficient(width) != -1:
+            mend = "Mask partitions, or the last columns (i < size), or shrink the tile."
+            fail(KernelValueError("bn_stats_mask", "bn_stats masks its reduced dimension.", mend))
+        kept = min(kept, number_of(Index(rest)) + 1)
+    if not columns:
+        return source, condition
+    warnings.warn(
+        f"{running_line()}: bn_stats masks its reduced dimension, which the documentation does not "
+        "support; the masked columns are taken to be left out.",
+        stacklevel=2,
+    )
+    source.access(condition)  # bounds are checked with the whole mask
+    rows = Mask(tuple(c for c in condition.constraints if c not in columns))
+    if kept <= 0:
+        return source, NOTHING
+    return source.replaced(shape=(source.tile_shape[0], kept), bounds=()), rows
 
 
 @api

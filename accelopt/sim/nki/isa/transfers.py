@@ -71,6 +71,10 @@ def dma_transpose(
     """A new SBUF tile with the axes of src reversed: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     source = _endpoint(src, "src")
     check_descriptor_mode(dge_mode)
+    if source.itemsize > 2 and current().target != "trn1":
+        mend = "Use nisa.nc_transpose or nl.load_transpose2d."
+        said = f"dma_transpose moves elements of two bytes, not {source.dtype}."
+        refuse(KernelTypeError("dma_transpose_dtype", said, mend))
     rank = source.ndim
     if rank not in AXES:
         fail(shapes.too_many_dimensions("dma_transpose", "src", source.shape, 4))

@@ -9,7 +9,7 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
-from accelopt.sim.nki.builder import api, emit, fail, in_hbm, mask_of, new_tile, tile
+from accelopt.sim.nki.builder import api, emit, fail, in_hbm, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.isa.enums import oob_mode
 from accelopt.sim.nki.isa.products import in_sbuf
@@ -33,6 +33,12 @@ def load(
 ) -> TensorView:
     """HBM to a new SBUF tile; the first dimension of the index is the partition dimension."""
     source = _two_dimensional(in_hbm(src, "src"))
+    repeated = source.shape[0] > 1 and source.strides[0] == 0 and not source.indirect
+    if repeated and current().target != "trn1":
+        mend = "Load it into one partition and use nl.broadcast_to or .broadcast_to(...) there."
+        refuse(
+            KernelValueError("partition_stride", "a load repeats one row on all partitions.", mend)
+        )
     return emit(
         "dma_copy",
         result=new_tile(source.shape, dtype or source.dtype),
@@ -48,7 +54,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     target = _two_dimensional(in_hbm(dst, "dst"))
     assignment.check_writable(target)
     condition = mask_of(mask)
-    if isinstance(value, Index):
+    if isinstance(value, Index) and value.shape:
         tile(value, "value")
     if builder.is_number(value):
         builder.check_partitions(target.shape)

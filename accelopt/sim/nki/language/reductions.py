@@ -98,6 +98,7 @@ def loop_reduce(
         storage = tracer.declare(source.tile_shape, element, Buffer.SBUF, temporary=True, body=body)
         tracer.accumulators[key] = storage
     result = whole(storage)
+    tracer.reductions[storage] = name
     if not first:
         return emit("tensor_tensor", result=result, inputs={"data1": result, "data2": source},
                     attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
