@@ -215,6 +215,9 @@ class Evaluation(Row):
     profile: Profile | None = None
     checks: tuple[Check, ...] = Field(default=(), description="the referee's, in order")
     notes: tuple[str, ...] = Field(default=(), description="reported, but no reason to refuse")
+    holds_for: str = Field(
+        default="", description="`these shapes`, or `any`; empty where that was not asked"
+    )
     seconds: float = 0.0
     isolation: str = Field(default="", description="the active sandbox level, in words")
 

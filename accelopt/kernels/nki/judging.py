@@ -35,16 +35,16 @@ from accelopt.kernels.nki.devices import (
     TensorArgument,
     Timings,
 )
-from accelopt.kernels.nki.referee import source as source_rules
 from accelopt.kernels.nki.referee.comparison import Judge
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.kernels.nki.referee.surroundings import asks_the_machine
+from accelopt.kernels.nki.referee.text import allowed, check_text
 from accelopt.kernels.nki.referee.trials import (
     END,
     HIDDEN,
     ONE_SIDED,
     PUBLIC,
+    SHAPE,
     STRESS,
     SWEEP,
     Trial,
@@ -52,7 +52,6 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
 )
 from accelopt.kernels.nki.roofline import memory_bound_ms
-from accelopt.kernels.wording import words_to_a_model
 from accelopt.store import default_cache
 
 ORDER = (
@@ -138,6 +137,7 @@ class _Run:
         self.checks: list[Check] = []
         self.notes: list[str] = []
         self.isolation: tuple[str, ...] = ()
+        self.holds_for = ""
 
     def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
         first = self._trial(PUBLIC[0])
@@ -151,6 +151,7 @@ class _Run:
                 self._check_numbers(fitting, trial)
         if self.request.scrutiny is Scrutiny.FULL:
             self._check_constancy(executable)
+            self._try_another_shape(stack)
         timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
         self._check_physics(timing, first)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
@@ -208,6 +209,7 @@ class _Run:
             profile=profile,
             checks=tuple(self.checks),
             notes=tuple(self.notes),
+            holds_for=self.holds_for,
             isolation=", ".join(self.isolation),
         )
 
@@ -229,51 +231,8 @@ class _Run:
 
     def _read_source(self) -> None:
         """The rules that need nothing but the text."""
-        try:
-            data = Path(self.request.kernel).read_bytes()
-        except OSError as error:
-            raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
-        try:
-            text = source_rules.decoded(data)
-            narrow = source_rules.narrow_formats(text)
-            tampering = source_rules.tampering(text)
-            asked = asks_the_machine(text)
-        except source_rules.ForeignEncoding as error:
-            raise KernelFailure(Status.REFUSED, str(error)) from error
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise KernelFailure(
-                Status.COMPILE_ERROR, f"the kernel is not Python: {error}"
-            ) from error
-        if words := words_to_a_model(text):
-            raise KernelFailure(
-                Status.REFUSED, f"the text speaks to a language model: {'; '.join(map(str, words))}"
-            )
-        if tampering and self.request.scrutiny is not Scrutiny.PUBLISHED:
-            raise KernelFailure(
-                Status.REFUSED,
-                f"the kernel reaches into its process: {'; '.join(map(str, tampering))}",
-            )
-        if asked and self.request.scrutiny is not Scrutiny.PUBLISHED:
-            raise KernelFailure(
-                Status.REFUSED,
-                "a kernel is a function of its arguments' shapes, and this one asks the machine: "
-                + "; ".join(map(str, asked)),
-            )
-        if not self.precision.formats and source_rules.published_precision_rule(text):
-            raise KernelFailure(Status.REFUSED, source_rules.PUBLISHED_PRECISION_MESSAGE)
-        narrow = [
-            finding for finding in narrow if not self.precision.allows(finding.text.strip('"'))
-        ]
-        if narrow and self.request.scrutiny is not Scrutiny.PUBLISHED:
-            raise KernelFailure(
-                Status.REFUSED,
-                "low precision is used in the program: "
-                + "; ".join(map(str, narrow))
-                + self._allowed(),
-            )
-
-    def _allowed(self) -> str:
-        return f"; allowed is {self.precision}" if self.precision.formats else ""
+        published = self.request.scrutiny is Scrutiny.PUBLISHED
+        check_text(Path(self.request.kernel), self.precision, published=published)
 
     @functools.cached_property
     def precision(self) -> Precision:
@@ -292,13 +251,32 @@ class _Run:
         if self.request.scrutiny is Scrutiny.PUBLISHED:
             self.notes.append(words)
         else:
-            raise KernelFailure(Status.REFUSED, words + self._allowed())
+            raise KernelFailure(Status.REFUSED, words + allowed(self.precision))
 
     def _check_independence(self, executable: Executable) -> None:
         """What iterations that may run in any order need of each other."""
         found = executable.dependences()
         if found and self.request.scrutiny is not Scrutiny.PUBLISHED:
             raise KernelFailure(Status.REFUSED, DEPENDENT.format("; ".join(found)))
+
+    def _try_another_shape(self, stack: contextlib.ExitStack) -> None:
+        """Where the kernel holds: it was asked for the shapes of its inputs, and may take others."""
+        trial = self.trials.get(self.reference, SHAPE, self.precision)
+        if trial is None:
+            return
+        checks = len(self.checks)
+        arguments = self._arguments(trial)
+        shapes = ", ".join(str(a.shape) for a in arguments if isinstance(a, TensorArgument))
+        try:
+            inputs = self.reference.kernel_inputs(trial.inputs)
+            self._judge(trial, self._compiled(arguments, stack).run(inputs))
+            self.holds_for = "any"
+        except KernelFailure as failure:
+            del self.checks[checks:]
+            self.holds_for = "these shapes"
+            refused = failure.status is Status.COMPILE_ERROR
+            what = "refuses" if refused else "is wrong for"
+            self.notes.append(f"for these shapes: it {what} {shapes} ({failure.message})")
 
     def _check_constancy(self, executable: Executable) -> None:
         """What is judged is what everybody gets: the same program under other conditions."""

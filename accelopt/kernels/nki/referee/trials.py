@@ -25,7 +25,7 @@ from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
-from accelopt.kernels.nki.referee.variation import other_numbers, other_rows
+from accelopt.kernels.nki.referee.variation import other_numbers, other_rows, other_shapes
 from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
 from accelopt.store import cache_limit, content_key
@@ -53,6 +53,7 @@ class TrialName(NamedTuple):
             "one-sided": "hidden inputs of one sign, with other plain numbers",
             "sweep": "hidden inputs that go through the function's range",
             "end": "hidden inputs of which the ends decide",
+            "shape": "hidden inputs of another shape",
         }[self.kind]
 
 
@@ -74,6 +75,7 @@ STRESS = TrialName("stress")
 ONE_SIDED = TrialName("one-sided")
 SWEEP = TrialName("sweep")
 END = TrialName("end")
+SHAPE = TrialName("shape")
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
 
@@ -122,6 +124,8 @@ class TrialStore:
         drawn = reference.inputs(seed)
         if name.kind == "hidden":
             return _trial(reference, name, drawn, precision)
+        if name == SHAPE:
+            return _of_another_shape(reference, drawn, precision)
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         shapes = [output.shape for output in public.expected] if public else []
@@ -203,6 +207,17 @@ def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
             value.astype(like.dtype) if isinstance(value, np.ndarray) else value
             for value, like in zip(values, wanted, strict=True)
         ]
+
+
+def _of_another_shape(
+    reference: Reference, drawn: Sequence[Any], precision: Precision
+) -> Trial | None:
+    """Of the other shapes the first that the reference takes."""
+    for inputs in other_shapes(drawn):
+        with contextlib.suppress(ConfigError):
+            reference.kernel_inputs(inputs)
+            return _trial(reference, SHAPE, inputs, precision)
+    return None
 
 
 def _trial(

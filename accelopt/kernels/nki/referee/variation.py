@@ -1,4 +1,5 @@
-"""Other arguments than `get_inputs` gives: plain numbers, and rows of tables that it never asks for.
+"""Other arguments than `get_inputs` gives: plain numbers, rows of tables that it never asks for, and
+other shapes.
 
 A kernel that has its eps or the first hundred rows of a table built in computes something else than
 its reference, though no public draw shows it.
@@ -6,7 +7,7 @@ its reference, though no public draw shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy as np
 from accelopt.errors import ConfigError
 
 Forward = Callable[[Sequence[Any]], object]
+
+PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
+LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
 # Smaller than given: what is a probability or a decay stays one.
 SHRINK = (0.5, 0.8)
@@ -82,3 +86,23 @@ def _drawn(index: np.ndarray, count: int, generator: np.random.Generator) -> np.
     if count - 1 not in drawn:
         drawn[generator.integers(drawn.size)] = count - 1
     return drawn.reshape(index.shape).astype(index.dtype)
+
+
+def other_shapes(inputs: Sequence[Any]) -> Iterator[list[Any]]:
+    """`inputs` cut to other shapes that a problem may well have: all of their larger dimensions one
+    tile shorter, then each of these sizes alone, the largest first. The same size is cut everywhere:
+    it is the same dimension."""
+    arrays = [value for value in inputs if isinstance(value, np.ndarray)]
+    sizes = {size for array in arrays for size in array.shape}
+    sizes = {size for size in sizes if size >= LEAST and size % PARTITIONS == 0}
+    if len(sizes) > 1:
+        yield [_cut(value, sizes) for value in inputs]
+    for size in sorted(sizes, reverse=True):
+        yield [_cut(value, {size}) for value in inputs]
+
+
+def _cut(value: Any, sizes: set[int]) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    kept = tuple(slice(n - PARTITIONS if n in sizes else n) for n in value.shape)
+    return np.ascontiguousarray(value[kept]) if value.ndim else value

@@ -1,0 +1,61 @@
+"""The rules that need nothing but a kernel's text, in order; the first that it breaks ends the case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelopt.evaluation import Status
+from accelopt.kernels.nki.devices import KernelFailure
+from accelopt.kernels.nki.referee import source
+from accelopt.kernels.nki.referee.precision import Precision
+from accelopt.kernels.nki.referee.surroundings import asks_the_machine
+from accelopt.kernels.wording import words_to_a_model
+
+
+def check_text(kernel: Path, precision: Precision, *, published: bool) -> None:
+    """Raises KernelFailure for a file whose text breaks a rule; `published` leaves all but the
+    published ones out, and words to a model."""
+    try:
+        data = kernel.read_bytes()
+    except OSError as error:
+        raise KernelFailure(Status.MISSING, f"the kernel cannot be read: {error}") from error
+    try:
+        text = source.decoded(data)
+        refusal = _refusal(text, precision, published=published)
+    except source.ForeignEncoding as error:
+        raise KernelFailure(Status.REFUSED, str(error)) from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise KernelFailure(Status.COMPILE_ERROR, f"the kernel is not Python: {error}") from error
+    if refusal:
+        raise KernelFailure(Status.REFUSED, refusal)
+
+
+def allowed(precision: Precision) -> str:
+    """What a refusal for its precision adds."""
+    return f"; allowed is {precision}" if precision.formats else ""
+
+
+def _refusal(text: str, precision: Precision, *, published: bool) -> str:
+    """Why the text is refused; empty when it is not. Raises SyntaxError and its like where it is not
+    Python, whatever else it is."""
+    narrow = [
+        finding
+        for finding in source.narrow_formats(text)
+        if not precision.allows(finding.text.strip('"'))
+    ]
+    tampering, asked = source.tampering(text), asks_the_machine(text)
+    if words := words_to_a_model(text):
+        return f"the text speaks to a language model: {'; '.join(map(str, words))}"
+    if tampering and not published:
+        return f"the kernel reaches into its process: {'; '.join(map(str, tampering))}"
+    if asked and not published:
+        return (
+            "a kernel is a function of its arguments' shapes, and this one asks the machine: "
+            + "; ".join(map(str, asked))
+        )
+    if not precision.formats and source.published_precision_rule(text):
+        return source.PUBLISHED_PRECISION_MESSAGE
+    if narrow and not published:
+        found = "; ".join(map(str, narrow))
+        return f"low precision is used in the program: {found}{allowed(precision)}"
+    return ""

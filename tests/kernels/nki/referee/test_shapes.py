@@ -1,0 +1,47 @@
+"""A verdict says whether a kernel holds for the shapes that it was asked for, or for others too."""
+
+from pathlib import Path
+
+import pytest
+
+from accelopt.evaluation import EvaluationRequest, Status
+from accelopt.kernels.nki.judging import evaluate
+from accelopt.kernels.nki.referee.trials import TrialStore
+
+REFERENCE = Path(__file__).parents[3] / "hostile" / "references" / "silu.py"  # (256, 512)
+
+KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    {check}
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // {rows}):
+        for j in nl.affine_range(x.shape[1] // {width}):
+            at = slice(i * {rows}, (i + 1) * {rows}), slice(j * {width}, (j + 1) * {width})
+            nl.store(out[at[0], at[1]], nl.silu(nl.load(x[at[0], at[1]])))
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("check", "rows", "width", "holds_for", "said"),
+    [
+        ("pass", 128, 128, "any", ""),
+        ("pass", 128, 512, "these shapes", "is wrong for (128, 384)"),  # columns stay unwritten
+        ("assert x.shape == (256, 512), 'only 256 rows'", 128, 512, "these shapes", "refuses"),
+    ],
+)
+def test_a_winner_says_where_it_holds(tmp_path, check, rows, width, holds_for, said):
+    """Issue 15, point 1: a winner at another size left half a million elements unwritten."""
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL.format(check=check, rows=rows, width=width))
+    request = EvaluationRequest(kernel=str(path), task=str(REFERENCE))
+    evaluation = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+    assert evaluation.status is Status.CORRECT, evaluation.message
+    assert evaluation.holds_for == holds_for
+    assert said in " ".join(evaluation.notes)
+    assert bool(evaluation.notes) == bool(said)
