@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.evaluation import Status
+from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.benchmark import REL_TOL, relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import (
@@ -22,7 +23,6 @@ from accelopt.kernels.nki.devices.simulated import (
     SimulatedExecutable,
     Survey,
 )
-from accelopt.kernels.nki.judging import argument_of, shaped_outputs
 from accelopt.kernels.nki.referee.comparison import output_dtypes, relative_l2, same_layout
 from accelopt.kernels.nki.referee.precision import Precision, contract, in_single
 from accelopt.kernels.nki.referee.reference import Reference

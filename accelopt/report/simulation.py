@@ -6,9 +6,9 @@ from pathlib import Path
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.judging import argument_of
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.check import endless, stopped
 from accelopt.sim import timing

@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from accelopt.evaluation import (
 )
 from accelopt.kernels.measurement import Timing, confirm_winner, time_until_stable
 from accelopt.kernels.nki import devices
+from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import (
     BACKWARDS,
     Argument,
@@ -357,35 +357,6 @@ def _order(inputs: Sequence[object]) -> int:
     while random.Random(seed).sample((0, 1), 2) == [0, 1]:
         seed += 1
     return seed
-
-
-def argument_of(value: object) -> Argument:
-    """A kernel input without its data. Raises KernelFailure for what no kernel can be given."""
-    if isinstance(value, np.ndarray) and value.ndim:
-        return TensorArgument(value.shape, value.dtype.name)
-    if isinstance(value, (np.ndarray, np.generic)):
-        scalar: float | int | bool = value.item()
-        return scalar
-    if value is None or isinstance(value, (float, int, bool, str)):
-        return value
-    raise KernelFailure(
-        Status.COMPILE_ERROR, f"a kernel input of type {type(value).__name__} cannot be passed"
-    )
-
-
-def shaped_outputs(
-    reference: Reference, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
-) -> list[Any]:
-    """The kernel's outputs in the reference's shapes. Raises KernelFailure where that fails."""
-    try:
-        return reference.kernel_outputs(outputs, expected)
-    except Exception as error:  # the reference's own Python, on shapes it does not expect
-        said = f"{type(error).__name__}: {error}"
-        raise KernelFailure(
-            Status.WRONG_SHAPE,
-            f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
-            f"{[output.shape for output in expected]}: {said}",
-        ) from error
 
 
 def evaluate_job(payload: Mapping[str, object]) -> Evaluation:

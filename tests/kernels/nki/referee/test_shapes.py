@@ -31,7 +31,7 @@ def kernel(x):
     ("check", "rows", "width", "holds_for", "said"),
     [
         ("pass", 128, 128, "any", ""),
-        ("pass", 128, 512, "these shapes", "is wrong for (128, 384)"),  # columns stay unwritten
+        ("pass", 128, 256, "these shapes", "is wrong for (128, 384)"),  # columns stay unwritten
         ("assert x.shape == (256, 512), 'only 256 rows'", 128, 512, "these shapes", "refuses"),
     ],
 )

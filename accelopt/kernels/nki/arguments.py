@@ -1,0 +1,40 @@
+"""What a kernel is given, and what it gives back in the reference's shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from accelopt.evaluation import Status
+from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.referee.reference import Reference
+
+
+def argument_of(value: object) -> Argument:
+    """A kernel input without its data. Raises KernelFailure for what no kernel can be given."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return TensorArgument(value.shape, value.dtype.name)
+    if isinstance(value, (np.ndarray, np.generic)):
+        scalar: float | int | bool = value.item()
+        return scalar
+    if value is None or isinstance(value, (float, int, bool, str)):
+        return value
+    raise KernelFailure(
+        Status.COMPILE_ERROR, f"a kernel input of type {type(value).__name__} cannot be passed"
+    )
+
+
+def shaped_outputs(
+    reference: Reference, outputs: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]
+) -> list[Any]:
+    """The kernel's outputs in the reference's shapes. Raises KernelFailure where that fails."""
+    try:
+        return reference.kernel_outputs(outputs, expected)
+    except Exception as error:  # the reference's own Python, on shapes it does not expect
+        said = f"{type(error).__name__}: {error}"
+        raise KernelFailure(
+            Status.WRONG_SHAPE,
+            f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
+            f"{[output.shape for output in expected]}: {said}",
+        ) from error
