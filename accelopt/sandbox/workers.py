@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext as free
 from importlib import import_module
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from accelopt.sandbox.child import Ending
 from accelopt.sandbox.drivers import NEURON, NVIDIA
 from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.launch import Outcome, run
+from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.progress import report_to, split
 from accelopt.sandbox.starting import Start, spawn
@@ -168,7 +170,8 @@ class WorkerPool:
     """So many calls at once, each in a child process of its own.
 
     `cores` are the NeuronCores to share out on a Trainium machine, one a worker, which stand in each
-    payload as `core`; the simulated core needs none. Use it as an async context manager, or call
+    payload as `core`, and which nobody else on this host measures on meanwhile (`leases`); the
+    simulated core needs none. Use it as an async context manager, or call
     `close`.
     """
 
@@ -195,10 +198,17 @@ class WorkerPool:
             call = call._replace(payload={**call.payload, "core": core})
         start = self._server(call.warm).start if call.warm else spawn
         threads = 1 if call.warm else self._threads
-        return await self._in_thread(
-            core,
-            lambda cancelled: evaluate(call, threads=threads, cancelled=cancelled, start=start),
-        )
+
+        def work(cancelled: Cancelled) -> Evaluation:
+            try:
+                with lease(f"neuron-{core}", cancelled=cancelled) if self._share_cores else free():
+                    return evaluate(call, threads=threads, cancelled=cancelled, start=start)
+            except NotLeased:
+                return Evaluation(
+                    status=Status.FAULT, message="cancelled while it waited for a core"
+                )
+
+        return await self._in_thread(core, work)
 
     def _server(self, modules: Sequence[str]) -> ForkServer:
         if modules not in self._servers:

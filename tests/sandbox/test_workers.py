@@ -114,7 +114,7 @@ def test_a_pool_evaluates_at_once_and_in_order(cache):
             return await asyncio.gather(*(submit(pool, request(name)) for name in names))
 
     statuses = [evaluation.status for evaluation in asyncio.run(run())]
-    assert statuses == [Status.CORRECT, Status.CRASH, Status.WRONG_NUMBERS]
+    assert statuses == [Status.CORRECT, Status.REFUSED, Status.WRONG_NUMBERS]
 
 
 def test_cancelling_ends_the_child_and_frees_the_worker(cache):
