@@ -1,7 +1,8 @@
-"""Sums and extremes that a kernel wrote out term by term, as reductions.
+"""What a kernel wrote out term by term, or piece by piece, as one.
 
-Python loops leave terms that differ by the constants of their indices alone. Where those grow by
-the same step from term to term, the terms are one over a new axis.
+Python loops leave terms and pieces that differ by the constants of their indices alone. Where those
+grow by the same step from one to the next, they are one function of a number: terms of a sum or an
+extreme are a reduction over it, and pieces along an axis have it as the axis's leading digit.
 """
 
 from __future__ import annotations
@@ -47,7 +48,55 @@ def rolled(values: Values, value: Value) -> Value:
             for term in found[1:]:
                 result = apply(values, value.function, [result, term])
             return result
-    return value
+    return _rolled_pieces(values, value) if isinstance(value, Choice) else value
+
+
+def _rolled_pieces(values: Values, value: Choice) -> Value:
+    """A value that is given piece by piece along an axis, as one function of the piece's number."""
+    pieces = _pieces(value)
+    if pieces is None or len({high - low for low, high, _ in pieces[1]}) != 1:
+        return value
+    axis, parts = pieces
+    length = parts[0][1] - parts[0][0]
+    within = Axis(f"{axis.name}%", length)
+    moved = [values.substitute(part, {axis: index_of(within) + low}) for low, _, part in parts]
+    if len({_skeleton(part) for part in moved}) != 1:
+        return value
+    whole = _progression(values, moved)
+    if whole is None:
+        return value
+    number, template = whole
+    back = {within: index_of(axis) % length, number: index_of(axis) // length}
+    return values.substitute(template, back)
+
+
+def _pieces(value: Choice) -> tuple[Axis, list[tuple[int, int, Value]]] | None:
+    """The axis and the ranges that nested choices cut it in, with the value in each."""
+    axes = {axis for condition in value.conditions for axis in condition.axes}
+    if len(axes) != 1:
+        return None
+    (axis,) = axes
+    left = (0, axis.extent)
+    parts: list[tuple[int, int, Value]] = []
+    rest: Value = value
+    while isinstance(rest, Choice) and all(
+        [t for t, _ in condition.terms] == [axis] for condition in rest.conditions
+    ):
+        low, high = left
+        for condition in rest.conditions:
+            factor = condition.terms[0][1]
+            if factor > 0:
+                low = max(low, -(condition.constant // factor))
+            else:
+                high = min(high, condition.constant // -factor + 1)
+        if low >= high or (low != left[0] and high != left[1]):
+            return None
+        parts.append((low, high, rest.on_true))
+        left = (left[0], low) if low != left[0] else (high, left[1])
+        rest = rest.on_false
+    if left[0] < left[1]:
+        parts.append((*left, rest))
+    return axis, sorted(parts, key=lambda part: part[0])
 
 
 def _arguments(value: Value, function: str) -> list[Value]:

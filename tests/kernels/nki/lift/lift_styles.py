@@ -278,6 +278,18 @@ def gelu_mlp(x, w1, w2):
     return out
 
 
+def heads_unrolled(q, k):
+    """q, k (D, H M): the scores of four heads, each written out."""
+    width = q.shape[1] // 4
+    out = nl.ndarray((4 * width, width), dtype=q.dtype, buffer=nl.shared_hbm)
+    for h in nl.static_range(4):
+        query = nl.load(q[:, h * width : (h + 1) * width])
+        keys = nl.load(k[:, h * width : (h + 1) * width])
+        scores = nl.softmax(nl.copy(nisa.nc_matmul(query, keys)), axis=1)
+        nl.store(out[h * width : (h + 1) * width, :], scores)
+    return out
+
+
 # Scans and neighbourhoods.
 
 
@@ -430,6 +442,13 @@ STYLES = {
     matmul_blocked: ([(256, 256), (256, 1024)], MATMUL),
     matmul_grid: ([(256, 256), (256, 1024)], MATMUL),
     matmul_unrolled: ([(384, 256), (384, 1024)], MATMUL),
+    heads_unrolled: (
+        [(64, 512)] * 2,
+        "product[b, m, n] = sum_l q[l, b, m] * k[l, b, n]\n"
+        "largest[b, m] = max_n product[b, m, n]\n"
+        "total[b, m] = sum_n exp(product[b, m, n] - largest[b, m])\n"
+        "out[b, m, n] = exp(product[b, m, n] - largest[b, m]) / total[b, m]",
+    ),
     gelu_mlp: ([(256, 128), (256, 256), (256, 64)], GELU_MLP),
     cumulative_sum: ([X], "out[m, n] = out[m, n - 1] + x[m, n], from 0"),
     depthwise_convolution: ([(128, 66), (128, 3)], "out[m, n] = sum_k x[m, k + n] * w[m, k]"),
