@@ -208,6 +208,8 @@ apply_ as_subclass map_ map2_ module_load record_stream register_hook
 register_post_accumulate_grad_hook set_ share_memory_ storage storage_type untyped_storage
 tofile dump memmap fromfile
 Stream ExternalStream set_stream CUDAGraph make_graphed_callables record_event wait_event wait_stream
+used_global_vals get_capture_scope nonlocals obj manager loggerDict loggerClass
+cudart hub cpp_extension system popen import_module load_library
 launch_enter_hook launch_exit_hook add_pre_run_hook pre_run_hooks cache_hook compiled_hook
 addHandler removeHandler handlers
 """.split()
@@ -222,6 +224,10 @@ OWN_METHODS = {
     "__len__", "__lt__", "__next__", "__post_init__", "__repr__", "__setitem__", "__str__",
     "__contains__", "__bool__", "__add__", "__mul__", "__sub__",
 }  # fmt: skip
+# What named tuples and compiled kernels give under such names.
+HARMLESS_UNDERSCORED = {"_asdict", "_fields", "_init_handles", "_make", "_replace"}
+# What a module or a class may say about itself.
+OWN_DUNDERS = OWN_METHODS | {"__all__", "__author__", "__doc__", "__slots__", "__version__"}
 HARMLESS_DUNDERS = {"__name__", "__doc__", "__init__", "__version__"}
 # Settings of the compiler and the libraries; anything else in the environment is the harness's.
 ENVIRONMENT_PREFIXES = ("TRITON_", "TORCH_", "PYTORCH_")

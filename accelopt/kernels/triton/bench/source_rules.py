@@ -138,7 +138,8 @@ class Scan(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Load):
-            if node.id.startswith("__") and node.id.endswith("__") and node.id != "__all__":
+            dunder = node.id.startswith("__") and node.id.endswith("__")
+            if dunder and node.id not in allowed.OWN_DUNDERS:
                 self._report(node, f"{node.id} = ...", REACHES_OUT)
             return
         full = self.names.resolve(node)
@@ -238,7 +239,9 @@ class Scan(ast.NodeVisitor):
             shown = name == "__class__" and self._only_compared(node)
             if name not in allowed.HARMLESS_DUNDERS and not shown:
                 self._report(node, name, REACHES_OUT)
-        elif name.startswith("_") and name not in {*self.names.own_attributes, "_init_handles"}:
+        elif name.startswith("_") and name not in (
+            self.names.own_attributes | allowed.HARMLESS_UNDERSCORED
+        ):
             self._report(node, name, REACHES_OUT)
 
     def _only_compared(self, node: ast.AST) -> bool:
