@@ -40,6 +40,12 @@ class Lowered(NamedTuple):
     source: str
     price: Price
 
+    @property
+    def body(self) -> str:
+        """The source without its schedule: two schedules may have the same kernel."""
+        lines = self.source.splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(MARK))
+
 
 def lower(
     algorithm: Algorithm | Graph,

@@ -153,13 +153,13 @@ def search(
         _time(pool, _varied(pricing.cheapest(), first), arguments, target, found)
         if found.timed[0].latency_ms < pricing.cheapest()[0][1].price.ms * NEAR_ENOUGH:
             return found
-        done = {timed.lowered.source for timed in found.timed}
+        done = {timed.lowered.body for timed in found.timed}
         near: dict[str, tuple[Schedule, Lowered]] = {}
         for timed in found.timed[:2]:
             for schedule in neighbours(graph, timed.schedule):
                 lowered = pricing.add(schedule)
-                if lowered is not None and lowered.source not in done:
-                    near[lowered.source] = (schedule, lowered)
+                if lowered is not None and lowered.body not in done:
+                    near[lowered.body] = (schedule, lowered)
         fresh = sorted(near.values(), key=lambda pair: pair[1].price.ms)
         worst = found.timed[0].latency_ms * MOST_OVER
         fresh = [pair for pair in fresh if pair[1].price.ms < worst]
@@ -192,7 +192,7 @@ class _Pricing:
             self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
             return None
         self.found.priced += 1
-        self.priced.setdefault(lowered.source, (schedule, lowered))
+        self.priced.setdefault(lowered.body, (schedule, lowered))
         return lowered
 
     def cheapest(self) -> list[tuple[Schedule, Lowered]]:

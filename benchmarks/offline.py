@@ -1,0 +1,139 @@
+"""What schedules make of the kernels of benchmark folders, without a model.
+
+    python benchmarks/offline.py [CHECKOUTS...] [--problems silu matmul] [--verify] [--interval]
+
+For each case: the predicted milliseconds of its kernel and of the fastest schedule, both as share of
+the roofline bound, how many schedules were priced in closed form and timed, and the seconds taken.
+All times are simulated, for one NeuronCore of trn1. With `--verify` the full referee judges the
+winner, and one that fails counts as no gain. With `--interval` the gain is also given at its low end:
+the least that the kernel can take, by decisions of the compiler that cannot be inferred, over the most
+that the winner can. CHECKOUTS are folders that hold NKIBench; ours by default.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.evaluation import Case
+from accelopt.hardware import TARGETS
+from accelopt.kernel_wrapper import NKIKernel
+from accelopt.kernels.nki import roofline
+from accelopt.kernels.nki.benchmark import read_benchmark
+from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.offers import Offers, offered
+from accelopt.kernels.nki.moves.shapes import kernel_arguments
+from accelopt.sim import timing
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = "trn1"
+EPSILON = 1e-5  # stands for a plain argument: no time depends on it
+
+
+class Row(NamedTuple):
+    """One case."""
+
+    problem: str
+    before_ms: float
+    after_ms: float
+    low_gain: float | None
+    bound_ms: float | None
+    counts: dict[str, int]
+    seconds: float
+    remark: str
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast."""
+        return self.before_ms / self.after_ms
+
+    def text(self) -> str:
+        """One line of the table."""
+        shares = ["   -"] * 2
+        if self.bound_ms:
+            shares = [f"{self.bound_ms / ms:4.0%}" for ms in (self.before_ms, self.after_ms)]
+        low = "" if self.low_gain is None else f"{self.low_gain:6.2f}"
+        return (
+            f"{self.problem:24} {self.before_ms:9.4f} {self.after_ms:9.4f} {self.gain:6.2f} {low}"
+            f" {shares[0]} > {shares[1]} {self.counts.get('priced', 0):7} "
+            f"{self.counts.get('timed', 0):5} {self.seconds:7.1f}  {self.remark}"
+        )
+
+
+def main() -> None:
+    """Prints the table, a line as soon as it is known."""
+    options = _options()
+    heads = (
+        f"{'problem':24} {'before':>9} {'after':>9} {'gain':>6}   of peak    priced timed seconds"
+    )
+    print(heads)
+    rows: list[Row] = []
+    for folder in options.checkouts or [ROOT]:
+        for case in read_benchmark(folder).cases:
+            if not options.problems or case.problem in options.problems:
+                rows.append(measure(case, options))
+                print(rows[-1].text(), flush=True)
+    mean = roofline.geometric_mean([row.gain for row in rows])
+    print(f"geometric mean {mean:.3f} over {len(rows)} kernels, simulated {TARGET}")
+
+
+def measure(case: Case, options: Namespace) -> Row:
+    """Lifts, searches and, where that is wanted, verifies one case."""
+    begin = time.monotonic()
+    kernel, task = Path(case.kernel), Path(case.task)
+    source = kernel.read_text(encoding="utf-8")
+    given = kernel_arguments(source, task.read_text(encoding="utf-8"))
+    arguments: list[Argument] = [
+        TensorArgument(what.shape, what.dtype) if what.shape else EPSILON for what in given.values()
+    ]
+    before = _profile(kernel, arguments)
+    found: Offers = offered(source, kernel, given, TARGET)
+    remark, after, low = found.refusal, before.latency_ms, None
+    with tempfile.TemporaryDirectory() as folder:
+        if found.offers and found.offers[0].predicted_ms < before.latency_ms:
+            path = Path(folder, "kernel.py")
+            path.write_text(found.offers[0].source, encoding="utf-8")
+            remark = _fault(path, task) if options.verify else ""
+            after = before.latency_ms if remark else found.offers[0].predicted_ms
+            if options.interval:
+                wide = timing.interval(before), timing.interval(_profile(path, arguments))
+                low = wide[0].low_ms / wide[1].high_ms
+    bound = roofline.bound(case.problem, case.values, TARGET)
+    return Row(
+        case.problem,
+        before.latency_ms,
+        after,
+        low,
+        bound.latency_ms if bound else None,
+        dict(found.counts),
+        time.monotonic() - begin,
+        remark,
+    )
+
+
+def _profile(kernel: Path, arguments: list[Argument]) -> timing.KernelProfile:
+    program = SimulatedDevice(TARGET).compile(str(kernel), arguments).program
+    return timing.profile(program, TARGETS[TARGET])
+
+
+def _fault(kernel: Path, task: Path) -> str:
+    """What the full referee finds wrong; empty for a correct kernel."""
+    verdict = NKIKernel(str(kernel), str(task)).profile()
+    return "" if verdict.correct else f"refused: {verdict.metadata}"
+
+
+def _options() -> Namespace:
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkouts", nargs="*", type=Path)
+    parser.add_argument("--problems", nargs="*", default=[])
+    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--interval", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

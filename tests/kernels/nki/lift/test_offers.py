@@ -1,0 +1,89 @@
+"""Kernels that schedules offer: called as the original is, faster by prediction, and right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.lowering import MARK
+from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered, signature
+from accelopt.kernels.nki.moves.source import Argument
+
+NAIVE = '''
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, eps, gain: nl.ndarray = None):
+    """Rows of x over their root mean square, four columns of tiles at a time."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = nl.load(x[i * 128 : (i + 1) * 128, :])
+        mean = nl.mean(nl.square(rows), axis=1)
+        scale = nl.rsqrt(nl.add(mean, eps))
+        for j in nl.affine_range(4):
+            part = nl.load(x[i * 128 : (i + 1) * 128, j * 256 : (j + 1) * 256])
+            nl.store(out[i * 128 : (i + 1) * 128, j * 256 : (j + 1) * 256], nl.multiply(part, scale))
+    return out
+'''
+
+RANDOM = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[0:128, :], nl.add(nl.load(x[0:128, :]), nl.rand((128, 512))))
+    return out
+"""
+
+
+def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "naive.py"
+    path.write_text(NAIVE)
+    given = {"x": Argument((512, 1024), "float32"), "eps": Argument(())}
+    found = offered(NAIVE, path, given, workers=1)
+    assert found.offers, found.refusal
+    offer = found.offers[0]
+    assert f"def kernel({signature(NAIVE)}):" in offer.source
+    assert signature(NAIVE) == "x, eps, gain=None"
+    assert found.counts["timed"] >= 1
+
+    arguments = [TensorArgument((512, 1024), "float32"), 0.5]
+    fast = tmp_path / "fast.py"
+    fast.write_text(offer.source)
+    x = np.random.default_rng(2).standard_normal((512, 1024)).astype(np.float32)
+    (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, 0.5])
+    exact = x / np.sqrt(np.mean(np.float64(x) ** 2, axis=1, keepdims=True) + 0.5)
+    assert np.abs(got - exact).max() < 1e-5
+
+
+def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
+    found = offered(f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": Argument((512, 1024))})
+    assert not found.offers
+    assert "by a schedule already" in found.refusal
+
+
+def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "random.py"
+    path.write_text(RANDOM)
+    found = offered(RANDOM, path, {"x": Argument((128, 512), "float32")}, workers=1)
+    assert not found.offers
+    assert "random" in found.refusal
+
+
+def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
+    data = [{"rows": "m"}, "Write it anew", "source", 1.5, 1_000_000]
+    offer = Offer.from_json(data)
+    assert Offer.from_json(offer.as_json()) == offer
+    metrics = {"latency": 3.0, "hbm_read_bytes": 2e9, "hbm_write_bytes": 1e6}
+    (action,) = actions_of([offer], metrics)
+    assert action.promise == 0.5
+    assert action.predicted == 1.5
+    assert action.sentence == "Write it anew: 2 GB fewer bytes."
