@@ -224,7 +224,8 @@ class Result(NamedTuple):
 
     `judged` are the keys of all evaluations in the order of rank, repairs included. `remarks` say
     why something is not there. `asked` counts the calls for plans, `unanswered` says why some of
-    them got no answer.
+    them got no answer. `busy` is the share of its time that each resource worked for the job's kernel,
+    told with its actions.
     """
 
     job: Job
@@ -234,6 +235,7 @@ class Result(NamedTuple):
     remarks: tuple[str, ...] = ()
     asked: int = 0
     unanswered: tuple[str, ...] = ()
+    busy: Mapping[str, float] = {}
 
     def record(self) -> dict[str, Any]:
         """The result as plain JSON, without the job and without sources of actions."""
@@ -255,4 +257,5 @@ class Result(NamedTuple):
             tuple(record["remarks"]),
             record["asked"],
             tuple(record["unanswered"]),
+            record["busy"],
         )

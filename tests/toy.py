@@ -61,6 +61,9 @@ class ToyLanguage:
         cost = cost_of(node.source)
         return Explanation((f"COST is {cost:g}.",), 1.0 / cost)
 
+    def busy(self, node):
+        return {}
+
     async def predict(self, node, source):
         return None
 

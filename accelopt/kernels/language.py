@@ -57,6 +57,10 @@ class Language(Protocol):
         schedules. Each is another kernel, and comes with its source. The same for the same node
         and `focus`, a resource to be relieved, where the language knows such a thing."""
 
+    def busy(self, node: Node) -> dict[str, float]:
+        """The share of the time (0 to 1) that each resource in `kernels.methods` worked; empty where
+        nothing was measured."""
+
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that `source`, made of `node`, would take, without running it: infinity for
         one that would be refused, None where unknown."""

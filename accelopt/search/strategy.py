@@ -18,6 +18,7 @@ from accelopt.search.memory import MemorySettings
 STRATEGIES = {
     "beam": "accelopt.search.beam:Beam",
     "random": "accelopt.search.random_walk:RandomWalk",
+    "mcgs": "accelopt.search.mcgs:MCGS",
 }
 
 

@@ -61,6 +61,12 @@ class Landscape:
         for move in self.plain:
             self.promise[move] = 1 - self.gains[move] + chance.uniform(-0.05, 0.05)
 
+        # What limits a kernel is mostly known: three of four moves that gain relieve it.
+        touched = {
+            move: chance.random() < 0.75 for move in (*self.plain, self.partner, self.mended)
+        }
+        self.touches = {move: "dma" if touched.get(move) else "vector" for move in MOVES}
+
     def milliseconds(self, moves, tile):
         time = START * self.tiles[tile]
         for move in moves:
@@ -94,6 +100,9 @@ class Planted:
     async def explain(self, node):
         return Explanation(("It is slow.",))
 
+    def busy(self, node):
+        return {"dma": 0.8, "tensor": 0.5}
+
     async def predict(self, node, source):
         return None
 
@@ -125,9 +134,9 @@ class Planted:
                 Rewrite(move=move, sentence=f"{move} it."),
                 kernel(moves | {move}, tile),
                 promise=land.promise[move],
-                touches=(("dma", "tensor", "vector")[at % 3],),
+                touches=(land.touches[move],),
             )
-            for at, move in enumerate(MOVES)
+            for move in MOVES
             if move not in moves
         ]
         found += [
@@ -135,6 +144,7 @@ class Planted:
                 Schedule(schedule={"tile": to}, sentence=f"Set the tile to {to}."),
                 kernel(moves, to),
                 promise=0.05,
+                touches=("dma",),
             )
             for to in TILES
             if to != tile

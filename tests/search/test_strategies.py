@@ -172,7 +172,7 @@ def test_a_model_of_which_a_third_of_the_calls_fails(tmp_path, name):
     settings = drive.SETTINGS._replace(strategy=name, iterations=2, evaluations=12)
     with ScriptedServer(models.respond, faults) as server:
         [outcome], shop = asyncio.run(drive.run_toy(tmp_path, server.url, settings=settings))
-    assert outcome.speedup > 1 and 0 < outcome.correct <= outcome.samples
+    assert outcome.speedup > 1 and 0 < outcome.correct <= len(outcome.nodes)
     assert shop.evaluations.made <= 12 + 1
     state = json.loads((tmp_path / "toy_N4" / "search_state.json").read_text())
     assert state["strategy"] == name and state["ended"]
@@ -188,7 +188,7 @@ def test_the_state_is_json_and_the_same_after_replay(tmp_path, name):
 
 
 def test_an_unknown_strategy_or_option_is_one_sentence(tmp_path):
-    with pytest.raises(ConfigError, match="choose from beam, random"):
+    with pytest.raises(ConfigError, match="choose from beam, random, mcgs"):
         find(tmp_path / "a", "anneal")
     with pytest.raises(ConfigError, match="no option 'depth'"):
         find(tmp_path / "b", "random", options={"depth": "3"})

@@ -22,7 +22,7 @@ from accelopt.kernels.nki.inspection import LEAST, inspection_call
 from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered
 from accelopt.kernels.nki.moves.held import hold_to_shapes
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.propose import rewrites
+from accelopt.kernels.nki.moves.propose import busy_shares, rewrites
 from accelopt.kernels.nki.moves.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of
 from accelopt.kernels.nki.names import describe
@@ -111,6 +111,11 @@ class NKI:
                 f"peaks; it reaches {share:.0%} of that."
             )
         return Explanation((*facts, *inspected.notes), share)
+
+    def busy(self, node: Node) -> dict[str, float]:
+        """Of each engine and of the DMA, as profiled; `overlap` is what is left of the busiest."""
+        shares = busy_shares(_metrics(node.profile))
+        return {**shares, "overlap": 1 - max(shares.values())} if shares else {}
 
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that the simulated core predicts; infinitely many for a kernel that it

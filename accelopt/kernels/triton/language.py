@@ -203,6 +203,10 @@ class Triton:
             facts.append(f"FlashInfer-Bench's own timer, launch included, says {package:.4g} ms.")
         return Explanation(tuple(facts), share)
 
+    def busy(self, node: Node) -> dict[str, float]:
+        """Nothing is measured of a GPU's resources but the time."""
+        return {}
+
     async def predict(self, node: Node, source: str) -> float | None:
         """The node's own latency, more when the compiler spills, very much when it fails."""
         problem = self._problem(node.case)

@@ -127,7 +127,7 @@ def _benefit(
     before: Mapping[str, float], after: Mapping[str, float], metrics: Mapping[str, float]
 ) -> float:
     """Share of the run time saved: counted work, scaled to what the profile saw of each resource."""
-    measured = _measured(metrics)
+    measured = busy_shares(metrics)
     busiest = max(before.values()) or 1.0
     scale = {
         resource: measured[resource] / before[resource]
@@ -140,7 +140,7 @@ def _benefit(
     return (old - new) / old if old else 0.0
 
 
-def _measured(metrics: Mapping[str, float]) -> dict[str, float]:
+def busy_shares(metrics: Mapping[str, float]) -> dict[str, float]:
     """Busy share of each resource as profiled; DMA from bytes over time when no field says it."""
     shares = {
         resource: float(metrics[field])

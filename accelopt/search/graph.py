@@ -1,0 +1,120 @@
+"""The graph that a search with canonical moves grows: a state for each kernel, an edge for each action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from accelopt.nodes import Action, Node
+
+VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
+
+# The share of the time that a method is expected to save where it relieves what limits a kernel;
+# any other saves LITTLE, if its rule does not promise more.
+LITTLE = 0.02
+EXPECTED = {
+    "enable_async_pipeline": 0.18,
+    "switch_to_mma_or_wgmma": 0.12,
+    "vectorize_global_loads": 0.10,
+    "avoid_atomics_reduce": 0.10,
+    "softmax_math_fusion": 0.08,
+    "grouped_gemm_colmajor": 0.06,
+    "cache_policy_cg": 0.04,
+    "change_block_sizes": 0.04,
+    "pad_tail_and_mask": 0.02,
+}
+
+
+@dataclass(eq=False)
+class Edge:
+    """An action on a state: what it is expected to save of the time, what came of it, and how often it
+    was gone along."""
+
+    action: Action
+    estimate: float
+    prior: float = 0.0
+    visits: int = 0
+    total: float = 0.0
+    in_flight: int = 0
+    child: str | None = None
+    closed: bool = False
+
+    def mean(self, worth: float, gain: float) -> float:
+        """Mean reward on a state of `worth`, beginning with visits that brought the expected `gain`;
+        jobs under way count as visits that gained nothing."""
+        visits = VIRTUAL_VISITS + self.visits + self.in_flight
+        before = VIRTUAL_VISITS * (worth + gain) + self.in_flight * worth
+        return (before + self.total) / visits
+
+    def record(self) -> dict[str, object]:
+        """The edge as JSON."""
+        return {
+            "method": self.action.method,
+            "action": self.action.sentence,
+            "visits": self.visits,
+            "total": round(self.total, 6),
+            "child": self.child,
+            "closed": self.closed,
+        }
+
+
+@dataclass
+class Experience:
+    """What one method brought wherever it was tried: the sum of its gains, and how many they are."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def expect(self, estimate: float) -> float:
+        """The gain to be expected of it where `estimate` was expected without this."""
+        return (VIRTUAL_VISITS * estimate + self.total) / (VIRTUAL_VISITS + self.count)
+
+
+@dataclass(eq=False)
+class State:
+    """A kernel that was found correct, however many ways lead to it, and its reward. `busy` is the
+    share of the time that each resource works, once it is known."""
+
+    node: Node
+    worth: float = 0.0
+    visits: int = 0
+    busy: Mapping[str, float] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+    listed: bool = False
+    asked: bool = False
+
+    @property
+    def bottleneck(self) -> str:
+        """The busiest resource; where none is known, what a kernel most often waits for."""
+        return max(self.busy, key=lambda name: self.busy[name], default="")
+
+    def list(self, actions: tuple[Action, ...], busy: Mapping[str, float]) -> None:
+        """The actions on it, with priors in proportion to what they are expected to save."""
+        self.listed, self.busy = True, busy
+        self.edges = [
+            Edge(action, max(action.promise, self._expected(action)))
+            for action in actions
+            if action.key != self.node.key
+        ]
+        whole = sum(edge.estimate for edge in self.edges) or 1.0
+        for edge in self.edges:
+            edge.prior = edge.estimate / whole
+
+    def relieves(self, action: Action) -> bool:
+        """Whether an action touches what limits the kernel; overlap helps every resource."""
+        return self.bottleneck in action.touches or "overlap" in action.touches
+
+    def _expected(self, action: Action) -> float:
+        always = action.method == "change_block_sizes"
+        relieves = always or self.relieves(action)
+        return EXPECTED.get(action.method, LITTLE) if relieves else LITTLE
+
+    def record(self) -> dict[str, object]:
+        """The state as JSON."""
+        return {
+            "name": self.node.name,
+            "latency": self.node.latency,
+            "visits": self.visits,
+            "bottleneck": self.bottleneck,
+            "edges": [edge.record() for edge in self.edges],
+        }

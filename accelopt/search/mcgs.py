@@ -1,0 +1,192 @@
+"""Monte-Carlo graph search: kernels are states, canonical moves are edges, and a kernel that is found
+on several ways is one state, so that what was learned below it counts on all of them."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from math import isqrt, log, sqrt
+
+from accelopt.errors import ConfigError
+from accelopt.nodes import Action, Job, Node, Result, Want
+from accelopt.search.graph import Edge, Experience, State
+from accelopt.search.strategy import Settings
+
+EXPLORATION = 1.0
+NOISE_SHARE, NOISE_ALPHA = 0.25, 0.30  # Dirichlet noise on the priors of the baseline's edges
+WIDENING_START, WIDENING_RATE = 2, 3  # edges that may be chosen, and more with the root of visits
+DEEPEST = 8
+WEAK_GAIN = 0.02  # edges that are expected to bring less wait for the others
+PATIENCE = 5  # visits after which a mean below WEAK_GAIN makes an edge weak
+FAILED = -0.7  # reward of a kernel that is wrong or does not run
+
+REWARDS: dict[str, tuple[Callable[[float], float], float]] = {
+    "log": (log, FAILED),
+    "published": (lambda gain: max(0.0, gain - 1.0), 0.0),
+}
+
+
+class MCGS:
+    """Descends along the edge of the largest upper bound to an action that nobody tried, builds it,
+    and tells every edge on the way what came of it. A round is as many kernels as a beam's.
+
+    Its option is `reward`: `log` (of the speedup over the baseline; failures cost) or `published`.
+    """
+
+    def __init__(self, start: Node, settings: Settings, seed: int) -> None:
+        unknown = set(settings.options) - {"reward"}
+        reward = settings.options.get("reward", "log")
+        if unknown:
+            raise ConfigError(f"the strategy mcgs has no option {min(unknown)!r}, but reward")
+        if reward not in REWARDS:
+            raise ConfigError(f"reward={reward} is unknown; there are {', '.join(REWARDS)}")
+        self.best = self.root = start
+        self.round = 1
+        self._reward, self._failed = REWARDS[reward]
+        self._size = settings.beam * settings.plans * settings.samples
+        self._random = random.Random(seed)
+        self._noise: dict[Edge, float] = {}
+        self._states = {start.key: State(start)}
+        self._wrong: set[str] = set()
+        self._methods: defaultdict[str, Experience] = defaultdict(Experience)
+        self._paths: dict[int, list[tuple[State, Edge]]] = {}
+        self._numbers = 0
+        self._built = 0
+
+    @property
+    def kept(self) -> Sequence[Node]:
+        """Every correct kernel, the fastest first."""
+        nodes = (state.node for state in self._states.values())
+        return sorted(nodes, key=lambda node: node.latency or 0.0)
+
+    def ask(self) -> Job | None:
+        """The action at the end of the best way down that nobody asked for yet."""
+        return self._descend(self._states[self.root.key], [], set())
+
+    def tell(self, result: Result) -> None:
+        """New edges, or a new state and what it is worth for the way to it."""
+        path = self._paths.pop(result.job.number, [])
+        if result.job.want is Want.ACTIONS:
+            state = self._states[result.job.node.key]
+            state.list(result.actions, result.busy)
+            self._noise |= self._drawn_noise(state) if state.node is self.root else {}
+            return
+        self._built += 1
+        self.round = 1 + self._built // self._size
+        for _, edge in path:
+            edge.in_flight -= 1
+        edge = path[-1][1]
+        node = result.nodes[0] if result.nodes else None
+        if node is None or node.missing or node.latency is None:
+            edge.closed = True
+            self._wrong.add(edge.action.key)
+            self._learn(edge, self._failed)
+            if node is not None and not node.missing:
+                self._back_up(path, path[-1][0].worth)
+            return
+        assert self.root.latency
+        worth = self._reward(self.root.latency / node.latency)
+        state = self._states.setdefault(node.key, State(node, worth))
+        edge.child = state.node.key
+        self._learn(edge, state.worth - path[-1][0].worth)
+        self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
+        self._back_up(path, state.worth)
+
+    def state(self) -> dict[str, object]:
+        """The graph by keys of kernels."""
+        return {
+            "root": self.root.key,
+            "states": {key: state.record() for key, state in self._states.items()},
+        }
+
+    def _descend(self, state: State, path: list[tuple[State, Edge]], dead: set[str]) -> Job | None:
+        """A job at `state` or below it; a state that has none now is `dead`."""
+        if not state.listed:
+            if state.asked:
+                return None
+            state.asked = True
+            return self._job(Want.ACTIONS, state.node)
+        dead.add(state.node.key)  # also keeps every way down free of circles
+        if len(path) == DEEPEST:
+            return None
+        for edge in self._by_bound(state):
+            way = [*path, (state, edge)]
+            self._link(edge, way)
+            if edge.closed:
+                continue
+            if edge.child is None:
+                if not edge.in_flight:
+                    return self._build(way)
+            elif edge.child not in dead:
+                job = self._descend(self._states[edge.child], way, dead)
+                if job is not None:
+                    return job
+        return None
+
+    def _by_bound(self, state: State) -> Iterator[Edge]:
+        """Open edges that are promising, by their upper bound; then those that wait, by prior."""
+        edges = sorted((e for e in state.edges if not e.closed), key=lambda e: -self._prior(e))
+        count = max(1, WIDENING_START + isqrt(WIDENING_RATE**2 * state.visits))
+        open_, waiting = edges[:count], edges[count:]
+        relieving = any(state.relieves(edge.action) for edge in open_)
+
+        def gain(edge: Edge) -> float:
+            return self._methods[edge.action.method].expect(edge.estimate)
+
+        def weak(edge: Edge) -> bool:
+            mean = edge.mean(state.worth, gain(edge))
+            tired = edge.visits > PATIENCE and mean < state.worth + WEAK_GAIN
+            hopeless = not edge.visits and gain(edge) < WEAK_GAIN
+            return tired or hopeless or (relieving and not state.relieves(edge.action))
+
+        best = max(known.worth for known in self._states.values()) or WEAK_GAIN
+
+        def bound(edge: Edge) -> float:
+            explored = sqrt(max(1, state.visits)) / (1 + edge.visits + edge.in_flight)
+            mean = edge.mean(state.worth, gain(edge))
+            return mean / best + EXPLORATION * self._prior(edge) * explored
+
+        yield from sorted(open_, key=lambda edge: (weak(edge), -bound(edge)))
+        yield from waiting
+
+    def _link(self, edge: Edge, way: list[tuple[State, Edge]]) -> None:
+        """An edge to a kernel that is known needs no job."""
+        if edge.child is not None or edge.in_flight or not edge.action.key:
+            return
+        if edge.action.key in self._wrong:
+            edge.closed = True
+        elif edge.action.key in self._states:
+            edge.child = edge.action.key
+            self._back_up(way, self._states[edge.child].worth)
+
+    def _back_up(self, path: Sequence[tuple[State, Edge]], reward: float) -> None:
+        for state, edge in path:
+            state.visits += 1
+            edge.visits += 1
+            edge.total += reward
+
+    def _learn(self, edge: Edge, gain: float) -> None:
+        known = self._methods[edge.action.method]
+        known.total += gain
+        known.count += 1
+
+    def _prior(self, edge: Edge) -> float:
+        noise = self._noise.get(edge)
+        return edge.prior if noise is None else (1 - NOISE_SHARE) * edge.prior + NOISE_SHARE * noise
+
+    def _drawn_noise(self, state: State) -> dict[Edge, float]:
+        drawn = [self._random.gammavariate(NOISE_ALPHA, 1.0) for _ in state.edges]
+        return dict(zip(state.edges, (d / (sum(drawn) or 1.0) for d in drawn), strict=True))
+
+    def _build(self, way: list[tuple[State, Edge]]) -> Job:
+        for _, edge in way:
+            edge.in_flight += 1
+        state, edge = way[-1]
+        job = self._job(Want.BUILD, state.node, edge.action)
+        self._paths[job.number] = way
+        return job
+
+    def _job(self, want: Want, node: Node, action: Action | None = None) -> Job:
+        self._numbers += 1
+        return Job(self._numbers - 1, self.round, want, node, action)
