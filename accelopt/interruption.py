@@ -15,7 +15,11 @@ STOPPED = 128 + signal.SIGINT
 @contextlib.contextmanager
 def nothing_to_lose() -> Iterator[None]:
     """While only modules are being imported: Ctrl-C ends the process at once."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # ignored, as of a shell's background jobs
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
@@ -31,7 +35,10 @@ def end_in_good_order() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.raise_signal(signal.SIGINT)
+    if callable(signal.getsignal(signal.SIGINT)):  # Python's own handler, or that of an event loop
+        signal.raise_signal(signal.SIGINT)
+    else:  # Ctrl-C is ignored; this is none
+        raise KeyboardInterrupt
 
 
 def stop(said: str = "Stopped.") -> NoReturn:

@@ -102,12 +102,17 @@ def test_ctrl_c_among_the_imports_is_just_an_end(attempt):
     assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1, 2), done
 
 
-def begun(files):
+def begun(files, **options):
     """An optimisation whose kernel never ends, once its child is at work."""
     (files / "kernel.py").write_text("while True:\n    pass\n")
     words = ["optimize", "kernel.py", "--reference", "reference.py", "--out", "run"]
     process = subprocess.Popen(
-        [*COMMAND, *words], cwd=files, stderr=subprocess.PIPE, text=True, env=environment(files)
+        [*COMMAND, *words],
+        cwd=files,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(files),
+        **options,
     )
     until = time.monotonic() + 60
     while not list((files / "scratch").rglob("accelopt-scratch-*/accelopt-scratch-*")):
@@ -118,7 +123,10 @@ def begun(files):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_like_ctrl_c(files, number):
-    process = begun(files)
+    ignored = {}
+    if number == signal.SIGTERM:  # as a script's background jobs ignore Ctrl-C
+        ignored["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = begun(files, **ignored)
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130 and "continues where this one stopped" in error
