@@ -49,7 +49,7 @@ def _with_asserts(
     made = [
         _assert(indent, name, arguments[name].shape)
         for name in names
-        if f"{name}.shape" not in said
+        if not said & {f"{name}.shape", f"tuple({name}.shape)"}
     ]
     at = first.lineno - 1
     return "".join([*lines[:at], *made, *lines[at:]])
