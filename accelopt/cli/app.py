@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
     "peak": "accelopt.cli.peak:peak",
+    "calibrate": "accelopt.cli.calibrate:calibrate",
     "check": "accelopt.cli.check:check",
     "explain": "accelopt.cli.explain:explain",
     "profile": "accelopt.cli.profile:profile",

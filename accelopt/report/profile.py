@@ -38,7 +38,7 @@ def _headline(found: KernelProfile, interval: Interval | None) -> str:
         return text
     if found.run.spec.was_measured:
         text += (
-            f"\nOf ten kernels that nothing was fitted on, eight would measure between "
+            f"\nOf ten such predictions, eight would measure between "
             f"{interval.low_ms:.4g} and {interval.high_ms:.4g} ms."
         )
     telling = [

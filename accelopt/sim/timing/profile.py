@@ -248,7 +248,7 @@ class Scenario:
 class Interval:
     """What a latency may turn out to be: between the outcomes of decisions of the compiler that are
     not inferable, widened by how far off predictions were on kernels that nothing was fitted on
-    (`least_measured` and `most_measured` of the hardware): 80% of those lay within."""
+    (`least_measured` and `most_measured` of the hardware): over 80% of those lay within."""
 
     low_ms: float
     high_ms: float
