@@ -229,7 +229,7 @@ class NKI:
         kept = self.shelf.find("schedules", key)
         if not isinstance(kept, list):
             path = self._write(node.source, content_key(node.source))
-            found = offered(node.source, path, arguments, self.options.target)
+            found = offered(node.source, path, arguments, self.options.target, shelf=self.shelf)
             kept = [offer.as_json() for offer in found.offers]
             self.shelf.put("schedules", key, kept)
         return actions_of(map(Offer.from_json, kept), _metrics(node.profile))
