@@ -57,6 +57,8 @@ def _rolled_pieces(values: Values, value: Choice) -> Value:
     if pieces is None or len({high - low for low, high, _ in pieces[1]}) != 1:
         return value
     axis, parts = pieces
+    if len(parts) < 2:
+        return value
     length = parts[0][1] - parts[0][0]
     within = Axis(f"{axis.name}%", length)
     moved = [values.substitute(part, {axis: index_of(within) + low}) for low, _, part in parts]

@@ -1,7 +1,7 @@
 """Random small kernels compute what the algorithm does that they lift to, or are refused."""
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from accelopt.kernels.nki.lift.evaluation import evaluate
@@ -185,6 +185,7 @@ STEPS = {
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 @given(steps)
+@example([("accumulate", 7, 3, 4, 3), ("scan", 1, 5, 2, 2), ("blocks", 6, 6, 2, 0)])
 def test_a_random_kernel_and_its_algorithm_agree(plan):
     spec = TensorSpec((ROWS, COLUMNS), np.dtype(np.float32))
     program = trace_kernel(kernel_of(plan), [spec, spec])
