@@ -29,7 +29,7 @@ def masked_silu(x, conditions):
     for i in nl.affine_range(ROWS // 128):
         tile = nl.load(x[i * 128 + p, f])
         mask = f < WIDTH - 1
-        for factor in range(1, conditions):
+        for factor in nl.static_range(1, conditions):
             mask = mask & (f * factor < (WIDTH - 1) * factor + i)
         nl.store(out[i * 128 + p, f], nl.silu(tile, mask=mask))
     return out
