@@ -34,6 +34,12 @@ def lift(program: Program) -> Algorithm:
             return _lifted(program)
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
+        except (LookupError, ArithmeticError, AssertionError) as error:
+            # A fault of ours on a kernel that nobody has seen must not end the search for it.
+            said = (
+                f"lifting it fails with {type(error).__name__}: {error}; please report the kernel"
+            )
+            raise NotLifted(said, program.source) from error
 
 
 def _lifted(program: Program) -> Algorithm:
