@@ -33,6 +33,8 @@ from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
+SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}
+
 
 class SessionOptions(NamedTuple):
     """Everything that a run depends on, resolved once and saved in the run folder.
@@ -194,6 +196,7 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
             place=str(out / outcome.start.case.case_name / "best.py") if outcome.best else "",
             failure=outcome.failure,
             resolved=outcome.resolved,
+            holds_for=SHAPES.get(outcome.holds_for, ""),
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         )
         for outcome in outcomes

@@ -26,6 +26,7 @@ class ResultRow(NamedTuple):
     failure: str = ""
     confirmed: bool = True
     resolved: bool = True
+    holds_for: str = ""
 
     @property
     def change(self) -> str:
@@ -81,7 +82,8 @@ class Results:
             if not wide:
                 yield Text(f"  {row.problem}: {row.change}", no_wrap=True, overflow="ellipsis")
             if row.place:
-                yield Text(f"  {row.place}", style="dim", overflow="fold")
+                shapes = f" (for {row.holds_for})" if row.holds_for else ""
+                yield Text(f"  {row.place}{shapes}", style="dim", overflow="fold")
 
 
 def plain(text: str, limit: int = 240) -> str:

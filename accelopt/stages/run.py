@@ -64,7 +64,8 @@ class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
     `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
-    `nodes` are all kernels that were made, in the order in which they were told. `ended` says why the
+    `nodes` are all kernels that were made, in the order in which they were told. `holds_for` says for
+    which shapes the best was found right, where that is known. `ended` says why the
     search did not go on.
     """
 
@@ -74,6 +75,7 @@ class Outcome(NamedTuple):
     before: Explanation = Explanation()
     after: Explanation = Explanation()
     nodes: tuple[Node, ...] = ()
+    holds_for: str = ""
     failure: str = ""
     ended: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.evaluation import Case, Confirmation
+from accelopt.evaluation import Case, Confirmation, Evaluation, Status
 from accelopt.nodes import Node
 from accelopt.search.selection import select_elitist
 from accelopt.stages import project
@@ -28,9 +28,9 @@ async def settle(
 ) -> Outcome:
     """The outcome of a search: the best kernel that passes every check, with the steps to it."""
     language = run.workshop.language
-    best, failure = await _first_verified(finalists(start, fastest, history), run)
+    best, verdict = await _first_verified(finalists(start, fastest, history), run)
     if best is None:
-        return Outcome(start, failure=failure, ended=ended)
+        return Outcome(start, failure=verdict.message, ended=ended)
     project.write_kernels([best], (), len(history) + 1, run)
     made = [node for round_ in history for result in round_.results for node in result.nodes]
     outcome = Outcome(
@@ -40,6 +40,7 @@ async def settle(
         before=await language.explain(start),
         after=await language.explain(best),
         nodes=tuple(made),
+        holds_for=verdict.holds_for,
         ended=ended,
     )
     run.watcher.settled(outcome)
@@ -59,15 +60,14 @@ def finalists(start: Node, fastest: Node, history: Sequence[Iteration]) -> list[
     return distinct
 
 
-async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, str]:
-    """The first that passes with full scrutiny, or None and why the last one does not."""
-    failure = ""
+async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, Evaluation]:
+    """The first that passes with full scrutiny, or None; with the verdict on it, or on the last."""
+    verdict = Evaluation(status=Status.MISSING, message="there is no kernel to verify")
     for node in nodes:
-        evaluation = await run.workshop.verifications.evaluate(node.case, node.source)
-        if evaluation.profile is not None:
-            return node, ""
-        failure = evaluation.message
-    return None, failure
+        verdict = await run.workshop.verifications.evaluate(node.case, node.source)
+        if verdict.profile is not None:
+            return node, verdict
+    return None, verdict
 
 
 async def _confirm(start: Node, best: Node, run: Run) -> Confirmation | None:

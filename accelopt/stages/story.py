@@ -60,6 +60,7 @@ def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> Proble
         after=outcome.after.percent_of_peak if changed else None,
         confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         failure=outcome.failure,
+        holds_for=outcome.holds_for,
         changes=tuple(outcome.changes),
         start_source=start.source,
         best_source=outcome.source,
