@@ -7,6 +7,7 @@ import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from accelopt.errors import ConfigError
@@ -133,6 +134,9 @@ class NKI:
 
     async def _inspect(self, case: Case, source: str) -> Evaluation:
         known = await asyncio.to_thread(self._arguments, case, source)
+        return await self._inspect_given(known, source)
+
+    async def _inspect_given(self, known: Mapping[str, Argument], source: str) -> Evaluation:
         arguments = [
             (argument.shape, argument.dtype) if argument.shape else SCALAR
             for argument in known.values()
@@ -221,18 +225,36 @@ class NKI:
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """Kernels by schedule where the kernel can be lifted, and what moves can do to its text,
         ordered by what the profile says is slow."""
-        return await asyncio.to_thread(lambda: [*self._schedules(node), *self._rewrites(node)])
+        loop = asyncio.get_running_loop()
+        return await asyncio.to_thread(
+            lambda: [*self._schedules(node, loop), *self._rewrites(node)]
+        )
 
-    def _schedules(self, node: Node) -> list[Action]:
+    def _schedules(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
         arguments = self._arguments(node.case, node.source)
         key = content_key(node.source, repr(arguments), self.options.target, package_key())
         kept = self.shelf.find("schedules", key)
         if not isinstance(kept, list):
             path = self._write(node.source, content_key(node.source))
-            found = offered(node.source, path, arguments, self.options.target, shelf=self.shelf)
+            times = partial(self._times, arguments, loop)
+            found = offered(node.source, path, arguments, self.options.target, self.shelf, times)
             kept = [offer.as_json() for offer in found.offers]
             self.shelf.put("schedules", key, kept)
         return actions_of(map(Offer.from_json, kept), _metrics(node.profile))
+
+    def _times(
+        self,
+        arguments: Mapping[str, Argument],
+        loop: asyncio.AbstractEventLoop,
+        sources: Sequence[str],
+    ) -> list[float]:
+        """Predictions for kernels with these arguments, by the workers; for a thread of its own."""
+        asked = [
+            asyncio.run_coroutine_threadsafe(self._inspect_given(arguments, source), loop)
+            for source in sources
+        ]
+        found = [inspected.result().profile for inspected in asked]
+        return [profile.latency if profile else math.inf for profile in found]
 
     def _rewrites(self, node: Node) -> list[Action]:
         arguments, metrics = self._arguments(node.case, node.source), _metrics(node.profile)

@@ -19,7 +19,7 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK, Interface, lower
 from accelopt.kernels.nki.lift.schedule import Schedule
-from accelopt.kernels.nki.lift.search import Argument, Found, search
+from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
 from accelopt.kernels.nki.moves.source import Argument as Given
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change
@@ -89,12 +89,12 @@ def offered(
     path: Path,
     given: Mapping[str, Given],
     target: str = "trn1",
-    workers: int | None = None,
     shelf: Shelf | None = None,
+    times: Times | None = None,
 ) -> Offers:
     """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
     format of what is passed for each parameter; a plain number has no dimensions. What a search
-    came to is kept on the `shelf`."""
+    came to is kept on the `shelf`. `times` predicts; without it the search does so by itself."""
     arguments = {
         name: (what.shape, what.dtype) if what.shape else None for name, what in given.items()
     }
@@ -118,7 +118,7 @@ def offered(
             Argument(*what) if what is not None else Argument(value=value)
             for what, value in zip(arguments.values(), _values(arguments, 12583), strict=True)
         ]
-        found = search(lifted.algorithm, values, lifted.interface, target, workers=workers)
+        found = search(lifted.algorithm, values, lifted.interface, target, times=times)
     except (NotLifted, NotLowered, KernelFailure) as refusal:
         return Offers(refusal=str(refusal))
     result = _offered(lifted, again, found, target)

@@ -11,9 +11,11 @@ import itertools
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +46,10 @@ NEAR_ENOUGH = 1.02
 """Times the least price: nothing that the closed forms know of is faster."""
 MOST_OVER = 1.5
 """Times the best simulated time, beyond which the price of a neighbour is not looked into."""
+
+
+Times = Callable[[Sequence[str]], Sequence[float]]
+"""The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule."""
 
 
 class Argument(NamedTuple):
@@ -134,10 +140,13 @@ def search(
     target: str = "trn1",
     first: int = 6,
     further: int = 6,
-    workers: int | None = None,
+    times: Times | None = None,
 ) -> Found:
     """Times the `first` most promising schedules and then up to `further` neighbours of the
-    fastest. Raises NotLowered where no schedule of the algorithm has a kernel."""
+    fastest, with `times` or, without it, in processes of its own.
+
+    Raises NotLowered where no schedule of the algorithm has a kernel.
+    """
     graph = graph_of(algorithm)
     found = Found()
     pricing = _Pricing(graph, interface, target, found)
@@ -147,24 +156,40 @@ def search(
         reason = max(found.refused, key=lambda text: found.refused[text], default="no rows")
         raise NotLowered(reason)
     pricing.descend()
-    workers = workers or os.cpu_count() or 1
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        _time(pool, _varied(pricing.cheapest(), first), arguments, target, found)
-        if found.timed[0].latency_ms < pricing.cheapest()[0][1].price.ms * NEAR_ENOUGH:
-            return found
-        done = {timed.lowered.body for timed in found.timed}
-        near: dict[str, tuple[Schedule, Lowered]] = {}
-        for timed in found.timed[:2]:
-            for schedule in neighbours(graph, timed.schedule):
-                lowered = pricing.add(schedule)
-                if lowered is not None and lowered.body not in done:
-                    near[lowered.body] = (schedule, lowered)
-        fresh = sorted(near.values(), key=lambda pair: pair[1].price.ms)
-        worst = found.timed[0].latency_ms * MOST_OVER
-        fresh = [pair for pair in fresh if pair[1].price.ms < worst]
-        _time(pool, fresh[:further], arguments, target, found)
+    if times is not None:
+        _look(pricing, times, first, further)
+        return found
+    with own_processes(arguments, target) as times:
+        _look(pricing, times, first, further)
     return found
+
+
+def _look(pricing: _Pricing, times: Times, first: int, further: int) -> None:
+    """Times the most promising of what was priced, and what lies near the fastest."""
+    found = pricing.found
+    _time(times, _varied(pricing.cheapest(), first), found)
+    if found.timed[0].latency_ms < pricing.cheapest()[0][1].price.ms * NEAR_ENOUGH:
+        return
+    done = {timed.lowered.body for timed in found.timed}
+    near: dict[str, tuple[Schedule, Lowered]] = {}
+    for timed in found.timed[:2]:
+        for schedule in neighbours(pricing.graph, timed.schedule):
+            lowered = pricing.add(schedule)
+            if lowered is not None and lowered.body not in done:
+                near[lowered.body] = (schedule, lowered)
+    fresh = sorted(near.values(), key=lambda pair: pair[1].price.ms)
+    worst = found.timed[0].latency_ms * MOST_OVER
+    fresh = [pair for pair in fresh if pair[1].price.ms < worst]
+    _time(times, fresh[:further], found)
+
+
+@contextmanager
+def own_processes(arguments: Sequence[Argument], target: str) -> Iterator[Times]:
+    """Times sources on all cores, in processes that import the caller's main module anew."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context) as pool:
+        timing = partial(simulated_ms, arguments=tuple(arguments), target=target)
+        yield lambda sources: list(pool.map(timing, sources))
 
 
 class _Pricing:
@@ -224,17 +249,10 @@ def _varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Sche
     return chosen[:most]
 
 
-def _time(
-    pool: ProcessPoolExecutor,
-    pairs: list[tuple[Schedule, Lowered]],
-    arguments: Sequence[Argument],
-    target: str,
-    found: Found,
-) -> None:
-    sources = [lowered.source for _, lowered in pairs]
-    times = pool.map(simulated_ms, sources, [tuple(arguments)] * len(pairs), [target] * len(pairs))
+def _time(times: Times, pairs: list[tuple[Schedule, Lowered]], found: Found) -> None:
+    taken = times([lowered.source for _, lowered in pairs])
     found.timed += [
-        Timed(schedule, lowered, ms) for (schedule, lowered), ms in zip(pairs, times, strict=True)
+        Timed(schedule, lowered, ms) for (schedule, lowered), ms in zip(pairs, taken, strict=True)
     ]
     found.timed.sort(key=lambda timed: timed.latency_ms)
 

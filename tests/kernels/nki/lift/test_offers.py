@@ -48,7 +48,7 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     path = tmp_path / "naive.py"
     path.write_text(NAIVE)
     given = {"x": Argument((512, 1024), "float32"), "eps": Argument(())}
-    found = offered(NAIVE, path, given, workers=1)
+    found = offered(NAIVE, path, given)
     assert found.offers, found.refusal
     offer = found.offers[0]
     assert f"def kernel({signature(NAIVE)}):" in offer.source
@@ -73,7 +73,7 @@ def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
 def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "random.py"
     path.write_text(RANDOM)
-    found = offered(RANDOM, path, {"x": Argument((128, 512), "float32")}, workers=1)
+    found = offered(RANDOM, path, {"x": Argument((128, 512), "float32")})
     assert not found.offers
     assert "random" in found.refusal
 
