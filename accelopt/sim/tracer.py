@@ -122,6 +122,7 @@ class Tracer:
         self.placements: dict[LoopKey, Placement | None] = {}  # of unrolled loops, by call site
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.reductions: dict[Tensor, str] = {}  # results of loop_reduce not assigned yet: their op
+        self.reduced: set[Tensor] = set()  # what such results were assigned to
         self.iterations: list[Iteration] = []  # of the unrolled loops around here
         self._report = report
         self.left_loops: list[SourceLine] = []  # by break or return

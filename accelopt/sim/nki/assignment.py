@@ -48,10 +48,19 @@ def _check_reduction(target: TensorView, source: TensorView) -> None:
     tracer = current()
     op = tracer.reductions.pop(source.storage, None)
     storage = target.storage
-    if op is None or storage.fill is None or storage.fill == IDENTITIES.get(op):
+    if op is None:
+        return
+    # Of a tile with blocks, and of one that a reduction was assigned to before, it is not told which
+    # part an earlier instruction wrote.
+    filled = storage in tracer.written and not storage.block_rank
+    if filled and storage not in tracer.reduced:
+        what = "loop_reduce into a tile that an earlier instruction wrote"
+    elif storage.fill is not None and storage.fill != IDENTITIES.get(op):
+        what = f"loop_reduce into a tile that starts at {storage.fill}"
+    else:
+        tracer.reduced.add(storage)
         return
     mend = "Declare dst with nl.ndarray, and combine it with the initial value after the loop."
-    what = f"loop_reduce into a tile that starts at {storage.fill}"
     raise Unsupported(what, mend, running_line())
 
 

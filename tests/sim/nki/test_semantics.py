@@ -725,6 +725,22 @@ def test_loop_reduce_into_a_tile_with_an_initial_value_is_refused(kernel_text):
                 text.trace(A)
 
 
+def test_loop_reduce_into_a_tile_that_was_written_is_refused(kernel_text):
+    """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"; an initial value
+    that an instruction wrote must not be dropped."""
+    text = kernel_text(
+        copying(
+            "r = nl.ndarray((128, 128), nl.float32)",
+            "r[...] = nl.copy(t[:, 0:128])",
+            "for i in nl.affine_range(4):",
+            "    r[...] = nl.loop_reduce(t[:, nl.ds(i * 128, 128)], np.add, [i])",
+            "t[:, 0:128] = r",
+        )
+    )
+    with pytest.raises(NotImplementedError, match="that an earlier instruction wrote"):
+        text.trace(A)
+
+
 def test_what_the_dma_of_trn2_cannot_do(kernel_text):
     """kda-for-trainium: transposes of four bytes by DMA, and loads that repeat a row on all
     partitions, do not compile for trn2."""

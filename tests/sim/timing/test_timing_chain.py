@@ -39,7 +39,7 @@ from timing_kernels import (
     variances,
 )
 
-from accelopt.hardware import TARGETS, TRN1, TRN2, TRN3
+from accelopt.hardware import TRN1, TRN2, TRN3
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
@@ -371,9 +371,6 @@ class TestHardware:
         assert "nothing was measured" in TRN3.calibration
         found = timed(fresh_buffers, (128, 8192), target="trn2")
         assert found.target == "trn2" and found.calibration == TRN2.calibration
-
-    def test_specs_by_target(self):
-        assert {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3} == TARGETS
 
     def test_prices_of_transfers_follow_their_descriptors(self):
         program = program_of(copy_in_pieces, (128, 2048), 1024)
