@@ -5,18 +5,23 @@ from __future__ import annotations
 import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accelopt.errors import AcceloptError
+from accelopt.evaluation import Row
 from accelopt.nodes import Node
 from accelopt.report.page import versions
 from accelopt.report.portrait import portrait
 from accelopt.report.simulation import simulate
 from accelopt.report.story import Portrait, ProblemStory, Step, Story
 from accelopt.report.timeline import timeline_json
-from accelopt.sim.timing import KernelProfile, interval
+from accelopt.sandbox.workers import Call, Fault, perform
+from accelopt.sim.timing import interval
 from accelopt.stages.run import Outcome, Run
 from accelopt.store import write_atomically
 
+PORTRAIT = "accelopt.stages.story:portrait_job"
+PORTRAIT_SECONDS, PORTRAIT_BYTES = 300.0, 8 << 30
 TRACE_SECONDS = 60.0
 MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
 MOST_ASKED = 10_000  # and for which other choices of the compiler are simulated too
@@ -50,8 +55,9 @@ def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> Proble
     start, best = outcome.start, outcome.best
     folder = run.folder / start.case.case_name
     changed = best is not None and best.source != start.source
-    before = _simulated(Path(start.case.kernel), start)
-    after = _simulated(folder / "best.py", best) if changed and best else before
+    winner = folder / "best.py" if changed else Path(start.case.kernel)
+    before = _portrayed(Path(start.case.kernel), start)
+    after = _portrayed(winner, best or start, folder)
     return ProblemStory(
         name=start.case.case_name,
         baseline=start.latency,
@@ -65,9 +71,9 @@ def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> Proble
         start_source=start.source,
         best_source=outcome.source,
         steps=tuple(_steps(outcome, moments)),
-        start_portrait=_portrait(before),
-        best_portrait=_portrait(after),
-        trace=_trace(after, folder),
+        start_portrait=before.portrait,
+        best_portrait=after.portrait,
+        trace=after.trace,
     )
 
 
@@ -89,26 +95,39 @@ def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[Step]:
     return list(found.values())
 
 
-def _simulated(kernel: Path, node: Node | None) -> KernelProfile | None:
-    """A simulated kernel's profile once more, with everything that explains it."""
-    if node is None or node.profile is None or not node.profile.simulated:
-        return None
+class Portrayed(Row):
+    """A portrait, where there is one, and the path of the trace file from the report's folder."""
+
+    portrait: Portrait | None = None
+    trace: str = ""
+
+
+def _portrayed(kernel: Path, node: Node, traced: Path | None = None) -> Portrayed:
+    """A simulated kernel once more, with everything that explains it: in a process of its own, for
+    its reference is somebody's Python. `traced` is the folder that takes its execution."""
+    if node.profile is None or not node.profile.simulated:
+        return Portrayed()
+    payload = {
+        "kernel": str(kernel.resolve()),
+        "reference": str(Path(node.case.task).resolve()),
+        "target": node.profile.target,
+        "traced": str(traced.resolve()) if traced else "",
+    }
+    found = perform(Call(PORTRAIT, payload, PORTRAIT_SECONDS, PORTRAIT_BYTES), Portrayed)
+    return Portrayed() if isinstance(found, Fault) else found
+
+
+def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
+    """The work of a portrait, in a child process; none for a kernel that cannot be simulated."""
+    kernel, reference = Path(payload["kernel"]), Path(payload["reference"])
     try:
-        return simulate(kernel, Path(node.case.task), node.profile.target, TRACE_SECONDS)
+        found = simulate(kernel, reference, payload["target"], TRACE_SECONDS)
     except AcceloptError:  # a report without a portrait is still a report
-        return None
-
-
-def _portrait(found: KernelProfile | None) -> Portrait | None:
-    if found is None:
-        return None
-    return portrait(found, interval(found) if len(found.run.stream) <= MOST_ASKED else None)
-
-
-def _trace(found: KernelProfile | None, folder: Path) -> str:
-    """Writes the execution for Perfetto; its path from the report's folder, empty without one."""
-    if found is None or len(found.run.stream) > MOST_TRACED:
-        return ""
-    path = folder / "best.trace.json.gz"
+        return Portrayed()
+    size = len(found.run.stream)
+    seen = portrait(found, interval(found) if size <= MOST_ASKED else None)
+    if not payload["traced"] or size > MOST_TRACED:
+        return Portrayed(portrait=seen)
+    path = Path(payload["traced"]) / "best.trace.json.gz"
     write_atomically(path, gzip.compress(timeline_json(found).encode(), mtime=0))
-    return f"{folder.name}/{path.name}"
+    return Portrayed(portrait=seen, trace=f"{path.parent.name}/{path.name}")
