@@ -57,7 +57,7 @@ def test_stopped_and_resumed_it_leaves_kernel_diff_and_recipe(own, tmp_path):
     best = out / "silu" / "best.py"
     assert str(best) in shown.replace("\n", "")
     assert "def kernel" in best.read_text()
-    assert (out / "silu" / "best.diff").read_text().startswith("--- silu.py")
+    assert (out / "silu" / "best.diff").read_text().startswith("--- a/silu.py")
     assert "--replay" in (out / "silu" / "reproduce.txt").read_text()
 
 
