@@ -32,7 +32,7 @@ from accelopt.sim.timing.dependence import depend
 from accelopt.sim.timing.expansion import expand, scopes
 from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.least import Least, least
-from accelopt.sim.timing.operation import Decision, combined
+from accelopt.sim.timing.operation import Decision, Nest, combined
 from accelopt.sim.timing.schedule import Timeline, schedule
 from accelopt.sim.timing.spilling import Spills
 from accelopt.sim.timing.stream import Stream
@@ -172,8 +172,10 @@ def profile(
     return found
 
 
-def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
-    decisions: list[Decision] = []
+def _lowered(
+    program: Program, spec: Hardware, compiler: Compiler, decisions: list[Decision]
+) -> Nest:
+    """The decisions on loops: what each operation is, and around what it runs."""
     bounds = compiler.bounds
     nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
     if compiler.write_out_variances:
@@ -188,10 +190,12 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
         nest = placement.read_psum_directly(nest, decisions)
     if compiler.place_in_psum:
         nest = placement.place_in_psum(nest, decisions)
-    instances = expand(nest)
-    overlaps.refuse_overlaps(instances, spec)
-    flow = stream(instances, scopes(nest))
-    del nest, instances
+    return nest
+
+
+def _rewrite(flow: Stream, spec: Hardware, compiler: Compiler, decisions: list[Decision]) -> None:
+    """The decisions on instances, each of which changes the stream in place."""
+    bounds = compiler.bounds
     if compiler.merge_repeated:
         merging.merge_repeated(
             flow,
@@ -210,6 +214,16 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
         balancing.balance_copies(flow, spec, decisions)
     if compiler.fit_psum:
         banks.fit_psum(flow, spec, decisions)
+
+
+def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
+    decisions: list[Decision] = []
+    bounds = compiler.bounds
+    instances = expand(nest := _lowered(program, spec, compiler, decisions))
+    overlaps.refuse_overlaps(instances, spec)
+    flow = stream(instances, scopes(nest))
+    del nest, instances
+    _rewrite(flow, spec, compiler, decisions)
     costs = price_transfers(flow, spec)
     spills: dict[int, Spills] = {}
     if compiler.fit_sbuf:
