@@ -62,7 +62,7 @@ VARIANT_ARGUMENTS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "conv1d": ([(8, 512, 1, 2048), (512, 1, 1, 3)], {"padding": [[0, 0], [1, 1]]}),
 }
 
-OLDER_COMPILER = Compiler(merge_repeated=False)
+OLDER_COMPILER = Compiler(frozenset({"merge_repeated"}))
 """What the data calls an older compiler repeats the invariant product of mamba v1: its time is that
 of nine N a step, not seven."""
 

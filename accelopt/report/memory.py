@@ -56,7 +56,7 @@ def _level(amount: int, full: int) -> int:
 def memory_use(program: Program) -> tuple[MemoryUse, ...]:
     """SBUF and PSUM as the kernel asks for them, before anything is spilled."""
     spec = TARGETS[program.target]
-    stream = profile(program, compiler=Compiler(fit_sbuf=False)).run.stream
+    stream = profile(program, compiler=Compiler(frozenset({"fit_sbuf"}))).run.stream
     return (
         _use(stream, Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
         _use(stream, Buffer.PSUM, "PSUM", spec.psum_partition_bytes),

@@ -27,6 +27,12 @@ class CompilerBounds(Sourced):
         "little",
         default=256 * 1024,
     )
+    merge_over_sequential: bool = constant(
+        "yes or no",
+        "fitted",
+        "NKIBench: inside of sequential loops the two windows do not apply",
+        default=True,
+    )
     tiny_elements: int = constant(
         "elements a partition",
         "assumed",

@@ -18,6 +18,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
+from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.expansion import Instances
 from accelopt.sim.timing.forms import by_form
 from accelopt.sim.timing.operation import Decision, Operation
@@ -26,16 +27,9 @@ from accelopt.sim.timing.stream import Stream
 NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print"})
 
 
-def merge_repeated(
-    stream: Stream,
-    work_window: float,
-    load_window: float,
-    over_sequential: bool,
-    decisions: list[Decision],
-) -> bool:
-    """Removes repeated work from the stream, in place. The windows bound what may be defined anew in
-    SBUF, bytes per partition, between two occurrences of an instruction or of a load; they do not
-    apply inside of sequential loops when `over_sequential`. True when anything was removed."""
+def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:
+    """Removes repeated work from the stream, in place, within the windows of `bounds`. True when
+    anything was removed."""
     signatures = _signatures(stream)
     if not _may_repeat(stream, signatures):
         return False
@@ -45,8 +39,8 @@ def merge_repeated(
         for item, is_load, signature in zip(stream.instances, loads, signatures, strict=True)
     ]
     window_of = [
-        inf if item.loops and over_sequential and _in_sequential_loop(item)
-        else work_window if key is None else load_window
+        inf if item.loops and bounds.merge_over_sequential and _in_sequential_loop(item)
+        else bounds.merge_window_bytes if key is None else bounds.load_window_bytes
         for item, key in zip(stream.instances, keys, strict=True)
     ]  # fmt: skip
     numbering = _Numbering(stream)

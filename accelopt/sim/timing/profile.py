@@ -9,34 +9,17 @@ from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
-from accelopt.sim.timing import (
-    balancing,
-    banks,
-    counters,
-    eviction,
-    explanation,
-    fusion,
-    lowering,
-    merging,
-    overlaps,
-    placement,
-    renaming,
-    residency,
-    variance,
-    widening,
-)
+from accelopt.sim.timing import counters, explanation
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds, bounds_of
-from accelopt.sim.timing.cells import stream
 from accelopt.sim.timing.counters import TrueCounts
-from accelopt.sim.timing.dependence import depend
-from accelopt.sim.timing.expansion import expand, scopes
 from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.least import Least, least
-from accelopt.sim.timing.operation import Decision, Nest, combined
+from accelopt.sim.timing.operation import Decision, combined
+from accelopt.sim.timing.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
 from accelopt.sim.timing.schedule import Timeline, schedule
 from accelopt.sim.timing.spilling import Spills
 from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer, price_transfers
+from accelopt.sim.timing.transfers import Transfer
 
 UNRESOLVED = 0.05
 """Predictions closer than this do not tell which kernel is faster: near-equivalent sources measure
@@ -45,25 +28,19 @@ up to 15% apart."""
 
 @dataclass(frozen=True)
 class Compiler:
-    """Which decisions of the Neuron compiler are emulated, and with what bounds."""
+    """Which decisions of the Neuron compiler are emulated (all but `without`, by the names in
+    `PASSES`), and with what bounds. Raises ValueError for the name of no pass."""
 
-    choose_engines: bool = True
-    write_out_variances: bool = True
-    fuse_loops: bool = True
-    widen_tiny_loops: bool = True
-    broadcast_partitions: bool = True
-    read_psum_directly: bool = True
-    place_in_psum: bool = True
-    merge_repeated: bool = True
-    merge_over_sequential_loops: bool = True
-    remove_dead: bool = True
-    rename_refilled: bool = True
-    merge_evictions: bool = True
-    balance_copies: bool = True
-    fit_psum: bool = True
-    fit_sbuf: bool = True
-    rotate_buffers: bool = True
+    without: frozenset[str] = frozenset()
     bounds: CompilerBounds = COMPILER_BOUNDS
+
+    def __post_init__(self) -> None:
+        if unknown := self.without - {one.name for one in PASSES}:
+            raise ValueError(f"no pass of the compiler is called {', '.join(sorted(unknown))}.")
+
+    def less(self, name: str) -> Compiler:
+        """The same compiler without one pass."""
+        return replace(self, without=self.without | {name})
 
 
 @dataclass(frozen=True)
@@ -172,81 +149,25 @@ def profile(
     return found
 
 
-def _lowered(
-    program: Program, spec: Hardware, compiler: Compiler, decisions: list[Decision]
-) -> Nest:
-    """The decisions on loops: what each operation is, and around what it runs."""
-    bounds = compiler.bounds
-    nest = lowering.lower(program, decisions, choose_engines=compiler.choose_engines)
-    if compiler.write_out_variances:
-        nest = variance.write_out_variances(nest, decisions)
-    if compiler.fuse_loops:
-        nest = fusion.fuse_loops(nest, spec, decisions)
-    if compiler.widen_tiny_loops:
-        nest = widening.widen_tiny_loops(nest, bounds, decisions)
-    if compiler.broadcast_partitions:
-        nest = lowering.broadcast_partitions(nest, decisions)
-    if compiler.read_psum_directly:
-        nest = placement.read_psum_directly(nest, decisions)
-    if compiler.place_in_psum:
-        nest = placement.place_in_psum(nest, decisions)
-    return nest
-
-
-def _rewrite(flow: Stream, spec: Hardware, compiler: Compiler, decisions: list[Decision]) -> None:
-    """The decisions on instances, each of which changes the stream in place."""
-    bounds = compiler.bounds
-    if compiler.merge_repeated:
-        merging.merge_repeated(
-            flow,
-            bounds.merge_window_bytes,
-            bounds.load_window_bytes,
-            compiler.merge_over_sequential_loops,
-            decisions,
-        )
-    if compiler.remove_dead:
-        merging.remove_dead(flow, decisions)
-    if compiler.rename_refilled:
-        renaming.rename_refilled(flow, decisions)
-    if compiler.merge_evictions:
-        eviction.merge_evictions(flow, spec, decisions)
-    if compiler.balance_copies and spec.copies_alternate:
-        balancing.balance_copies(flow, spec, decisions)
-    if compiler.fit_psum:
-        banks.fit_psum(flow, spec, decisions)
-
-
 def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
-    decisions: list[Decision] = []
-    bounds = compiler.bounds
-    instances = expand(nest := _lowered(program, spec, compiler, decisions))
-    overlaps.refuse_overlaps(instances, spec)
-    flow = stream(instances, scopes(nest))
-    del nest, instances
-    _rewrite(flow, spec, compiler, decisions)
-    costs = price_transfers(flow, spec)
-    spills: dict[int, Spills] = {}
-    if compiler.fit_sbuf:
-        costs, spills = residency.fit_sbuf(flow, costs, spec, bounds, decisions)
-    graph = depend(
-        flow,
-        spec,
-        bounds if compiler.rotate_buffers else None,
-        spilled=bool(spills),
-        decisions=decisions,
-    )
-    timeline = schedule(flow, graph, costs, spec, bounds.lookahead)
+    at = Compilation(program, spec, compiler.bounds)
+    for one in LOOP_PASSES:
+        (one.otherwise if one.name in compiler.without else one.do)(at)
+    at.expand()
+    for one in INSTANCE_PASSES:
+        (one.otherwise if one.name in compiler.without else one.do)(at)
+    timeline = schedule(at.flow, at.graph, at.costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
-    fields, true = counters.summary(flow, costs, timeline, interface, spec)
+    fields, true = counters.summary(at.flow, at.costs, timeline, interface, spec)
     return KernelProfile(
         timeline.latency_ns * 1e-6,
         fields,
-        combined(decisions),
-        tuple(spills.values()),
+        combined(at.decisions),
+        tuple(at.spills.values()),
         true,
         spec.name,
         spec.calibration,
-        Run(program, spec, flow, costs, timeline),
+        Run(program, spec, at.flow, at.costs, timeline),
     )
 
 
@@ -281,36 +202,32 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
     return Interval(min(every) * spec.least_measured, max(every) * spec.most_measured, scenarios)
 
 
-def _with_merge_window(base: Compiler, factor: float) -> Compiler:
-    window = base.bounds.merge_window_bytes * factor
-    return replace(base, bounds=replace(base.bounds, merge_window_bytes=window))
+def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:
+    bounds = replace(
+        base.bounds,
+        merge_window_bytes=base.bounds.merge_window_bytes * factor,
+        merge_over_sequential=over_sequential,
+    )
+    return replace(base, bounds=bounds)
 
 
 def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compiler, Hardware]]:
     spec = found.run.spec
-    passes = {decision.pass_name for decision in found.decisions}
+    taken = {decision.pass_name for decision in found.decisions}
     variants: list[tuple[str, Compiler, Hardware]] = []
-    if base.merge_repeated:
-        wider = _with_merge_window(base, 4.0)
+    if "merge_repeated" not in base.without:
+        wider = _with_merge_window(base, 4.0, base.bounds.merge_over_sequential)
         variants.append(("repeated work merged over four times the distance", wider, spec))
-    if "merge_repeated" in passes:
-        nearer = replace(_with_merge_window(base, 0.25), merge_over_sequential_loops=False)
+    if "merge_repeated" in taken:
+        nearer = _with_merge_window(base, 0.25, over_sequential=False)
         variants.append(("repeated work merged over a quarter of the distance", nearer, spec))
-    if "fuse_loops" in passes:
-        variants.append(("loops left apart", replace(base, fuse_loops=False), spec))
-    if "widen_tiny_loops" in passes:
-        variants.append(("tiny loops left as written", replace(base, widen_tiny_loops=False), spec))
-    if "place_in_psum" in passes:
-        variants.append(("no result placed in PSUM", replace(base, place_in_psum=False), spec))
-    if "rename_refilled" in passes:
-        kept = replace(base, rename_refilled=False)
-        variants.append(("refilled tiles keep their storage", kept, spec))
-    if "rotate_buffers" in passes:
-        freer = replace(base, rotate_buffers=False)
-        variants.append(("as many buffers as SBUF holds", freer, spec))
-    if "fit_sbuf" in passes:
-        roomier = replace(spec, sbuf_reserved_bytes=0)
-        variants.append(("all of SBUF usable", base, roomier))
+    variants += [
+        (one.question, base.less(one.name), spec)
+        for one in PASSES
+        if one.question and one.name in taken
+    ]
+    if "fit_sbuf" in taken:
+        variants.append(("all of SBUF usable", base, replace(spec, sbuf_reserved_bytes=0)))
     if any(cost and cost.conflict_ns for cost in found.run.costs):
         smooth = replace(spec, hbm_conflict_stride=1 << 62)
         variants.append(("rows far apart in HBM do not collide", base, smooth))

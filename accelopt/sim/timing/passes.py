@@ -1,0 +1,174 @@
+"""The decisions of the Neuron compiler that are emulated, in their order, as a table.
+
+A pass works on a `Compilation`: first on its tree of loops, then, expanded, on the stream of its
+instances. Each can be switched off by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from accelopt.hardware import Hardware
+from accelopt.sim.program import Program
+from accelopt.sim.timing import (
+    balancing,
+    banks,
+    eviction,
+    fusion,
+    lowering,
+    merging,
+    overlaps,
+    placement,
+    renaming,
+    residency,
+    variance,
+    widening,
+)
+from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.cells import stream
+from accelopt.sim.timing.dependence import Graph, depend
+from accelopt.sim.timing.expansion import expand, scopes
+from accelopt.sim.timing.operation import Decision, Nest
+from accelopt.sim.timing.spilling import Spills
+from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.transfers import Transfer, price_transfers
+
+
+@dataclass
+class Compilation:
+    """A kernel on its way through the passes, with the decisions taken so far."""
+
+    program: Program
+    spec: Hardware
+    bounds: CompilerBounds
+    decisions: list[Decision] = field(default_factory=list)
+    nest: Nest = field(init=False)
+    flow: Stream = field(init=False)
+    costs: list[Transfer | None] = field(init=False)
+    spills: dict[int, Spills] = field(default_factory=dict)
+    graph: Graph = field(init=False)
+
+    def expand(self) -> None:
+        """From loops to instances. Raises KernelError for directly allocated tiles that destroy
+        each other."""
+        instances = expand(self.nest)
+        overlaps.refuse_overlaps(instances, self.spec)
+        self.flow = stream(instances, scopes(self.nest))
+        del self.nest
+
+
+Step = Callable[[Compilation], None]
+
+
+def _nothing(at: Compilation) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One decision: what it does, and what is done in its place when it is switched off.
+
+    `question` says the other outcome in words, where nothing in a kernel tells which one the
+    compiler took.
+    """
+
+    name: str
+    do: Step
+    otherwise: Step = _nothing
+    question: str = ""
+
+
+def _loops(change: Callable[[Nest, Compilation], Nest]) -> Step:
+    def step(at: Compilation) -> None:
+        at.nest = change(at.nest, at)
+
+    return step
+
+
+def _lower(choose_engines: bool) -> Step:
+    def step(at: Compilation) -> None:
+        at.nest = lowering.lower(at.program, at.decisions, choose_engines=choose_engines)
+
+    return step
+
+
+def _merge_repeated(at: Compilation) -> None:
+    merging.merge_repeated(at.flow, at.bounds, at.decisions)
+
+
+def _balance_copies(at: Compilation) -> None:
+    if at.spec.copies_alternate:
+        balancing.balance_copies(at.flow, at.spec, at.decisions)
+
+
+def _price(at: Compilation) -> None:
+    at.costs = price_transfers(at.flow, at.spec)
+
+
+def _fit_sbuf(at: Compilation) -> None:
+    _price(at)
+    at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
+
+
+def _depend(rotate: bool) -> Step:
+    def step(at: Compilation) -> None:
+        bounds = at.bounds if rotate else None
+        spilled = bool(at.spills)
+        at.graph = depend(at.flow, at.spec, bounds, spilled=spilled, decisions=at.decisions)
+
+    return step
+
+
+LOOP_PASSES = (
+    Pass("choose_engines", _lower(choose_engines=True), _lower(choose_engines=False)),
+    Pass(
+        "write_out_variances",
+        _loops(lambda nest, at: variance.write_out_variances(nest, at.decisions)),
+    ),
+    Pass(
+        "fuse_loops",
+        _loops(lambda nest, at: fusion.fuse_loops(nest, at.spec, at.decisions)),
+        question="loops left apart",
+    ),
+    Pass(
+        "widen_tiny_loops",
+        _loops(lambda nest, at: widening.widen_tiny_loops(nest, at.bounds, at.decisions)),
+        question="tiny loops left as written",
+    ),
+    Pass(
+        "broadcast_partitions",
+        _loops(lambda nest, at: lowering.broadcast_partitions(nest, at.decisions)),
+    ),
+    Pass(
+        "read_psum_directly",
+        _loops(lambda nest, at: placement.read_psum_directly(nest, at.decisions)),
+    ),
+    Pass(
+        "place_in_psum",
+        _loops(lambda nest, at: placement.place_in_psum(nest, at.decisions)),
+        question="no result placed in PSUM",
+    ),
+)
+
+INSTANCE_PASSES = (
+    Pass("merge_repeated", _merge_repeated),
+    Pass("remove_dead", lambda at: merging.remove_dead(at.flow, at.decisions)),
+    Pass(
+        "rename_refilled",
+        lambda at: renaming.rename_refilled(at.flow, at.decisions),
+        question="refilled tiles keep their storage",
+    ),
+    Pass("merge_evictions", lambda at: eviction.merge_evictions(at.flow, at.spec, at.decisions)),
+    Pass("balance_copies", _balance_copies),
+    Pass("fit_psum", lambda at: banks.fit_psum(at.flow, at.spec, at.decisions)),
+    Pass("fit_sbuf", _fit_sbuf, _price),
+    Pass(
+        "rotate_buffers",
+        _depend(rotate=True),
+        _depend(rotate=False),
+        question="as many buffers as SBUF holds",
+    ),
+)
+
+PASSES = (*LOOP_PASSES, *INSTANCE_PASSES)
