@@ -26,7 +26,7 @@ from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.offers import Offers, offered
-from accelopt.kernels.nki.moves.shapes import kernel_arguments
+from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.sim import timing
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,11 +21,11 @@ from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.inspection import LEAST, inspection_call
 from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered
-from accelopt.kernels.nki.moves.held import hold_to_shapes
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import busy_shares, rewrites
-from accelopt.kernels.nki.moves.shapes import kernel_arguments
-from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of
+from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.moves.reading.source import Argument, NotAKernel, parameters_of
+from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.kernels.nki.names import describe
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, made_arguments, submit

@@ -20,7 +20,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK, Interface, lower
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
-from accelopt.kernels.nki.moves.source import Argument as Given
+from accelopt.kernels.nki.moves.reading.source import Argument as Given
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change
 from accelopt.store import Shelf, content_key, package_key

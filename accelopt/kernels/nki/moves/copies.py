@@ -7,13 +7,13 @@ from functools import partial
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.legality import uses_of
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
 from accelopt.kernels.nki.moves.places import path_text
-from accelopt.kernels.nki.moves.reading import Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import tidy, with_expression
-from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node, Path, code_of, parts
-from accelopt.kernels.nki.moves.values import Access, Call, Constant, Tensor
+from accelopt.kernels.nki.moves.reading.legality import uses_of
+from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, Path, code_of, parts
+from accelopt.kernels.nki.moves.reading.values import Access, Call, Constant, Tensor
+from accelopt.kernels.nki.moves.surgery.rewriting import tidy, with_expression
 
 # Instructions of Vector, Scalar and GpSimd engine read PSUM as well as SBUF.
 READS_PSUM = frozenset(

@@ -9,12 +9,11 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, Option
 from accelopt.kernels.nki.moves.places import Place, places
-from accelopt.kernels.nki.moves.polynomial import ONE
-from accelopt.kernels.nki.moves.reading import Reading, read
-from accelopt.kernels.nki.moves.rewriting import with_expression
-from accelopt.kernels.nki.moves.source import Kernel, code_of
-from accelopt.kernels.nki.moves.terms import operation_name
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.polynomial import ONE
+from accelopt.kernels.nki.moves.reading.reader import Reading, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, code_of
+from accelopt.kernels.nki.moves.reading.terms import operation_name
+from accelopt.kernels.nki.moves.reading.values import (
     Call,
     Constant,
     Name,
@@ -23,6 +22,7 @@ from accelopt.kernels.nki.moves.values import (
     Value,
     shape_of,
 )
+from accelopt.kernels.nki.moves.surgery.rewriting import with_expression
 
 ENGINES = ("vector", "scalar", "gpsimd")
 ON_SCALAR = frozenset({"add", "subtract", "multiply"})

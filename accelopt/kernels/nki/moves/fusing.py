@@ -8,15 +8,15 @@ from functools import partial
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, Option
-from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
 from accelopt.kernels.nki.moves.places import Place, places
-from accelopt.kernels.nki.moves.polynomial import ONE
-from accelopt.kernels.nki.moves.reading import Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import tidy, with_expression
-from accelopt.kernels.nki.moves.source import Kernel, code_of, line
-from accelopt.kernels.nki.moves.terms import Term, Terms
-from accelopt.kernels.nki.moves.values import Constant, Name, Number, Result, Sequence
+from accelopt.kernels.nki.moves.reading.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
+from accelopt.kernels.nki.moves.reading.polynomial import ONE
+from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, code_of, line
+from accelopt.kernels.nki.moves.reading.terms import Term, Terms
+from accelopt.kernels.nki.moves.reading.values import Constant, Name, Number, Result, Sequence
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.rewriting import tidy, with_expression
 
 
 class Fuse:

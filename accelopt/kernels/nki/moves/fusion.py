@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from accelopt.kernels.nki.moves.legality import dependence, private_axis, uses_of
 from accelopt.kernels.nki.moves.move import Facts, Option, Site
-from accelopt.kernels.nki.moves.polynomial import Polynomial
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import substitute
-from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node
-from accelopt.kernels.nki.moves.values import Access, Tensor
+from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis, uses_of
+from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node
+from accelopt.kernels.nki.moves.reading.values import Access, Tensor
+from accelopt.kernels.nki.moves.surgery.rewriting import substitute
 
 
 class FuseLoops:

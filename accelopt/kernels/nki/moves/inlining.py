@@ -9,9 +9,9 @@ from functools import partial, reduce
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
-from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.signatures import SIGNATURES, WRITES
-from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node, names_in, parts
+from accelopt.kernels.nki.moves.reading.signatures import SIGNATURES, WRITES
+from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, names_in, parts
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
 
 LATER = (cst.Lambda, cst.BaseComp, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
 """Expressions that may evaluate a part of themselves never, later or several times."""

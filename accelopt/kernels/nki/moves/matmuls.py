@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.hoisting import hoist, plan_hoist
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, ready
-from accelopt.kernels.nki.moves.names import fresh, taken
 from accelopt.kernels.nki.moves.places import Place, places
-from accelopt.kernels.nki.moves.reading import Reading, read
-from accelopt.kernels.nki.moves.rewriting import with_expression
-from accelopt.kernels.nki.moves.source import Kernel, code_of, line
-from accelopt.kernels.nki.moves.values import Constant
-from accelopt.kernels.nki.moves.work import resident_bytes
+from accelopt.kernels.nki.moves.reading.reader import Reading, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, code_of, line
+from accelopt.kernels.nki.moves.reading.values import Constant
+from accelopt.kernels.nki.moves.reading.work import resident_bytes
+from accelopt.kernels.nki.moves.surgery.hoisting import hoist, plan_hoist
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.rewriting import with_expression
 
 
 class TransposeOnce:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from accelopt.hardware import TRN1
-from accelopt.kernels.nki.moves.source import Argument, IllegalMove, Kernel
+from accelopt.kernels.nki.moves.reading.source import Argument, IllegalMove, Kernel
 from accelopt.nodes import Parameter
 
 __all__ = ["Facts", "IllegalMove", "Move", "Option", "Parameter", "Site", "ready"]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Parameter, Site
-from accelopt.kernels.nki.moves.reading import Reading, Statement
-from accelopt.kernels.nki.moves.source import Line, Path, parts
-from accelopt.kernels.nki.moves.values import Result
+from accelopt.kernels.nki.moves.reading.reader import Reading, Statement
+from accelopt.kernels.nki.moves.reading.source import Line, Path, parts
+from accelopt.kernels.nki.moves.reading.values import Result
 
 
 class Place(NamedTuple):

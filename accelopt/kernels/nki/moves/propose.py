@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
-from accelopt.kernels.nki.moves.names import apart
+from accelopt.kernels.nki.moves.reading.source import Kernel, parse
+from accelopt.kernels.nki.moves.reading.work import RESOURCES, latency, work
 from accelopt.kernels.nki.moves.registry import MOVES, move, option
-from accelopt.kernels.nki.moves.source import Kernel, parse
-from accelopt.kernels.nki.moves.work import RESOURCES, latency, work
+from accelopt.kernels.nki.moves.surgery.names import apart
 
 TOLERANCE = 0.02
 """Changes expected to cost more than this share of the run time are not proposed."""

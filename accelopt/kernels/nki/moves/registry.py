@@ -7,7 +7,7 @@ from functools import cache
 
 from accelopt.kernels.methods import methods_of
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Move, Option, Site
-from accelopt.kernels.nki.moves.source import Kernel
+from accelopt.kernels.nki.moves.reading.source import Kernel
 
 MOVES = methods_of("nki")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from accelopt.kernels.nki.moves.hoisting import Plan, hoist, plan_hoist
-from accelopt.kernels.nki.moves.loops import distribute, interchange, split
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site, ready
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, read
-from accelopt.kernels.nki.moves.source import Kernel, Loop
-from accelopt.kernels.nki.moves.work import resident_bytes
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, Loop
+from accelopt.kernels.nki.moves.reading.work import resident_bytes
+from accelopt.kernels.nki.moves.surgery.hoisting import Plan, hoist, plan_hoist
+from accelopt.kernels.nki.moves.surgery.loops import distribute, interchange, split
 
 BLOCK_FACTORS = (2, 4, 8)
 

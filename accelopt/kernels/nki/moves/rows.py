@@ -7,19 +7,19 @@ from functools import partial
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.hoisting import hoist
-from accelopt.kernels.nki.moves.legality import uses_of
-from accelopt.kernels.nki.moves.loops import split
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site
-from accelopt.kernels.nki.moves.names import fresh, taken
 from accelopt.kernels.nki.moves.places import path_text
-from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial, ramp
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import tidy, with_expression
-from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, code_of, line
-from accelopt.kernels.nki.moves.values import Access, Constant, Tensor
-from accelopt.kernels.nki.moves.widening import index_text, indexed
-from accelopt.kernels.nki.moves.work import resident_bytes
+from accelopt.kernels.nki.moves.reading.legality import uses_of
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, ramp
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, code_of, line
+from accelopt.kernels.nki.moves.reading.values import Access, Constant, Tensor
+from accelopt.kernels.nki.moves.reading.work import resident_bytes
+from accelopt.kernels.nki.moves.surgery.hoisting import hoist
+from accelopt.kernels.nki.moves.surgery.loops import split
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.rewriting import tidy, with_expression
+from accelopt.kernels.nki.moves.surgery.widening import index_text, indexed
 
 LONGEST_ROW_BYTES = 32 * 1024
 EFFICIENT_ROW_BYTES = 4 * 1024  # DMA reaches 97 % of its rate (vendor's size curve)

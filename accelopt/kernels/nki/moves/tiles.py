@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site, ready
-from accelopt.kernels.nki.moves.reading import read
-from accelopt.kernels.nki.moves.source import Kernel
-from accelopt.kernels.nki.moves.widening import widen
-from accelopt.kernels.nki.moves.work import resident_bytes
+from accelopt.kernels.nki.moves.reading.reader import read
+from accelopt.kernels.nki.moves.reading.source import Kernel
+from accelopt.kernels.nki.moves.reading.work import resident_bytes
+from accelopt.kernels.nki.moves.surgery.widening import widen
 
 MOST_FACTORS = 4
 

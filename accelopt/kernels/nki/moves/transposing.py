@@ -8,12 +8,12 @@ from functools import partial
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, Option
-from accelopt.kernels.nki.moves.names import fresh, taken
 from accelopt.kernels.nki.moves.places import Place, places
-from accelopt.kernels.nki.moves.reading import Reading, read
-from accelopt.kernels.nki.moves.rewriting import with_expression
-from accelopt.kernels.nki.moves.source import Kernel, Node, code_of, line, loop
-from accelopt.kernels.nki.moves.values import Call, Constant
+from accelopt.kernels.nki.moves.reading.reader import Reading, read
+from accelopt.kernels.nki.moves.reading.source import Kernel, Node, code_of, line, loop
+from accelopt.kernels.nki.moves.reading.values import Call, Constant
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.rewriting import with_expression
 
 BLOCK = 128  # rows and columns that the Tensor engine transposes at once
 

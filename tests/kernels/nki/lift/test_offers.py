@@ -10,7 +10,7 @@ from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered, signature
-from accelopt.kernels.nki.moves.source import Argument
+from accelopt.kernels.nki.moves.reading.source import Argument
 
 NAIVE = '''
 import neuronxcc.nki as nki

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
-from accelopt.kernels.nki.moves.source import Argument, parse
+from accelopt.kernels.nki.moves.reading.source import Argument, parse
 from accelopt.sim import compute, rules, timing
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from small_problem import KERNEL
 
-from accelopt.kernels.nki.moves.held import hold_to_shapes
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
-from accelopt.kernels.nki.moves.source import Argument
+from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec
 

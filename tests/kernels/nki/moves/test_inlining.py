@@ -4,7 +4,7 @@ import pytest
 
 from accelopt.kernels.nki.moves.inlining import Inline
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.source import parse
+from accelopt.kernels.nki.moves.reading.source import parse
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

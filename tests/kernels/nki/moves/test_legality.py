@@ -2,13 +2,13 @@
 
 import pytest
 
-from accelopt.kernels.nki.moves.hoisting import contract, hoist
-from accelopt.kernels.nki.moves.loops import distribute, interchange, split
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import prepare
+from accelopt.kernels.nki.moves.reading.source import Argument
 from accelopt.kernels.nki.moves.registry import MOVES, move, option
-from accelopt.kernels.nki.moves.source import Argument
-from accelopt.kernels.nki.moves.widening import merge_block, widen
+from accelopt.kernels.nki.moves.surgery.hoisting import contract, hoist
+from accelopt.kernels.nki.moves.surgery.loops import distribute, interchange, split
+from accelopt.kernels.nki.moves.surgery.widening import merge_block, widen
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

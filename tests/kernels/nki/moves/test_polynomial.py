@@ -3,7 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelopt.kernels.nki.moves.polynomial import Polynomial, Symbol, quotient, ramp, remainder
+from accelopt.kernels.nki.moves.reading.polynomial import (
+    Polynomial,
+    Symbol,
+    quotient,
+    ramp,
+    remainder,
+)
 
 SYMBOLS = [Symbol("i", "loop"), Symbol("j", "loop"), Symbol("n")]
 

@@ -3,9 +3,9 @@
 import pytest
 from simulation import SMALL
 
-from accelopt.kernels.nki.moves.names import apart
-from accelopt.kernels.nki.moves.reading import read
-from accelopt.kernels.nki.moves.source import Argument, NotAKernel, parameters_of, parse
+from accelopt.kernels.nki.moves.reading.reader import read
+from accelopt.kernels.nki.moves.reading.source import Argument, NotAKernel, parameters_of, parse
+from accelopt.kernels.nki.moves.surgery.names import apart
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

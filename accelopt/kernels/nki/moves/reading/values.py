@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial, Symbol, ramp
-from accelopt.kernels.nki.moves.signatures import DTYPE_BYTES
-from accelopt.kernels.nki.moves.source import Path
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, Symbol, ramp
+from accelopt.kernels.nki.moves.reading.signatures import DTYPE_BYTES
+from accelopt.kernels.nki.moves.reading.source import Path
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.source import Line, Loop, names_in, parts
+from accelopt.kernels.nki.moves.reading.source import Line, Loop, names_in, parts
 
 
 def carried_names(loop: Loop) -> set[str]:

@@ -12,13 +12,25 @@ from functools import lru_cache
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves import expressions
-from accelopt.kernels.nki.moves.binding import assigned, carried_names, counted_names, targets
-from accelopt.kernels.nki.moves.polynomial import Polynomial, Symbol
-from accelopt.kernels.nki.moves.results import declared
-from accelopt.kernels.nki.moves.signatures import DECLARATIONS, LOOPS, WRITES
-from accelopt.kernels.nki.moves.source import IllegalMove, Kernel, Line, Loop, Path, names_in
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading import expressions
+from accelopt.kernels.nki.moves.reading.binding import (
+    assigned,
+    carried_names,
+    counted_names,
+    targets,
+)
+from accelopt.kernels.nki.moves.reading.polynomial import Polynomial, Symbol
+from accelopt.kernels.nki.moves.reading.results import declared
+from accelopt.kernels.nki.moves.reading.signatures import DECLARATIONS, LOOPS, WRITES
+from accelopt.kernels.nki.moves.reading.source import (
+    IllegalMove,
+    Kernel,
+    Line,
+    Loop,
+    Path,
+    names_in,
+)
+from accelopt.kernels.nki.moves.reading.values import (
     Access,
     Call,
     Constant,

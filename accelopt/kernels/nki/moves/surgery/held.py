@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from accelopt.kernels.nki.moves.source import Argument
+from accelopt.kernels.nki.moves.reading.source import Argument
 
 WIDTH = 100
 

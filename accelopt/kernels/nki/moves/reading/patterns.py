@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.moves.terms import Term
+from accelopt.kernels.nki.moves.reading.terms import Term
 
 ACTIVATIONS = frozenset(
     "exp log square sqrt rsqrt sigmoid silu gelu tanh relu abs sin erf softplus mish".split()

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.arithmetic import constant_of, float_of, floats, integers, placed
-from accelopt.kernels.nki.moves.calls import read_call
-from accelopt.kernels.nki.moves.indexing import Slice, is_index, view_through
-from accelopt.kernels.nki.moves.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
-from accelopt.kernels.nki.moves.results import (
+from accelopt.kernels.nki.moves.reading.arithmetic import (
+    constant_of,
+    float_of,
+    floats,
+    integers,
+    placed,
+)
+from accelopt.kernels.nki.moves.reading.calls import read_call
+from accelopt.kernels.nki.moves.reading.indexing import Slice, is_index, view_through
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
+from accelopt.kernels.nki.moves.reading.results import (
     broadcast,
     dtype_of,
     promoted,
 )
-from accelopt.kernels.nki.moves.signatures import CONSTANTS
-from accelopt.kernels.nki.moves.source import Kernel
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.signatures import CONSTANTS
+from accelopt.kernels.nki.moves.reading.source import Kernel
+from accelopt.kernels.nki.moves.reading.values import (
     Access,
     Call,
     Constant,
@@ -36,7 +42,7 @@ from accelopt.kernels.nki.moves.values import (
 )
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.moves.reading import Statement
+    from accelopt.kernels.nki.moves.reading.reader import Statement
 
 __all__ = ["Scope", "ShapeOf", "is_index"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accelopt.kernels.nki.moves.polynomial import Polynomial, Symbol
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement
-from accelopt.kernels.nki.moves.values import Access, Tensor
+from accelopt.kernels.nki.moves.reading.polynomial import Polynomial, Symbol
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement
+from accelopt.kernels.nki.moves.reading.values import Access, Tensor
 
 
 def dependence(reading: Reading, loop: LoopFacts) -> str | None:

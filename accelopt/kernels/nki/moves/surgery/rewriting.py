@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.reading import Reading, Statement, read
-from accelopt.kernels.nki.moves.source import (
+from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
     Kernel,
     Line,

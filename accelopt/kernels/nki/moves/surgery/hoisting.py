@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.legality import uses_of
-from accelopt.kernels.nki.moves.loops import Growth, grow, inlining
-from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.polynomial import Polynomial
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import reindexed, substitute, tidy, with_shape
-from accelopt.kernels.nki.moves.source import (
+from accelopt.kernels.nki.moves.reading.legality import uses_of
+from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
     Kernel,
     Line,
@@ -23,7 +20,10 @@ from accelopt.kernels.nki.moves.source import (
     code_of,
     line,
 )
-from accelopt.kernels.nki.moves.values import Tensor
+from accelopt.kernels.nki.moves.reading.values import Tensor
+from accelopt.kernels.nki.moves.surgery.loops import Growth, grow, inlining
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.rewriting import reindexed, substitute, tidy, with_shape
 
 
 @dataclass

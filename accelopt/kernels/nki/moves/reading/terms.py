@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial
-from accelopt.kernels.nki.moves.reading import Reading, Statement
-from accelopt.kernels.nki.moves.signatures import BINARY, UNARY
-from accelopt.kernels.nki.moves.source import code_of
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial
+from accelopt.kernels.nki.moves.reading.reader import Reading, Statement
+from accelopt.kernels.nki.moves.reading.signatures import BINARY, UNARY
+from accelopt.kernels.nki.moves.reading.source import code_of
+from accelopt.kernels.nki.moves.reading.values import (
     Access,
     Call,
     Constant,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.moves.polynomial import ONE, ZERO, Polynomial
-from accelopt.kernels.nki.moves.signatures import (
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, ZERO, Polynomial
+from accelopt.kernels.nki.moves.reading.signatures import (
     BUFFERS,
     DTYPE_BYTES,
     IN_PSUM,
     REDUCTIONS,
     SHAPED_LIKE,
 )
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.values import (
     Call,
     Constant,
     Name,
@@ -28,7 +28,7 @@ from accelopt.kernels.nki.moves.values import (
 )
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.moves.reading import Statement
+    from accelopt.kernels.nki.moves.reading.reader import Statement
 
 
 @dataclass(frozen=True)

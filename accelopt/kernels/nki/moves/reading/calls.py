@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.arithmetic import constant_of, float_of
-from accelopt.kernels.nki.moves.indexing import Slice
-from accelopt.kernels.nki.moves.polynomial import ZERO, Polynomial, Symbol, opaque
-from accelopt.kernels.nki.moves.results import Partition, dtype_named, result_of
-from accelopt.kernels.nki.moves.signatures import SIGNATURES, WRITES
-from accelopt.kernels.nki.moves.source import code_of
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.arithmetic import constant_of, float_of
+from accelopt.kernels.nki.moves.reading.indexing import Slice
+from accelopt.kernels.nki.moves.reading.polynomial import ZERO, Polynomial, Symbol, opaque
+from accelopt.kernels.nki.moves.reading.results import Partition, dtype_named, result_of
+from accelopt.kernels.nki.moves.reading.signatures import SIGNATURES, WRITES
+from accelopt.kernels.nki.moves.reading.source import code_of
+from accelopt.kernels.nki.moves.reading.values import (
     Call,
     Constant,
     Number,
@@ -27,7 +27,7 @@ from accelopt.kernels.nki.moves.values import (
 )
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.moves.expressions import Scope
+    from accelopt.kernels.nki.moves.reading.expressions import Scope
 
 
 def read_call(scope: Scope, node: cst.Call) -> Value:

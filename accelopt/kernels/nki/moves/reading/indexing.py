@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
+from accelopt.kernels.nki.moves.reading.values import (
     Access,
     Constant,
     Mask,

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.legality import dependence, private_axis, uses_of
-from accelopt.kernels.nki.moves.names import fresh, taken
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import reindexed, substitute, substituted, tidy
-from accelopt.kernels.nki.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of, line
-from accelopt.kernels.nki.moves.values import Tensor
+from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis, uses_of
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.source import (
+    IllegalMove,
+    Kernel,
+    Line,
+    Loop,
+    Node,
+    code_of,
+    line,
+)
+from accelopt.kernels.nki.moves.reading.values import Tensor
+from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.rewriting import reindexed, substitute, substituted, tidy
 
 
 def split(kernel: Kernel, variable: str, factor: int) -> tuple[Kernel, str, str]:

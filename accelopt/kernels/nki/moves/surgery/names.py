@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.reading import read
-from accelopt.kernels.nki.moves.source import Kernel, Line, Loop, Node, names_in
+from accelopt.kernels.nki.moves.reading.reader import read
+from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, names_in
 
 
 def taken(kernel: Kernel) -> set[str]:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import libcst as cst
 
 from accelopt.hardware import TRN1
-from accelopt.kernels.nki.moves.legality import uses_of
-from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial
-from accelopt.kernels.nki.moves.reading import Reading, Statement, read
-from accelopt.kernels.nki.moves.signatures import BINARY, DTYPE_BYTES, REDUCTIONS, UNARY
-from accelopt.kernels.nki.moves.source import Kernel, parts
-from accelopt.kernels.nki.moves.values import (
+from accelopt.kernels.nki.moves.reading.legality import uses_of
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial
+from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.signatures import BINARY, DTYPE_BYTES, REDUCTIONS, UNARY
+from accelopt.kernels.nki.moves.reading.source import Kernel, parts
+from accelopt.kernels.nki.moves.reading.values import (
     Access,
     Call,
     Name,

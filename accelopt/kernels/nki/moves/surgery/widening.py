@@ -5,19 +5,27 @@ from __future__ import annotations
 import libcst as cst
 
 from accelopt.hardware import TRN1
-from accelopt.kernels.nki.moves.legality import dependence, uses_of
-from accelopt.kernels.nki.moves.loops import inlining, split
-from accelopt.kernels.nki.moves.polynomial import ONE, Polynomial, Symbol, ramp
-from accelopt.kernels.nki.moves.reading import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.rewriting import (
+from accelopt.kernels.nki.moves.reading.legality import dependence, uses_of
+from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, Symbol, ramp
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.signatures import BINARY, DECLARATIONS, UNARY
+from accelopt.kernels.nki.moves.reading.source import (
+    IllegalMove,
+    Kernel,
+    Line,
+    Loop,
+    Node,
+    code_of,
+    parts,
+)
+from accelopt.kernels.nki.moves.reading.values import Access, Tensor, TensorValue
+from accelopt.kernels.nki.moves.surgery.loops import inlining, split
+from accelopt.kernels.nki.moves.surgery.rewriting import (
     substitute,
     tidy,
     with_expression,
     with_shape,
 )
-from accelopt.kernels.nki.moves.signatures import BINARY, DECLARATIONS, UNARY
-from accelopt.kernels.nki.moves.source import IllegalMove, Kernel, Line, Loop, Node, code_of, parts
-from accelopt.kernels.nki.moves.values import Access, Tensor, TensorValue
 
 # Instructions that do the same to every element, so that a wider tile is the same work at once.
 ELEMENTWISE = frozenset(

@@ -17,7 +17,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from accelopt.errors import AcceloptError
 from accelopt.kernel_source import KERNEL_NAMES
-from accelopt.kernels.nki.moves.signatures import LOOPS, MODULES, SUBMODULES
+from accelopt.kernels.nki.moves.reading.signatures import LOOPS, MODULES, SUBMODULES
 
 Path = tuple[int, ...]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from accelopt.kernels.nki.moves.source import Argument, parameters_of
+from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
 
 MAKERS = frozenset("ones zeros empty full".split())
 DRAWS = frozenset("normal uniform standard_normal random randint exponential".split())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.polynomial import Polynomial, quotient, ramp, remainder
-from accelopt.kernels.nki.moves.values import Constant, Number, Ramp, Unknown, Value
+from accelopt.kernels.nki.moves.reading.polynomial import Polynomial, quotient, ramp, remainder
+from accelopt.kernels.nki.moves.reading.values import Constant, Number, Ramp, Unknown, Value
 
 
 def placed(value: Ramp, node: cst.Subscript) -> Value:

@@ -1,0 +1,1 @@
+"""How a kernel's text is changed: loops split and joined, values hoisted, names, tiles widened."""
