@@ -11,7 +11,7 @@ from accelopt.report.sources import Sources
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.timing import Compiler, profile
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.stream.stream import Stream
 
 COLUMNS = 64
 BARS = " ▁▂▃▄▅▆▇█"

@@ -6,7 +6,7 @@ import numpy as np
 
 from accelopt.report.story import LineShare, Portrait
 from accelopt.sim.timing import Interval, KernelProfile
-from accelopt.sim.timing.operation import QUEUE_NAMES
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 
 SLICES = 160
 TELLING = 0.005  # scenarios that change the latency by less are not worth a line

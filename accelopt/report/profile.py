@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelopt.report.sources import Sources
 from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
-from accelopt.sim.timing.operation import Decision
+from accelopt.sim.timing.stream.operation import Decision
 
 LINES_SHOWN = 12
 SILENT_BELOW = 0.005

@@ -20,8 +20,8 @@ from accelopt.report.sources import Sources
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer
 from accelopt.sim.timing import KernelProfile
-from accelopt.sim.timing.explanation import critical_path
-from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.account.explanation import critical_path
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 
 class Event(TypedDict, total=False):

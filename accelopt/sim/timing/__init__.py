@@ -8,7 +8,8 @@ compiler a named pass that `Compiler` can switch off.
 
 from __future__ import annotations
 
-from accelopt.sim.timing.explanation import Bound, LineCost
+from accelopt.sim.timing.account.explanation import Bound, LineCost
+from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.profile import (
     UNRESOLVED,
     Compiler,
@@ -18,7 +19,6 @@ from accelopt.sim.timing.profile import (
     interval,
     profile,
 )
-from accelopt.sim.timing.spilling import Spills
 
 __all__ = [
     "UNRESOLVED",

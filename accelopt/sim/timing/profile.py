@@ -9,17 +9,17 @@ from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Program
-from accelopt.sim.timing import counters, explanation
+from accelopt.sim.timing.account import counters, explanation
+from accelopt.sim.timing.account.counters import TrueCounts
+from accelopt.sim.timing.account.explanation import Bound, InputRead, LineCost
+from accelopt.sim.timing.account.least import Least, least
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds, bounds_of
-from accelopt.sim.timing.counters import TrueCounts
-from accelopt.sim.timing.explanation import Bound, InputRead, LineCost
-from accelopt.sim.timing.least import Least, least
-from accelopt.sim.timing.operation import Decision, combined
-from accelopt.sim.timing.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
-from accelopt.sim.timing.schedule import Timeline, schedule
-from accelopt.sim.timing.spilling import Spills
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer
+from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
+from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.machine.schedule import Timeline, schedule
+from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.stream.operation import Decision, combined
+from accelopt.sim.timing.stream.stream import Stream
 
 UNRESOLVED = 0.05
 """Predictions closer than this do not tell which kernel is faster: near-equivalent sources measure

@@ -42,15 +42,17 @@ from accelopt.hardware import TRN1, TRN2, TRN3
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.timing import Compiler, cells, expansion, lowering, profile
+from accelopt.sim.timing import Compiler, profile
+from accelopt.sim.timing.account.counters import union_length
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS
-from accelopt.sim.timing.counters import union_length
-from accelopt.sim.timing.dependence import depend
-from accelopt.sim.timing.extents import masked_extent
-from accelopt.sim.timing.operation import Queue
-from accelopt.sim.timing.passes import PASSES
-from accelopt.sim.timing.pricing import price
-from accelopt.sim.timing.transfers import price_transfers
+from accelopt.sim.timing.compiler import lowering
+from accelopt.sim.timing.compiler.passes import PASSES
+from accelopt.sim.timing.machine.dependence import depend
+from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.machine.transfers import price_transfers
+from accelopt.sim.timing.stream import cells, expansion
+from accelopt.sim.timing.stream.extents import masked_extent
+from accelopt.sim.timing.stream.operation import Queue
 from accelopt.sim.trace import TensorSpec
 
 

@@ -15,8 +15,8 @@ from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
-from accelopt.sim.timing.operation import Operation, Queue
-from accelopt.sim.timing.pricing import price
+from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.stream.operation import Operation, Queue
 from accelopt.sim.trace import TensorSpec
 
 ROWS, WIDTH = 512, 2048

@@ -56,7 +56,7 @@ from timing_kernels import (
 from accelopt.hardware import TRN1, TRN2
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.timing import Compiler, interval
-from accelopt.sim.timing.transfers import Layout, partition_ns
+from accelopt.sim.timing.machine.transfers import Layout, partition_ns
 
 
 def ratio(slow, fast) -> float:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Program
-from accelopt.sim.timing import (
+from accelopt.sim.timing.bounds import CompilerBounds
+from accelopt.sim.timing.compiler import (
     balancing,
     banks,
     eviction,
@@ -25,14 +26,13 @@ from accelopt.sim.timing import (
     variance,
     widening,
 )
-from accelopt.sim.timing.bounds import CompilerBounds
-from accelopt.sim.timing.cells import stream
-from accelopt.sim.timing.dependence import Graph, depend
-from accelopt.sim.timing.expansion import expand, scopes
-from accelopt.sim.timing.operation import Decision, Nest
-from accelopt.sim.timing.spilling import Spills
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer, price_transfers
+from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.machine.dependence import Graph, depend
+from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
+from accelopt.sim.timing.stream.cells import stream
+from accelopt.sim.timing.stream.expansion import expand, scopes
+from accelopt.sim.timing.stream.operation import Decision, Nest
+from accelopt.sim.timing.stream.stream import Stream
 
 
 @dataclass

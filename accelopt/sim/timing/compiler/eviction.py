@@ -15,10 +15,10 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Decision, Operation, Queue
-from accelopt.sim.timing.pricing import is_transpose
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.machine.pricing import is_transpose
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.stream import Stream
 
 
 class _Eviction(NamedTuple):

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Program, Tensor
-from accelopt.sim.timing.counters import TrueCounts
-from accelopt.sim.timing.operation import QUEUE_NAMES
-from accelopt.sim.timing.schedule import Timeline
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer
+from accelopt.sim.timing.account.counters import TrueCounts
+from accelopt.sim.timing.machine.schedule import Timeline
+from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES
+from accelopt.sim.timing.stream.stream import Stream
 
 
 @dataclass(frozen=True)

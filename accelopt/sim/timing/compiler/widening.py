@@ -14,7 +14,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.program import Loop, LoopKind, Tensor
 from accelopt.sim.timing.bounds import CompilerBounds
-from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
 
 WIDENED = frozenset(
     {

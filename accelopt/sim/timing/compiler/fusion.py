@@ -14,8 +14,8 @@ from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, Term
 from accelopt.sim.program import Buffer, LoopKind, Tensor
-from accelopt.sim.timing.lowering import rewrite, walk
-from accelopt.sim.timing.operation import Decision, Nest, Operation
+from accelopt.sim.timing.compiler.lowering import rewrite, walk
+from accelopt.sim.timing.stream.operation import Decision, Nest, Operation
 
 Node = Nest | Operation
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Tensor
-from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
-from accelopt.sim.timing.pricing import Price, Traffic, is_slow, price
-from accelopt.sim.timing.schedule import Timeline
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer
+from accelopt.sim.timing.machine.pricing import Price, Traffic, is_slow, price
+from accelopt.sim.timing.machine.schedule import Timeline
+from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.stream.stream import Stream
 
 
 @dataclass(frozen=True)

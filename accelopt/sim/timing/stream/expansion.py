@@ -15,9 +15,9 @@ import numpy as np
 
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Instruction, Loop, Tensor
-from accelopt.sim.timing.extents import Values, masked_extent
-from accelopt.sim.timing.forms import Forms
-from accelopt.sim.timing.operation import Nest, Operation, Queue
+from accelopt.sim.timing.stream.extents import Values, masked_extent
+from accelopt.sim.timing.stream.forms import Forms
+from accelopt.sim.timing.stream.operation import Nest, Operation, Queue
 
 
 @dataclass(frozen=True, eq=False)

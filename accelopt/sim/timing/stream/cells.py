@@ -12,9 +12,9 @@ from itertools import chain, pairwise
 import numpy as np
 
 from accelopt.sim.program import Tensor
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.stream import Stream, Unit
-from accelopt.sim.timing.touches import Cells, Spot, Spread, Touches, Use, touches
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.stream import Stream, Unit
+from accelopt.sim.timing.stream.touches import Cells, Spot, Spread, Touches, Use, touches
 
 CELLS_PER_ACCESS = 8
 """Tiles are cut no finer than lets an access cover this many cells on average."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.program import Tensor
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.forms import by_form
-from accelopt.sim.timing.operation import Operation
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.forms import by_form
+from accelopt.sim.timing.stream.operation import Operation
 
 
 class Extent(NamedTuple):

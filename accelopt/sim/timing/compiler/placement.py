@@ -12,8 +12,8 @@ from dataclasses import replace
 from accelopt.hardware import TRN1
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.lowering import rewrite, walk
-from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.compiler.lowering import rewrite, walk
+from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
 
 
 def read_psum_directly(nest: Nest, decisions: list[Decision]) -> Nest:

@@ -13,8 +13,8 @@ from itertools import count
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.lowering import rewrite
-from accelopt.sim.timing.operation import Decision, Nest, Operation, Queue
+from accelopt.sim.timing.compiler.lowering import rewrite
+from accelopt.sim.timing.stream.operation import Decision, Nest, Operation, Queue
 
 FIRST_ID = -2_000_000
 

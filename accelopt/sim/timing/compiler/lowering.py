@@ -29,8 +29,8 @@ from accelopt.sim.program import (
     Program,
     Tensor,
 )
-from accelopt.sim.timing.operation import QUEUE_NAMES, Decision, Nest, Operation, Queue
-from accelopt.sim.timing.pricing import opcode_label
+from accelopt.sim.timing.machine.pricing import opcode_label
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Decision, Nest, Operation, Queue
 
 QUEUE_OF = {
     Engine.TENSOR: Queue.TENSOR,

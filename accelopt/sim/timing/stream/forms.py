@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-from accelopt.sim.timing.operation import Operation
+from accelopt.sim.timing.stream.operation import Operation
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer, Instruction
-from accelopt.sim.timing.operation import QUEUE_NAMES, Operation, Queue
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 SIXTEEN_BIT = 2
 TWO_TENSOR = frozenset(

@@ -9,7 +9,7 @@ import numpy as np
 
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Tensor
-from accelopt.sim.timing.expansion import Instances
+from accelopt.sim.timing.stream.expansion import Instances
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelError
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules.allocation import bad_placement
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Operation
-from accelopt.sim.timing.touches import extent_of
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.operation import Operation
+from accelopt.sim.timing.stream.touches import extent_of
 
 GRANULE = 2
 """Bytes; no format of a tile that is placed is narrower than the alignment of its address."""

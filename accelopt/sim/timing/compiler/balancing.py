@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Engine
-from accelopt.sim.timing.operation import Decision, Operation, Queue
-from accelopt.sim.timing.pricing import price
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.stream import Stream
 
 
 def balance_copies(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from accelopt.hardware import Hardware
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS
-from accelopt.sim.timing.dependence import Graph
-from accelopt.sim.timing.forms import by_form
-from accelopt.sim.timing.operation import Operation, Queue
-from accelopt.sim.timing.pricing import price
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer
+from accelopt.sim.timing.machine.dependence import Graph
+from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.stream.forms import by_form
+from accelopt.sim.timing.stream.operation import Operation, Queue
+from accelopt.sim.timing.stream.stream import Stream
 
 DMA = int(Queue.DMA)
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.forms import by_form
-from accelopt.sim.timing.operation import Operation
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.touches import row_elements
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.forms import by_form
+from accelopt.sim.timing.stream.operation import Operation
+from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.stream.touches import row_elements
 
 
 class Transfer(NamedTuple):

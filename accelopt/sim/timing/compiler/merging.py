@@ -19,10 +19,10 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind
 from accelopt.sim.timing.bounds import CompilerBounds
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.forms import by_form
-from accelopt.sim.timing.operation import Decision, Operation
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.forms import by_form
+from accelopt.sim.timing.stream.operation import Decision, Operation
+from accelopt.sim.timing.stream.stream import Stream
 
 NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print"})
 

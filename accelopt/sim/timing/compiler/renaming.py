@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import Counter
 
 from accelopt.sim.program import LoopKind
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.forms import by_form
-from accelopt.sim.timing.operation import Decision, Operation
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.forms import by_form
+from accelopt.sim.timing.stream.operation import Decision, Operation
+from accelopt.sim.timing.stream.stream import Stream
 
 
 def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:

@@ -17,9 +17,9 @@ from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Decision, Operation, Queue
-from accelopt.sim.timing.stream import Stream
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.stream import Stream
 
 
 def fit_psum(stream: Stream, spec: Hardware, decisions: list[Decision]) -> None:

@@ -18,8 +18,8 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Instruction, Loop, Program, Tensor
-from accelopt.sim.timing.extents import masked_extent
-from accelopt.sim.timing.pricing import slow_operands
+from accelopt.sim.timing.machine.pricing import slow_operands
+from accelopt.sim.timing.stream.extents import masked_extent
 
 MOVES_ONLY = frozenset({"dma_copy", "copy", "memset", "transpose", "matmul", "iota", "print"})
 """What computes nothing, or is counted by itself."""

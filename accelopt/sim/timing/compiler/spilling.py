@@ -9,10 +9,10 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.program import Buffer
-from accelopt.sim.timing.expansion import Instances
-from accelopt.sim.timing.operation import Decision, Operation, Queue
-from accelopt.sim.timing.stream import Stream
-from accelopt.sim.timing.transfers import Transfer, spill_transfer
+from accelopt.sim.timing.machine.transfers import Transfer, spill_transfer
+from accelopt.sim.timing.stream.expansion import Instances
+from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
+from accelopt.sim.timing.stream.stream import Stream
 
 Moves = dict[int, list[tuple[str, int]]]
 """Position in program order -> what happens before it: "save", "reload" or "load", and the unit."""

@@ -1,0 +1,1 @@
+"""What the profiler counts of a timeline, and why it took that long."""

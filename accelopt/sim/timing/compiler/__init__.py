@@ -1,0 +1,1 @@
+"""What the Neuron compiler decides, one module a decision, in the order of `passes`."""

@@ -1,0 +1,1 @@
+"""Every operation of every iteration, in program order, and the pieces of tiles it touches."""
