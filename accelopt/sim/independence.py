@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim.affine import Affine, Axis, LoopVariable
-from accelopt.sim.compute.uses import Use, mask_is_aligned, uses_by_tensor
+from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Loop, LoopKind, Program, Tensor
 from accelopt.sim.rules.dependencies import PARALLEL, accumulates

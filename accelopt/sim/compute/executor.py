@@ -15,16 +15,23 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.collector import collector_paused
-from accelopt.sim.compute import blas, elementwise, indexed, matrix, movement, reductions
-from accelopt.sim.compute.addressing import register_slots
-from accelopt.sim.compute.constants import Constants
-from accelopt.sim.compute.forwarding import forward_copies
-from accelopt.sim.compute.lane import Lane
-from accelopt.sim.compute.operands import Site, Step
-from accelopt.sim.compute.parallel import WORTHWHILE, loops_to_split
-from accelopt.sim.compute.storage import Layout, Storage, plan
-from accelopt.sim.compute.uses import uses_by_tensor
-from accelopt.sim.compute.widening import with_wide_floats
+from accelopt.sim.compute.analysis.constants import Constants
+from accelopt.sim.compute.analysis.forwarding import forward_copies
+from accelopt.sim.compute.analysis.parallel import WORTHWHILE, loops_to_split
+from accelopt.sim.compute.analysis.storage import Layout, Storage, plan
+from accelopt.sim.compute.analysis.uses import uses_by_tensor
+from accelopt.sim.compute.analysis.widening import with_wide_floats
+from accelopt.sim.compute.instructions import (
+    blas,
+    elementwise,
+    indexed,
+    matrix,
+    movement,
+    reductions,
+)
+from accelopt.sim.compute.tiles.addressing import register_slots
+from accelopt.sim.compute.tiles.lane import Lane
+from accelopt.sim.compute.tiles.operands import Site, Step
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor
 

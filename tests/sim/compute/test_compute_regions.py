@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelopt.sim.compute.regions import Interval, joined
+from accelopt.sim.compute.analysis.regions import Interval, joined
 
 intervals = st.tuples(st.integers(0, 7), st.integers(1, 4)).map(lambda p: Interval(p[0], sum(p)))
 rectangles = st.lists(st.tuples(intervals, intervals), max_size=8)

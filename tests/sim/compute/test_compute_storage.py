@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from accelopt.sim.affine import Affine
 from accelopt.sim.compute import compile_program, execute
+from accelopt.sim.compute.analysis.parallel import independent
+from accelopt.sim.compute.analysis.storage import plan
+from accelopt.sim.compute.analysis.uses import uses_by_tensor
 from accelopt.sim.compute.executor import Executable
-from accelopt.sim.compute.parallel import independent
-from accelopt.sim.compute.storage import plan
-from accelopt.sim.compute.uses import uses_by_tensor
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Buffer, LoopKind

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim.affine import Affine, Axis, LoopVariable, Term, variable
-from accelopt.sim.compute.uses import Use, mask_is_aligned
+from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Tensor
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.compute.coverage import History
-from accelopt.sim.compute.regions import normal
-from accelopt.sim.compute.uses import Use, carried_loops
+from accelopt.sim.compute.analysis.coverage import History
+from accelopt.sim.compute.analysis.regions import normal
+from accelopt.sim.compute.analysis.uses import Use, carried_loops
 from accelopt.sim.program import Loop, Node, Program, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register

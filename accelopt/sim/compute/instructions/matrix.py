@@ -9,10 +9,10 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.compute import blas
-from accelopt.sim.compute.addressing import Address
-from accelopt.sim.compute.movement import put
-from accelopt.sim.compute.operands import FLOAT32, Destination, Site, Step, flat_free
+from accelopt.sim.compute.instructions import blas
+from accelopt.sim.compute.instructions.movement import put
+from accelopt.sim.compute.tiles.addressing import Address
+from accelopt.sim.compute.tiles.operands import FLOAT32, Destination, Site, Step, flat_free
 
 CONTRACTION = "contraction"
 

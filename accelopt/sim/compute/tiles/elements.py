@@ -13,7 +13,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelIndexError
 
 if TYPE_CHECKING:
-    from accelopt.sim.compute.operands import Site
+    from accelopt.sim.compute.tiles.operands import Site
 
 Keys = Sequence[Hashable]
 

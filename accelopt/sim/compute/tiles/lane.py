@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.compute.constants import Constants
-from accelopt.sim.compute.storage import Storage, aligned_bytes
+from accelopt.sim.compute.analysis.constants import Constants
+from accelopt.sim.compute.analysis.storage import Storage, aligned_bytes
 from accelopt.sim.program import Loop, Tensor
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.compute.uses import Use
+from accelopt.sim.compute.analysis.uses import Use
 from accelopt.sim.program import Tensor
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.compute.elements import Elements
-from accelopt.sim.compute.operands import Destination, Read, Site, Step, flat_free
+from accelopt.sim.compute.tiles.elements import Elements
+from accelopt.sim.compute.tiles.operands import Destination, Read, Site, Step, flat_free
 from accelopt.sim.program import Engine
 
 

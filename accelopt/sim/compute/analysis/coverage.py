@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Hashable
 
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.compute.regions import (
+from accelopt.sim.compute.analysis.regions import (
     Rectangle,
     Region,
     covered,
@@ -20,7 +20,7 @@ from accelopt.sim.compute.regions import (
     row_length,
     uncovered,
 )
-from accelopt.sim.compute.uses import Use, carried_loops, common_loops
+from accelopt.sim.compute.analysis.uses import Use, carried_loops, common_loops
 from accelopt.sim.program import Loop, Tensor
 
 MOST_WRITERS = 256

@@ -8,13 +8,13 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder
-from accelopt.sim.compute import arithmetic
-from accelopt.sim.compute.addressing import Address
-from accelopt.sim.compute.elementwise import step
-from accelopt.sim.compute.movement import put
-from accelopt.sim.compute.operands import Read, Site, Step
-from accelopt.sim.compute.reductions import masked, register_reduction
-from accelopt.sim.compute.window import Pattern
+from accelopt.sim.compute.instructions import arithmetic
+from accelopt.sim.compute.instructions.elementwise import step
+from accelopt.sim.compute.instructions.movement import put
+from accelopt.sim.compute.instructions.reductions import masked, register_reduction
+from accelopt.sim.compute.tiles.addressing import Address
+from accelopt.sim.compute.tiles.operands import Read, Site, Step
+from accelopt.sim.compute.tiles.window import Pattern
 from accelopt.sim.mask import Mask
 
 

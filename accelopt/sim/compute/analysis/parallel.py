@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
-from accelopt.sim.compute.regions import normal, row_length
-from accelopt.sim.compute.storage import Layout
-from accelopt.sim.compute.uses import Use, mask_is_aligned
+from accelopt.sim.compute.analysis.regions import normal, row_length
+from accelopt.sim.compute.analysis.storage import Layout
+from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Loop, Node, Program, Tensor

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.sim.affine import Affine, Axis, LoopVariable
-from accelopt.sim.compute.addressing import Address, compile_affine
+from accelopt.sim.compute.tiles.addressing import Address, compile_affine
 from accelopt.sim.mask import Mask
 
 

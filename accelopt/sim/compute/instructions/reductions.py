@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.compute import arithmetic
-from accelopt.sim.compute.operands import Destination, Read, Site, Step, column
+from accelopt.sim.compute.instructions import arithmetic
+from accelopt.sim.compute.tiles.operands import Destination, Read, Site, Step, column
 from accelopt.sim.operators import BITWISE
 
 _COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nisa.reduce_cmd 0..3

@@ -20,16 +20,16 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine
-from accelopt.sim.compute.addressing import (
+from accelopt.sim.compute.analysis.storage import Storage
+from accelopt.sim.compute.tiles.addressing import (
     Address,
     byte_address,
     distinct_values,
     executions,
 )
-from accelopt.sim.compute.elements import Elements, Keys
-from accelopt.sim.compute.lane import Lane
-from accelopt.sim.compute.storage import Storage
-from accelopt.sim.compute.window import Pattern, Window, compiler
+from accelopt.sim.compute.tiles.elements import Elements, Keys
+from accelopt.sim.compute.tiles.lane import Lane
+from accelopt.sim.compute.tiles.window import Pattern, Window, compiler
 from accelopt.sim.errors import KernelIndexError, Unsupported
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.compute.uses import Use, mask_is_aligned, uses_by_tensor
+from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.last_uses import LastUses
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Engine, Instruction, Loop, Node, Program, Tensor

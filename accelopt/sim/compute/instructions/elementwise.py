@@ -8,10 +8,10 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.compute import arithmetic
-from accelopt.sim.compute.arithmetic import Unary
-from accelopt.sim.compute.operands import Destination, Read, Site, Step, column
-from accelopt.sim.compute.reductions import register_reduction
+from accelopt.sim.compute.instructions import arithmetic
+from accelopt.sim.compute.instructions.arithmetic import Unary
+from accelopt.sim.compute.instructions.reductions import register_reduction
+from accelopt.sim.compute.tiles.operands import Destination, Read, Site, Step, column
 from accelopt.sim.operators import BINARY, BITWISE
 from accelopt.sim.program import Engine
 
