@@ -21,20 +21,20 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu")]
 
 from accelopt.agents.proposer import Proposer
+from accelopt.evaluation import Status
+from accelopt.flb_wrapper import keep
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.triton.language import case_of
-from accelopt.kernels.triton.bench import package
-from accelopt.kernels.triton.bench.baselines import BaselineCache
-from accelopt.kernels.triton.bench.evaluation import evaluate
+from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, workload_stem, write_json
+from accelopt.kernels.triton.bench.judging.baselines import BaselineCache
+from accelopt.kernels.triton.bench.judging.evaluation import evaluate
+from accelopt.kernels.triton.bench.judging.task import Plan, Task
+from accelopt.kernels.triton.bench.process import package
 from accelopt.kernels.triton.bench.roofline import bound
 from accelopt.kernels.triton.bench.targets import target_of
-from accelopt.kernels.triton.bench.task import Plan, Task
-from accelopt.kernels.triton.bench.tracefiles import TraceFolder, workload_stem, write_json
-from accelopt.flb_wrapper import keep
+from accelopt.kernels.triton.language import case_of
 from accelopt.loop import optimize_all
-from accelopt.evaluation import Status
-from accelopt.report.traces import as_csv, as_svg, as_text, compare
 from accelopt.nodes import Node
+from accelopt.report.traces import as_csv, as_svg, as_text, compare
 from accelopt.search.strategy import Settings
 from accelopt.stages.run import Run, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop

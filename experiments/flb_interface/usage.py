@@ -8,8 +8,13 @@ from pathlib import Path
 
 sys.path.insert(0, ".")  # from the root of a checkout, installed or not
 
-from accelopt.kernels.triton.bench.tracefiles import Solution, TraceFolder, read_json, write_json
 from accelopt.flb_wrapper import FlashInferKernel
+from accelopt.kernels.triton.bench.files.tracefiles import (
+    Solution,
+    TraceFolder,
+    read_json,
+    write_json,
+)
 
 starter = Path("experiments/flb_optimize/starter_trace")
 root = Path("experiments/flb_interface/checkpoints")

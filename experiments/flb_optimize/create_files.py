@@ -8,7 +8,12 @@ from pathlib import Path
 
 from paths import HERE, SELECTED, add_folder_option
 
-from accelopt.kernels.triton.bench.tracefiles import Trace, TraceFolder, workload_stem, write_json
+from accelopt.kernels.triton.bench.files.tracefiles import (
+    Trace,
+    TraceFolder,
+    workload_stem,
+    write_json,
+)
 from accelopt.stages.tables import write_table
 
 COLUMNS = ("definition_path", "solution_path", "workload_path")

@@ -11,9 +11,15 @@ from pathlib import Path
 
 from paths import CHECKPOINTS, HERE, SELECTED
 
-from accelopt.kernels.triton.bench.tracefiles import Solution, Trace, read_json, read_workload, trace_stem
-from accelopt.flb_wrapper import FlashInferKernel
 from accelopt.evaluation import to_json
+from accelopt.flb_wrapper import FlashInferKernel
+from accelopt.kernels.triton.bench.files.tracefiles import (
+    Solution,
+    Trace,
+    read_json,
+    read_workload,
+    trace_stem,
+)
 from accelopt.stages.tables import read_table, write_table
 from accelopt.store import write_atomically
 

@@ -17,12 +17,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
-from accelopt.kernels.triton.bench import package
-from accelopt.kernels.triton.bench.compile_check import CompilerPool
-from accelopt.kernels.triton.bench.roofline import bound
-from accelopt.kernels.triton.bench.source_rules import violations
-from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS, target_of
-from accelopt.kernels.triton.bench.tracefiles import (
+from accelopt.kernels.triton.bench.files.tracefiles import (
     BuildSpec,
     Definition,
     Solution,
@@ -32,6 +27,11 @@ from accelopt.kernels.triton.bench.tracefiles import (
     read_workload,
     workload_stem,
 )
+from accelopt.kernels.triton.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.triton.bench.process import package
+from accelopt.kernels.triton.bench.roofline import bound
+from accelopt.kernels.triton.bench.source.source_rules import violations
+from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS, target_of
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.names import describe
 from accelopt.nodes import Action, Node

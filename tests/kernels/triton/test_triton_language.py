@@ -6,7 +6,7 @@ import pytest
 
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.triton.bench.tracefiles import TraceFolder, write_json
+from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, write_json
 from accelopt.kernels.triton.language import Triton, case_of
 from accelopt.sandbox.workers import WorkerPool
 

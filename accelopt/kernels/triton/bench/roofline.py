@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, TensorSpec, Workload
 from accelopt.kernels.triton.bench.targets import Target
-from accelopt.kernels.triton.bench.tracefiles import Definition, TensorSpec, Workload
 
 BITS = {"float4_e2m1": 4, "float8_e4m3fn": 8, "float8_e5m2": 8, "int8": 8, "bool": 8,
         "float16": 16, "bfloat16": 16, "int16": 16, "float32": 32, "int32": 32, "int64": 64}  # fmt: skip

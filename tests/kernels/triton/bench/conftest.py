@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from flb_traces import installed
 
-from accelopt.kernels.triton.bench.tracefiles import TraceFolder
+from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder
 
 ROOT = Path(__file__).resolve().parents[4]
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"

@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from accelopt.kernels.triton.bench.tracefiles import Trace
+from accelopt.kernels.triton.bench.files.tracefiles import Trace
 
 
 def installed(*names: str) -> bool:

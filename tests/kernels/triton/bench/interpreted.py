@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from accelopt.kernels.triton.bench import blobs
-from accelopt.kernels.triton.bench.inputs import Draw, InputFactory
-from accelopt.kernels.triton.bench.loading import load_entry
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.files import blobs
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.process.inputs import Draw, InputFactory
+from accelopt.kernels.triton.bench.process.loading import load_entry
 
 
 def worst_error(case: dict[str, object]) -> float:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelopt.kernels.triton.bench import blobs
-from accelopt.kernels.triton.bench.draws import EVEN, LENGTHS
-from accelopt.kernels.triton.bench.tracefiles import InputSource, Workload
+from accelopt.kernels.triton.bench.files import blobs
+from accelopt.kernels.triton.bench.files.draws import EVEN, LENGTHS
+from accelopt.kernels.triton.bench.files.tracefiles import InputSource, Workload
 
 INDEXED = ["gqa_paged_decode_h32_kv8_d128_ps16", "gqa_ragged_prefill_causal_h32_kv8_d128"]
 

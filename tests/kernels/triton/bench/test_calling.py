@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelopt.kernels.triton.bench.calling import parameter_limits, passes_destination
+from accelopt.kernels.triton.bench.process.calling import parameter_limits, passes_destination
 
 # rmsnorm: two inputs, one output
 CASES = [

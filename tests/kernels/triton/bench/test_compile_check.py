@@ -3,7 +3,7 @@
 import pytest
 from flb_traces import installed
 
-from accelopt.kernels.triton.bench.compile_check import CompilerPool
+from accelopt.kernels.triton.bench.judging.compile_check import CompilerPool
 
 needs_triton = pytest.mark.skipif(
     not installed("torch", "triton"), reason="torch and triton are not installed"

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench.evaluation import evaluate
-from accelopt.kernels.triton.bench.task import Plan, Task
+from accelopt.kernels.triton.bench.judging.evaluation import evaluate
+from accelopt.kernels.triton.bench.judging.task import Plan, Task
 
 TINY = Plan(sets=2, least_rounds=2, most_rounds=2, package=False)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from accelopt.kernels.triton.bench.draws import NORMAL, VALUES, Draw, fresh
+from accelopt.kernels.triton.bench.files.draws import NORMAL, VALUES, Draw, fresh
 
 
 @pytest.fixture
 def factory(torch, starter):
-    from accelopt.kernels.triton.bench.inputs import InputFactory
+    from accelopt.kernels.triton.bench.process.inputs import InputFactory
 
     name = "softmax_n8192"
     workload = starter.workloads[name][-1].workload
@@ -40,7 +40,7 @@ def test_values_are_spread_as_their_names_say(torch, factory):
 
 
 def test_tensors_never_lie_where_they_lay(torch):
-    from accelopt.kernels.triton.bench.inputs import ALIGNMENT, placed
+    from accelopt.kernels.triton.bench.process.inputs import ALIGNMENT, placed
 
     device = torch.device("cpu")
     places = set()
@@ -54,7 +54,7 @@ def test_tensors_never_lie_where_they_lay(torch):
 
 def test_a_seal_is_the_keys_and_the_values(torch):
     """Equal for equal bytes under one key; another for another key, or for any one bit."""
-    from accelopt.kernels.triton.bench.sealing import Sealer
+    from accelopt.kernels.triton.bench.process.sealing import Sealer
 
     sealer = Sealer(torch.device("cpu"))
     outputs = [torch.randn(7, 5).to(torch.bfloat16), torch.arange(9, dtype=torch.int8), "no tensor"]

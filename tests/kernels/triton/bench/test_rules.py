@@ -5,11 +5,11 @@ from typing import NamedTuple
 import pytest
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench import rules
-from accelopt.kernels.triton.bench.messages import Seen, Timed
-from accelopt.kernels.triton.bench.observation import Kernel, facts, kernels_of
-from accelopt.kernels.triton.bench.rules import Clocks
-from accelopt.kernels.triton.bench.task import Task
+from accelopt.kernels.triton.bench.judging import rules
+from accelopt.kernels.triton.bench.judging.rules import Clocks
+from accelopt.kernels.triton.bench.judging.task import Task
+from accelopt.kernels.triton.bench.process.messages import Seen, Timed
+from accelopt.kernels.triton.bench.process.observation import Kernel, facts, kernels_of
 
 MARK = "void at::native::vectorized_elementwise_kernel<4, FillFunctor<c10::complex<double> > >"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelopt.kernels.triton.bench.source_rules import violations
+from accelopt.kernels.triton.bench.source.source_rules import violations
 
 HONEST = [
     "import math\nimport torch\nimport triton\nimport triton.language as tl\n",

@@ -2,8 +2,8 @@
 
 from flb_traces import trace, write_traces
 
-from accelopt.kernels.triton.bench.selection import choose, most_common_hardware
-from accelopt.kernels.triton.bench.tracefiles import TraceFolder, write_json
+from accelopt.kernels.triton.bench.files.selection import choose, most_common_hardware
+from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, write_json
 
 
 def folder_with(tmp_path, starter, *traces):

@@ -6,7 +6,7 @@ import pytest
 from flb_traces import trace
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.triton.bench.tracefiles import (
+from accelopt.kernels.triton.bench.files.tracefiles import (
     Definition,
     Solution,
     Trace,

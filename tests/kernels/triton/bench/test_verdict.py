@@ -3,8 +3,8 @@
 import pytest
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench.timing import summarise
-from accelopt.kernels.triton.bench.verdict import status_of_error, status_of_trace
+from accelopt.kernels.triton.bench.judging.verdict import status_of_error, status_of_trace
+from accelopt.kernels.triton.bench.process.timing import summarise
 
 COMPILE_LOG = """Traceback (most recent call last):
   File "main.py", line 20, in run

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from accelopt.kernels.triton.bench.allowed import (
+from accelopt.kernels.triton.bench.source.allowed import (
     CALLS,
     CLASSES,
     DEVICE_EXPERIMENTAL,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution
 
 
 def load_entry(solution: Solution, folder: Path, definition: Definition) -> Callable[..., Any]:

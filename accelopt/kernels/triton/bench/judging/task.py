@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.kernels.triton.bench.comparison import Tolerance
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.process.comparison import Tolerance
 
 # Problems of many steps, where a library product is one step among others.
 COMPOSITE = ("moe", "mamba", "gdn", "dsa")

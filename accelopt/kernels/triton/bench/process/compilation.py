@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelopt.kernels.triton.bench import messages as say
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.process import messages as say
 from accelopt.kernels.triton.bench.targets import TARGETS, Target
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
 from accelopt.sandbox.conversation import Handlers
 
 
@@ -94,7 +94,7 @@ class Compiler:
         """Every kernel that one call of the solution would launch, compiled for the target."""
         import torch
 
-        from accelopt.kernels.triton.bench.loading import load_entry
+        from accelopt.kernels.triton.bench.process.loading import load_entry
 
         self.compiled.clear()
         definition = Definition.model_validate(asked.definition)
@@ -118,8 +118,8 @@ def _arguments(definition: Definition, workload: Trace) -> list[Any]:
     """Unfilled tensors of the right shapes; index tensors with their values."""
     import torch
 
-    from accelopt.kernels.triton.bench import blobs
-    from accelopt.kernels.triton.bench.inputs import torch_dtype
+    from accelopt.kernels.triton.bench.files import blobs
+    from accelopt.kernels.triton.bench.process.inputs import torch_dtype
 
     generated = blobs.generate(definition, workload.workload, 1)
     made: list[Any] = []
@@ -138,7 +138,7 @@ def _arguments(definition: Definition, workload: Trace) -> list[Any]:
 def _outputs(definition: Definition, workload: Trace) -> list[Any]:
     import torch
 
-    from accelopt.kernels.triton.bench.inputs import torch_dtype
+    from accelopt.kernels.triton.bench.process.inputs import torch_dtype
 
     return [
         torch.empty(definition.shape(spec, workload.workload) or (), dtype=torch_dtype(spec.dtype))

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
-from accelopt.kernels.triton.bench.comparison import Figures
-from accelopt.kernels.triton.bench.draws import Draw
-from accelopt.kernels.triton.bench.timing import Statistics
+from accelopt.kernels.triton.bench.files.draws import Draw
+from accelopt.kernels.triton.bench.process.comparison import Figures
+from accelopt.kernels.triton.bench.process.timing import Statistics
 from accelopt.sandbox.conversation import Message
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench.calling import passes_destination
-from accelopt.kernels.triton.bench.children import converse
+from accelopt.kernels.triton.bench.files.tracefiles import Trace
+from accelopt.kernels.triton.bench.judging.children import converse
+from accelopt.kernels.triton.bench.judging.task import Task
 from accelopt.kernels.triton.bench.lock import gpu_lock
-from accelopt.kernels.triton.bench.task import Task
-from accelopt.kernels.triton.bench.tracefiles import Trace
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process.calling import passes_destination
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised
 
-RUNNER = "accelopt.kernels.triton.bench.runner:handlers"
+RUNNER = "accelopt.kernels.triton.bench.process.runner:handlers"
 
 
 def measure(task: Task, judged: Trace, reference_ms: float) -> Trace:

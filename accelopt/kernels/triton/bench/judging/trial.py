@@ -12,18 +12,18 @@ import time
 from pathlib import Path
 
 from accelopt.evaluation import Check, Evaluation, Profile, Status
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench import rules
-from accelopt.kernels.triton.bench.children import CandidateProcess, RefereeProcess
-from accelopt.kernels.triton.bench.comparison import Figures
-from accelopt.kernels.triton.bench.draws import LENGTHS, VALUES, Draw, fresh
+from accelopt.kernels.triton.bench.files.draws import LENGTHS, VALUES, Draw, fresh
+from accelopt.kernels.triton.bench.files.tracefiles import Solution
+from accelopt.kernels.triton.bench.judging import rules
+from accelopt.kernels.triton.bench.judging.children import CandidateProcess, RefereeProcess
+from accelopt.kernels.triton.bench.judging.measuring import Kept, Measurement
+from accelopt.kernels.triton.bench.judging.rules import Ended
+from accelopt.kernels.triton.bench.judging.task import Task
+from accelopt.kernels.triton.bench.judging.verdict import Verdict
 from accelopt.kernels.triton.bench.lock import gpu_lock
-from accelopt.kernels.triton.bench.measuring import Kept, Measurement
-from accelopt.kernels.triton.bench.rules import Ended
-from accelopt.kernels.triton.bench.task import Task
-from accelopt.kernels.triton.bench.timing import Statistics
-from accelopt.kernels.triton.bench.tracefiles import Solution
-from accelopt.kernels.triton.bench.verdict import Verdict
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process.comparison import Figures
+from accelopt.kernels.triton.bench.process.timing import Statistics
 
 _KEY_BITS = 62
 

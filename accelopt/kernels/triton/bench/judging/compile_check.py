@@ -1,4 +1,4 @@
-"""The parent's side of `accelopt.kernels.triton.bench.compilation`: will this source compile, and how well?"""
+"""The parent's side of `accelopt.kernels.triton.bench.process.compilation`: will this source compile, and how well?"""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from types import TracebackType
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench.calling import passes_destination
-from accelopt.kernels.triton.bench.children import STARTUP_SECONDS, converse
-from accelopt.kernels.triton.bench.compilation import Resources
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.judging.children import STARTUP_SECONDS, converse
+from accelopt.kernels.triton.bench.judging.verdict import status_of_error
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process.calling import passes_destination
+from accelopt.kernels.triton.bench.process.compilation import Resources
 from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
-from accelopt.kernels.triton.bench.verdict import status_of_error
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 
-COMPILER = "accelopt.kernels.triton.bench.compilation:handlers"
+COMPILER = "accelopt.kernels.triton.bench.process.compilation:handlers"
 SECONDS = 60.0
 
 

@@ -9,8 +9,8 @@ import tokenize
 from functools import cache
 from typing import NamedTuple
 
-from accelopt.kernels.triton.bench.allowed import MODULES
-from accelopt.kernels.triton.bench.forbidden import REASONS
+from accelopt.kernels.triton.bench.source.allowed import MODULES
+from accelopt.kernels.triton.bench.source.forbidden import REASONS
 from accelopt.kernels.wording import words_to_a_model
 
 _TAKEN = {name.split(".")[0] for name in MODULES | set(REASONS)} | sys.stdlib_module_names

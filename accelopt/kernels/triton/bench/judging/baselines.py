@@ -12,15 +12,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench import package
-from accelopt.kernels.triton.bench.children import RefereeProcess
-from accelopt.kernels.triton.bench.evaluation import evaluate
+from accelopt.kernels.triton.bench.files.tracefiles import Solution, workload_stem
+from accelopt.kernels.triton.bench.judging.children import RefereeProcess
+from accelopt.kernels.triton.bench.judging.evaluation import evaluate
+from accelopt.kernels.triton.bench.judging.rules import Ended
+from accelopt.kernels.triton.bench.judging.task import Task
 from accelopt.kernels.triton.bench.lock import gpu_lock
-from accelopt.kernels.triton.bench.rules import Ended
-from accelopt.kernels.triton.bench.task import Task
-from accelopt.kernels.triton.bench.timing import Statistics
-from accelopt.kernels.triton.bench.tracefiles import Solution, workload_stem
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process import package
+from accelopt.kernels.triton.bench.process.timing import Statistics
 from accelopt.sandbox import scratch_folder
 from accelopt.store import content_key, write_atomically
 

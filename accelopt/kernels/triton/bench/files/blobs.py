@@ -17,8 +17,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from accelopt.kernels.triton.bench.draws import EVEN
-from accelopt.kernels.triton.bench.tracefiles import Definition, Workload
+from accelopt.kernels.triton.bench.files.draws import EVEN
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Workload
 from accelopt.store import write_atomically
 
 GENERATOR = "accelopt"

@@ -13,13 +13,14 @@ import time
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench import blobs, rules
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench.children import CandidateProcess
-from accelopt.kernels.triton.bench.draws import Draw, fresh
-from accelopt.kernels.triton.bench.rules import Ended
-from accelopt.kernels.triton.bench.task import Task
-from accelopt.kernels.triton.bench.timing import (
+from accelopt.kernels.triton.bench.files import blobs
+from accelopt.kernels.triton.bench.files.draws import Draw, fresh
+from accelopt.kernels.triton.bench.judging import rules
+from accelopt.kernels.triton.bench.judging.children import CandidateProcess
+from accelopt.kernels.triton.bench.judging.rules import Ended
+from accelopt.kernels.triton.bench.judging.task import Task
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process.timing import (
     BACKLOG_FACTOR,
     MOST_BACKLOG_MS,
     Statistics,

@@ -14,8 +14,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelopt.errors import MissingExtra
-from accelopt.kernels.triton.bench.comparison import Tolerance
-from accelopt.kernels.triton.bench.tracefiles import Definition, Trace
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Trace
+from accelopt.kernels.triton.bench.process.comparison import Tolerance
 
 if TYPE_CHECKING:
     import flashinfer_bench

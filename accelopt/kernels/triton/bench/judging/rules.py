@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench.messages import Output, Seen, Timed
-from accelopt.kernels.triton.bench.task import Task
+from accelopt.kernels.triton.bench.judging.task import Task
+from accelopt.kernels.triton.bench.process.messages import Output, Seen, Timed
 
 # Two runs of one honest kernel on equal inputs may differ by the order of atomic additions.
 REPEAT_LIMIT = 1e-2

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.triton.bench import messages as say
+from accelopt.kernels.triton.bench.process import messages as say
 from accelopt.sandbox.conversation import Handlers
 
 GRACE_SECONDS = 5.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from accelopt.kernels.triton.bench.messages import Seen
+from accelopt.kernels.triton.bench.process.messages import Seen
 
 # Operators that do a whole problem's work in a library's kernel. Bare names, without overloads.
 HEAVY = {

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench import package
-from accelopt.kernels.triton.bench.comparison import Figures, Tolerance, compare, limit_of
-from accelopt.kernels.triton.bench.draws import EVEN, Draw, fresh
-from accelopt.kernels.triton.bench.inputs import InputFactory, torch_dtype
-from accelopt.kernels.triton.bench.sealing import Sealer
-from accelopt.kernels.triton.bench.surroundings import describe
-from accelopt.kernels.triton.bench.timing import BUSY_SECONDS, Clock, summarise
-from accelopt.kernels.triton.bench.tracefiles import Definition, Trace
+from accelopt.kernels.triton.bench.files.draws import EVEN, Draw, fresh
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Trace
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process import package
+from accelopt.kernels.triton.bench.process.comparison import Figures, Tolerance, compare, limit_of
+from accelopt.kernels.triton.bench.process.inputs import InputFactory, torch_dtype
+from accelopt.kernels.triton.bench.process.sealing import Sealer
+from accelopt.kernels.triton.bench.process.surroundings import describe
+from accelopt.kernels.triton.bench.process.timing import BUSY_SECONDS, Clock, summarise
 from accelopt.sandbox.conversation import Handlers
 
 # Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.

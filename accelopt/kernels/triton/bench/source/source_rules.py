@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 import builtins
 
-from accelopt.kernels.triton.bench import allowed
-from accelopt.kernels.triton.bench.forbidden import EVERYONE, OTHER, UNSEEN, reason_for
-from accelopt.kernels.triton.bench.names import (
+from accelopt.kernels.triton.bench.files.tracefiles import Solution
+from accelopt.kernels.triton.bench.source import allowed
+from accelopt.kernels.triton.bench.source.forbidden import EVERYONE, OTHER, UNSEEN, reason_for
+from accelopt.kernels.triton.bench.source.names import (
     Names,
     is_device_name,
     is_value,
@@ -21,13 +22,12 @@ from accelopt.kernels.triton.bench.names import (
     matches,
     may_be_named,
 )
-from accelopt.kernels.triton.bench.source_text import (
+from accelopt.kernels.triton.bench.source.source_text import (
     Violation,
     is_absent,
     of_the_files,
     of_the_text,
 )
-from accelopt.kernels.triton.bench.tracefiles import Solution
 
 __all__ = ["Violation", "violations"]
 

@@ -15,18 +15,18 @@ from types import TracebackType
 from typing import TypeVar
 
 from accelopt.evaluation import Status
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench.calling import passes_destination
-from accelopt.kernels.triton.bench.rules import Ended, refuse
-from accelopt.kernels.triton.bench.task import Task
-from accelopt.kernels.triton.bench.tracefiles import Solution
-from accelopt.kernels.triton.bench.verdict import status_of_error
+from accelopt.kernels.triton.bench.files.tracefiles import Solution
+from accelopt.kernels.triton.bench.judging.rules import Ended, refuse
+from accelopt.kernels.triton.bench.judging.task import Task
+from accelopt.kernels.triton.bench.judging.verdict import status_of_error
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process.calling import passes_destination
 from accelopt.sandbox import Ending, Limits, Policy
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation, Message
 from accelopt.sandbox.drivers import NVIDIA
 
-CANDIDATE = "accelopt.kernels.triton.bench.candidate:handlers"
-REFEREE = "accelopt.kernels.triton.bench.referee:handlers"
+CANDIDATE = "accelopt.kernels.triton.bench.process.candidate:handlers"
+REFEREE = "accelopt.kernels.triton.bench.process.referee:handlers"
 STARTUP_SECONDS = 180.0
 MEMORY_BYTES = 96 << 30
 ANSWER_BYTES = 64 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution
 
 
 def passes_destination(

@@ -14,21 +14,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from accelopt.kernels.triton.bench import messages as say
-from accelopt.kernels.triton.bench import package
-from accelopt.kernels.triton.bench.draws import Draw, fresh
-from accelopt.kernels.triton.bench.guard import difference, guarded_functions, share_memory
-from accelopt.kernels.triton.bench.inputs import InputFactory, placed, torch_dtype
-from accelopt.kernels.triton.bench.loading import load_entry
-from accelopt.kernels.triton.bench.observation import (
+from accelopt.kernels.triton.bench.files.draws import Draw, fresh
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.process import messages as say
+from accelopt.kernels.triton.bench.process import package
+from accelopt.kernels.triton.bench.process.guard import difference, guarded_functions, share_memory
+from accelopt.kernels.triton.bench.process.inputs import InputFactory, placed, torch_dtype
+from accelopt.kernels.triton.bench.process.loading import load_entry
+from accelopt.kernels.triton.bench.process.observation import (
     LaunchCounter,
     recording_operators,
     watching_kernels,
 )
-from accelopt.kernels.triton.bench.sealing import Sealer
-from accelopt.kernels.triton.bench.surroundings import describe
-from accelopt.kernels.triton.bench.timing import BUSY_SECONDS, Clock
-from accelopt.kernels.triton.bench.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.triton.bench.process.sealing import Sealer
+from accelopt.kernels.triton.bench.process.surroundings import describe
+from accelopt.kernels.triton.bench.process.timing import BUSY_SECONDS, Clock
 from accelopt.sandbox.conversation import Handlers
 
 SET_BUDGET_BYTES = 24 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelopt.kernels.triton.bench.tracefiles import Solution, Trace, TraceFolder
+from accelopt.kernels.triton.bench.files.tracefiles import Solution, Trace, TraceFolder
 
 BOUND_MS = 10.0
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelopt.kernels.triton.bench import blobs
-from accelopt.kernels.triton.bench.draws import EVEN, Draw
-from accelopt.kernels.triton.bench.tracefiles import Definition, Workload
+from accelopt.kernels.triton.bench.files import blobs
+from accelopt.kernels.triton.bench.files.draws import EVEN, Draw
+from accelopt.kernels.triton.bench.files.tracefiles import Definition, Workload
 
 if TYPE_CHECKING:
     import torch

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from accelopt.evaluation import Evaluation, Status
-from accelopt.kernels.triton.bench import blobs
+from accelopt.kernels.triton.bench.files import blobs
+from accelopt.kernels.triton.bench.judging.rules import Ended
+from accelopt.kernels.triton.bench.judging.task import Task
+from accelopt.kernels.triton.bench.judging.trial import Trial
+from accelopt.kernels.triton.bench.judging.verdict import Verdict
 from accelopt.kernels.triton.bench.lock import scratch
-from accelopt.kernels.triton.bench.rules import Ended
-from accelopt.kernels.triton.bench.source_rules import violations
-from accelopt.kernels.triton.bench.task import Task
-from accelopt.kernels.triton.bench.trial import Trial
-from accelopt.kernels.triton.bench.verdict import Verdict
+from accelopt.kernels.triton.bench.source.source_rules import violations
 from accelopt.sandbox import scratch_folder
 
 

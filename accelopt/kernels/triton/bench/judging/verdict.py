@@ -8,15 +8,15 @@ import re
 from pydantic import Field
 
 from accelopt.evaluation import Evaluation, Row, Status
-from accelopt.kernels.triton.bench.comparison import Figures
-from accelopt.kernels.triton.bench.timing import Statistics
-from accelopt.kernels.triton.bench.tracefiles import (
+from accelopt.kernels.triton.bench.files.tracefiles import (
     Correctness,
     Environment,
     Performance,
     Trace,
     TraceEvaluation,
 )
+from accelopt.kernels.triton.bench.process.comparison import Figures
+from accelopt.kernels.triton.bench.process.timing import Statistics
 
 COMPILER_ERRORS = {
     "CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from accelopt.kernels.triton.bench.messages import Place
+from accelopt.kernels.triton.bench.process.messages import Place
 
 
 def describe(torch: Any, device: Any) -> Place:

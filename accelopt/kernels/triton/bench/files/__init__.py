@@ -1,0 +1,1 @@
+"""The files of a FlashInfer-Trace folder, and inputs from seeds."""

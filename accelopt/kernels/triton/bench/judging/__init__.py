@@ -1,0 +1,1 @@
+"""The parent's side: the order of trials, what replies must be like, the verdict."""
