@@ -123,10 +123,12 @@ def begun(files, **options):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_like_ctrl_c(files, number):
-    ignored = {}
-    if number == signal.SIGTERM:  # as a script's background jobs ignore Ctrl-C
-        ignored["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process = begun(files, **ignored)
+    def surroundings() -> None:
+        signal.signal(number, signal.SIG_DFL)  # as not under nohup
+        if number == signal.SIGTERM:  # as a script's background jobs ignore Ctrl-C
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    process = begun(files, preexec_fn=surroundings)
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130 and "continues where this one stopped" in error
