@@ -124,8 +124,8 @@ async def timed(schedule, args: Namespace, url: str, folder: Path) -> tuple[floa
     """Wall seconds, device-busy seconds and samples of one schedule."""
     settings = Settings(1, args.beam, args.plans, args.samples, fixer_steps=0)
     config = ModelConfig(url=url, model="scripted", concurrency=args.concurrency)
-    options = WorkshopOptions(f"{__name__}:SlowLanguage", workers=args.workers)
-    async with open_workshop(folder, LanguageOptions(folder / "kernels"), options) as shop:
+    language = LanguageOptions(folder / "kernels", f"{__name__}:SlowLanguage")
+    async with open_workshop(folder, WorkshopOptions(language, workers=args.workers)) as shop:
         run = Run(shop, proposer(config, shop), settings, folder)
         cases = [toy.start(folder, 100.0 + n, f"toy{n}") for n in range(args.beam)]
         starts = [

@@ -52,7 +52,9 @@ def optimize(
     options = shared.session(folder)
     if definition is not None:
         prompts = base_folder() / "prompts" / "flb"
-        options = options._replace(backend="flashinfer", prompts=prompts)
+        language = options.workshop.language._replace(name="flashinfer")
+        workshop = options.workshop._replace(language=language)
+        options = options._replace(workshop=workshop, prompts=prompts)
     outcomes = hold_session([start], options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
 

@@ -10,12 +10,16 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from accelopt.agents.budget import Budget
-from accelopt.cli.session import SessionOptions, neuron_cores
+from accelopt.agents.prompts import read_names
+from accelopt.cli.session import Configuration, base_folder, neuron_cores
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Scrutiny
+from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, Settings
 from accelopt.stages.command_line import MOST_WORKERS
+from accelopt.stages.workshop import WorkshopOptions
 
 
 class Shared(NamedTuple):
@@ -69,7 +73,7 @@ class Shared(NamedTuple):
         False
     )
 
-    def session(self, out: Path) -> SessionOptions:
+    def session(self, out: Path) -> Configuration:
         """A session of the simulated or real NeuronCore in the folder `out`. Raises ConfigError."""
         if self.strategy not in STRATEGIES:
             known = ", ".join(STRATEGIES)
@@ -77,7 +81,14 @@ class Shared(NamedTuple):
         if self.selection not in SELECTIONS:
             known = ", ".join(sorted(SELECTIONS))
             raise ConfigError(f"no selection {self.selection!r}; there are {known}")
-        return SessionOptions(
+        language = LanguageOptions(
+            folder=out / "kernels",
+            save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
+            target=self.target,
+            rel_tol=self.rel_tol,
+            precision=formats_of(self.precision),
+        )
+        return Configuration(
             out=out,
             settings=Settings(
                 iterations=self.iterations,
@@ -91,17 +102,18 @@ class Shared(NamedTuple):
                 evaluations=self.evaluations,
                 window=self.window,
             ),
+            workshop=WorkshopOptions(
+                language,
+                workers=self.workers,
+                cores=neuron_cores(),
+                budget=Budget(self.max_dollars, self.max_tokens),
+                replay=self.replay,
+                traced=self.logfire,
+                screening=Scrutiny.QUICK,
+            ),
             model_config=self.model_config,
-            target=self.target,
-            rel_tol=self.rel_tol,
-            precision=formats_of(self.precision),
-            workers=self.workers,
-            cores=neuron_cores(),
-            budget=Budget(self.max_dollars, self.max_tokens),
             experiences=self.experience_list_path,
-            replay=self.replay,
             tools=self.tools,
-            traced=self.logfire,
         )
 
 

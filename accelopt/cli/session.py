@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import OFFLINE, ROLES, ModelConfig, Role, load_model_config
-from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
 from accelopt.cli.report import REPORT
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Scrutiny
+from accelopt.evaluation import Case
 from accelopt.interruption import stop
-from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
@@ -36,8 +33,8 @@ from accelopt.store import write_atomically
 SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}
 
 
-class SessionOptions(NamedTuple):
-    """Everything that a run depends on, resolved once and saved in the run folder.
+class Configuration(NamedTuple):
+    """Everything that a run depends on, resolved once, handed down whole and saved with the run.
 
     `model_config` None is the offline proposer. `tools` is how many tool calls an executor may
     make for one answer.
@@ -45,20 +42,11 @@ class SessionOptions(NamedTuple):
 
     out: Path
     settings: Settings
+    workshop: WorkshopOptions
     model_config: Path | None = None
-    backend: str = "nki"
-    target: str = "trn1"
-    rel_tol: float | None = None
-    precision: tuple[str, ...] = ()
-    workers: int = 0
-    cores: tuple[int, ...] = ()
-    budget: Budget = Budget()
     experiences: Path | None = None
-    replay: Path | None = None
     tools: int = 0
     prompts: Path | None = None
-    seed: int = 0
-    traced: bool = False
 
 
 def base_folder() -> Path:
@@ -81,7 +69,7 @@ def neuron_cores() -> tuple[int, ...]:
 
 
 def hold_session(
-    cases: Sequence[Case], options: SessionOptions, again: str = "the same command"
+    cases: Sequence[Case], options: Configuration, again: str = "the same command"
 ) -> list[Outcome]:
     """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
     then continues it."""
@@ -91,34 +79,19 @@ def hold_session(
         stop(f"Stopped; {again} continues where this one stopped.")
 
 
-async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
+async def _session(cases: Sequence[Case], options: Configuration) -> list[Outcome]:
     prompts = PromptFolder(_prompt_folder(options))
     experiences = read_experiences(options.experiences) if options.experiences else []
     configs = {role: _config(options, role) for role in ROLES}
-    workshop_options = WorkshopOptions(
-        options.backend,
-        options.workers,
-        options.cores,
-        options.budget,
-        options.replay,
-        options.seed,
-        options.traced,
-        Scrutiny.QUICK,
-    )
-    language_options = LanguageOptions(
-        folder=options.out / "kernels",
-        save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
-        target=options.target,
-        rel_tol=options.rel_tol,
-        precision=options.precision,
-    )
     saved = _saved(cases, options, configs)
-    async with open_workshop(options.out, language_options, workshop_options, saved) as workshop:
+    async with open_workshop(options.out, options.workshop, saved) as workshop:
         _keep_prompts(prompts.path, options.out)
         proposer = _proposer(configs, workshop, prompts, options)
         with LiveBoard(board_for(cases, options.settings, workshop.ledger)) as board:
             watcher = watcher_of(board, options.settings)
-            run = Run(workshop, proposer, options.settings, options.out, watcher, options.seed)
+            run = Run(
+                workshop, proposer, options.settings, options.out, watcher, options.workshop.seed
+            )
             outcomes = await optimize_all(cases, run, experiences)
         story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
         write_story(story, options.out)
@@ -130,7 +103,7 @@ def _proposer(
     configs: dict[Role, ModelConfig],
     workshop: Workshop,
     prompts: PromptFolder,
-    options: SessionOptions,
+    options: Configuration,
 ) -> Proposer:
     calls, offline = workshop.calls, workshop.offline
     toolbox = toolbox_for(workshop.evaluations, options.tools)
@@ -142,13 +115,13 @@ def _proposer(
     )
 
 
-def _config(options: SessionOptions, role: Role) -> ModelConfig:
+def _config(options: Configuration, role: Role) -> ModelConfig:
     if options.model_config is None:
         return ModelConfig(url=OFFLINE, model=OFFLINE)
     return load_model_config(options.model_config, role, os.environ)
 
 
-def _prompt_folder(options: SessionOptions) -> Path:
+def _prompt_folder(options: Configuration) -> Path:
     folder = options.prompts or base_folder() / "prompts"
     if not folder.is_dir():
         raise ConfigError(f"no prompts in {folder}; set ACCELOPT_BASE_DIR to the checkout")
@@ -165,21 +138,22 @@ def _keep_prompts(prompts: Path, out: Path) -> None:
 
 
 def _saved(
-    cases: Sequence[Case], options: SessionOptions, configs: dict[Role, ModelConfig]
+    cases: Sequence[Case], options: Configuration, configs: dict[Role, ModelConfig]
 ) -> dict[str, object]:
     """The configuration that a continued run must share: without secrets, money or machine."""
+    language = options.workshop.language
     settings = {**options.settings._asdict(), "memory": options.settings.memory._asdict()}
     del settings["evaluations"]  # more of them continue the same search
     return {
         "problems": [case.service_name for case in cases],
-        "backend": options.backend,
-        "target": options.target,
-        "rel_tol": options.rel_tol,
-        **({"precision": options.precision} if options.precision else {}),
+        "backend": language.name,
+        "target": language.target,
+        "rel_tol": language.rel_tol,
+        **({"precision": language.precision} if language.precision else {}),
         "settings": settings,
         "models": {role: config.model for role, config in configs.items()},
         "tools": options.tools,
-        "seed": options.seed,
+        "seed": options.workshop.seed,
     }
 
 

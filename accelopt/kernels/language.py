@@ -26,13 +26,14 @@ class Explanation(NamedTuple):
 class LanguageOptions(NamedTuple):
     """What the command line says about evaluations, for any language.
 
-    `folder` takes sources that are evaluated. `rel_tol` None is the published bound of each
+    `folder` takes sources that are evaluated. `name` is one of `LANGUAGES`. `rel_tol` None is the published bound of each
     problem. `precision` names formats below float32 that are allowed besides those of the inputs.
     `traceset_root` is for languages whose problems live in a trace set. `scrutiny` is how
     much is asked of a kernel, where the referee knows degrees.
     """
 
     folder: Path
+    name: str = "nki"
     save_fields: tuple[str, ...] = ()
     target: str = "trn1"
     rel_tol: float | None = None
@@ -93,14 +94,16 @@ LANGUAGES = {
 }
 
 
-def open_language(name: str, pool: WorkerPool, options: LanguageOptions) -> Language:
-    """The language called `name`, or of the class `module:Class`, evaluating on `pool`.
+def open_language(pool: WorkerPool, options: LanguageOptions) -> Language:
+    """The language that the options name, or of the class `module:Class`, evaluating on `pool`.
 
     Raises ConfigError for another name.
     """
-    place = LANGUAGES.get(name, name)
+    place = LANGUAGES.get(options.name, options.name)
     if ":" not in place:
-        raise ConfigError(f"there is no backend {name!r}; choose from {', '.join(LANGUAGES)}")
+        raise ConfigError(
+            f"there is no backend {options.name!r}; choose from {', '.join(LANGUAGES)}"
+        )
     module, _, attribute = place.partition(":")
     opened: Language = getattr(import_module(module), attribute)(pool, options)
     return opened

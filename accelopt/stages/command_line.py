@@ -110,6 +110,7 @@ def language_options(args: Namespace, folder: Path) -> LanguageOptions:
     fields = getattr(args, "save_fields_path", None)
     return LanguageOptions(
         folder=folder / "kernels",
+        name=args.backend,
         save_fields=tuple(read_names(Path(fields))) if fields else (),
         target=args.target,
         rel_tol=getattr(args, "rel_tol", None),
@@ -123,7 +124,7 @@ def workshop(
     """A workshop in `folder` as the parsed arguments ask for it."""
     nc_id = getattr(args, "nc_id", None)
     options = WorkshopOptions(
-        backend=args.backend,
+        language=language_options(args, folder),
         workers=args.workers,
         cores=() if nc_id is None else (nc_id,),
         budget=Budget(getattr(args, "max_dollars", None), getattr(args, "max_tokens", None)),
@@ -132,7 +133,7 @@ def workshop(
         traced=getattr(args, "logfire", False),
         screening=screening,
     )
-    return open_workshop(folder, language_options(args, folder), options)
+    return open_workshop(folder, options)
 
 
 def _is_run(path: Path, own: Path) -> bool:

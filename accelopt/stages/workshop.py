@@ -25,13 +25,13 @@ from accelopt.store import Journal, JsonObject, RunFolder
 class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
-    `screening` is what is asked of every sample; the winner is always asked for everything.
-    `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of model calls to logfire. The
-    budget bounds the run: what its folder and those in `spent_in` hold already counts. With `replay`,
-    the folder of an earlier run, no model is called.
+    `language` says how kernels are judged; `screening` is what is asked of every sample; the winner is always asked for everything.
+    `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced`
+    sends spans of model calls to logfire. The budget bounds the run: what its folder and those in
+    `spent_in` hold already counts. With `replay`, the folder of an earlier run, no model is called.
     """
 
-    backend: str = "nki"
+    language: LanguageOptions
     workers: int = 0
     cores: tuple[int, ...] = ()
     budget: Budget = Budget()
@@ -59,10 +59,7 @@ class Workshop(NamedTuple):
 
 @asynccontextmanager
 async def open_workshop(
-    folder: Path,
-    language_options: LanguageOptions,
-    options: WorkshopOptions,
-    saved: JsonObject | None = None,
+    folder: Path, options: WorkshopOptions, saved: JsonObject | None = None
 ) -> AsyncIterator[Workshop]:
     """A workshop that keeps its journal, transcripts and evaluated sources in `folder`.
 
@@ -77,11 +74,10 @@ async def open_workshop(
         journal = run_folder.journal
         cores = options.cores if trainium.available() else ()
         async with WorkerPool(options.workers or os.cpu_count() or 1, cores) as pool:
-            screening = language_options._replace(scrutiny=options.screening)
-            language = open_language(options.backend, pool, screening)
+            screening = options.language._replace(scrutiny=options.screening)
+            language = open_language(pool, screening)
             evaluations = Evaluations(language, journal)
-            full = open_language(options.backend, pool, language_options)
-            verifications = Evaluations(full, journal)
+            verifications = Evaluations(open_language(pool, options.language), journal)
             ledger = Ledger(options.budget)
             exchanges = JournalledExchanges(journal, folder / "transcripts", recording)
             for exchange in (*exchanges.kept(), *_spent_elsewhere(options.spent_in)):

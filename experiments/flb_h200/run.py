@@ -86,8 +86,10 @@ def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
     settings = Settings(
         iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
     )
-    options = WorkshopOptions(backend="flashinfer", workers=args.workers)
-    language = LanguageOptions(args.out / "kernels", target=args.target, traceset_root=folder.root)
+    language = LanguageOptions(
+        args.out / "kernels", "flashinfer", target=args.target, traceset_root=folder.root
+    )
+    options = WorkshopOptions(language, workers=args.workers)
     failures: dict[str, int] = {}
 
     def sampled(case: str, number: int, node: Node) -> None:
@@ -97,7 +99,7 @@ def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
             say(f"{case} iteration {number}: {node.speedup:.2f}x  {node.change.sentence[:90]}")
 
     async def go():
-        async with open_workshop(args.out / "run", language, options) as shop:
+        async with open_workshop(args.out / "run", options) as shop:
             proposer = Proposer(shop.offline, shop.offline, shop.offline)
             run = Run(shop, proposer, settings, args.out / "run", Watcher(sampled=sampled))
             return await optimize_all(starts, run)

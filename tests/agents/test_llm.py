@@ -336,9 +336,9 @@ def test_a_refusal_that_shows_the_key_does_not_print_it():
 
 def test_the_budget_bounds_a_run_and_not_a_process(tmp_path):
     async def resumed(server, number):
-        options = WorkshopOptions(workers=1, budget=Budget(tokens=400))
-        backend = LanguageOptions(folder=tmp_path / "kernels")
-        async with open_workshop(tmp_path / "run", backend, options) as workshop:
+        language = LanguageOptions(folder=tmp_path / "kernels")
+        options = WorkshopOptions(language, workers=1, budget=Budget(tokens=400))
+        async with open_workshop(tmp_path / "run", options) as workshop:
             model = workshop.calls.model(config(server))
             for turn in range(9):
                 await model.ask(question(f"planner/{number}/{turn}"))

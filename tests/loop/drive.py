@@ -39,10 +39,11 @@ async def run_toy(
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
+    language = LanguageOptions(folder / "kernels", backend)
     options = WorkshopOptions(
-        backend, workers=workers, budget=budget, replay=replay, screening=screening
+        language, workers=workers, budget=budget, replay=replay, screening=screening
     )
-    async with open_workshop(folder, LanguageOptions(folder / "kernels"), options) as shop:
+    async with open_workshop(folder, options) as shop:
         proposer = Proposer(
             planner_for(config, shop.calls, PROMPTS.planner(), shop.offline),
             executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),

@@ -13,8 +13,8 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 def test_check_profile_and_look_up(tmp_path):
     async def use():
-        options = WorkshopOptions("toy:ToyLanguage", workers=1)
-        async with open_workshop(tmp_path, LanguageOptions(tmp_path / "kernels"), options) as shop:
+        language = LanguageOptions(tmp_path / "kernels", "toy:ToyLanguage")
+        async with open_workshop(tmp_path, WorkshopOptions(language, workers=1)) as shop:
             case = toy.start(tmp_path / "start")
             source = shop.language.source(case)
             start = Node(case, source, await shop.evaluations.evaluate(case, source))

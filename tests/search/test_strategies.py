@@ -60,9 +60,8 @@ def find(folder, name, *, seed=0, land=0, workers=2, **settings):
     settings = {"iterations": ENOUGH, "beam": 3, "plans": 4, "samples": 1, **settings}
 
     async def go():
-        language = LanguageOptions(folder / "kernels")
-        options = WorkshopOptions("landscape:Planted", workers=workers)
-        async with open_workshop(folder, language, options) as shop:
+        language = LanguageOptions(folder / "kernels", "landscape:Planted")
+        async with open_workshop(folder, WorkshopOptions(language, workers=workers)) as shop:
             proposer = Proposer(shop.offline, shop.offline, shop.offline)
             run = Run(shop, proposer, Settings(strategy=name, **settings), folder, seed=seed)
             start = await measure(landscape.case(folder / "start", land), run)

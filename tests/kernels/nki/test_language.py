@@ -1,6 +1,7 @@
 """What the NKI backend says of kernels: names, counters, predictions, keys."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from small_problem import KERNEL, REFERENCE
@@ -36,7 +37,7 @@ def node(tmp_path):
 def with_language(tmp_path, work, **options):
     async def run():
         async with WorkerPool(1) as pool:
-            language = open_language("nki", pool, LanguageOptions(tmp_path / "kernels", **options))
+            language = open_language(pool, LanguageOptions(tmp_path / "kernels", **options))
             return await work(language)
 
     return asyncio.run(run())
@@ -165,4 +166,4 @@ def test_names_are_found_however_they_are_spelled():
 
 def test_an_unknown_backend_is_one_sentence():
     with pytest.raises(ConfigError, match="choose from nki, flashinfer"):
-        open_language("cuda", None, None)
+        open_language(None, LanguageOptions(Path("kernels"), "cuda"))
