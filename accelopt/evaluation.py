@@ -1,4 +1,4 @@
-"""One kernel's verdict: what was asked of it, how it ended, what it cost.
+"""One kernel's verdict: what was asked of it, how it ended, what it cost, and why it cost that.
 
 Rows are frozen and typed. A failing kernel is an `Evaluation` with a status and a message. Units
 are in the names or docstrings: latencies are milliseconds, `seconds` are wall time, percent metrics
@@ -176,6 +176,57 @@ class Check(Row):
         )
 
 
+class CostlyLine(Row):
+    """What one line of a kernel costs. `busy_ms` is by resource, `critical_ms` its part of the path
+    that decides the latency."""
+
+    number: int
+    text: str
+    operations: str
+    count: int = Field(description="instructions that it became")
+    busy_ms: dict[str, float]
+    critical_ms: float
+    bytes: int = Field(description="moved from or to device memory")
+
+
+class Bottleneck(Row):
+    """One resource that limits a kernel."""
+
+    category: str = Field(description="memory, compute, or latency: something waits")
+    resource: str = Field(description="by its name in `kernels.methods`")
+    share: float = Field(description="of the time that it works, 0 to 1; of overlap, is idle")
+    reason: str
+    lines: tuple[int, ...] = Field(default=(), description="that cost most of it, the most first")
+    methods: tuple[str, ...] = Field(default=(), description="the moves that relieve it")
+
+
+class Diagnosis(Row):
+    """Where the time of a kernel goes. Resources are named as in `kernels.methods`.
+
+    `bottlenecks` are of distinct resources, the largest share first. `compute_sol` and `memory_sol` are
+    the fractions of the peak rates that are reached (each None where unknown, like all below them),
+    `fraction_of_peak` the least possible time over the latency.
+    """
+
+    origin: str = Field(description="who says so: simulated trn1, neuron-profile, roofline, ...")
+    utilisation: dict[str, float] = Field(default_factory=dict)
+    bottlenecks: tuple[Bottleneck, ...] = ()
+    lines: tuple[CostlyLine, ...] = Field(default=(), description="largest part of the path first")
+    compute_sol: float | None = None
+    memory_sol: float | None = None
+    fraction_of_peak: float | None = None
+    registers: int | None = Field(default=None, description="of a thread")
+    shared_bytes: int | None = Field(default=None, description="of a block")
+    spilled_bytes: int | None = Field(default=None, description="of the whole run; GPU: a thread")
+    occupancy: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bottleneck(self) -> Bottleneck | None:
+        """The one of the largest share."""
+        return self.bottlenecks[0] if self.bottlenecks else None
+
+
 class Scrutiny(str, Enum):
     """How much the referee asks of a kernel."""
 
@@ -217,6 +268,9 @@ class Evaluation(Row):
     notes: tuple[str, ...] = Field(default=(), description="reported, but no reason to refuse")
     holds_for: str = Field(
         default="", description="`these shapes`, or `any`; empty where that was not asked"
+    )
+    diagnosis: Diagnosis | None = Field(
+        default=None, description="of a kernel that was inspected, not judged"
     )
     seconds: float = 0.0
     isolation: str = Field(default="", description="the active sandbox level, in words")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
-from accelopt.evaluation import Case, Evaluation, Profile, Row, Status
+from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
 from accelopt.kernel_source import fingerprint
 
 Parameter = str | int | float | bool
@@ -235,7 +235,7 @@ class Result(NamedTuple):
     remarks: tuple[str, ...] = ()
     asked: int = 0
     unanswered: tuple[str, ...] = ()
-    busy: Mapping[str, float] = {}
+    diagnosis: Diagnosis | None = None
 
     def record(self) -> dict[str, Any]:
         """The result as plain JSON, without the job and without sources of actions."""
@@ -244,6 +244,7 @@ class Result(NamedTuple):
             "job": self.job.number,
             "actions": [action.model_dump(mode="json") for action in self.actions],
             "nodes": [node.record() for node in self.nodes],
+            "diagnosis": self.diagnosis.model_dump(mode="json") if self.diagnosis else None,
         }
 
     @classmethod
@@ -257,5 +258,5 @@ class Result(NamedTuple):
             tuple(record["remarks"]),
             record["asked"],
             tuple(record["unanswered"]),
-            record["busy"],
+            Diagnosis.model_validate(record["diagnosis"]) if record["diagnosis"] else None,
         )

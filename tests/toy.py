@@ -61,8 +61,8 @@ class ToyLanguage:
         cost = cost_of(node.source)
         return Explanation((f"COST is {cost:g}.",), 1.0 / cost)
 
-    def busy(self, node):
-        return {}
+    async def diagnose(self, node):
+        return None
 
     async def predict(self, node, source):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from accelopt.evaluation import Profile
+from accelopt.evaluation import Diagnosis, Profile
 from accelopt.nodes import Change, Node
 from accelopt.published import Experience
 
@@ -20,7 +20,7 @@ class KernelView(NamedTuple):
     """Everything a proposer may know of one kernel.
 
     `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines,
-    spills. `gate` says how results are judged. `goal` is the best latency so far in milliseconds,
+    spills; `diagnosis` is where the time goes, as data. `gate` says how results are judged. `goal` is the best latency so far in milliseconds,
     where predictions and measurements are the same, so that what is predicted to miss it will.
     """
 
@@ -32,6 +32,7 @@ class KernelView(NamedTuple):
     experiences: tuple[Experience, ...] = ()
     iteration: int = 0
     goal: float | None = None
+    diagnosis: Diagnosis | None = None
 
     @property
     def service_name(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Confirmation, Evaluation, Scrutiny
+from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrutiny
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import WorkerPool
 
@@ -58,9 +58,8 @@ class Language(Protocol):
         schedules. Each is another kernel, and comes with its source. The same for the same node
         and `focus`, a resource to be relieved, where the language knows such a thing."""
 
-    def busy(self, node: Node) -> dict[str, float]:
-        """The share of the time (0 to 1) that each resource in `kernels.methods` worked; empty where
-        nothing was measured."""
+    async def diagnose(self, node: Node) -> Diagnosis | None:
+        """What limits a kernel that was timed, as data; None where nothing is known of it."""
 
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that `source`, made of `node`, would take, without running it: infinity for

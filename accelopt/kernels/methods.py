@@ -70,3 +70,8 @@ METHODS = {
 def methods_of(language: str) -> dict[str, Method]:
     """The moves of one language, in the order in which they are looked for."""
     return {name: method for name, method in METHODS.items() if method.language == language}
+
+
+def methods_that_touch(language: str, resource: str) -> tuple[str, ...]:
+    """The names of the moves of one language that relieve `resource`."""
+    return tuple(name for name, m in methods_of(language).items() if resource in m.touches)

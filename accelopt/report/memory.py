@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.hardware import TARGETS
-from accelopt.report.sources import Sources
+from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.timing import Compiler, profile

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.notation import array_text, axes_text, definition_text
 from accelopt.kernels.nki.lift.walks import Walk, blocks_kept, loops_around_uses, walks
-from accelopt.report.sources import Sources
+from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.program import Buffer, Instruction, Loop, Node, Program, Tensor
 from accelopt.sim.timing import KernelProfile

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from accelopt.report.sources import Sources
+from accelopt.evaluation import Diagnosis
+from accelopt.kernels.nki.diagnosis import diagnose
+from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
 from accelopt.sim.timing.stream.operation import Decision
 
@@ -12,9 +14,10 @@ SILENT_BELOW = 0.005
 
 
 def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
-    """Headline, bounds, engines, costly lines, spills, what the compiler did, and every counter."""
+    """Headline, what limits it, bounds, engines, costly lines, spills, what the compiler did, and every counter."""
     parts = [
         _headline(found, interval),
+        bottlenecks_text(diagnose(found)),
         _bounds(found),
         _engines(found),
         _lines(found),
@@ -52,6 +55,19 @@ def _headline(found: KernelProfile, interval: Interval | None) -> str:
     for scenario, change in telling:
         text += f"\n  {scenario.question:55s} {scenario.latency_ms:9.4g} ms {change:+7.1%}"
     return text
+
+
+def bottlenecks_text(diagnosis: Diagnosis) -> str:
+    """What limits a kernel, a resource a paragraph, with the lines and the moves that matter for it."""
+    rows = [f"what limits it ({diagnosis.origin})"]
+    for one in diagnosis.bottlenecks:
+        state = "idle" if one.resource == "overlap" else "busy"
+        rows.append(f"  {one.resource:8s} {one.share:6.1%} {state}  {one.reason}")
+        if one.lines:
+            rows.append(f"{'':22s}most in line {', '.join(map(str, one.lines))}")
+        if one.methods:
+            rows.append(f"{'':22s}moves: {', '.join(one.methods)}")
+    return "\n".join(rows)
 
 
 def _bounds(found: KernelProfile) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from accelopt.evaluation import Diagnosis
 from accelopt.nodes import Action, Node
 
 VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
@@ -72,25 +72,26 @@ class Experience:
 
 @dataclass(eq=False)
 class State:
-    """A kernel that was found correct, however many ways lead to it, and its reward. `busy` is the
-    share of the time that each resource works, once it is known."""
+    """A kernel that was found correct, however many ways lead to it, and its reward, with the
+    diagnosis once it is known."""
 
     node: Node
     worth: float = 0.0
     visits: int = 0
-    busy: Mapping[str, float] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
     edges: list[Edge] = field(default_factory=list)
     listed: bool = False
     asked: bool = False
 
     @property
     def bottleneck(self) -> str:
-        """The busiest resource; where none is known, what a kernel most often waits for."""
-        return max(self.busy, key=lambda name: self.busy[name], default="")
+        """The resource that limits it; empty where nothing is known."""
+        found = self.diagnosis.bottleneck if self.diagnosis else None
+        return found.resource if found else ""
 
-    def list(self, actions: tuple[Action, ...], busy: Mapping[str, float]) -> None:
+    def list(self, actions: tuple[Action, ...], diagnosis: Diagnosis | None) -> None:
         """The actions on it, with priors in proportion to what they are expected to save."""
-        self.listed, self.busy = True, busy
+        self.listed, self.diagnosis = True, diagnosis
         self.edges = [
             Edge(action, max(action.promise, self._expected(action)))
             for action in actions

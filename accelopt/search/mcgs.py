@@ -69,7 +69,7 @@ class MCGS:
         path = self._paths.pop(result.job.number, [])
         if result.job.want is Want.ACTIONS:
             state = self._states[result.job.node.key]
-            state.list(result.actions, result.busy)
+            state.list(result.actions, result.diagnosis)
             self._noise |= self._drawn_noise(state) if state.node is self.root else {}
             return
         self._built += 1

@@ -97,12 +97,12 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
 async def _actions(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
     """What the language offers, and the plans of a model."""
     offered = await run.workshop.offline.offered(job.node, job.focus)
-    busy = run.workshop.language.busy(job.node)
+    diagnosis = view.diagnosis
     if run.proposer.planner is run.workshop.offline:
-        return Result(job, tuple(offered), busy=busy)
+        return Result(job, tuple(offered), diagnosis=diagnosis)
     drafts = await together(_draft(number, view, run) for number in range(run.settings.plans))
     plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
-    return _with_remarks(Result(job, (*plans, *offered), busy=busy), drafts)
+    return _with_remarks(Result(job, (*plans, *offered), diagnosis=diagnosis), drafts)
 
 
 async def _build(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:

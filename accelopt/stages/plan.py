@@ -32,6 +32,7 @@ async def view_kernel(
         experiences=tuple(experiences),
         iteration=iteration,
         goal=goal,
+        diagnosis=await language.diagnose(node),
     )
 
 

@@ -14,7 +14,15 @@ import re
 from pathlib import Path
 from typing import ClassVar
 
-from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
+from accelopt.evaluation import (
+    Bottleneck,
+    Case,
+    Confirmation,
+    Diagnosis,
+    Evaluation,
+    Profile,
+    Status,
+)
 from accelopt.kernels.language import Explanation
 from accelopt.nodes import Action, Rewrite, Schedule, made
 from accelopt.store import content_key
@@ -100,8 +108,10 @@ class Planted:
     async def explain(self, node):
         return Explanation(("It is slow.",))
 
-    def busy(self, node):
-        return {"dma": 0.8, "tensor": 0.5}
+    async def diagnose(self, node):
+        shares = {"dma": 0.8, "tensor": 0.5}
+        ranked = [Bottleneck(category="memory", resource="dma", share=0.8, reason="It is slow.")]
+        return Diagnosis(origin="planted", utilisation=shares, bottlenecks=ranked)
 
     async def predict(self, node, source):
         return None

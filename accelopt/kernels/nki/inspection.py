@@ -1,12 +1,11 @@
 """What the simulated core says of a kernel without running it: predicted time, and where it goes.
 
 Runs in a worker's child process, and gives its answer as an Evaluation without the referee's
-checks: the profile is the prediction, the notes are sentences.
+checks: the profile is the prediction, the notes are sentences, the diagnosis is what limits it.
 """
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,11 +13,12 @@ from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.diagnosis import diagnose, moved_again
+from accelopt.kernels.nki.sources import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
-from accelopt.sim.timing import Spills
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 WARM = (
@@ -71,34 +71,35 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         target=found.target,
         simulated=True,
     )
-    return Evaluation(status=Status.CORRECT, profile=profile, notes=tuple(sentences(found)))
+    return Evaluation(
+        status=Status.CORRECT,
+        profile=profile,
+        notes=tuple(sentences(found)),
+        diagnosis=diagnose(found),
+    )
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:
     """Bounds by aspect, the source lines that decide the latency, spills by tensor."""
+    sources = Sources()
     lines = [f"Bound by {b.aspect}, {b.name}: {b.ms:.4g} ms ({b.meaning})." for b in found.bounds]
     for cost in found.lines[:MOST_LINES]:
         engines = ", ".join(f"{engine} {ms:.3g} ms" for engine, ms in cost.busy_ms.items())
         lines.append(
-            f"Line {cost.source.line} ({_text(cost.source)}) holds "
+            f"Line {cost.source.line} ({_text(cost.source, sources)}) holds "
             f"{cost.critical_ms / found.latency_ms:.0%} of the critical path: {cost.count} "
             f"instructions ({cost.operations}), busy {engines}, {cost.bytes / MEBIBYTE:.1f} MiB moved."
         )
-    spilled = sorted(found.spills, key=_bytes, reverse=True)[:MOST_LINES]
+    spilled = sorted(found.spills, key=moved_again, reverse=True)[:MOST_LINES]
     lines += [
-        f"{moved.tensor} of line {moved.source.line} ({_text(moved.source)}) does not stay in SBUF: "
-        f"{_bytes(moved) / MEBIBYTE:.1f} MiB are moved again for it."
+        f"{sources.name(moved.tensor, moved.source)} of line {moved.source.line} ({_text(moved.source, sources)}) does not stay in SBUF: "
+        f"{moved_again(moved) / MEBIBYTE:.1f} MiB are moved again for it."
         for moved in spilled
-        if _bytes(moved)
+        if moved_again(moved)
     ]
     return lines
 
 
-def _bytes(spills: Spills) -> int:
-    return spills.saved + spills.reloaded + spills.loaded_again
-
-
-def _text(source: SourceLine) -> str:
-    text = linecache.getline(source.file, source.line).strip()
-    quoted = text[:80].replace("`", "'")
-    return f"`{quoted}`" if text else "source not found"
+def _text(source: SourceLine, sources: Sources) -> str:
+    text = sources.text(source, 80).replace("`", "'")
+    return f"`{text}`" if text else "source not found"

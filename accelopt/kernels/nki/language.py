@@ -11,7 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Confirmation, Evaluation, EvaluationRequest, Profile, Status
+from accelopt.evaluation import (
+    Case,
+    Confirmation,
+    Diagnosis,
+    Evaluation,
+    EvaluationRequest,
+    Profile,
+    Status,
+)
 from accelopt.hardware import TARGETS
 from accelopt.kernel_source import complete_imports
 from accelopt.kernels.language import Explanation, LanguageOptions
@@ -19,10 +27,11 @@ from accelopt.kernels.methods import METHODS
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
+from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.inspection import LEAST, inspection_call
 from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.propose import busy_shares, rewrites
+from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import Argument, NotAKernel, parameters_of
 from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
@@ -113,10 +122,16 @@ class NKI:
             )
         return Explanation((*facts, *inspected.notes), share)
 
-    def busy(self, node: Node) -> dict[str, float]:
-        """Of each engine and of the DMA, as profiled; `overlap` is what is left of the busiest."""
-        shares = busy_shares(_metrics(node.profile))
-        return {**shares, "overlap": 1 - max(shares.values())} if shares else {}
+    async def diagnose(self, node: Node) -> Diagnosis | None:
+        """What limits a kernel: resources as profiled, lines as the simulated core knows them."""
+        if node.profile is None:
+            return None
+        inspected = (await self._inspect(node.case, node.source)).diagnosis
+        found = measured(node.profile, inspected)
+        bound = self._bound_ms(node.case)
+        if found is None or not bound:
+            return found
+        return found.model_copy(update={"fraction_of_peak": bound / node.profile.latency})
 
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that the simulated core predicts; infinitely many for a kernel that it

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Confirmation, Evaluation, Profile
+from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Profile
 from accelopt.kernels.language import Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.kernels.triton.bench.files.tracefiles import (
@@ -32,6 +32,7 @@ from accelopt.kernels.triton.bench.process import package
 from accelopt.kernels.triton.bench.roofline import bound
 from accelopt.kernels.triton.bench.source.source_rules import violations
 from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS, target_of
+from accelopt.kernels.triton.diagnosis import of_roofline
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.names import describe
 from accelopt.nodes import Action, Node
@@ -203,9 +204,14 @@ class Triton:
             facts.append(f"FlashInfer-Bench's own timer, launch included, says {package:.4g} ms.")
         return Explanation(tuple(facts), share)
 
-    def busy(self, node: Node) -> dict[str, float]:
-        """Nothing is measured of a GPU's resources but the time."""
-        return {}
+    async def diagnose(self, node: Node) -> Diagnosis | None:
+        """By the roofline alone: bytes and operations of the problem over the measured time."""
+        profile = node.profile
+        target = target_of(profile.target) if profile else None
+        if profile is None or target is None:
+            return None
+        problem = self._problem(node.case)
+        return of_roofline(bound(problem.definition, problem.workload.workload, target), profile)
 
     async def predict(self, node: Node, source: str) -> float | None:
         """The node's own latency, more when the compiler spills, very much when it fails."""

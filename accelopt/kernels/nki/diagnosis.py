@@ -1,0 +1,161 @@
+"""What limits an NKI kernel, as data: resources by the share of the time that they work, why, and the
+lines and moves that matter for each.
+
+One function for everybody who asks: `accelopt profile` prints it, strategies rank actions by it,
+prompts quote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accelopt.evaluation import Bottleneck, CostlyLine, Diagnosis, Profile
+from accelopt.kernels.methods import methods_that_touch
+from accelopt.kernels.nki.moves.propose import busy_shares
+from accelopt.kernels.nki.sources import Sources
+from accelopt.sim.timing import KernelProfile, LineCost, Spills
+
+SIMULATED = "simulated"
+PROFILER = "neuron-profile"
+CATEGORIES = {
+    "dma": "memory",
+    "tensor": "compute",
+    "vector": "compute",
+    "scalar": "compute",
+    "gpsimd": "compute",
+    "overlap": "latency",
+}
+NEGLIGIBLE = 0.005  # of the time: a resource that works less limits nothing
+MOST_LINES = 12
+MOST_OF_ONE = 3  # lines that are named for one resource
+MEBIBYTE = 1 << 20
+
+
+def diagnose(found: KernelProfile) -> Diagnosis:
+    """What the simulated core knows of a kernel."""
+    bounds = {bound.name: bound.ms / found.latency_ms for bound in found.bounds}
+    shares = with_overlap(found.occupancy)
+    sources = Sources()
+    lines = tuple(_line(cost, sources) for cost in found.lines[:MOST_LINES])
+    return Diagnosis(
+        origin=f"{SIMULATED} {found.target}",
+        utilisation=shares,
+        bottlenecks=_ranked(
+            shares, {name: _reason(name, found, sources) for name in shares}, lines
+        ),
+        lines=lines,
+        compute_sol=bounds["at peak FLOPs"],
+        memory_sol=bounds["at peak bandwidth"],
+        fraction_of_peak=found.least_ms / found.latency_ms,
+        spilled_bytes=sum(map(moved_again, found.spills)),
+    )
+
+
+def measured(profile: Profile, simulated: Diagnosis | None) -> Diagnosis | None:
+    """What a profile says of the resources; lines come from a simulation of the same kernel, where
+    there is one. None for a profile without counters."""
+    if profile.simulated and simulated is not None:
+        return simulated
+    busy = busy_shares(profile.metrics | {"latency": profile.latency})
+    if not any(busy.values()):
+        return simulated
+    shares = with_overlap(busy)
+    known = simulated or Diagnosis(origin=PROFILER)
+    reasons = {b.resource: f"{b.reason} (simulated)" for b in known.bottlenecks}
+    reasons = {name: _counted(name, share, reasons.get(name, "")) for name, share in shares.items()}
+    return known.model_copy(
+        update={
+            "origin": f"{SIMULATED} {profile.target}" if profile.simulated else PROFILER,
+            "utilisation": shares,
+            "bottlenecks": _ranked(shares, reasons, known.lines),
+        }
+    )
+
+
+def with_overlap(busy: Mapping[str, float]) -> dict[str, float]:
+    """Busy shares with `overlap`: the share in which not even the busiest resource works."""
+    return {**busy, "overlap": max(0.0, 1 - max(busy.values(), default=1.0))}
+
+
+def moved_again(spills: Spills) -> int:
+    """Bytes that one tensor costs because SBUF is too small."""
+    return spills.saved + spills.reloaded + spills.loaded_again
+
+
+def _ranked(
+    shares: Mapping[str, float], reasons: Mapping[str, str], lines: tuple[CostlyLine, ...]
+) -> tuple[Bottleneck, ...]:
+    ranked = sorted(shares, key=lambda name: -shares[name])
+    return tuple(
+        Bottleneck(
+            category=CATEGORIES[name],
+            resource=name,
+            share=round(shares[name], 6),
+            reason=reasons[name],
+            lines=_lines_of(name, lines),
+            methods=methods_that_touch("nki", name),
+        )
+        for name in ranked
+        if shares[name] >= NEGLIGIBLE
+    )
+
+
+def _line(cost: LineCost, sources: Sources) -> CostlyLine:
+    return CostlyLine(
+        number=cost.source.line,
+        text=sources.text(cost.source),
+        operations=cost.operations,
+        count=cost.count,
+        busy_ms={name: round(ms, 9) for name, ms in cost.busy_ms.items()},
+        critical_ms=round(cost.critical_ms, 9),
+        bytes=cost.bytes,
+    )
+
+
+def _lines_of(resource: str, lines: tuple[CostlyLine, ...]) -> tuple[int, ...]:
+    """The lines that keep a resource busy; what is waited for, where nothing works."""
+
+    def cost(line: CostlyLine) -> float:
+        return line.critical_ms if resource == "overlap" else line.busy_ms.get(resource, 0.0)
+
+    costly = sorted(filter(cost, lines), key=lambda line: -cost(line))
+    return tuple(dict.fromkeys(line.number for line in costly))[:MOST_OF_ONE]
+
+
+def _reason(resource: str, found: KernelProfile, sources: Sources) -> str:
+    if resource == "dma":
+        return _memory(found, sources)
+    bounds = {bound.name: bound for bound in found.bounds}
+    if resource == "overlap":
+        return f"for {bounds['idle'].ms:.4g} ms neither the busiest engine nor DMA works"
+    busy = found.occupancy[resource] * found.latency_ms
+    if resource != "tensor" or not busy:
+        return f"busy for {busy:.4g} of {found.latency_ms:.4g} ms"
+    transposes = found.summary["transpose_flops"] / (found.summary["hardware_flops"] or 1.0)
+    return (
+        f"busy for {busy:.4g} of {found.latency_ms:.4g} ms, {bounds['at peak FLOPs'].ms:.4g} ms at "
+        f"the peak rate of its operands; transposes are {transposes:.0%} of its operations"
+    )
+
+
+def _memory(found: KernelProfile, sources: Sources) -> str:
+    bounds = {bound.name: bound for bound in found.bounds}
+    parts = [
+        f"busy for {bounds['actual'].ms:.4g} ms ({bounds['actual'].meaning.partition(', ')[2]}), "
+        f"{bounds['at peak bandwidth'].ms:.4g} ms at the peak bandwidth, "
+        f"{bounds['without reloads'].ms:.4g} ms if inputs and outputs moved once"
+    ]
+    again = [one for one in found.reads if one.times > 1.001]
+    parts += [f"{one.tensor} is read {one.times:.3g} times" for one in again[:MOST_OF_ONE]]
+    spilled = sorted(filter(moved_again, found.spills), key=moved_again, reverse=True)
+    parts += [
+        f"{sources.name(one.tensor, one.source)} of line {one.source.line} does not stay in SBUF "
+        f"({moved_again(one) / MEBIBYTE:.1f} MiB moved again)"
+        for one in spilled[:MOST_OF_ONE]
+    ]
+    return "; ".join(parts)
+
+
+def _counted(resource: str, share: float, simulated: str) -> str:
+    said = f"{'idle' if resource == 'overlap' else 'busy'} for {share:.0%} of the time, as measured"
+    return f"{said}; {simulated}" if simulated else said

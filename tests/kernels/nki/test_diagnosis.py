@@ -1,0 +1,102 @@
+"""What limits a kernel, as data: the same for `accelopt profile`, strategies and prompts."""
+
+import numpy as np
+import pytest
+
+from accelopt.evaluation import Diagnosis, Profile
+from accelopt.kernels.methods import METHODS, methods_that_touch
+from accelopt.kernels.nki.diagnosis import diagnose, measured
+from accelopt.report.profile import bottlenecks_text
+from accelopt.sim.nki import isa as nisa
+from accelopt.sim.nki import language as nl
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.timing import profile
+from accelopt.sim.trace import TensorSpec
+
+F32 = np.dtype(np.float32)
+
+
+def spilling(x):
+    """Keeps more than SBUF holds, and reads it backwards: DMA limits it."""
+    count, rows, width = x.shape
+    out = nl.ndarray((count, rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    made = nl.ndarray((count, nl.par_dim(rows), width), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(count):
+        made[i, 0:rows, 0:width] = nl.square(nl.load(x[i, 0:rows, 0:width]))
+    for i in nl.affine_range(count):
+        nl.store(out[i, 0:rows, 0:width], nisa.reciprocal(made[count - 1 - i, 0:rows, 0:width]))
+    return out
+
+
+def computing(x):
+    """One tile, on which the Vector engine works again and again."""
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nisa.reciprocal(nisa.reciprocal(nisa.reciprocal(nl.load(x))))
+    tile = nisa.reciprocal(nisa.reciprocal(nisa.reciprocal(tile)))
+    nl.store(out, tile)
+    return out
+
+
+def diagnosis(kernel, shape):
+    return diagnose(profile(trace_kernel(kernel, [TensorSpec(shape, F32)])))
+
+
+@pytest.fixture(scope="module")
+def spills():
+    return diagnosis(spilling, (30, 128, 2048))
+
+
+def test_bottlenecks_are_distinct_resources_the_largest_first(spills):
+    resources = [one.resource for one in spills.bottlenecks]
+    assert resources[0] == "dma" and len(set(resources)) == len(resources)
+    shares = [one.share for one in spills.bottlenecks]
+    assert shares == sorted(shares, reverse=True) and 0 < shares[-1] <= shares[0] <= 1
+    assert spills.bottleneck.category == "memory"
+    idle = 1 - max(share for name, share in spills.utilisation.items() if name != "overlap")
+    assert spills.utilisation["overlap"] == pytest.approx(idle)
+
+
+def test_what_spills_is_a_reason_and_a_number(spills):
+    assert "made of line " in spills.bottleneck.reason and "moved again" in spills.bottleneck.reason
+    assert spills.spilled_bytes > 2 * 128 * 2048 * 4
+    assert spills.memory_sol > spills.fraction_of_peak > 0
+
+
+def test_lines_say_what_keeps_a_resource_busy(spills):
+    by_number = {line.number: line for line in spills.lines}
+    [first, *_] = spills.bottleneck.lines
+    assert by_number[first].busy_ms["dma"] == max(
+        line.busy_ms.get("dma", 0.0) for line in spills.lines
+    )
+    found = diagnosis(computing, (128, 512))
+    vector = next(one for one in found.bottlenecks if one.resource == "vector")
+    assert "reciprocal" in {line.number: line for line in found.lines}[vector.lines[0]].text
+
+
+def test_methods_are_those_of_the_table_that_touch_the_resource(spills):
+    for one in spills.bottlenecks:
+        assert all(one.resource in METHODS[name].touches for name in one.methods)
+        assert one.methods == methods_that_touch("nki", one.resource)
+    assert "widen" in spills.bottleneck.methods and "base_two" not in spills.bottleneck.methods
+
+
+def test_it_is_json_and_the_text_of_profile_shows_all_of_it(spills):
+    assert Diagnosis.model_validate_json(spills.model_dump_json()) == spills
+    text = bottlenecks_text(spills)
+    for one in spills.bottlenecks:
+        assert one.reason in text and ", ".join(map(str, one.lines)) in text
+        assert ", ".join(one.methods) in text
+
+
+def test_a_real_profile_decides_the_shares_and_the_simulation_the_lines(spills):
+    metrics = {"dma_active_time_percent": 0.2, "vector_engine_active_time_percent": 0.7}
+    real = Profile(latency=1, min_ms=1, max_ms=1, rel_diffs=0, metrics=metrics, target="trn1",
+                   simulated=False)  # fmt: skip
+    found = measured(real, spills)
+    assert (found.origin, found.bottleneck.resource) == ("neuron-profile", "vector")
+    assert found.bottleneck.share == 0.7 and "as measured" in found.bottleneck.reason
+    assert found.lines == spills.lines
+    alone = measured(real, None)
+    assert [one.resource for one in alone.bottlenecks] == ["vector", "overlap", "dma"]
+    assert measured(real.model_copy(update={"metrics": {}}), None) is None
