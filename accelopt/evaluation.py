@@ -217,6 +217,7 @@ class Diagnosis(Row):
     fraction_of_peak: float | None = None
     registers: int | None = Field(default=None, description="of a thread")
     shared_bytes: int | None = Field(default=None, description="of a block")
+    shared_share: float | None = Field(default=None, description="of what a block may have")
     spilled_bytes: int | None = Field(default=None, description="of the whole run; GPU: a thread")
     occupancy: float | None = None
     notes: tuple[str, ...] = ()

@@ -16,8 +16,8 @@ from pydantic import Field, TypeAdapter
 
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
 from accelopt.kernel_source import fingerprint
+from accelopt.space import Configuration, Parameter, Space
 
-Parameter = str | int | float | bool
 THEN = " Then: "
 
 
@@ -36,6 +36,14 @@ class Schedule(Row):
 
     kind: Literal["schedule"] = "schedule"
     schedule: dict[str, Any]
+    sentence: str
+
+
+class Setting(Row):
+    """Values of a kernel's knobs: with its text they make the kernel again."""
+
+    kind: Literal["setting"] = "setting"
+    values: Configuration
     sentence: str
 
 
@@ -58,7 +66,7 @@ class Chain(Row):
         return THEN.join(step.sentence for step in self.steps)
 
 
-Change = Annotated[Rewrite | Schedule | Plan | Chain, Field(discriminator="kind")]
+Change = Annotated[Rewrite | Schedule | Setting | Plan | Chain, Field(discriminator="kind")]
 _CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
 
 
@@ -196,6 +204,7 @@ class Node:
 class Want(str, Enum):
     """What a strategy may want of a kernel."""
 
+    SPACE = "space"  # its knobs, and what limits it; nothing is evaluated
     ACTIONS = "actions"  # what could be done to it; nothing is evaluated
     BUILD = "build"  # one action carried out, judged, and repaired where somebody can
     DEVELOP = "develop"  # a workflow of its own: plans, and samples of each
@@ -236,6 +245,7 @@ class Result(NamedTuple):
     asked: int = 0
     unanswered: tuple[str, ...] = ()
     diagnosis: Diagnosis | None = None
+    space: Space | None = None
 
     def record(self) -> dict[str, Any]:
         """The result as plain JSON, without the job and without sources of actions."""
@@ -245,6 +255,7 @@ class Result(NamedTuple):
             "actions": [action.model_dump(mode="json") for action in self.actions],
             "nodes": [node.record() for node in self.nodes],
             "diagnosis": self.diagnosis.model_dump(mode="json") if self.diagnosis else None,
+            "space": self.space.model_dump(mode="json") if self.space else None,
         }
 
     @classmethod
@@ -259,4 +270,5 @@ class Result(NamedTuple):
             record["asked"],
             tuple(record["unanswered"]),
             Diagnosis.model_validate(record["diagnosis"]) if record["diagnosis"] else None,
+            Space.model_validate(record["space"]) if record["space"] else None,
         )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from accelopt.agents.prompts import quote
 from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
 from accelopt.kernel_source import fingerprint
-from accelopt.nodes import Action, Chain, Change, Node, Plan, Rewrite, Schedule
+from accelopt.nodes import Action, Chain, Change, Node, Rewrite, Schedule
 from accelopt.published import NO_OPTIMIZATION_TITLE
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def _steps(change: Change) -> tuple[Rewrite | Schedule, ...]:
     """The steps that a rule can make; none of a plan in words."""
     if isinstance(change, Chain):
         return change.steps
-    return () if isinstance(change, Plan) else (change,)
+    return (change,) if isinstance(change, (Rewrite, Schedule)) else ()
 
 
 def _together(steps: Sequence[Rewrite | Schedule]) -> Change:

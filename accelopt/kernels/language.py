@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -11,6 +11,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrutiny
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import WorkerPool
+from accelopt.space import Parameter, Space
 
 
 class Explanation(NamedTuple):
@@ -29,7 +30,8 @@ class LanguageOptions(NamedTuple):
     `folder` takes sources that are evaluated. `name` is one of `LANGUAGES`. `rel_tol` None is the published bound of each
     problem. `precision` names formats below float32 that are allowed besides those of the inputs.
     `traceset_root` is for languages whose problems live in a trace set. `scrutiny` is how
-    much is asked of a kernel, where the referee knows degrees.
+    much is asked of a kernel, where the referee knows degrees. Without `lookahead` nothing is simulated
+    to find out what is worth an evaluation: closed forms alone say what actions promise.
     """
 
     folder: Path
@@ -40,6 +42,14 @@ class LanguageOptions(NamedTuple):
     precision: tuple[str, ...] = ()
     traceset_root: Path | None = None
     scrutiny: Scrutiny = Scrutiny.FULL
+    lookahead: bool = True
+
+
+class Configured(NamedTuple):
+    """The source of a configuration, or None and the reason why there is no such kernel."""
+
+    source: str | None
+    reason: str = ""
 
 
 class Language(Protocol):
@@ -57,6 +67,12 @@ class Language(Protocol):
         """What can be done to a kernel without a model, the most promising first: rewrites by rule,
         schedules. Each is another kernel, and comes with its source. The same for the same node
         and `focus`, a resource to be relieved, where the language knows such a thing."""
+
+    async def space(self, node: Node) -> Space | None:
+        """The knobs of a kernel; None where it has none that are known."""
+
+    async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
+        """The kernel with its knobs set, compiled as far as that needs no device; costs nothing."""
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
         """What limits a kernel that was timed, as data; None where nothing is known of it."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.errors import AcceloptError
-from accelopt.nodes import Action, Job, Node, Plan, Result, Want
+from accelopt.kernels.language import Configured
+from accelopt.nodes import Action, Job, Node, Plan, Result, Setting, Want
 from accelopt.published import Experience, plan_id
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
 from accelopt.stages.plan import view_kernel
@@ -37,7 +38,12 @@ async def perform(job: Job, run: Run, knowledge: Knowledge, judged: frozenset[st
         for node in result.nodes:
             run.watcher.sampled(node.case.case_name, job.round, node)
         return result
-    work = {Want.ACTIONS: _actions, Want.BUILD: _build, Want.DEVELOP: _develop}[job.want]
+    work = {
+        Want.SPACE: _space,
+        Want.ACTIONS: _actions,
+        Want.BUILD: _build,
+        Want.DEVELOP: _develop,
+    }[job.want]
     result = await work(job, await _view(job, run, knowledge), run, judged)
     return result._replace(judged=tuple(_judged(result.nodes, run)))
 
@@ -51,7 +57,7 @@ def keep(results: Sequence[Result], run: Run) -> None:
 def most_of(job: Job, run: Run) -> int:
     """The evaluations that a job can use."""
     attempts = 1 + run.settings.fixer_steps
-    if job.want is Want.ACTIONS:
+    if job.want in (Want.ACTIONS, Want.SPACE):
         return 0
     if job.want is Want.BUILD:
         by_rule = job.action is not None and not isinstance(job.action.change, Plan)
@@ -94,6 +100,12 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
     )
 
 
+async def _space(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+    """The knobs of the kernel."""
+    space = await run.workshop.language.space(job.node)
+    return Result(job, diagnosis=view.diagnosis, space=space)
+
+
 async def _actions(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
     """What the language offers, and the plans of a model."""
     offered = await run.workshop.offline.offered(job.node, job.focus)
@@ -113,11 +125,18 @@ async def _build(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -
         settings = ExecutorSettings(1, _rounds(run, job.limit))
         workplace = workplace._replace(settings=settings)
         return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
-    source = job.action.source or await run.workshop.offline.source_of(job.node, job.action)
-    reason = "the rules do not offer this change any more"
+    source, reason = await _source_of(job.action, job.node, run)
     node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
     workplace.told(node)
     return Result(job, nodes=(node,))
+
+
+async def _source_of(action: Action, node: Node, run: Run) -> Configured:
+    """The kernel that an action makes, without a model; None and the reason where there is none."""
+    if isinstance(action.change, Setting):
+        return await run.workshop.language.configure(node, action.change.values)
+    source = action.source or await run.workshop.offline.source_of(node, action)
+    return Configured(source, "the rules do not offer this change any more")
 
 
 async def _develop(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:

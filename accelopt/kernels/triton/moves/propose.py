@@ -34,7 +34,8 @@ from accelopt.kernels.triton.moves.configurations import (
 )
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import Kernel, Launch, Source, called
-from accelopt.nodes import Action, Parameter, Rewrite, made
+from accelopt.nodes import Action, Rewrite, made
+from accelopt.space import Parameter
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0
