@@ -11,7 +11,7 @@ import typer
 
 from accelopt.agents.budget import Budget
 from accelopt.agents.prompts import read_names
-from accelopt.cli.session import Configuration, base_folder, neuron_cores
+from accelopt.cli.session import SessionOptions, base_folder, neuron_cores
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
@@ -73,7 +73,7 @@ class Shared(NamedTuple):
         False
     )
 
-    def session(self, out: Path) -> Configuration:
+    def session(self, out: Path) -> SessionOptions:
         """A session of the simulated or real NeuronCore in the folder `out`. Raises ConfigError."""
         if self.strategy not in STRATEGIES:
             known = ", ".join(STRATEGIES)
@@ -88,7 +88,7 @@ class Shared(NamedTuple):
             rel_tol=self.rel_tol,
             precision=formats_of(self.precision),
         )
-        return Configuration(
+        return SessionOptions(
             out=out,
             settings=Settings(
                 iterations=self.iterations,

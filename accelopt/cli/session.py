@@ -33,7 +33,7 @@ from accelopt.store import write_atomically
 SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}
 
 
-class Configuration(NamedTuple):
+class SessionOptions(NamedTuple):
     """Everything that a run depends on, resolved once, handed down whole and saved with the run.
 
     `model_config` None is the offline proposer. `tools` is how many tool calls an executor may
@@ -69,7 +69,7 @@ def neuron_cores() -> tuple[int, ...]:
 
 
 def hold_session(
-    cases: Sequence[Case], options: Configuration, again: str = "the same command"
+    cases: Sequence[Case], options: SessionOptions, again: str = "the same command"
 ) -> list[Outcome]:
     """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
     then continues it."""
@@ -79,7 +79,7 @@ def hold_session(
         stop(f"Stopped; {again} continues where this one stopped.")
 
 
-async def _session(cases: Sequence[Case], options: Configuration) -> list[Outcome]:
+async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
     prompts = PromptFolder(_prompt_folder(options))
     experiences = read_experiences(options.experiences) if options.experiences else []
     configs = {role: _config(options, role) for role in ROLES}
@@ -103,7 +103,7 @@ def _proposer(
     configs: dict[Role, ModelConfig],
     workshop: Workshop,
     prompts: PromptFolder,
-    options: Configuration,
+    options: SessionOptions,
 ) -> Proposer:
     calls, offline = workshop.calls, workshop.offline
     toolbox = toolbox_for(workshop.evaluations, options.tools)
@@ -115,13 +115,13 @@ def _proposer(
     )
 
 
-def _config(options: Configuration, role: Role) -> ModelConfig:
+def _config(options: SessionOptions, role: Role) -> ModelConfig:
     if options.model_config is None:
         return ModelConfig(url=OFFLINE, model=OFFLINE)
     return load_model_config(options.model_config, role, os.environ)
 
 
-def _prompt_folder(options: Configuration) -> Path:
+def _prompt_folder(options: SessionOptions) -> Path:
     folder = options.prompts or base_folder() / "prompts"
     if not folder.is_dir():
         raise ConfigError(f"no prompts in {folder}; set ACCELOPT_BASE_DIR to the checkout")
@@ -138,7 +138,7 @@ def _keep_prompts(prompts: Path, out: Path) -> None:
 
 
 def _saved(
-    cases: Sequence[Case], options: Configuration, configs: dict[Role, ModelConfig]
+    cases: Sequence[Case], options: SessionOptions, configs: dict[Role, ModelConfig]
 ) -> dict[str, object]:
     """The configuration that a continued run must share: without secrets, money or machine."""
     language = options.workshop.language
