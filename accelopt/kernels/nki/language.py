@@ -27,9 +27,12 @@ from accelopt.kernels.methods import METHODS
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
+from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.inspection import LEAST, inspection_call
-from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.offers import Lifted, Offer, actions_of, lifted_kernel, offered
+from accelopt.kernels.nki.lift.planning import AnswerRefused, answered, brief, has_schedule
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
@@ -244,6 +247,48 @@ class NKI:
         return await asyncio.to_thread(
             lambda: [*self._schedules(node, loop), *self._rewrites(node)]
         )
+
+    async def schedule_brief(self, node: Node) -> str:
+        """What a planner should know to answer with a schedule in place of a plan: what the kernel
+        computes, how it is bound, the fields of a schedule, the fastest ones found. Empty for a
+        kernel that cannot be lifted."""
+        actions = await self.actions(node)
+        arguments = self._arguments(node.case, node.source)
+        key = content_key(node.source, repr(arguments), self.options.target, package_key())
+        kept = self.shelf.find("schedules", key)
+        offers = tuple(map(Offer.from_json, kept)) if actions and isinstance(kept, list) else ()
+
+        def worded() -> str:
+            lifted = self._lifted(node, arguments)
+            metrics = _metrics(node.profile)
+            return brief(lifted, node.source, offers, metrics, self.options.target)
+
+        try:
+            return await asyncio.to_thread(worded)
+        except (NotLifted, KernelFailure):
+            return ""
+
+    async def scheduled(self, node: Node, reply: str) -> Action | str | None:
+        """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
+        that the kernel does not have; None for a reply that is no schedule at all."""
+        if not has_schedule(reply):
+            return None
+        arguments = self._arguments(node.case, node.source)
+
+        def written() -> Offer:
+            return answered(reply, self._lifted(node, arguments), self.options.target)
+
+        try:
+            offer = await asyncio.to_thread(written)
+        except (NotLifted, KernelFailure, AnswerRefused) as refusal:
+            return str(refusal)
+        (action,) = actions_of([offer], _metrics(node.profile))
+        found = await self.predict(node, offer.source)
+        return action.model_copy(update={"predicted": found, "source": offer.source})
+
+    def _lifted(self, node: Node, arguments: Mapping[str, Argument]) -> Lifted:
+        path = self._write(node.source, content_key(node.source))
+        return lifted_kernel(node.source, path, arguments, self.options.target)
 
     def _schedules(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
         arguments = self._arguments(node.case, node.source)

@@ -17,7 +17,7 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.lowering import MARK, Interface, lower
+from accelopt.kernels.nki.lift.lowering import MARK, Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
 from accelopt.kernels.nki.moves.reading.source import Argument as Given
@@ -28,6 +28,8 @@ from accelopt.store import Shelf, content_key, package_key
 MOST_OFFERED = 3
 STEP = 2.0**-20
 """Stands-in for plain arguments are odd multiples of this: exact in fp32, and nobody's number."""
+FIRST, AGAIN = 12583, 17389
+"""The multiples that the first plain argument is, in a kernel and in its twin."""
 
 
 class Offer(NamedTuple):
@@ -60,9 +62,21 @@ class Offers(NamedTuple):
     counts: Mapping[str, int] = {}
 
 
-class _Lifted(NamedTuple):
+class Lifted(NamedTuple):
+    """What a kernel computes, and how it is called. `twins` are the same with other numbers for its
+    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn."""
+
     algorithm: Algorithm
     interface: Interface
+    twins: tuple[Lifted, ...] = ()
+
+    def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:
+        """The kernel by a schedule. Raises NotLowered, ResourceShort."""
+        kernel = lower(self.algorithm, schedule, self.interface, target)
+        for twin in self.twins:
+            if twin.lowered(schedule, target).source != kernel.source:
+                raise NotLowered("a plain argument enters the computation in more than one way")
+        return kernel
 
 
 def actions_of(offers: Iterable[Offer], metrics: Mapping[str, float]) -> list[Action]:
@@ -95,19 +109,14 @@ def offered(
     """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
     format of what is passed for each parameter; a plain number has no dimensions. What a search
     came to is kept on the `shelf`. `times` predicts; without it the search does so by itself."""
-    arguments = {
-        name: (what.shape, what.dtype) if what.shape else None for name, what in given.items()
-    }
-    if not arguments:
+    if not given:
         return Offers(refusal="the shapes of the kernel's arguments are not known")
     if MARK in source:
         return Offers(
             refusal="the kernel is written by a schedule already: its neighbours were seen"
         )
-    plain = None in arguments.values()
     try:
-        lifted = _lift(source, path, arguments, target, 12583)
-        again = _lift(source, path, arguments, target, 17389) if plain else lifted
+        lifted = lifted_kernel(source, path, given, target)
         # Kernels that compute the same, in whatever way, are searched once.
         same = (lifted.algorithm.to_json(), repr(lifted.interface), target, package_key())
         key = content_key(*same)
@@ -115,26 +124,26 @@ def offered(
         if isinstance(kept, list):
             return Offers(tuple(map(Offer.from_json, kept)))
         values = [
-            Argument(*what) if what is not None else Argument(value=value)
-            for what, value in zip(arguments.values(), _values(arguments, 12583), strict=True)
+            Argument(what.shape, what.dtype) if what.shape else Argument(value=value)
+            for what, value in zip(given.values(), _values(given, FIRST), strict=True)
         ]
         found = search(lifted.algorithm, values, lifted.interface, target, times=times)
     except (NotLifted, NotLowered, KernelFailure) as refusal:
         return Offers(refusal=str(refusal))
-    result = _offered(lifted, again, found, target)
+    result = _offered(lifted, found, target)
     if shelf:
         shelf.put("searches", key, [offer.as_json() for offer in result.offers])
     return result
 
 
-def _offered(lifted: _Lifted, again: _Lifted, found: Found, target: str) -> Offers:
+def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
     offers: list[Offer] = []
     graph = graph_of(lifted.algorithm)
     for timed in found.timed[:MOST_OFFERED]:
-        kernel = timed.lowered
-        twin = lower(again.algorithm, timed.schedule, again.interface, target)
-        if twin.source != kernel.source:
-            return Offers(refusal="a plain argument enters the computation in more than one way")
+        try:
+            kernel = lifted.lowered(timed.schedule, target)
+        except NotLowered as refusal:
+            return Offers(refusal=str(refusal))
         if timed.latency_ms != float("inf"):
             sentence = describe(graph, timed.schedule)
             moved = kernel.price.moved
@@ -143,32 +152,36 @@ def _offered(lifted: _Lifted, again: _Lifted, found: Found, target: str) -> Offe
     return Offers(tuple(offers), "" if offers else "no schedule passes the simulated core", counts)
 
 
-def _values(arguments: Mapping[str, object], first: int) -> list[float | None]:
+def lifted_kernel(
+    source: str, path: Path, given: Mapping[str, Given], target: str = "trn1"
+) -> Lifted:
+    """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
+    is passed for each parameter; a plain number has no dimensions. Raises NotLifted, and
+    KernelFailure for a kernel that breaks a rule."""
+    twins: tuple[Lifted, ...] = ()
+    if any(not what.shape for what in given.values()):
+        twins = (_lift(source, path, given, target, AGAIN),)
+    return _lift(source, path, given, target, FIRST)._replace(twins=twins)
+
+
+def _values(given: Mapping[str, Given], first: int) -> list[float | None]:
     """What stands in for plain arguments; None for tensors."""
     return [
-        None if what is not None else (first + 2 * number) * STEP
-        for number, what in enumerate(arguments.values())
+        None if what.shape else (first + 2 * number) * STEP
+        for number, what in enumerate(given.values())
     ]
 
 
-def _lift(
-    source: str,
-    path: Path,
-    arguments: Mapping[str, tuple[tuple[int, ...], str] | None],
-    target: str,
-    first: int,
-) -> _Lifted:
-    values = _values(arguments, first)
-    given = [
-        value if what is None else TensorArgument(*what)
-        for what, value in zip(arguments.values(), values, strict=True)
+def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, first: int) -> Lifted:
+    values = _values(given, first)
+    arguments = [
+        TensorArgument(what.shape, what.dtype) if value is None else value
+        for what, value in zip(given.values(), values, strict=True)
     ]
-    program = SimulatedDevice(target).compile(str(path), given).program
-    numbers = {
-        value: name for name, value in zip(arguments, values, strict=True) if value is not None
-    }
+    program = SimulatedDevice(target).compile(str(path), arguments).program
+    numbers = {value: name for name, value in zip(given, values, strict=True) if value is not None}
     interface = Interface(signature(source), numbers, program.returns_sequence)
-    return _Lifted(lift(program), interface)
+    return Lifted(lift(program), interface)
 
 
 def signature(source: str) -> str:
