@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
 
 MAKERS = frozenset("ones zeros empty full".split())
@@ -39,7 +41,9 @@ def kernel_arguments(kernel: str, reference: str) -> dict[str, Argument]:
     """
     try:
         values = _reference_inputs(reference)
-    except (_Unclear, SyntaxError, RecursionError):
+    except (_Unclear, SyntaxError, RecursionError, ArithmeticError, LookupError):
+        return {}
+    except (TypeError, ValueError):  # the reference would fail as well, or is read wrongly here
         return {}
     return {
         name: Argument(value.shape, value.dtype) if isinstance(value, Array) else Argument(())
@@ -76,9 +80,10 @@ class _Reference:
         if name not in self.functions:
             raise _Unclear(name)
         function = self.functions[name]
-        names: dict[str, object] = dict(
-            zip((argument.arg for argument in function.args.args), arguments, strict=True)
-        )
+        plain = [argument.arg for argument in function.args.args]
+        if len(plain) != len(arguments):
+            raise _Unclear(name)
+        names: dict[str, object] = dict(zip(plain, arguments, strict=True))
         for statement in function.body:
             if isinstance(statement, ast.Return) and statement.value is not None:
                 return self._value(statement.value, names)
@@ -144,8 +149,10 @@ class _Reference:
         left, right = self._value(node.left, names), self._value(node.right, names)
         arrays = [v for v in (left, right) if isinstance(v, Array)]
         if arrays:
-            widest = max(arrays, key=lambda array: (len(array.shape), math.prod(array.shape)))
-            return widest
+            formats = {array.dtype for array in arrays}
+            if isinstance(node.op, ast.MatMult) or len(formats) > 1:
+                raise _Unclear(ast.dump(node))
+            return Array(np.broadcast_shapes(*(a.shape for a in arrays)), formats.pop())
         known: dict[type[ast.operator], Callable[[float, float], float]] = {
             ast.Add: operator.add,
             ast.Sub: operator.sub,
@@ -179,7 +186,7 @@ class _Reference:
         name = ast.unparse(node.func)
         short = name.rpartition(".")[2]
         keywords = {k.arg: k.value for k in node.keywords if k.arg}
-        if name in self.functions:
+        if name in self.functions and not node.keywords:
             return self._run(name, [self._value(argument, names) for argument in node.args])
         if short == "astype" and isinstance(node.func, ast.Attribute):
             value = self._value(node.func.value, names)
@@ -187,7 +194,8 @@ class _Reference:
                 raise _Unclear(name)
             return Array(value.shape, _dtype_name(node.args[0]))
         arguments = [self._value(a, names) for a in node.args if not _is_dtype(a)]
-        dtype = _dtype_name(keywords["dtype"]) if "dtype" in keywords else "float64"
+        usual = "int64" if short == "randint" else "float64"
+        dtype = _dtype_name(keywords["dtype"]) if "dtype" in keywords else usual
         if ".random." in name or short in DRAWS or short in {"randn", "rand"}:
             return Array(self._drawn(short, arguments, keywords, names), dtype)
         if short in MAKERS and name.startswith("np."):
