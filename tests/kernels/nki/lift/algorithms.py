@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accelopt.kernels.nki.lift.algorithm import (
     Algorithm,
     Apply,
@@ -14,9 +16,11 @@ from accelopt.kernels.nki.lift.algorithm import (
     Scan,
     Where,
 )
+from accelopt.kernels.nki.lift.contraction import contraction, factors_of
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
 EPS = 1e-5
+NARROW = "bfloat16"
 
 
 def array(name: str, *shape: int, given: tuple[int, ...] | None = None) -> Array:
@@ -274,6 +278,43 @@ def cumulative_sum(m_size: int, n_size: int) -> Algorithm:
     )
 
 
+def bias_and_scale(m_size: int, n_size: int) -> Algorithm:
+    """One number a row, from two arrays, and one a column."""
+    m, n = Axis("m", m_size), Axis("n", n_size)
+    scaled = times(read("x", m, n), read("scale", m))
+    shifted = apply("add", apply("add", scaled, read("bias", m)), read("shift", n))
+    return Algorithm(
+        "bias_and_scale",
+        (
+            array("x", m_size, n_size), array("scale", m_size), array("bias", m_size),
+            array("shift", n_size),
+        ),
+        (Map("out", (m, n), apply("tanh", shifted)),),
+        (array("out", m_size, n_size),),
+    )  # fmt: skip
+
+
+def narrow(algorithm: Algorithm) -> Algorithm:
+    """The same of and to bfloat16, with operands of products rounded to it."""
+
+    def rounded(factor: Expression) -> Expression:
+        plain = isinstance(factor, Read) and any(factor.array == a.name for a in algorithm.inputs)
+        return factor if plain else Apply(NARROW, (factor,))
+
+    definitions = []
+    for definition in algorithm.definitions:
+        if isinstance(definition, Reduce) and contraction(definition):
+            factors = map(rounded, factors_of(definition.expression))
+            definition = replace(definition, expression=times(*factors))
+        definitions.append(definition)
+    inputs, outputs = (
+        tuple(replace(array, dtype=NARROW) for array in arrays)
+        for arrays in (algorithm.inputs, algorithm.outputs)
+    )
+    name = f"{algorithm.name}_{NARROW}"
+    return Algorithm(name, inputs, tuple(definitions), outputs)
+
+
 SMALL = (
     matmul(256, 256, 1024),
     transpose_matmul(256, 256, 912),
@@ -289,4 +330,11 @@ SMALL = (
     rope(128, 4096),
     state_space(128, 1024, 4),
     cumulative_sum(256, 2048),
+    bias_and_scale(512, 768),
+    narrow(bias_and_scale(256, 512)),
+    narrow(matmul(256, 256, 1024)),
+    narrow(attention(512, 2, 128)),
+    narrow(swiglu(512, 256, 512)),
+    narrow(layernorm(256, 1024)),
+    narrow(cumulative_sum(128, 1024)),
 )

@@ -118,7 +118,10 @@ class RowBlock:
         for name in self.graph.results:
             array = self.graph.arrays[name]
             self.first.append(
-                line(f"{name} = nl.ndarray({array.given}, dtype=nl.float32, buffer=nl.shared_hbm)")
+                line(
+                    f"{name} = nl.ndarray({array.given}, dtype=nl.{array.dtype}, "
+                    "buffer=nl.shared_hbm)"
+                )
             )
             self.views[name] = name
             if array.given != array.shape:
@@ -131,6 +134,7 @@ class RowBlock:
         self._declare(body)
         self.rows_body: list[Node] = []
         body.append(For("", 1, self.rows_body))
+        self.transfers.load_numbers(body)
         for number, phase in enumerate(self.plan.phases):
             self._numbers(body, phase.level)
             if phase.values:
@@ -151,7 +155,7 @@ class RowBlock:
             assert axis is not None
             name = self.storage.name(operand, "_transposed")
             shape = (tiling.chunk(axis.extent), tiling.chunks(axis.extent), tiling.block)
-            self.storage.declare(body, name, shape)
+            self.storage.declare(body, name, shape, dtype=operand.dtype)
             self.products.moving[operand] = name
         for placed in sorted(
             self.lives.kept - set(self.lives.alias), key=lambda p: (p.value.number, p.layout)
@@ -167,7 +171,7 @@ class RowBlock:
                 name = self.storage.name(placed.value, "_transposed")
                 if placed.value in self.plan.operands:
                     self.products.moving[placed.value] = name
-            self.storage.declare(body, name, shape)
+            self.storage.declare(body, name, shape, dtype=placed.value.dtype)
             self.tiles[placed] = Tile(name, "kept")
         for placed, other in self.lives.alias.items():
             self.tiles[placed] = self.tiles[other]
@@ -215,9 +219,10 @@ class RowBlock:
             return
         name = self.storage.name(placed.value)
         if declare:
-            self.storage.declare(body, name, (self.tiling.row_tile, spot.block))
+            shape = (self.tiling.row_tile, spot.block)
+            self.storage.declare(body, name, shape, dtype=placed.value.dtype)
         else:
-            self.storage.count(name, (spot.block,))
+            self.storage.count(name, (spot.block,), dtype=placed.value.dtype)
         self.tiles[placed] = Tile(name, "temporary")
 
     def step(self, body: list[Node], step: Step, layout: Layout, spot: Spot) -> None:
@@ -226,7 +231,7 @@ class RowBlock:
         if step.opcode != "reduce" and placed not in self.lives.kept and placed not in self.tiles:
             name = self.storage.name(step.value)
             self.tiles[placed] = Tile(name, "temporary")
-            self.storage.count(name, (spot.block,))
+            self.storage.count(name, (spot.block,), dtype=step.value.dtype)
         for number in step.numbers:
             bias = step.opcode == "activation" and number is step.numbers[1]
             if bias and number is not None and number.kind == "constant":

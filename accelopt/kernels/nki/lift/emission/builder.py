@@ -30,10 +30,16 @@ class Builder:
         """A number."""
         return self._value("constant", (), constant=float(number))
 
-    def input(self, array: str, indices: tuple[Index, ...]) -> Value:
+    def input(self, array: str, indices: tuple[Index, ...], dtype: str = "float32") -> Value:
         """An element of an array in HBM."""
         axes = {axis for index in indices for axis in index.axes}
-        return self._value("input", axes, array=array, indices=indices)
+        return self._value("input", axes, array=array, indices=indices, dtype=dtype)
+
+    def rounded(self, value: Value, dtype: str) -> Value:
+        """A value in a format."""
+        if value.dtype == dtype:
+            return value
+        return self._value("apply", value.axes, arguments=(value,), function=dtype, dtype=dtype)
 
     def reduce(self, combiner: str, argument: Value, reduced: tuple[Axis, ...]) -> Value:
         """What is combined; a factor that it does not run over comes after it."""
@@ -51,13 +57,17 @@ class Builder:
             reduced=reduced,
         )
 
-    def scaled_product(self, left: Value, right: Value, axis: Axis) -> Value:
-        """A matrix product; factors that the sum does not run over are multiplied after it, those
-        of the right operand that depend on nothing else go with the left one."""
+    def scaled_product(
+        self, left: Value, right: Value, axis: Axis, dtype: str = "float32"
+    ) -> Value:
+        """A matrix product of operands in `dtype`; factors that the sum does not run over are
+        multiplied after it, those of the right operand that depend on nothing else go with the left
+        one."""
         left, scale = self._factors(left, lambda value: axis in value.axes)
         right, outside = self._factors(right, lambda value: axis in value.axes)
         right, vector = self._factors(right, lambda value: value.axes != {axis})
-        product = self.product([(self.apply("multiply", left, vector), right, axis)])
+        left = self.rounded(self.apply("multiply", left, vector), dtype)
+        product = self.product([(left, self.rounded(right, dtype), axis)])
         return self.apply("multiply", product, self.apply("multiply", scale, outside))
 
     def _factors(self, value: Value, stays: Callable[[Value], bool]) -> tuple[Value, Value]:

@@ -23,7 +23,7 @@ class Value:
     """A scalar that depends on axes, however it is laid out. `kind` is `input` (an element of
     `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
     `product` (the sum of matrix products, two arguments and one axis of `reduced` each) or `scan`
-    (factor, term and initial value along the axis `reduced`)."""
+    (factor, term and initial value along the axis `reduced`). `dtype` is the format of its tiles."""
 
     number: int
     kind: str
@@ -34,6 +34,7 @@ class Value:
     array: str = ""
     indices: tuple[Index, ...] = ()
     reduced: tuple[Axis, ...] = ()
+    dtype: str = "float32"
 
     @property
     def terms(self) -> tuple[tuple[Value, Value, Axis], ...]:
@@ -84,6 +85,28 @@ def pruned(graph: Graph) -> Graph:
     for output in graph.outputs:
         visit(output.value)
     return replace(graph, values=tuple(order))
+
+
+def sums_of_rounded(graph: Graph) -> Graph:
+    """The graph with sums over what is rounded for a product as well taken of the rounded values:
+    one instruction then gives both, and weights that are divided by their sum add up to one."""
+    rounded = {
+        value.arguments[0]: value
+        for value in graph.values
+        if value.kind == "apply" and value.function == value.dtype
+    }
+    made: dict[Value, Value] = {}
+    for value in graph.values:
+        arguments = tuple(made[argument] for argument in value.arguments)
+        if value.kind == "reduce" and value.function == "add" and value.arguments[0] in rounded:
+            exact = value.arguments[0]
+            narrow = replace(rounded[exact], arguments=(made[exact],))
+            arguments = (made.setdefault(rounded[exact], narrow),)
+        if value not in made:
+            same = arguments == value.arguments
+            made[value] = value if same else replace(value, arguments=arguments)
+    outputs = (replace(output, value=made[output.value]) for output in graph.outputs)
+    return pruned(replace(graph, outputs=tuple(outputs)))
 
 
 def size_of(axes: Iterable[Axis]) -> int:

@@ -113,6 +113,16 @@ def subscript(
     loops: dict[Axis, At],
 ) -> str:
     """The subscript of an array in HBM: axes of `spans` are slices, others are loop variables."""
+    return ", ".join(subscripts(indices, shape, spans, loops))
+
+
+def subscripts(
+    indices: tuple[Index, ...],
+    shape: tuple[int, ...],
+    spans: dict[Axis, Span],
+    loops: dict[Axis, At],
+) -> list[str]:
+    """The same, a text for each dimension."""
     pieces: list[str] = []
     for index, extent in zip(indices, shape, strict=True):
         start, width = At(index.constant), 0
@@ -129,4 +139,4 @@ def subscript(
             pieces.append(part(start, width, extent))
         else:
             pieces.append(str(start))
-    return ", ".join(pieces)
+    return pieces

@@ -83,13 +83,14 @@ class Products:
         name = block.names.new(f"{array}_kept")
         when = "one batch" if depth else "all rows"
         body.append(Comment(f"{array} stays in SBUF for {when}."))
-        block.storage.declare(body, name, (chunk, chunks, columns.extent), buffers=1)
+        dtype = term.weights.dtype
+        block.storage.declare(body, name, (chunk, chunks, columns.extent), dtype=dtype)
         if self._contracted_first(term):
             variable_name = block.variable(term.axis, "tile", chunks)
             inner = block.loop(body, variable_name, chunks)
             at = variable(variable_name)
             text = f"{name}[:, {at}, :] = {self._load(term, at, chunk, START, columns.extent)}"
-            inner.append(block.transfers.dma(text, chunk, columns.extent))
+            inner.append(block.transfers.dma(text, chunk, columns.extent, dtype))
         else:
             self._load_turned(body, term, name, columns)
         return name
@@ -104,11 +105,13 @@ class Products:
         at = variable(loop)
         rows = block.names.new(f"{self._input(term)}_rows")
         spans = {columns: Span(at * tile, tile), term.axis: Span(START, term.axis.extent)}
-        inner.append(
-            block.transfers.dma(f"{rows} = {self._read(term, spans)}", tile, term.axis.extent)
+        dtype = term.weights.dtype
+        text = f"{rows} = {self._read(term, spans)}"
+        inner.append(block.transfers.dma(text, tile, term.axis.extent, dtype))
+        block.storage.count(rows, (term.axis.extent,), 2, dtype)
+        self._transpose_into(
+            inner, rows, START, name, chunks, chunk, tile, at, columns.extent, dtype=dtype
         )
-        block.storage.count(rows, (term.axis.extent,), buffers=2)
-        self._transpose_into(inner, rows, START, name, chunks, chunk, tile, at, columns.extent)
 
     def _contracted_first(self, term: Term) -> bool:
         self._input(term)
@@ -153,7 +156,7 @@ class Products:
             rows = part(variable(row) * row_tile, row_tile, self.block.tiling.block)
             moving = f"{self.moving[term.rows]}[:, {at}, {rows}]"
             target = f"{name}[:, {variable(row)}, :]"
-            each.append(self._matmul(target, moving, weights, width, row_tile))
+            each.append(self._matmul(target, moving, weights, width, row_tile, term))
 
     def stream_transposed(self, body: list[Node], product: Value, first: At, count: int) -> None:
         """The same for a product with rows along the free axis, `count` chunks of columns."""
@@ -171,7 +174,7 @@ class Products:
             where = part(variable(column) * chunk, chunk, count * chunk)
             moving = f"{self.moving[term.rows]}[:, {at}, :]"
             target = f"{name}[:, {variable(column)}, :]"
-            each.append(self._matmul(target, f"{weights}[:, {where}]", moving, rows, chunk))
+            each.append(self._matmul(target, f"{weights}[:, {where}]", moving, rows, chunk, term))
 
     def _declare_sums(
         self, body: list[Node], product: Value, partitions: int, count: int, width: int
@@ -198,8 +201,9 @@ class Products:
         at = variable(loop)
         name = self.block.names.new(f"{self._input(term)}_tile")
         text = f"{name} = {self._load(term, at, chunk, start, width)}"
-        inner.append(self.block.transfers.dma(text, chunk, width))
-        self.block.storage.count(name, (width,), buffers=4)
+        dtype = term.weights.dtype
+        inner.append(self.block.transfers.dma(text, chunk, width, dtype))
+        self.block.storage.count(name, (width,), 4, dtype)
         return inner, at, name
 
     def _columns(self, body: list[Node], product: Value, start: At, width: int) -> None:
@@ -209,12 +213,13 @@ class Products:
                 raise NotLowered(f"{self._input(term)} would be transposed for each block of rows")
             chunk, chunks = self._chunks(term.axis)
             name = self.block.names.new(f"{self._input(term)}_columns")
-            self.block.storage.declare(body, name, (chunk, chunks, width), buffers=2)
+            dtype = term.weights.dtype
+            self.block.storage.declare(body, name, (chunk, chunks, width), 2, dtype)
             loop = self.block.variable(term.axis, "tile", chunks)
             inner = self.block.loop(body, loop, chunks)
             at = variable(loop)
             text = f"{name}[:, {at}, :] = {self._load(term, at, chunk, start, width)}"
-            inner.append(self.block.transfers.dma(text, chunk, width))
+            inner.append(self.block.transfers.dma(text, chunk, width, dtype))
             self.streamed[term.weights, term.axis] = name
 
     # ---- sums ---------------------------------------------------------------------------------
@@ -250,7 +255,8 @@ class Products:
             rows = part(spot.row * row_tile, row_tile, row_tile * tiles)
             stationary = f"{self.moving[term.rows]}[:, {at}, {rows}]"
             weights = self._weights(product, term, at, spot, spot.start, spot.width)
-            inner.append(self._matmul(f"{name}[...]", stationary, weights, spot.width, row_tile))
+            target = f"{name}[...]"
+            inner.append(self._matmul(target, stationary, weights, spot.width, row_tile, term))
         return name
 
     def _turned_back(self, body: list[Node], product: Value, spot: Spot) -> str:
@@ -278,8 +284,10 @@ class Products:
         inner.append(Line((Form(text, "tensor", self._transpose_ns(chunk, row_tile)),)))
         return name
 
-    def _transpose_ns(self, rows: int, columns: int) -> float:
+    def _transpose_ns(self, rows: int, columns: int, dtype: str = "float32") -> float:
         spec = self.block.spec
+        if dtype != "float32":
+            return self._narrow_ns(rows, columns)
         load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
         stream = spec.fp32_matmul_cycles_per_row * rows
         return spec.fp32_transpose_passes * (stream + load) / spec.tensor_ghz
@@ -304,7 +312,7 @@ class Products:
                 where = part(spot.offset * chunk, chunk, count * chunk)
                 weights = f"{self.streamed[term.weights, term.axis]}[:, {at}, {where}]"
             moving = f"{self.moving[term.rows]}[:, {at}, :]"
-            inner.append(self._matmul(f"{name}[...]", weights, moving, rows, chunk))
+            inner.append(self._matmul(f"{name}[...]", weights, moving, rows, chunk, term))
         return name
 
     def _zeros(self, name: str, partitions: int, width: int) -> Line:
@@ -313,13 +321,24 @@ class Products:
             "dtype=nl.float32, buffer=nl.psum)"
         )
 
-    def _matmul(self, target: str, stationary: str, moving: str, width: int, columns: int) -> Line:
+    def _narrow_ns(self, rows: int, columns: int) -> float:
+        """A pass of `rows` moving rows of 16-bit elements past `columns` stationary columns."""
+        spec = self.block.spec
+        stream = max(spec.matmul_cycles_per_row * rows, spec.minimum_matmul_cycles)
+        load = spec.exposed_load * columns + spec.matmul_pass_overhead_cycles
+        return (stream + load) / spec.tensor_ghz
+
+    def _matmul(
+        self, target: str, stationary: str, moving: str, width: int, columns: int, term: Term
+    ) -> Line:
         spec = self.block.spec
         stream = max(spec.fp32_matmul_cycles_per_row * width, spec.minimum_matmul_cycles)
         load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
-        cycles = spec.fp32_matmul_passes * (stream + load)
+        ns = spec.fp32_matmul_passes * (stream + load) / spec.tensor_ghz
+        if term.weights.dtype != "float32":
+            ns = self._narrow_ns(width, columns)
         text = f"{target} += nisa.nc_matmul({stationary}, {moving})"
-        return Line((Form(text, "tensor", cycles / spec.tensor_ghz),))
+        return Line((Form(text, "tensor", ns),))
 
     # ---- transposing --------------------------------------------------------------------------
 
@@ -342,6 +361,7 @@ class Products:
         self._transpose_into(
             body, source, begin, self.moving[value], count, chunk, tiling.row_tile, spot.row,
             tiling.block, first, f"{spot.row}, " if kept and tiling.tiles > 1 else "", spot.width,
+            value.dtype,
         )  # fmt: skip
 
     def _transpose_into(
@@ -358,6 +378,7 @@ class Products:
         first: At = START,
         prefix: str = "",
         whole: int = 0,
+        dtype: str = "float32",
     ) -> None:
         """`target[:, first + c, rows] = source[:, c].T` for all chunks, as many at a time as a
         PSUM bank holds."""
@@ -369,7 +390,7 @@ class Products:
         outer.append(
             line(
                 f"{name} = nl.ndarray((nl.par_dim({chunk}), {group}, {rows}), "
-                "dtype=nl.float32, buffer=nl.psum)"
+                f"dtype=nl.{dtype}, buffer=nl.psum)"
             )
         )
         column = block.names.new("chunk") if group > 1 else None
@@ -384,7 +405,7 @@ class Products:
                     Form(
                         f"{name}[:, {variable(column)}, :] = nisa.nc_transpose({piece})",
                         "tensor",
-                        self._transpose_ns(rows, chunk),
+                        self._transpose_ns(rows, chunk, dtype),
                     ),
                 )
             )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from accelopt.kernels.nki.lift.algorithm import (
     Algorithm,
     Apply,
+    Array,
     Constant,
     Definition,
     Expression,
@@ -18,18 +19,31 @@ from accelopt.kernels.nki.lift.algorithm import (
 from accelopt.kernels.nki.lift.contraction import contraction
 from accelopt.kernels.nki.lift.emission.axes import axis_of, joined_axes, own_axes, pieces_of
 from accelopt.kernels.nki.lift.emission.builder import Builder
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import (
+    Graph,
+    NotLowered,
+    Output,
+    Value,
+    pruned,
+    sums_of_rounded,
+)
+from accelopt.kernels.nki.lift.functions import ROUNDINGS
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+
+FORMATS = ("float32", "bfloat16", "float16")
+"""Of arrays in HBM. Between them numbers are fp32, but for operands that the kernel rounded."""
 
 
 def graph_of(algorithm: Algorithm) -> Graph:
     """The graph of an algorithm. Raises NotLowered for what it has no form for."""
     arrays = {array.name: array for array in (*algorithm.inputs, *algorithm.outputs)}
     for array in arrays.values():
-        if array.dtype != "float32":
-            raise NotLowered(f"{array.name} is {array.dtype}; only float32 is lowered so far")
+        if array.dtype not in FORMATS:
+            formats_known = ", ".join(FORMATS)
+            raise NotLowered(f"{array.name} is {array.dtype}; lowered are {formats_known}")
     names = joined_axes(algorithm)
     builder = Builder()
+    formats: dict[Value, str] = {}
     known: dict[str, tuple[tuple[Axis, ...], Value]] = {}
     results = {array.name for array in algorithm.outputs}
     outputs: list[Output] = []
@@ -39,14 +53,15 @@ def graph_of(algorithm: Algorithm) -> Graph:
         for piece in pieces:
             values = {axis: piece.get(axis, index_of(axis)) for axis in own_axes(definition)}
             values = {axis: index.substitute(renamed) for axis, index in values.items()}
-            made = _Reader(builder, known, values).defined(definition)
+            made = _Reader(builder, known, values, arrays, formats).defined(definition)
             if definition.out in results:
                 indices = tuple(values[axis] for axis in definition.axes)
-                outputs.append(Output(definition.out, indices, made))
+                stored = builder.rounded(made, arrays[definition.out].dtype)
+                outputs.append(Output(definition.out, indices, stored))
             if not any(piece):
                 axes = tuple(renamed[axis] for axis in definition.axes)
                 known[definition.out] = (tuple(axis_of(index) for index in axes), made)
-    return pruned(
+    graph = pruned(
         Graph(
             algorithm.name,
             arrays,
@@ -55,6 +70,7 @@ def graph_of(algorithm: Algorithm) -> Graph:
             tuple(outputs),
         )
     )
+    return sums_of_rounded(graph)
 
 
 class _Reader:
@@ -65,10 +81,14 @@ class _Reader:
         builder: Builder,
         known: Mapping[str, tuple[tuple[Axis, ...], Value]],
         values: Mapping[Axis, Index],
+        arrays: Mapping[str, Array],
+        formats: dict[Value, str],
     ) -> None:
         self._builder = builder
         self._known = known
         self._values = values
+        self._arrays = arrays
+        self._formats = formats
         self._memory: dict[Expression, Value] = {}
 
     def defined(self, definition: Definition) -> Value:
@@ -92,8 +112,15 @@ class _Reader:
         if len(reduced) != 1:
             raise NotLowered(f"{definition.out} is a matrix product over {len(reduced)} axes")
         left, right = self.value(found.left), self.value(found.right)
-        product = self._builder.scaled_product(left, right, reduced[0])
+        product = self._builder.scaled_product(left, right, reduced[0], self._format(left, right))
         return self._builder.apply("multiply", product, self.value(found.scale))
+
+    def _format(self, *operands: Value) -> str:
+        """The format in which operands are multiplied: what the kernel rounded them to, or read."""
+        found = {self._formats.get(operand, operand.dtype) for operand in operands}
+        if len(found) > 1:
+            raise NotLowered(f"a matrix product of {' and '.join(sorted(found))}")
+        return found.pop()
 
     def value(self, expression: Expression) -> Value:
         """The value of an expression."""
@@ -104,6 +131,11 @@ class _Reader:
     def _made(self, expression: Expression) -> Value:
         if isinstance(expression, Constant):
             return self._builder.constant(expression.value)
+        if isinstance(expression, Apply) and expression.function in ROUNDINGS:
+            # In between, more precision than the kernel had costs nothing.
+            exact = self.value(expression.arguments[0])
+            self._formats[exact] = expression.function
+            return exact
         if isinstance(expression, Apply):
             return self._builder.apply(expression.function, *map(self.value, expression.arguments))
         if isinstance(expression, Read):
@@ -123,7 +155,7 @@ class _Reader:
     def _read(self, read: Read) -> Value:
         indices = tuple(index.substitute(self._values) for index in read.indices)
         if read.array not in self._known:
-            return self._builder.input(read.array, indices)
+            return self._builder.input(read.array, indices, self._arrays[read.array].dtype)
         axes, value = self._known[read.array]
         if tuple(map(axis_of, indices)) != axes:
             raise NotLowered(f"{read.array} is read at other places than it is computed at")

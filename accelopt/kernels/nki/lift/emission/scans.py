@@ -166,8 +166,9 @@ class Recurrence:
             view = block.views[tile.array]
             if len(array.shape) == 1:
                 view, where = f"{view}.reshape((1, {array.shape[0]}))", f"0:1, {where}"
-            body.append(block.transfers.dma(f"{name} = nl.load({view}[{where}])", 1, spot.width))
-            block.storage.count(name, (spot.width,), buffers=2)
+            text = f"{name} = nl.load({view}[{where}])"
+            body.append(block.transfers.dma(text, 1, spot.width, tile.dtype))
+            block.storage.count(name, (spot.width,), 2, tile.dtype)
             self.rows[tile] = name
         placed = Placed(step.value, "rows")
         if step.opcode == "accumulate" or not self._in_pieces(step):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.graph import Value
 from accelopt.kernels.nki.lift.emission.nest import Form
+from accelopt.kernels.nki.lift.functions import ROUNDINGS
 from accelopt.kernels.nki.lift.index import Axis
 
 ACTIVATIONS = frozenset(
@@ -45,6 +46,12 @@ class Step:
     numbers: tuple[Value | None, ...] = ()
     reversed: bool = False
     total: Value | None = None
+
+    @property
+    def format_option(self) -> str:
+        """The argument that says the format of the result, where it does not go without saying."""
+        formats = {tile.dtype for tile in (self.value, *self.tiles)}
+        return "" if formats == {"float32"} else f", dtype=nl.{self.value.dtype}"
 
     @property
     def tiles(self) -> tuple[Value, ...]:
@@ -111,6 +118,14 @@ class _Chooser:
     def step(self, value: Value) -> Step:
         """The instruction for one value, with what it takes along."""
         function, arguments = value.function, value.arguments
+        if function in ROUNDINGS:
+            (exact,) = arguments
+            if exact not in self.single or exact.kind != "apply":
+                return Step(value, "copy", (), exact)
+            self.taken.add(exact)
+            step = self.step(exact)
+            step.value = value  # engines write any format
+            return step
         if function in ACTIVATIONS and len(arguments) == 1:
             return self._activation(value)
         if function in ARITHMETIC and len(arguments) == 2:
@@ -207,6 +222,9 @@ def forms(
     data = text(step.data)
     numbers = [None if number is None else text(number) for number in step.numbers]
     functions = [f"nl.{name}" for name in step.functions]
+    form = step.format_option
+    if step.opcode == "copy":
+        return copy_forms(target, data, width, spec, form)
     if step.opcode == "activation":
         return _activation(step, target, data, numbers, text, scalar(width), vector, width, spec)
     if step.opcode == "tensor_scalar":
@@ -217,23 +235,24 @@ def forms(
         assert step.other is not None
         call = (
             f"{target} = nisa.scalar_tensor_tensor(data={data}, op0={functions[0]}, "
-            f"operand0={numbers[0]}, op1={functions[1]}, operand1={text(step.other)})"
+            f"operand0={numbers[0]}, op1={functions[1]}, operand1={text(step.other)}{form})"
         )
         return (Form(call, "vector", vector(spec.two_input_cycles_per_element * width)),)
     if step.opcode == "scan":
         assert step.other is not None
         call = (
             f"{target} = nisa.tensor_tensor_scan({data}, {text(step.other)}, "
-            f"initial={numbers[0]}, op0={functions[0]}, op1={functions[1]})"
+            f"initial={numbers[0]}, op0={functions[0]}, op1={functions[1]}{form})"
         )
         return (Form(call, "vector", vector(spec.two_input_cycles_per_element * width)),)
     if step.opcode == "tensor_tensor":
         assert step.other is not None
-        call = f"{target} = nisa.tensor_tensor({data}, {text(step.other)}, op={functions[0]})"
+        other = text(step.other)
+        call = f"{target} = nisa.tensor_tensor({data}, {other}, op={functions[0]}{form})"
         return (Form(call, "vector", vector(two)),)
     if step.opcode == "reduce":
         name = {"maximum": "nl.max", "minimum": "nl.min"}.get(step.functions[0], functions[0])
-        call = f"{target} = nisa.tensor_reduce({name}, data={data}, axis=[1], keepdims=True)"
+        call = f"{target} = nisa.tensor_reduce({name}, data={data}, axis=[1], keepdims=True{form})"
         return (Form(call, "vector", vector(width)),)
     raise Unsupported(step.opcode)
 
@@ -257,15 +276,17 @@ def _activation(
     if step.total is not None:
         call = (
             f"{target} = nisa.activation_reduce(op=nl.{function}, data={data}, "
-            f"reduce_op=nl.add, reduce_res={text(step.total)}{options})"
+            f"reduce_op=nl.add, reduce_res={text(step.total)}{options}{step.format_option})"
         )
         extra = spec.accumulator_read_cycles / spec.scalar_ghz
         return (Form(call, "scalar", scalar_ns + extra),)
+    options += step.format_option
     call = f"{target} = nisa.activation(op=nl.{function}, data={data}{options})"
     found = [Form(call, "scalar", scalar_ns)]
-    if function == "reciprocal" and not options:
+    if function == "reciprocal" and options == step.format_option:
         cycles = spec.reciprocal_cycles_per_element * width
-        found.insert(0, Form(f"{target} = nisa.reciprocal({data})", "vector", vector(cycles)))
+        call = f"{target} = nisa.reciprocal({data}{options})"
+        found.insert(0, Form(call, "vector", vector(cycles)))
     return tuple(found)
 
 
@@ -278,7 +299,8 @@ def _tensor_scalar(
     if len(step.functions) > 1:
         parts.append(f"op1=nl.{step.functions[1]}, operand1={numbers[1]}")
     call = (
-        f"{target} = nisa.tensor_scalar(data={data}, {', '.join(parts)}, engine=nisa.vector_engine)"
+        f"{target} = nisa.tensor_scalar(data={data}, {', '.join(parts)}{step.format_option}, "
+        "engine=nisa.vector_engine)"
     )
     return Form(call, "vector", ns)
 
@@ -302,14 +324,19 @@ def _on_scalar_engine(
     options = "".join(
         f", {name}={value}" for name, value in (("bias", bias), ("scale", scale)) if value
     )
+    options += step.format_option
     call = f"{target} = nisa.activation(op=nl.copy, data={data}{options})"
     return [Form(call, "scalar", ns)]
 
 
-def copy_forms(target: str, data: str, width: int, spec: Hardware) -> tuple[Form, ...]:
+def copy_forms(
+    target: str, data: str, width: int, spec: Hardware, form: str = ""
+) -> tuple[Form, ...]:
     """A copy, by either engine."""
     ns = width + spec.access_cycles
     return tuple(
-        Form(f"{target} = nisa.tensor_copy({data}, engine=nisa.{name}_engine)", name, ns / ghz)
+        Form(
+            f"{target} = nisa.tensor_copy({data}{form}, engine=nisa.{name}_engine)", name, ns / ghz
+        )
         for name, ghz in (("scalar", spec.scalar_ghz), ("vector", spec.vector_ghz))
     )

@@ -17,6 +17,11 @@ WORDS = {
 REDUCED = {"maximum": "row_max", "minimum": "row_min", "add": "row_sum", "multiply": "row_product"}
 
 
+def itemsize(dtype: str) -> int:
+    """Bytes of an element of a format that is lowered."""
+    return 4 if dtype == "float32" else 2
+
+
 class Storage:
     """Names and sizes. `ResourceShort` where tiles take more of a partition than SBUF has."""
 
@@ -45,18 +50,25 @@ class Storage:
         return self.names.new(WORDS.get(value.function, value.function) + suffix)
 
     def declare(
-        self, body: list[Node], name: str, shape: tuple[int, ...], buffers: int = 1
+        self,
+        body: list[Node],
+        name: str,
+        shape: tuple[int, ...],
+        buffers: int = 1,
+        dtype: str = "float32",
     ) -> None:
         """A tile in SBUF, of which so many lie there at a time."""
         sizes = ", ".join(map(str, shape[1:]))
         body.append(
-            line(f"{name} = nl.ndarray((nl.par_dim({shape[0]}), {sizes}), dtype=nl.float32)")
+            line(f"{name} = nl.ndarray((nl.par_dim({shape[0]}), {sizes}), dtype=nl.{dtype})")
         )
-        self.count(name, shape[1:], buffers)
+        self.count(name, shape[1:], buffers, dtype)
 
-    def count(self, name: str, free: tuple[int, ...], buffers: int = 1) -> None:
+    def count(
+        self, name: str, free: tuple[int, ...], buffers: int = 1, dtype: str = "float32"
+    ) -> None:
         """Counts a tile that an instruction makes."""
-        size = 4 * buffers
+        size = itemsize(dtype) * buffers
         for extent in free:
             size *= extent
         self.bytes[name] = size

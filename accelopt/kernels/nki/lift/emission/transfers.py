@@ -14,8 +14,10 @@ from accelopt.kernels.nki.lift.emission.places import (
     Tile,
     part,
     subscript,
+    subscripts,
     variable,
 )
+from accelopt.kernels.nki.lift.emission.storage import itemsize
 from accelopt.kernels.nki.lift.index import Axis
 
 if TYPE_CHECKING:
@@ -28,15 +30,16 @@ class Transfers:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
 
-    def dma(self, text: str, partitions: int, width: int) -> Line:
+    def dma(self, text: str, partitions: int, width: int, dtype: str = "float32") -> Line:
         """A transfer: rows of up to 2 KiB cost more than their bytes."""
         spec = self.block.spec
+        size = width * itemsize(dtype)
         row = max(
-            width * 4 / spec.dma_bytes_per_ns,
-            min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * width * 4),
+            size / spec.dma_bytes_per_ns,
+            min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * size),
         )
         ns = partitions * (row + 2 * spec.dma_buffer_ns) / spec.dma_engines
-        return Line((Form(text, "dma", ns),), moved=partitions * width * 4)
+        return Line((Form(text, "dma", ns),), moved=partitions * size)
 
     def spans(self, spot: Spot, axis: Axis | None) -> dict[Axis, Span]:
         """What one pass takes of the rows and of the feature axis."""
@@ -56,7 +59,7 @@ class Transfers:
                 else self.block.tiles[placed].name
             )
             self.block.tiles[placed] = Tile(name, "temporary")
-            self.block.storage.count(name, (spot.block,), buffers=2)
+            self.block.storage.count(name, (spot.block,), 2, value.dtype)
         array = self.block.graph.arrays[value.array]
         where = subscript(
             value.indices,
@@ -67,7 +70,43 @@ class Transfers:
         text = (
             f"{self.block.place(placed, spot)} = nl.load({self.block.views[value.array]}[{where}])"
         )
-        body.append(self.dma(text, self.block.tiling.row_tile, spot.width))
+        body.append(self.dma(text, self.block.tiling.row_tile, spot.width, value.dtype))
+
+    def load_numbers(self, body: list[Node]) -> None:
+        """Loads the inputs that have one number a row, for all tiles of a block."""
+        block, tiling = self.block, self.block.tiling
+        for value in block.graph.values:
+            placed = Placed(value, "rows")
+            if value.kind != "input" or placed not in block.plan.level:
+                continue
+            if block.roles.feature(value) is not None or value.axes & block.roles.inner:
+                continue
+            name = block.storage.name(value, "_numbers")
+            block.storage.declare(body, name, (tiling.row_tile, tiling.tiles))
+            row = block.variable(block.roles.rows, "tile", tiling.tiles)
+            each = block.loop(body, row, tiling.tiles)
+            text = f"nl.load({self._numbers(value, self.spans(Spot(variable(row)), None))})"
+            if value.dtype != "float32":
+                text = f"nl.copy({text}, dtype=nl.float32)"
+            target = f"{name}[:, {part(variable(row), 1, tiling.tiles)}]"
+            each.append(self.dma(f"{target} = {text}", tiling.row_tile, 1, value.dtype))
+            block.tiles[placed] = Tile(name, "number")
+
+    def _numbers(self, value: Value, spans: dict[Axis, Span]) -> str:
+        """One number a row of an input, as a column."""
+        array = self.block.graph.arrays[value.array]
+        view = self.block.views[value.array]
+        where = subscripts(value.indices, array.shape, spans, self.block.loops)
+        rows = [n for n, i in enumerate(value.indices) if self.block.roles.rows in i.axes]
+        if rows == [len(where) - 1]:
+            view = f"{view}.reshape(({', '.join(map(str, array.shape))}, 1))"
+            where.append(":")
+        else:
+            where = [
+                *where[: rows[0] + 1],
+                *(f"nl.ds({place}, 1)" for place in where[rows[0] + 1 :]),
+            ]
+        return f"{view}[{', '.join(where)}]"
 
     def stores(self, body: list[Node], phase: Phase, layout: Layout, spot: Spot) -> None:
         """Stores what one pass made of the results."""
@@ -87,7 +126,7 @@ class Transfers:
             where = subscript(output.indices, array.shape, spans, self.block.loops)
             tile = self.block.place(Placed(value, layout), spot)
             text = f"nl.store({self.block.views[output.array]}[{where}], value={tile})"
-            body.append(self.dma(text, self.block.tiling.row_tile, spot.width))
+            body.append(self.dma(text, self.block.tiling.row_tile, spot.width, array.dtype))
 
     def store_numbers(self, body: list[Node]) -> None:
         """Stores results that are one number a row."""
@@ -133,7 +172,10 @@ class Transfers:
             self.block.storage.count(row, (axis.extent,))
             self.block.storage.declare(self.block.first, name, (partitions, axis.extent))
             self.block.first.append(
-                line(f"{name}[...] = nl.copy({row}.broadcast_to(({partitions}, {axis.extent})))")
+                line(
+                    f"{name}[...] = nl.copy({row}.broadcast_to(({partitions}, {axis.extent}))"
+                    f"{'' if value.dtype == 'float32' else ', dtype=nl.float32'})"
+                )
             )
             self.block.tiles[placed] = Tile(name, "vector")
         return f"{self.block.tiles[placed].name}[:, {part(spot.start, spot.width, axis.extent)}]"
@@ -149,8 +191,15 @@ class Transfers:
             array = self.block.graph.arrays[value.array]
             spans = {**self.spans(Spot(), None), axis: Span(START, axis.extent)}
             where = subscript(value.indices, array.shape, spans, self.block.loops)
-            text = f"{name} = nl.load({self.block.views[value.array]}[{where}])"
-            self.block.rows_body.append(self.dma(text, self.block.tiling.row_tile, axis.extent))
+            loaded = name
+            if value.dtype != "float32":
+                loaded = self.block.storage.name(value, "_loaded")
+                self.block.storage.count(loaded, (axis.extent,), 2, value.dtype)
+            text = f"{loaded} = nl.load({self.block.views[value.array]}[{where}])"
+            partitions = self.block.tiling.row_tile
+            self.block.rows_body.append(self.dma(text, partitions, axis.extent, value.dtype))
+            if loaded != name:
+                self.block.rows_body.append(line(f"{name} = nl.copy({loaded}, dtype=nl.float32)"))
             self.block.storage.count(name, (axis.extent,), buffers=2)
             self.block.tiles[placed] = Tile(name, "kept")
         return f"{self.block.tiles[placed].name}[:, {part(self.block.loops[axis], 1, axis.extent)}]"

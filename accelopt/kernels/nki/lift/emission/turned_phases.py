@@ -122,5 +122,7 @@ class TurnedPhases:
             f"{self.block.place(placed, spot)} = nl.load({self.block.views[value.array]}[{where}])"
         )
         body.append(
-            self.block.transfers.dma(text, self.block.tiling.chunk(axis.extent), spot.width)
+            self.block.transfers.dma(
+                text, self.block.tiling.chunk(axis.extent), spot.width, value.dtype
+            )
         )
