@@ -17,6 +17,8 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 TFLOAT32 = np.dtype("V4")
 """1 sign, 8 exponent, 10 mantissa bits; arrays hold it as float32 with the low 13 bits zero."""
 FLOAT8_E4M3 = np.dtype(ml_dtypes.float8_e4m3)
+FLOAT8_E4M3FN = np.dtype(ml_dtypes.float8_e4m3fn)
+"""The OCP format without infinities, up to 448 (the `nki` package, trn3)."""
 FLOAT8_E5M2 = np.dtype(ml_dtypes.float8_e5m2)
 INT8, INT16, INT32 = np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32)
 UINT8, UINT16, UINT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32)
@@ -28,6 +30,7 @@ FORMATS: dict[str, np.dtype] = {
     "float16": FLOAT16,
     "bfloat16": BFLOAT16,
     "float8_e4m3": FLOAT8_E4M3,
+    "float8_e4m3fn": FLOAT8_E4M3FN,
     "float8_e5m2": FLOAT8_E5M2,
     "int8": INT8,
     "int16": INT16,
@@ -41,7 +44,7 @@ FORMATS: dict[str, np.dtype] = {
 
 _NAMES = {dtype: name for name, dtype in FORMATS.items()}
 _BY_SCALAR_TYPE = {dtype.type: dtype for dtype in FORMATS.values() if dtype != TFLOAT32}
-_FLOATS = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
+_FLOATS = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
 
 
 def parse(value: object) -> np.dtype:

@@ -79,11 +79,14 @@ class Unsupported(KernelError, NotImplementedError):
 
 
 class UnsupportedDialect(Unsupported, ModuleNotFoundError):  # type: ignore[misc]
-    """A kernel is written in a dialect of NKI that the simulated core does not run."""
+    """A kernel imports a module of NKI that the simulated core does not have, or mixes dialects."""
 
     def __init__(self, name: str, source: SourceLine = NOWHERE) -> None:
-        what = f"`{name}`, the dialect of NKI 0.2 and later (destination first, Python's own loops)"
-        mend = "It runs kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29)."
+        what = f"`{name}`"
+        mend = (
+            "It understands kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki, "
+            "nki.language and nki.isa (NKI 0.3 to 0.6, SDK 2.29 to 2.32)."
+        )
         super().__init__(what, mend, source)
         self.name = name
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import dtypes, serial, source_text, standin
-from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.dialects import trace_kernel
 from accelopt.sim.program import Program
 from accelopt.sim.trace import TensorSpec
 
@@ -69,8 +69,8 @@ def program_for(
 
 
 def load(source: str, file: str = "kernel.py") -> ModuleType:
-    """The kernel file as a module, with `neuronxcc` answered by the simulated core when no SDK is
-    installed. The tracer reads source lines, so they are registered under the file's name."""
+    """The kernel file as a module, with `neuronxcc` and `nki` answered by the simulated core when no
+    SDK is installed. The tracer reads source lines, so they are registered under the file's name."""
     standin.install()
     source_text.register(file, source)
     module = ModuleType("kernel")

@@ -14,7 +14,7 @@ import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -69,7 +69,7 @@ class KernelRange:
             tracer.fresh_id(), self.values.start, self.values.step, len(self.values)
         )
         source = SourceLine(frame.f_code.co_filename, frame.f_lineno)
-        before = _Before(frame, statement)
+        before = Before(frame, statement)
         with tracer.loop(index, self.kind, source, key):
             with _whole(tracer, frame, statement) as whole:
                 yield Index(variable(index))
@@ -81,7 +81,7 @@ class KernelRange:
     ) -> Iterator[Index]:
         """Each iteration by itself, though not to the kernel's Python."""
         number = tracer.fresh_id()
-        before = _Before(frame, statement)
+        before = Before(frame, statement)
         for value in self.values:
             with tracer.iteration(key, number, value):
                 with _whole(tracer, frame, statement) as whole:
@@ -106,7 +106,7 @@ def _whole(tracer: Tracer, frame: FrameType, statement: ast.For) -> Iterator[lis
         raise
 
 
-class _Before:
+class Before:
     """What a kernel's Python holds before a loop, to see what the first iteration made of it."""
 
     def __init__(self, frame: FrameType, statement: ast.For) -> None:
@@ -119,6 +119,16 @@ class _Before:
         """Refuses what the next iteration would see changed. A tensor or an index that the body
         rebinds is not seen: each iteration starts from the one outside, which the body's own only
         shadows (SDK 2.26.1, `nki.errors.rst`, err_local_variable_used_out_of_scope: a warning)."""
+
+        def unseen(old: object, new: object) -> bool:
+            return _can_be_shadowed(old) and _shadows(tracer, new, shadowing)
+
+        for what in self.changes(unseen):
+            tracer.refuse(control_flow.changed_by_iteration(what))
+
+    def changes(self, unseen: Callable[[object, object], bool]) -> Iterator[str]:
+        """What the next iteration would see changed, in words; not a rebinding that it does not
+        see."""
         after = self.frame.f_locals
         for name in sorted(exposed_names(self.statement)):
             if name not in self.values or name not in after:
@@ -126,12 +136,10 @@ class _Before:
             old, new = self.values[name], after[name]
             if state.same(old, new) or only_places(self.statement, name):
                 continue
-            if not (_can_be_shadowed(old) and _shadows(tracer, new, shadowing)):
-                what = f"'{name}' changes"
-                tracer.refuse(control_flow.changed_by_iteration(what))
+            if not unseen(old, new):
+                yield f"'{name}' changes"
         if self.contents.prints != state.contents(self.frame, self.values).prints:
-            what = "a list, dict or object of the kernel's Python changes"
-            tracer.refuse(control_flow.changed_by_iteration(what))
+            yield "a list, dict or object of the kernel's Python changes"
 
 
 def _can_be_shadowed(value: object) -> bool:

@@ -1,10 +1,11 @@
-"""Puts the simulated `neuronxcc` into sys.modules when no Neuron SDK is installed."""
+"""Puts the simulated `neuronxcc.nki` and `nki` into sys.modules when no Neuron SDK is installed."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 
 from accelopt.sim.call_sites import running_line
@@ -24,7 +25,15 @@ ALIASES = {
     "neuronxcc.nki.compiler.backends.neuron.indexing": "accelopt.sim.nki.compiler.indexing",
     "neuronxcc.nki.compiler.backends.neuron.tensor": "accelopt.sim.nki.compiler.tensors",
 }
-"""Modules that exist, and who answers them."""
+"""Modules of the first dialect that exist, and who answers them."""
+
+STANDALONE = {
+    "nki.language": "accelopt.sim.standalone.language",
+    "nki.isa": "accelopt.sim.standalone.isa",
+    "nki.isa.constants": "accelopt.sim.standalone.isa.enums",
+    "nki.typing": "accelopt.sim.nki.typing",
+}
+"""Modules of the `nki` package that exist, and who answers them."""
 
 ABSENT = (
     "neuronxcc.nki.nccl",
@@ -43,31 +52,38 @@ ABSENT = (
 )
 """Packages whose names can be imported and are refused when they are called."""
 
+STANDALONE_ABSENT = ("nki.collectives", "nki.compiler", "nki.compiler.kernel_builder",
+                     "nki.experimental")  # fmt: skip
+"""The same of the `nki` package."""
 
-def sdk_installed() -> bool:
-    """True when a real `neuronxcc.nki` can be imported (the PyPI packages are empty stubs)."""
-    if isinstance(sys.modules.get("neuronxcc"), StandIn):
+
+def sdk_installed(package: str = "neuronxcc") -> bool:
+    """True when a real `neuronxcc.nki`, or a real `nki.language`, can be imported (the PyPI packages
+    of these names are empty stubs)."""
+    if isinstance(sys.modules.get(package), StandIn):
         return False
+    probe = "neuronxcc.nki" if package == "neuronxcc" else "nki.language"
     try:
-        return importlib.util.find_spec("neuronxcc.nki") is not None
+        return importlib.util.find_spec(probe) is not None
     except (ImportError, ValueError):
         return False
 
 
-class OtherDialect:
-    """A finder, asked last, that says what is understood when a kernel is written in the dialect that
-    followed (`import nki`, SDK 2.26 and later) and no package of that name is installed."""
+class UnknownModule:
+    """A finder, asked last, that says what is understood when a kernel imports a module of either
+    dialect that the simulated core does not know."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raises UnsupportedDialect for `nki` and what is in it, imported by a kernel."""
+        """Raises UnsupportedDialect for unknown modules of `nki` and `neuronxcc`, imported by a
+        kernel."""
         place = running_line()
-        if name.partition(".")[0] == "nki" and place != NOWHERE:
+        if name.partition(".")[0] in ("nki", "neuronxcc") and place != NOWHERE:
             raise UnsupportedDialect(name, place)
 
 
 class StandIn(ModuleType):
-    """The top of the simulated package, and the packages between it and our modules."""
+    """The top of a simulated package, and the packages between it and our modules."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -75,27 +91,52 @@ class StandIn(ModuleType):
 
 
 def install(*, always: bool = False) -> bool:
-    """Makes `import neuronxcc.nki` work. Returns True when the simulated core answers it, False
-    when a real SDK is there and wins, which with `always` it does not: where there is an SDK but no
-    core, kernels still run simulated. Calling it again changes nothing."""
-    if sdk_installed() and not always:
+    """Makes `import neuronxcc.nki` and `import nki` work, both in one process. Returns True when the
+    simulated core answers the first, False when a real SDK is there and wins, which with `always` it
+    does not: where there is an SDK but no core, kernels still run simulated. Calling it again changes
+    nothing."""
+    first = _installed("neuronxcc", always, _first_dialect)
+    _installed("nki", always, _standalone)
+    if UnknownModule not in sys.meta_path:
+        sys.meta_path.append(UnknownModule)  # type: ignore[arg-type]
+    return first
+
+
+def _installed(package: str, always: bool, place: Callable[[], None]) -> bool:
+    if sdk_installed(package) and not always:
         return False
-    if isinstance(sys.modules.get("neuronxcc"), StandIn):
-        return True
-    sys.meta_path.append(OtherDialect)  # type: ignore[arg-type]
-    top = StandIn("neuronxcc")
-    top.__version__ = "2.0.0+accelopt.sim"  # type: ignore[attr-defined]
-    sys.modules["neuronxcc"] = top
-    for name, home in ALIASES.items():
-        _place(name, importlib.import_module(home))
-    absent = importlib.import_module("accelopt.sim.nki.absent")
-    for name in ABSENT:
-        _place(name, absent.AbsentModule(name))
+    if not isinstance(sys.modules.get(package), StandIn):
+        for name in [n for n in sys.modules if n.partition(".")[0] == package]:
+            del sys.modules[name]  # a real one that was imported before
+        place()
     return True
 
 
+def _first_dialect() -> None:
+    top = StandIn("neuronxcc")
+    top.__version__ = "2.0.0+accelopt.sim"  # type: ignore[attr-defined]
+    sys.modules["neuronxcc"] = top
+    _fill(ALIASES, ABSENT)
+
+
+def _standalone() -> None:
+    top, home = StandIn("nki"), importlib.import_module("accelopt.sim.standalone")
+    for name in (*home.__all__, "__version__"):
+        setattr(top, name, getattr(home, name))
+    sys.modules["nki"] = top
+    _fill(STANDALONE, STANDALONE_ABSENT)
+
+
+def _fill(present: Mapping[str, str], absent: Iterable[str]) -> None:
+    for name, home in present.items():
+        _place(name, importlib.import_module(home))
+    module = importlib.import_module("accelopt.sim.nki.absent")
+    for name in absent:
+        _place(name, module.AbsentModule(name))
+
+
 def _place(name: str, module: ModuleType) -> None:
-    """Registers a module under a name, and what lies between it and `neuronxcc`."""
+    """Registers a module under a name, and what lies between it and its package's top."""
     parent, _, leaf = name.rpartition(".")
     if parent not in sys.modules:
         _place(parent, StandIn(parent))

@@ -7,9 +7,10 @@ to is marked, and tracing starts again with that one loop unrolled.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,13 +42,17 @@ def trace(
     target: str = "trn1",
     source: SourceLine = NOWHERE,
     report: Callable[[KernelError], None] | None = None,
+    view_type: type[Any] | None = None,
+    unrolled: frozenset[LoopKey] = frozenset(),
+    restarts: int | None = None,
 ) -> Program:
-    """Runs `record` until no loop asks to be unrolled any more, and returns the Program.
+    """Runs `record` until no loop asks to be unrolled any more, and returns the Program. `unrolled`
+    are loops that are from the start; after so many `restarts` NeedsConcrete is raised.
 
     Raises KernelError for whatever the kernel does that NKI refuses, or hands it to `report`.
     """
     with collector_paused():
-        program = _recorded(record, name, target, source, report)
+        program = _recorded(record, name, target, source, report, view_type, unrolled, restarts)
         return replace(program, **fold_assignments(program))
 
 
@@ -57,13 +62,16 @@ def _recorded(
     target: str,
     source: SourceLine,
     report: Callable[[KernelError], None] | None,
+    view_type: type[Any] | None,
+    unrolled: frozenset[LoopKey],
+    restarts: int | None,
 ) -> Program:
     """As `trace`, with assignments as the copies that they are."""
-    unrolled: frozenset[LoopKey] = frozenset()
     conditions: frozenset[Block] = frozenset()
-    while True:
+    for attempt in itertools.count():
         collected: list[KernelError] = []
-        tracer = Tracer(target, unrolled, collected.append if report else None, conditions, source)
+        listen = collected.append if report else None
+        tracer = Tracer(target, unrolled, listen, conditions, source, view_type)
         try:
             with recording(tracer):
                 returned = record(tracer)
@@ -78,7 +86,7 @@ def _recorded(
             wanted = frozenset(tracer.demanded)
             # An error ends the loops around it as `break` does, which asks to unroll them. A rule's
             # error stands; another is only believed when Python has run as it is written.
-            if wanted <= unrolled or error is tracer.failure:
+            if wanted <= unrolled or error is tracer.failure or attempt == restarts:
                 raise
             unrolled |= wanted
             conditions |= tracer.conditions
@@ -101,3 +109,4 @@ def _recorded(
             source,
             returned.shapes,
         )
+    raise AssertionError("unreachable")

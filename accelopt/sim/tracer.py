@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -98,7 +98,9 @@ class Tracer:
         report: Callable[[KernelError], None] | None = None,
         conditions: frozenset[Block] = frozenset(),
         entry: SourceLine = NOWHERE,
+        view_type: type[Any] | None = None,
     ) -> None:
+        self.view_type = view_type  # what the kernel's dialect hands out for a tensor
         self.conditions = set(conditions)
         self.target = target
         self.unrolled = unrolled
@@ -108,6 +110,10 @@ class Tracer:
         self.demanded: set[LoopKey] = set()
         self.arguments: list[Tensor] = []
         self.mutable: set[Tensor] = set()
+        self.products: dict[
+            Tensor, set[object]
+        ] = {}  # places in PSUM that products were written to
+        self.pair: object = None  # the two cores of a logical core, where there are two
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
         self.fitting: set[tuple[object, ...]] = set()  # forms of calls found within limits

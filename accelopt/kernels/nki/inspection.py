@@ -25,6 +25,7 @@ WARM = (
     "accelopt.kernels.nki.inspection",
     "accelopt.kernels.nki.devices.tracing",
     "accelopt.sim.nki",
+    "accelopt.sim.dialects",
     "accelopt.sim.nki.kernel",
     "accelopt.sim.standin",
     "ml_dtypes",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import Unsupported
 from accelopt.sim.tracer import active
+
+DOCUMENTED = "Use the documented nki.language and nki.isa functions."
 
 
 class UnsupportedName(Unsupported, AttributeError):  # type: ignore[misc]
@@ -18,11 +20,12 @@ class UnsupportedName(Unsupported, AttributeError):  # type: ignore[misc]
 class AbsentCallable:
     """What importing a private name gives: usable as a name, refused when it is called."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, mend: str = "") -> None:
         self.__name__ = name
+        self.mend = mend or DOCUMENTED
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise _unsupported(self.__name__)
+        raise _unsupported(self.__name__, self.mend)
 
     def __getitem__(self, grid: Any) -> AbsentCallable:
         return self
@@ -42,21 +45,27 @@ class AbsentModule(ModuleType):
         return AbsentCallable(f"{self.__name__}.{leaf}")
 
 
-def absent_names(module: str, names: str) -> Callable[[str], Any]:
-    """A module's `__getattr__`: known absent (and private) names are Unsupported, others unknown."""
-    known = frozenset(names.split())
+def absent_names(module: str, names: str | Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's `__getattr__`: known absent (and private) names are Unsupported, others unknown.
+    A mapping also says what to do instead, and its names may be mentioned outside of kernels."""
+    mends = {names: DOCUMENTED} if isinstance(names, str) else names
+    known = {name: mend for group, mend in mends.items() for name in group.split()}
+    lenient = not isinstance(names, str)
 
     def lookup(name: str) -> Any:
-        if name in known or (name.startswith("_") and not name.startswith("__")):
-            raise _unsupported(f"{module}.{name}")
+        private = name.startswith("_") and not name.startswith("__")
+        if name in known and lenient and active() is None:
+            return AbsentCallable(f"{module}.{name}", known[name])
+        if name in known or private:
+            raise _unsupported(f"{module}.{name}", known.get(name, DOCUMENTED))
         raise AttributeError(f"{module} has no attribute {name!r}")
 
     return lookup
 
 
-def _unsupported(name: str) -> UnsupportedName:
+def _unsupported(name: str, mend: str) -> UnsupportedName:
     tracer = active()
-    error = UnsupportedName(name, "Use the documented nki.language and nki.isa functions.")
+    error = UnsupportedName(name, mend)
     if tracer is not None:
         error.source = running_line()
         error.args = (str(error),)

@@ -46,8 +46,13 @@ def refuse(error: KernelError) -> None:
     current().refuse(error)
 
 
-def api(function: Function) -> Function:
-    """An NKI call: refuses host calls, unknown and missing arguments, as the real tracer does."""
+def api(
+    function: Function,
+    tolerated: frozenset[str] = TOLERATED,
+    mends: Mapping[str, str] | None = None,
+) -> Function:
+    """An NKI call: refuses host calls, unknown and missing arguments, as the real tracer does.
+    `mends` says what to do instead of a keyword that it does not take."""
     signature = inspect.signature(function)
     known = frozenset(signature.parameters)
 
@@ -75,9 +80,10 @@ def api(function: Function) -> Function:
         return POISON
 
     def known_only(kwargs: dict[str, Any]) -> dict[str, Any]:
-        unknown = kwargs.keys() - known - TOLERATED
+        unknown = sorted(kwargs.keys() - known - tolerated)
         if unknown:
-            fail(_bad_arguments(function, f"got an unexpected keyword {sorted(unknown)[0]!r}"))
+            problem = f"got an unexpected keyword {unknown[0]!r}"
+            fail(_bad_arguments(function, problem, (mends or {}).get(unknown[0], "")))
         return {name: value for name, value in kwargs.items() if name in known}
 
     return call  # type: ignore[return-value]
@@ -92,7 +98,8 @@ def _misfit(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[st
     return "cannot be called like this"
 
 
-def _bad_arguments(function: Callable[..., Any], problem: str) -> KernelTypeError:
+def _bad_arguments(function: Callable[..., Any], problem: str, mend: str = "") -> KernelTypeError:
+    """What is wrong with a call, and what to do: `mend`, or what it takes."""
     shown = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in inspect.signature(function).parameters.values()
@@ -100,7 +107,7 @@ def _bad_arguments(function: Callable[..., Any], problem: str) -> KernelTypeErro
     return KernelTypeError(
         "arguments",
         f"{function.__name__}() {problem}.",
-        f"Its signature is {function.__name__}{inspect.Signature(shown)}.",
+        mend or f"Its signature is {function.__name__}{inspect.Signature(shown)}.",
     )
 
 

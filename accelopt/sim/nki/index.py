@@ -55,6 +55,12 @@ class Index:
     def __repr__(self) -> str:
         return f"Index(shape={self.shape})"
 
+    def _like(
+        self, affine: Affine, shape: tuple[int, ...], loops: frozenset[int] = NO_LOOPS
+    ) -> Index:
+        """An index of the same kind."""
+        return type(self)(affine, shape, self.loops | loops)
+
     # Shaping: only new axes may be added, as in nl.arange(128)[:, None].
 
     def __getitem__(self, key: Any) -> Index:
@@ -85,7 +91,7 @@ class Index:
             axis: variable(Axis(position[axis.position + self.ndim] - len(shape), axis.extent))
             for axis in self.affine.axes
         }
-        return Index(self.affine.substitute(moved), tuple(shape), self.loops)
+        return self._like(self.affine.substitute(moved), tuple(shape))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise _assignment_error()
@@ -100,11 +106,11 @@ class Index:
     def _combine(self, other: Any, sign: int, swap: bool = False) -> Index:
         mine = self.affine * -1 if swap else self.affine
         if isinstance(other, (int, np.integer)):
-            return Index(mine + int(other) * sign, self.shape, self.loops)
+            return self._like(mine + int(other) * sign, self.shape)
         if not isinstance(other, Index):
             return NotImplemented  # type: ignore[no-any-return]
         shape = broadcast_shapes(self.shape, other.shape)
-        return Index(mine + other.affine * sign, shape, self.loops | other.loops)
+        return self._like(mine + other.affine * sign, shape, other.loops)
 
     def __add__(self, other: Any) -> Index:
         return self._combine(other, 1)
@@ -118,17 +124,16 @@ class Index:
         return self._combine(other, 1, swap=True)
 
     def __neg__(self) -> Index:
-        return Index(self.affine * -1, self.shape, self.loops)
+        return self._like(self.affine * -1, self.shape)
 
     def __mul__(self, other: Any) -> Index:
         if isinstance(other, (int, np.integer)):
-            return Index(self.affine * int(other), self.shape, self.loops)
+            return self._like(self.affine * int(other), self.shape)
         if isinstance(other, Index):
-            loops = self.loops | other.loops
             if other.affine.is_constant and not other.shape:
-                return Index(self.affine * other.affine.constant, self.shape, loops)
+                return self._like(self.affine * other.affine.constant, self.shape, other.loops)
             if self.affine.is_constant and not self.shape:
-                return Index(other.affine * self.affine.constant, other.shape, loops)
+                return self._like(other.affine * self.affine.constant, other.shape, other.loops)
             variables = self.affine.loop_variables or other.affine.loop_variables
             if not variables:
                 raise _not_a_number()
@@ -139,12 +144,12 @@ class Index:
 
     def __floordiv__(self, other: Any) -> Index:
         if isinstance(other, (int, np.integer)):
-            return Index(self.affine // int(other), self.shape, self.loops)
+            return self._like(self.affine // int(other), self.shape)
         return number_of(self) // other  # type: ignore[no-any-return]
 
     def __mod__(self, other: Any) -> Index:
         if isinstance(other, (int, np.integer)):
-            return Index(self.affine % int(other), self.shape, self.loops)
+            return self._like(self.affine % int(other), self.shape)
         return number_of(self) % other  # type: ignore[no-any-return]
 
     # Comparisons make masks.

@@ -10,7 +10,7 @@ import builtins
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -149,12 +149,17 @@ def trace_kernel(
 
 
 def run_kernel(
-    tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    builtins_of_dialect: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Calls the kernel's Python under the tracer. Its frame ends every loop key."""
+    """Calls the kernel's Python under the tracer, with what the dialect's tracer has in the place of
+    Python's builtins. Its frame ends every loop key."""
     tracer.depth += 1
     try:
-        return _with_kernel_names(function)(*args, **kwargs)
+        return _with_kernel_names(function, builtins_of_dialect or KERNEL_BUILTINS)(*args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             code = function.__code__
@@ -205,13 +210,15 @@ def _run_grid(
     return run(0, ())
 
 
-def _with_kernel_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with Python's `range` meaning a sequential loop, and its source rewritten, as
-    the NKI tracer does."""
+def _with_kernel_names(
+    function: Callable[..., Any], replaced: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """The function with some of Python's builtins (`range`: a sequential loop) replaced, and its
+    source rewritten, as the NKI tracer does."""
     if not isinstance(function, FunctionType):
         return function
     names = dict(function.__globals__)
-    for name, replacement in KERNEL_BUILTINS.items():
+    for name, replacement in replaced.items():
         names.setdefault(name, replacement)
     return rewriting.rewritten(function, names)
 

@@ -190,7 +190,7 @@ def _basic(view: TensorView, items: tuple[Any, ...]) -> TensorView:
     for start, size, step, axis in ranges:
         expression = affine_of(start) + tile_axis(axis - len(shape), shape[axis]) * step
         pending += (Bound(expression, size, axis),)
-    return TensorView(
+    return type(view)(
         view.storage,
         (*view.shape[: view.open_blocks], *shape),
         view.block,

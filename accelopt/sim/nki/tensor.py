@@ -150,7 +150,7 @@ class TensorView:
             "indirect": self.indirect,
             "mask": self.mask,
         }
-        return TensorView(**{**values, **changes})
+        return type(self)(**{**values, **changes})
 
     # Other views of the same elements.
 
@@ -288,10 +288,11 @@ class TensorView:
 
 
 def whole(tensor: Tensor) -> TensorView:
-    """A view of everything."""
+    """A view of everything, of the kind that the kernel's dialect knows."""
     rank = tensor.block_rank
     strides = row_major(tensor.shape[rank:])
-    return TensorView(tensor, tensor.shape, (None,) * rank, ZERO, strides, tensor.dtype)
+    kind: type[TensorView] = current().view_type or TensorView
+    return kind(tensor, tensor.shape, (None,) * rank, ZERO, strides, tensor.dtype)
 
 
 @functools.lru_cache(maxsize=4096)

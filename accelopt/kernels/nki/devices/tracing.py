@@ -136,7 +136,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
     import ml_dtypes  # noqa: F401  (registers bfloat16 and the 8-bit formats with NumPy)
 
     from accelopt.sim import standin
-    from accelopt.sim.nki.kernel import trace_kernel
+    from accelopt.sim.dialects import trace_kernel
     from accelopt.sim.trace import TensorSpec
 
     standin.install(always=True)

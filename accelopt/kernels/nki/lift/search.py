@@ -263,8 +263,8 @@ def simulated_ms(source: str, arguments: tuple[Argument, ...], target: str) -> f
     from accelopt.hardware import TARGETS
     from accelopt.kernels.nki.devices.kernel_file import load_kernel
     from accelopt.sim import rules, standin, timing
+    from accelopt.sim.dialects import trace_kernel
     from accelopt.sim.errors import KernelError
-    from accelopt.sim.nki.kernel import trace_kernel
     from accelopt.sim.trace import TensorSpec
 
     standin.install(always=True)

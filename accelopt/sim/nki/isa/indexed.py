@@ -181,7 +181,7 @@ def nc_stream_shuffle(
     if math.prod(source.tile_shape[1:]) != math.prod(target.tile_shape[1:]):
         given_shapes = {"src": source.tile_shape, "dst": target.tile_shape}
         fail(operands.different_shapes("nc_stream_shuffle", given_shapes))
-    _check_start_partitions(source, target)
+    check_start_partitions(source, target)
     emit(
         "stream_shuffle",
         result=target,
@@ -192,7 +192,7 @@ def nc_stream_shuffle(
     )
 
 
-def _check_start_partitions(source: TensorView, target: TensorView) -> None:
+def check_start_partitions(source: TensorView, target: TensorView) -> None:
     """Where the quadrants may begin, by how many of them are active."""
     active = -(-max(source.tile_shape[0], target.tile_shape[0]) // 32) * 32
     allowed = {32: (0, 32, 64, 96), 64: (0, 64)}.get(active, (0,))

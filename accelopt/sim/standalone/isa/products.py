@@ -1,0 +1,200 @@
+"""Instructions of nki.isa on the Tensor engine, and transposes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from accelopt.sim import dtypes
+from accelopt.sim.affine import LoopVariable
+from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.nki import builder
+from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
+from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.program import Engine
+from accelopt.sim.rules import operands
+from accelopt.sim.standalone.calls import (
+    check_mixed_float32,
+    destination,
+    generation,
+    instruction,
+    member,
+    on_engine,
+)
+from accelopt.sim.standalone.counting import Condition
+from accelopt.sim.standalone.isa import enums
+from accelopt.sim.tracer import current
+
+
+@instruction
+def nc_matmul(
+    dst: Any,
+    stationary: Any,
+    moving: Any,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: Any = None,
+    tile_position: Any = (),
+    tile_size: Any = (),
+    perf_mode: Any = enums.matmul_perf_mode.none,
+) -> None:
+    """dst (M, N) = or += stationary (K, M).T @ moving (K, N), in PSUM."""
+    left, right = tile(stationary, "stationary"), tile(moving, "moving")
+    target = destination(dst, sbuf=False)
+    _check_result_format(target, left, bool(is_transpose))
+    double = member(enums.matmul_perf_mode, perf_mode, "perf_mode") is not (
+        enums.matmul_perf_mode.none
+    )
+    rows, columns = left.tile_shape[1:], right.tile_shape[1:]
+    if double:
+        rows, columns = _double_row(left, right)
+    else:
+        check("nc_matmul", stationary=left, moving=right)
+        check_mixed_float32("nc_matmul", stationary=left, moving=right)
+    _check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left)
+    given = (target.tile_shape[0], math.prod(target.tile_shape[1:]))
+    if given != (math.prod(rows), math.prod(columns)):
+        wanted = (math.prod(rows), math.prod(columns))
+        said = f"nc_matmul writes {wanted}, and dst is {target.tile_shape}."
+        fail(KernelValueError("destination_shape", said))
+    if not double and columns != target.tile_shape[1:]:
+        target = _with_columns(target, columns) or target
+    attributes: dict[str, Any] = {
+        "is_stationary_onezero": bool(is_stationary_onezero),
+        "is_moving_onezero": bool(is_moving_onezero),
+        "is_transpose": bool(is_transpose),
+    }
+    if double:
+        attributes["perf_mode"] = "double_row_gen3"
+    if _accumulates(target, accumulate):
+        attributes["accumulate"] = True
+    emit("matmul", result=target, inputs={"stationary": left, "moving": right},
+         attributes=attributes)  # fmt: skip
+
+
+def _with_columns(target: TensorView, columns: tuple[int, ...]) -> TensorView | None:
+    """dst with the free axes of the moving tile, where its layout allows it."""
+    from accelopt.sim.nki.shaping import reshaped_strides
+
+    shape = (target.tile_shape[0], *columns)
+    strides = reshaped_strides(target.tile_shape, target.strides, shape)
+    return None if strides is None else target.replaced(shape=shape, strides=strides)
+
+
+def _check_result_format(target: TensorView, data: TensorView, transposes: bool) -> None:
+    """float32 up to NeuronCore-v3; a transpose keeps the format of its data."""
+    if target.dtype == dtypes.FLOAT32 or (transposes and target.dtype == data.dtype):
+        return
+    if generation() >= 4 and target.dtype == dtypes.BFLOAT16:
+        return
+    given = dtypes.name_of(target.dtype)
+    refuse(operands.unsupported_format("nc_matmul", "dst", given, "float32"))
+
+
+def _accumulates(target: TensorView, wanted: Any) -> bool:
+    """True when a product is added to what the tile holds. Left open, the first product that writes
+    a place overwrites, the next ones add (nisa.nc_matmul, "Accumulation mode")."""
+    tracer = current()
+    places = tracer.products.setdefault(target.storage, set())
+    access = target.access()
+    place = (access.offset, access.shape, access.strides)
+    first = place not in places
+    places.add(place)
+    if wanted is None:
+        return not first or _repeats(target)
+    if isinstance(wanted, Condition):
+        loop = wanted.holds_after_first()
+        if loop is not None and _fresh_in(target, loop):
+            return True  # the first iteration overwrites, as every first product does
+        return bool(wanted)
+    return bool(wanted)
+
+
+def _repeats(target: TensorView) -> bool:
+    """True when a loop around here writes the same place in each of its iterations."""
+    tracer = current()
+    home = tracer.home.get(target.storage)
+    inside = tracer.bodies[tracer.bodies.index(home) + 1 :] if home in tracer.bodies else []
+    moving = target.offset.loop_variables
+    return any(body.variable is not None and body.variable not in moving for body in inside)
+
+
+def _fresh_in(target: TensorView, loop: LoopVariable) -> bool:
+    """True when the tile was made just outside of the loop: fresh whenever the loop begins."""
+    tracer = current()
+    home = tracer.home.get(target.storage)
+    if home not in tracer.bodies:
+        return False
+    inside = [b for b in tracer.bodies[tracer.bodies.index(home) + 1 :] if b.variable is not None]
+    still = [b for b in inside if b.variable not in target.offset.loop_variables]
+    return [body.variable for body in still] == [loop]
+
+
+def _double_row(left: TensorView, right: TensorView) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if generation() < 3:
+        mend = "Leave perf_mode out."
+        fail(KernelValueError("perf_mode", "double_row needs NeuronCore-v3.", mend))
+    builder.check_same_partitions(stationary=left, moving=right)
+    for name, view in (("stationary", left), ("moving", right)):
+        if view.dtype not in (dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E5M2):
+            allowed = "float8_e4m3, float8_e5m2"
+            given = dtypes.name_of(view.dtype)
+            refuse(operands.unsupported_format("nc_matmul double_row", name, given, allowed))
+    rows, columns = left.tile_shape[1:], right.tile_shape[1:]
+    if rows[:1] != (2,) or columns[:1] != (2,):
+        fail(operands.different_shapes("nc_matmul", {"stationary": rows, "moving": columns}))
+    return rows[1:], columns[1:]
+
+
+def _check_tiling(position: tuple[Any, ...], size: tuple[Any, ...], left: TensorView) -> None:
+    """Position and size of a tile of processing elements: both or none, multiples of 32."""
+    if not position and not size:
+        return
+    problem = ""
+    if not position or not size:
+        problem = "tile_position and tile_size must both be given"
+    elif any(int(value) % 32 for value in (*position, *size)):
+        problem = "tile_position and tile_size must be multiples of 32"
+    elif size[0] < left.tile_shape[0] or size[1] < math.prod(left.tile_shape[1:]):
+        problem = f"tile_size {size} is smaller than the stationary tile {left.tile_shape}"
+    elif int(position[0]) % int(size[0]) or int(position[1]) % int(size[1]):
+        problem = f"tile_position {position} is no multiple of tile_size {size}"
+    if problem:
+        mend = "See nisa.nc_matmul for the rules of tiling the Tensor engine."
+        refuse(KernelValueError("tile_position", f"{problem}.", mend))
+
+
+@instruction
+def nc_transpose(dst: Any, data: Any, engine: Any = enums.engine.unknown) -> None:
+    """dst (F, P) = data (P, F).T: the Tensor engine from SBUF to PSUM up to 128 by 128, the Vector
+    engine up to 32 by 32."""
+    target, source = destination(dst), tile(data, "data")
+    rows, columns = source.tile_shape[0], math.prod(source.tile_shape[1:])
+    small = rows <= 32 and columns <= 32
+    chosen = on_engine(engine)
+    if chosen is None:
+        chosen = Engine.TENSOR if target.in_psum and not source.in_psum else Engine.VECTOR
+    if chosen is Engine.TENSOR:
+        check("nc_transpose on Tensor engine", data=source)
+        if not target.in_psum:
+            mend = "Transpose into a tile in PSUM and copy it with nisa.tensor_copy."
+            refuse(operands.wrong_memory("dst", repr(target), "PSUM", mend))
+    elif not small:
+        said = f"the Vector engine transposes up to (32, 32), not {(rows, columns)}."
+        mend = "Transpose into PSUM with nisa.engine.tensor."
+        refuse(KernelValueError("transpose_size", said, mend))
+    if target.dtype != source.dtype and not _fp32_on_gen2(target, source):
+        given, allowed = dtypes.name_of(target.dtype), dtypes.name_of(source.dtype)
+        refuse(KernelTypeError("transpose_format", f"dst is {given}, data is {allowed}.",
+                               "dst must have the format of data."))  # fmt: skip
+    if target.tile_shape[0] != columns or math.prod(target.tile_shape[1:]) != rows:
+        said = f"nc_transpose of {source.tile_shape} into {target.tile_shape}."
+        fail(KernelValueError("destination_shape", said))
+    flat = _with_columns(source, (columns,)) or source
+    emit("transpose", result=target, inputs={"data": flat}, engine=chosen)
+
+
+def _fp32_on_gen2(target: TensorView, source: TensorView) -> bool:
+    """NeuronCore-v2 writes float32 from the Tensor engine."""
+    return generation() < 3 and target.dtype == dtypes.FLOAT32

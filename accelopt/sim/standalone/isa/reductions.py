@@ -1,0 +1,209 @@
+"""Instructions of nki.isa that combine elements: reductions, scans, statistics, the eight largest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from accelopt.sim import dtypes
+from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.nki import builder
+from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
+from accelopt.sim.nki.isa.elementwise import check_bitwise
+from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.nki.tokens import op_name
+from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
+from accelopt.sim.program import Engine
+from accelopt.sim.rules import operands
+from accelopt.sim.standalone.calls import alike, destination, instruction, scalar_or_column
+
+
+@instruction
+def tensor_reduce(
+    dst: Any, op: Any, data: Any, axis: Any, negate: bool = False, keepdims: bool = False
+) -> None:
+    """dst = the reduction of data over its last free axes, on the Vector engine."""
+    target, source = destination(dst), tile(data, "data")
+    name = op_name(op, REDUCTIONS)
+    check_bitwise(name, source)
+    if negate and name in BITWISE:
+        refuse(KernelValueError("negate", "a bitwise reduction cannot be negated."))
+    reduce_into(target, name, source, axis, bool(negate))
+
+
+def reduce_into(
+    target: TensorView, op: str, source: TensorView, axis: Any, negate: bool = False
+) -> None:
+    """The reduction over `axis`, which must be the last dimensions (NKI 0.3)."""
+    rank = len(source.tile_shape)
+    given = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
+    if not given or any(not -rank <= int(n) < rank for n in given):
+        fail(KernelValueError("reduce_axis", f"axis {axis} of a tile with {rank} dimensions."))
+    axes = tuple(sorted({int(n) % rank for n in given}))
+    if 0 in axes:
+        mend = "Reduce free axes, or multiply with ones on the Tensor engine."
+        said = "the partition dimension cannot be reduced on the Vector engine."
+        fail(KernelError("reduce_axis", said, mend))
+    if axes != tuple(range(axes[0], rank)):
+        said = f"axis {axis} of {source.shape} are not its last dimensions."
+        fail(KernelValueError("reduce_axis", said, "Use .permute to move them last."))
+    shape = (*source.tile_shape[: axes[0]], *(1,) * len(axes))
+    builder.check_same_partitions(dst=target, data=source)
+    if math.prod(target.tile_shape) != math.prod(shape):
+        fail(
+            operands.different_shapes("tensor_reduce", {"dst": target.tile_shape, "result": shape})
+        )
+    fitted = target
+    if target.tile_shape != shape:
+        from accelopt.sim.nki.shaping import reshaped_strides
+
+        strides = reshaped_strides(target.tile_shape, target.strides, shape)
+        if strides is None:
+            fail(operands.different_shapes("tensor_reduce", {"dst": target.tile_shape,
+                                                             "result": shape}))  # fmt: skip
+        fitted = target.replaced(shape=shape, strides=strides)
+    emit("tensor_reduce", result=fitted, inputs={"data": source},
+         attributes={"op": op, "axes": axes, "negate": negate})  # fmt: skip
+
+
+@instruction
+def tensor_partition_reduce(dst: Any, op: Any, data: Any) -> None:
+    """dst (1, F) = the reduction of data over its partitions, on the GpSimd engine."""
+    target, source = destination(dst, psum=False), tile(data, "data")
+    check("tensor_partition_reduce", data=source)
+    name = op_name(op, frozenset("add maximum bitwise_or bitwise_and".split()))
+    check_bitwise(name, source)
+    shape = (1, *source.tile_shape[1:])
+    if math.prod(target.tile_shape) != math.prod(shape) or target.tile_shape[0] != 1:
+        fail(operands.different_shapes("tensor_partition_reduce",
+                                       {"dst": target.tile_shape, "result": shape}))  # fmt: skip
+    emit("partition_reduce", result=_shaped(target, shape), inputs={"data": source},
+         attributes={"op": name})  # fmt: skip
+
+
+def _shaped(view: TensorView, shape: tuple[int, ...]) -> TensorView:
+    return view if view.tile_shape == shape else view.reshape(shape)
+
+
+@instruction
+def tensor_tensor_scan(
+    dst: Any,
+    data0: Any,
+    data1: Any,
+    initial: Any,
+    op0: Any,
+    op1: Any,
+    reverse0: bool = False,
+    reverse1: bool = False,
+) -> None:
+    """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axes, from r[-1] = initial."""
+    left, right = tile(data0, "data0"), tile(data1, "data1")
+    target, left, right = alike("tensor_tensor_scan", destination(dst), data0=left, data1=right)
+    check("tensor_tensor_scan", data0=left, data1=right)
+    emit(
+        "tensor_tensor_scan",
+        result=target,
+        inputs={
+            "data0": left,
+            "data1": right,
+            "initial": scalar_or_column(initial, "initial", left),
+        },
+        attributes={
+            "op0": op_name(op0, ARITHMETIC),
+            "op1": op_name(op1, ARITHMETIC),
+            "reverse0": bool(reverse0),
+            "reverse1": bool(reverse1),
+        },
+    )
+
+
+def _columns(target: TensorView, source: TensorView, count: int, name: str) -> TensorView:
+    """A destination of `count` elements a partition, as (P, count)."""
+    builder.check_same_partitions(dst=target, data=source)
+    if math.prod(target.tile_shape[1:]) != count:
+        wanted = (source.tile_shape[0], count)
+        fail(operands.different_shapes(name, {"dst": target.tile_shape, "result": wanted}))
+    return _shaped(target, (target.tile_shape[0], count))
+
+
+@instruction
+def bn_stats(dst: Any, data: Any) -> None:
+    """dst (P, 6) = count, mean and variance * count of the even, then of the odd elements."""
+    target, source = destination(dst), tile(data, "data")
+    check("bn_stats", data=source)
+    emit("bn_stats", result=_columns(target, source, 6, "bn_stats"), inputs={"data": source})
+
+
+@instruction
+def bn_aggr(dst: Any, data: Any) -> None:
+    """dst (P, 2) = mean and variance of the groups that bn_stats described."""
+    target, source = destination(dst), tile(data, "data")
+    check("bn_aggr", data=source)
+    elements = math.prod(source.tile_shape[1:])
+    if elements % 3:
+        said = f"bn_aggr takes triples, not {elements} elements."
+        fail(KernelValueError("bn_aggr_size", said, "Pass the outputs of bn_stats."))
+    emit("bn_aggr", result=_columns(target, source, 2, "bn_aggr"), inputs={"data": source})
+
+
+@instruction
+def max8(dst: Any, src: Any) -> None:
+    """dst (P, 8) = the eight largest elements of each partition, descending."""
+    target, source = destination(dst), tile(src, "src")
+    check("max8", src=source)
+    emit("max8", result=_columns(target, source, 8, "max8"), inputs={"data": source})
+
+
+@instruction
+def nc_find_index8(dst: Any, data: Any, vals: Any) -> None:
+    """dst (P, 8) = where each of eight values first occurs in its partition of data."""
+    target, source, values = destination(dst), tile(data, "data"), tile(vals, "vals")
+    check("nc_find_index8", data=source, vals=values)
+    if target.dtype not in (dtypes.UINT16, dtypes.UINT32):
+        given = dtypes.name_of(target.dtype)
+        mend = "Use nl.uint16 or nl.uint32."
+        refuse(KernelTypeError("index_dtype", f"nc_find_index8 cannot give {given}.", mend))
+    emit("find_index8", result=_columns(target, source, 8, "nc_find_index8"),
+         inputs={"data": source, "values": _shaped(values, (values.tile_shape[0], 8))})  # fmt: skip
+
+
+@instruction
+def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = None) -> None:
+    """dst = data with the first occurrence of each of eight values replaced by `imm`; the positions
+    go into `dst_idx`."""
+    target, source = alike("nc_match_replace8", destination(dst), data=tile(data, "data"))
+    values = tile(vals, "vals")
+    check("nc_match_replace8", data=source, vals=values, dst_idx=dst_idx)
+    index = None if dst_idx is None else destination(dst_idx, "dst_idx")
+    partitions = values.tile_shape[0]
+    emit(
+        "match_replace8",
+        result=target,
+        inputs={"data": source, "values": _shaped(values, (partitions, 8))},
+        outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
+        attributes={"replacement": builder.number(imm)},
+    )
+
+
+@instruction
+def dropout(dst: Any, data: Any, prob: Any) -> None:
+    """dst = data with elements zeroed at random with probability `prob`."""
+    target, source = alike("dropout", destination(dst), data=tile(data, "data"))
+    if target.dtype != source.dtype:
+        given, allowed = dtypes.name_of(target.dtype), dtypes.name_of(source.dtype)
+        refuse(operands.unsupported_format("dropout", "dst", given, allowed))
+    emit("dropout", result=target,
+         inputs={"data": source, "probability": scalar_or_column(prob, "prob", source)})  # fmt: skip
+
+
+@instruction
+def sequence_bounds(dst: Any, segment_ids: Any) -> None:
+    """dst (1, 2, F) = where the segment of each element starts and ends."""
+    target, source = destination(dst), tile(segment_ids, "segment_ids")
+    check("sequence_bounds", segment_ids=source)
+    elements = math.prod(source.tile_shape[1:])
+    if math.prod(target.tile_shape) != 2 * elements:
+        fail(operands.different_shapes("sequence_bounds",
+                                       {"dst": target.tile_shape, "result": (1, 2, elements)}))  # fmt: skip
+    emit("sequence_bounds", result=_shaped(target, (1, 2, elements)),
+         inputs={"segment_ids": _shaped(source, (1, elements))}, engine=Engine.GPSIMD)  # fmt: skip

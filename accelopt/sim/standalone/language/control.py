@@ -1,0 +1,86 @@
+"""Loops, coordinates of cores, and what the compiler is told, in nki.language."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.nki.builder import fail
+from accelopt.sim.nki.tensor import DynamicSlice
+from accelopt.sim.standalone.counting import counted
+from accelopt.sim.tracer import current
+
+affine_range = sequential_range = static_range = counted
+
+DYNAMIC = (
+    "It would take registers: values read from tensors that steer the Program's loops. Loop a "
+    "number of times that Python knows."
+)
+
+
+class NKIObject:
+    """What classes of kernels inherit. Without an initializer of their own they get one of their
+    annotations, as a dataclass has."""
+
+    def __init__(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+
+def ds(start: Any, size: Any) -> DynamicSlice:
+    """The slice start to start + size."""
+    return DynamicSlice(start, size)
+
+
+def program_id(axis: int = 0) -> int:
+    """Which core of the logical core this is: 0 without a launch grid."""
+    grid = current().grid
+    if not grid:
+        return 0
+    if not -len(grid) <= int(axis) < len(grid):
+        fail(KernelValueError("program_id", f"the launch grid has {len(grid)} dimensions."))
+    return int(grid[axis])  # type: ignore[call-overload,no-any-return]
+
+
+def num_programs(axes: Any = 0) -> Any:
+    """How many cores run the kernel: 1 without a launch grid."""
+    shape = current().grid_shape
+    if axes is None:
+        axes = tuple(range(len(shape)))
+    if isinstance(axes, (tuple, list)):
+        return tuple(num_programs(axis) for axis in axes)
+    return shape[axes] if -len(shape) <= int(axes) < len(shape) else 1
+
+
+def program_ndim() -> int:
+    """Dimensions of the launch grid; 0 without one."""
+    return len(current().grid_shape)
+
+
+@contextlib.contextmanager
+def no_reorder() -> Iterator[None]:
+    """Inside, instructions keep their order."""
+    yield
+
+
+def _dynamic(name: str) -> Any:
+    def function(*_: Any, **__: Any) -> Any:
+        raise Unsupported(f"nl.{name}, a loop of the device", DYNAMIC, running_line())
+
+    function.__name__ = name
+    return function
+
+
+def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
+    """A loop of the device: with bounds that are numbers, the same as any other."""
+    bounds = [start] if stop is None else [start, stop, step]
+    if not all(isinstance(bound, int) for bound in bounds):
+        raise Unsupported("nl.dynamic_range with run-time bounds", DYNAMIC, running_line())
+    return counted(start, stop, step)
+
+
+fori_loop = _dynamic("fori_loop")
+while_loop = _dynamic("while_loop")
