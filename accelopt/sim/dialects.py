@@ -18,11 +18,12 @@ from accelopt.sim.errors import KernelError, KernelSyntaxError, SourceLine
 from accelopt.sim.nki import kernel as neuronxcc
 from accelopt.sim.program import Program
 from accelopt.sim.standalone import kernel as standalone
+from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 
 Dialect = Literal["neuronxcc", "nki"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
-DEFAULT_TARGETS: dict[Dialect, str] = {"neuronxcc": "trn1", "nki": standalone.DEFAULT_TARGET}
+DEFAULT_TARGETS: dict[Dialect, str] = {"neuronxcc": "trn1", "nki": DEFAULT_TARGET}
 """The generation that kernels of a dialect are written for, unless it is said."""
 
 _HOMES: dict[str, Dialect] = {
@@ -60,8 +61,9 @@ def trace_kernel(
 ) -> Program:
     """The Program of a kernel in either dialect, for arguments without data. Raises KernelError, or
     calls `report` and goes on."""
-    front_end = standalone if dialect_of(kernel) == "nki" else neuronxcc
-    return front_end.trace_kernel(kernel, args, kwargs, target=target, report=report)
+    if dialect_of(kernel) == "nki":
+        return standalone.trace_kernel(kernel, args, kwargs, target=target, report=report)
+    return neuronxcc.trace_kernel(kernel, args, kwargs, target=target, report=report)
 
 
 def dialect_of_source(source: str) -> Dialect:
