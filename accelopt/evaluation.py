@@ -171,6 +171,8 @@ class Check(Row):
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "failed"
         where = f" {self.where}" if self.where else ""
+        if not self.limit and self.where:  # right or wrong: the place says it all
+            return f"{self.name} {verdict}{where}"
         return (
             f"{self.name} {verdict}{where}: {self.amount:.3g} against a limit of {self.limit:.3g}"
         )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.cli.apart import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, named, naming, order
+from accelopt.cli.kernel_file import KernelFile, RelTol, Seconds, Target, named, naming, order
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.report.check import check as examine
@@ -25,10 +25,15 @@ def check(
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
     ] = "float32",
+    rel_tol: RelTol = None,
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
-    """Trace KERNEL, report every violated rule, and compare it with REFERENCE."""
-    asked = {**order(kernel, reference, target, seconds), "precision": formats_of(precision)}
+    """Trace KERNEL, report every violated rule, and judge it by REFERENCE as a search does."""
+    asked = {
+        **order(kernel, reference, target, seconds),
+        "precision": formats_of(precision),
+        "rel_tol": rel_tol,
+    }
     with naming(kernel, reference):
         said = ask("accelopt.cli.check:check_job", asked, seconds)
     typer.echo(named(said.text, kernel, reference), nl=False)
@@ -44,6 +49,7 @@ def check_job(asked: Mapping[str, Any]) -> Said:
             Path(asked["kernel"]),
             Path(asked["reference"]) if asked["reference"] else None,
             asked["target"],
+            rel_tol=asked["rel_tol"],
             precision=asked["precision"],
             seconds=asked["seconds"],
         )

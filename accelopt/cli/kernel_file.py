@@ -16,6 +16,10 @@ from accelopt.sim import timing
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 Target = Annotated[str, typer.Option(help="trn1 or trn2")]
+RelTol = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="bound of the relative L2 error; by default the problem's own"),
+]
 Seconds = Annotated[
     float,
     typer.Option("--timeout", min=1, max=86400, help="seconds that tracing the kernel may take"),

@@ -11,6 +11,7 @@ import typer
 
 from accelopt.agents.budget import Budget
 from accelopt.agents.prompts import read_names
+from accelopt.cli.kernel_file import RelTol
 from accelopt.cli.session import SessionOptions, base_folder, neuron_cores
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Scrutiny
@@ -48,12 +49,7 @@ class Shared(NamedTuple):
     target: Annotated[
         str, typer.Option(help="trn1 or trn2; h200, h100 or a100 for a Triton solution")
     ] = "trn1"
-    rel_tol: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, help="bound of the relative L2 error; by default the problem's own"
-        ),
-    ] = None
+    rel_tol: RelTol = None
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
     ] = "float32"

@@ -7,28 +7,24 @@ The kernel's Python runs in a confined child process, as in a search.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from accelopt.evaluation import Status
-from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
-from accelopt.kernels.nki.benchmark import REL_TOL, relative_tolerance
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Check, Evaluation, EvaluationRequest, Status
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import (
     TRACE_SECONDS,
     SimulatedDevice,
-    SimulatedExecutable,
     Survey,
 )
-from accelopt.kernels.nki.referee.comparison import output_dtypes, relative_l2, same_layout
-from accelopt.kernels.nki.referee.precision import Precision, contract, in_single
+from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.memory import MemoryUse, memory_use
 from accelopt.sim.errors import KernelError, SourceLine
-from accelopt.sim.ordering import order_differences
 from accelopt.sim.program import Program
 
 MOST_INSTRUCTIONS = 5_000_000
@@ -44,71 +40,68 @@ class Violation(NamedTuple):
     source: SourceLine
 
 
-class OutputError(NamedTuple):
-    """The relative 2-norm by which one output differs from the reference, or the `fault` for which
-    the two cannot be compared."""
-
-    output: int
-    relative: float
-    fault: str = ""
-
-
 class CheckReport(NamedTuple):
-    """What there is to say about one kernel. `errors` and `order` are None where they could not be
-    worked out; `printed` is what the kernel's Python wrote while it was traced."""
+    """What there is to say about one kernel. `verdict` is the referee's, None where the kernel did not
+    come to it; `printed` is what the kernel's Python wrote while it was traced."""
 
     kernel: str
     target: str
     violations: tuple[Violation, ...]
     memory: tuple[MemoryUse, ...] = ()
-    errors: tuple[OutputError, ...] | None = None
-    rel_tol: float = REL_TOL
-    precision: Precision = Precision()
-    order: str | None = None
+    verdict: Evaluation | None = None
     problem: str = ""
     printed: str = ""
 
     @property
     def passed(self) -> bool:
-        """True when no rule is broken and no output is wrong."""
-        wrong = any(not error.relative < self.rel_tol for error in self.errors or ())
-        return not (self.violations or wrong or self.problem or self.order)
+        """True when no rule is broken and the referee finds nothing wrong."""
+        refused = self.verdict is not None and self.verdict.status is not Status.CORRECT
+        return not (self.violations or self.problem or refused)
 
 
 def check(
     kernel: Path,
     reference: Path | None = None,
     target: str = "trn1",
-    seed: int = 0,
     *,
+    rel_tol: float | None = None,
     precision: Sequence[str] = (),
     seconds: float = TRACE_SECONDS,
+    cache: Path | None = None,
 ) -> CheckReport:
     """Traces and verifies the kernel in a file, for the arguments that the reference makes (or, with
-    no reference, that the kernel's own annotations tell), and compares what it computes.
+    no reference, that the kernel's own annotations tell), and asks the referee everything that it asks
+    of a winner.
 
-    `seconds` is the limit of the trace. Raises ConfigError for what is wrong with the reference.
+    `seconds` is the limit of a trace, `cache` the folder of the referee's inputs, the user's own by
+    default. Raises ConfigError for what is wrong with the reference.
     """
     problem = None if reference is None else Reference(reference)
-    inputs = None if problem is None else problem.inputs(seed)
-    given = None if problem is None or inputs is None else problem.kernel_inputs(inputs)
-    declared = () if problem is None else problem.precision
-    allowed = contract(given or (), declared, precision)
-    rel_tol = allowed.rel_tol(relative_tolerance(kernel.name))
-    report = CheckReport(kernel.name, target, (), rel_tol=rel_tol, precision=allowed)
+    given = None if problem is None else problem.kernel_inputs(problem.inputs(0))
+    report = CheckReport(kernel.name, target, ())
     try:
         arguments = None if given is None else [argument_of(value) for value in given]
         survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
         report = _violations(report, survey)
-        if survey.program is None or report.violations or report.problem or problem is None:
+        if survey.program is None or report.violations or report.problem or reference is None:
             return report
-        assert inputs is not None and given is not None
-        return _numbers(report, survey.program, problem, inputs, given)
     except KernelFailure as failure:
         printed = report.printed or failure.traceback
         return report._replace(problem=stopped(failure), printed=printed)
     except KernelError as error:  # of the timing
         return report._replace(problem=str(error))
+    request = EvaluationRequest(
+        kernel=str(kernel.resolve()),
+        task=str(reference.resolve()),
+        target=target,
+        rel_tol=relative_tolerance(kernel.name) if rel_tol is None else rel_tol,
+        precision=tuple(precision),
+        compile_seconds=seconds,
+    )
+    verdict = evaluate(request, SimulatedDevice(target), trial_store(cache))
+    if verdict.status is Status.BASELINE_FAILED:
+        raise ConfigError(verdict.message)
+    return report._replace(verdict=verdict)
 
 
 def stopped(failure: KernelFailure) -> str:
@@ -148,62 +141,6 @@ def endless(program: Program) -> str:
     )
 
 
-def _numbers(
-    report: CheckReport,
-    program: Program,
-    problem: Reference,
-    inputs: list[Any],
-    arguments: list[Any],
-) -> CheckReport:
-    """What a legal Program computes against the reference. Raises KernelFailure."""
-    expected = problem.forward(inputs)
-    outputs = SimulatedExecutable(program, ()).run(arguments)
-    shaped = shaped_outputs(problem, outputs, expected)
-    if not len(outputs) == len(shaped) == len(expected):
-        return report._replace(problem=f"{len(outputs)} outputs, the reference has {len(expected)}")
-    errors = tuple(
-        _error(number, *pair, inputs, report.precision)
-        for number, pair in enumerate(zip(outputs, shaped, expected, strict=True))
-    )
-    arrays = [value for value in arguments if isinstance(value, np.ndarray) and value.ndim]
-    differences = order_differences(program, arrays)
-    return report._replace(
-        errors=errors,
-        order=None if not differences else _in_words(differences[0].relative),
-    )
-
-
-def _error(
-    number: int,
-    returned: np.ndarray,
-    shaped: Any,
-    wanted: np.ndarray,
-    inputs: Sequence[Any],
-    precision: Precision,
-) -> OutputError:
-    """What the kernel `returned` and how it looks in the reference's shape against what is wanted."""
-    output, infinite = in_single(np.asarray(shaped)), float("inf")
-    if output.shape != wanted.shape or not same_layout(returned.shape, wanted.shape):
-        said = f"shape {returned.shape}, the reference has {wanted.shape}"
-        return OutputError(number, infinite, said)
-    if returned.dtype.name not in (formats := output_dtypes(wanted, inputs, precision)):
-        said = f"dtype {returned.dtype}, the reference has {' or '.join(formats)}"
-        return OutputError(number, infinite, said)
-    unlike = np.isfinite(output.astype(np.float64)) != np.isfinite(wanted.astype(np.float64))
-    if unlike.any():
-        first = tuple(map(int, np.argwhere(unlike)[0]))
-        said = f"{int(unlike.sum())} elements are finite here or there alone, the first at {first}"
-        return OutputError(number, infinite, said)
-    return OutputError(number, relative_l2(output, wanted))
-
-
-def _in_words(relative: float) -> str:
-    return (
-        "the result changes when the iterations of nl.affine_range run in another order "
-        f"(relative 2-norm {relative:.2g}); use nl.sequential_range where they depend on each other"
-    )
-
-
 def check_text(report: CheckReport) -> str:
     """The report for people."""
     lines = [f"{report.kernel} for {report.target}: {'passes' if report.passed else 'refused'}"]
@@ -216,11 +153,30 @@ def check_text(report: CheckReport) -> str:
         lines += ["", "the kernel's Python wrote:", report.printed.rstrip()]
     for use in report.memory:
         lines += ["", use.text()]
-    for error in report.errors or ():
-        verdict = "correct" if error.relative < report.rel_tol else "wrong"
-        limit = f"{error.relative:.3g}, allowed below {report.rel_tol:g}"
-        why = error.fault or f"relative 2-norm {limit}"
-        lines += ["", f"output {error.output}: {verdict}, {why}"]
-    if report.order:
-        lines += ["", report.order]
+    if report.verdict is not None:
+        lines += ["", *_verdict_text(report.verdict)]
     return "\n".join(lines) + "\n"
+
+
+def _verdict_text(verdict: Evaluation) -> Iterator[str]:
+    """What the referee found: each kind of check where it came nearest to its limit."""
+    passed = [check for check in verdict.checks if check.passed]
+    if verdict.status is Status.CORRECT:
+        yield "correct; what the referee asked:"
+    else:
+        yield f"{verdict.status.value.replace('_', ' ')}: {verdict.message}"
+        if passed:
+            yield "what passed before that:"
+    nearest: dict[str, Check] = {}
+    for check in passed:
+        known = nearest.get(check.name)
+        if known is None or check.amount > known.amount:
+            nearest[check.name] = check
+    for name, check in nearest.items():
+        times = sum(other.name == name for other in passed)
+        if not check.limit:  # shapes and formats are right or not
+            yield f"  {name}: {times} times"
+        else:
+            where = f" ({check.where})" if check.where else ""
+            yield f"  {name}: at most {check.amount:.3g}, limit {check.limit:.3g}{where}"
+    yield from (f"note: {note}" for note in verdict.notes)

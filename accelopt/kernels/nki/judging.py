@@ -311,7 +311,8 @@ class _Run:
     def _judge(self, trial: Trial, outputs: tuple[np.ndarray, ...]) -> None:
         transformed = shaped_outputs(self.reference, outputs, trial.expected)
         request, rounding = self.request, self.device.rounding
-        judge = Judge(request.rel_tol, request.scrutiny, rounding, self.precision)
+        agreement = self.reference.agreement
+        judge = Judge(request.rel_tol, request.scrutiny, rounding, self.precision, agreement)
         verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
         if verdict.status is not Status.CORRECT:

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.evaluation import Check, Scrutiny, Status
+from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
-from accelopt.kernels.nki.referee.tolerance import Exact
+from accelopt.kernels.nki.referee.tolerance import SLACK, Exact
 from accelopt.kernels.nki.referee.trials import HIDDEN, SWEEP, Trial
 
+# The widest bound that is published: honest rounding in fp32 needs no more.
+WIDEST_PUBLISHED = 3e-5
 # A row may be this many times worse than the whole output is allowed to be.
 ROW_FACTOR = 10.0
 # Rows much smaller than usual are judged on the usual scale: their value is cancellation.
@@ -48,11 +51,12 @@ class Verdict(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What each element is held to: how much coarser than IEEE fp32 the device rounds, what it may
-    lose altogether, the fraction that may exceed honest rounding, and, for ordinary inputs, how far
-    off a value counts as missing (else never)."""
+    """What each element is held to: how much coarser than honest rounding in IEEE fp32 it may be, and
+    how much at worst; what it may lose altogether, the fraction that may exceed the first, and, for
+    ordinary inputs, how far off a value counts as missing (else never)."""
 
     rounding: float
+    worst: float
     flushed: float
     beyond: float
     missing: float
@@ -60,12 +64,13 @@ class Limits(NamedTuple):
 
 class Judge(NamedTuple):
     """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
-    than IEEE fp32 the device rounds, and what precision is allowed."""
+    than IEEE fp32 the device rounds, what precision is allowed, and how outputs agree."""
 
     rel_tol: float = 2e-5
     scrutiny: Scrutiny = Scrutiny.FULL
     rounding: float = 1.0
     precision: Precision = Precision()
+    agreement: Agreement = Agreement()
 
     def judge(self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]) -> Verdict:
         """The verdict on one trial. `raw` is what the kernel returned, `transformed` the same after
@@ -82,30 +87,55 @@ class Judge(NamedTuple):
     ) -> Iterator[tuple[Status, Check]]:
         expected = trial.expected
         given = len(raw) if self.scrutiny is not Scrutiny.PUBLISHED else len(transformed)
+        many = f"{trial.name}: the kernel returns {given}, the reference {len(expected)}"
         yield (
             Status.WRONG_SHAPE,
-            _check(
-                "number of outputs", given == len(expected), given, len(expected), str(trial.name)
-            ),
+            _check("number of outputs", given == len(expected), given, 0, many),
         )
-        for index, (value, reference) in enumerate(zip(transformed, expected, strict=True)):
-            where = f"output {index}, {trial.name}"
-            output = in_single(np.asarray(value))
-            yield from self._form(index, raw, output, reference, trial, where)
-            if trial.exact is not None:
-                exact, limits = trial.exact[index], self._limits(trial)
-                for check in _elements(output, exact, limits, where):
-                    yield Status.WRONG_NUMBERS, check
-            else:
-                for check in self._norms(trial, index, output, where):
-                    yield Status.WRONG_NUMBERS, check
+        outputs = [in_single(np.asarray(value)) for value in transformed]
+        for index, (output, reference) in enumerate(zip(outputs, expected, strict=True)):
+            yield from self._form(
+                index, raw, output, reference, trial, f"output {index}, {trial.name}"
+            )
+        if self.agreement.rules:
+            try:
+                outputs = list(self.agreement.compared(trial.inputs, outputs))
+            except Disagreement as error:
+                where = f"of {trial.name}: {error}"
+                yield Status.WRONG_NUMBERS, _check("indices", False, 1, 0, where)
+        for index, output in enumerate(outputs):
+            for check in self._numbers(trial, index, output, f"output {index}, {trial.name}"):
+                yield Status.WRONG_NUMBERS, check
 
-    def _limits(self, trial: Trial) -> Limits:
+    def _numbers(self, trial: Trial, index: int, output: np.ndarray, where: str) -> Iterator[Check]:
+        integers = trial.expected[index].dtype.kind in "iub"
+        if integers and self.scrutiny is not Scrutiny.PUBLISHED and self._exactly(index):
+            yield _same_integers(trial, index, output, where)
+        if trial.exact is not None:
+            yield from _elements(output, trial.exact[index], self._limits(trial, index), where)
+        else:
+            yield from self._norms(trial, index, output, where)
+
+    def _exactly(self, index: int) -> bool:
+        return self.agreement.rule(index).rel_tol is None
+
+    def _bound(self, index: int) -> float:
+        """The bound of an output's relative L2 error: its own, or that of all."""
+        own = self.agreement.rule(index).rel_tol
+        return self.precision.rel_tol(self.rel_tol if own is None else own)
+
+    def _limits(self, trial: Trial, index: int) -> Limits:
+        bound, rounding, worst = self._bound(index), self.rounding, MAX_BEYOND * self.rounding
+        if bound > self.precision.rel_tol(WIDEST_PUBLISHED):
+            rounding *= max(1.0, bound / (2 * SLACK * self.precision.unit))
+            worst = max(worst, ROW_FACTOR * rounding)
+        lost = max(LOST, LOST_UNITS * self.precision.unit, bound)
         return Limits(
-            self.rounding,
+            rounding,
+            worst,
             FLUSHED if self.rounding > 1 else 0.0,
             MAX_BEYOND_FRACTION if trial.name != SWEEP else MAX_BEYOND_OF_SWEEP,
-            max(LOST, LOST_UNITS * self.precision.unit) if trial.name == HIDDEN else math.inf,
+            lost if trial.name == HIDDEN else math.inf,
         )
 
     def _form(
@@ -126,6 +156,8 @@ class Judge(NamedTuple):
         layout = f"{where}: the kernel returns {own} for {reference.shape}"
         yield Status.WRONG_SHAPE, _check("layout", same_layout(own, reference.shape), 0, 0, layout)
         wanted = output_dtypes(reference, trial.inputs, self.precision)
+        if self.agreement.rule(index).indices_into is not None:
+            wanted = INDEX_FORMATS
         formats = f"{where}: expected {' or '.join(wanted)}, got {raw[index].dtype}"
         yield Status.WRONG_DTYPE, _check("dtype", raw[index].dtype.name in wanted, 0, 0, formats)
 
@@ -139,12 +171,13 @@ class Judge(NamedTuple):
         else:
             yield _finite(output, reference, where)
             relative = relative_l2(output, reference)
-        rel_tol = self.precision.rel_tol(self.rel_tol)
+        rel_tol = self._bound(index)
         yield _gate(output, reference, relative, rel_tol, where)
         if self.scrutiny is not Scrutiny.PUBLISHED:
             yield _rows(errors, sizes, ROW_FACTOR * rel_tol, where)
             if (updated := trial.updates[index]) is not None:
-                yield self._update(reference, trial.inputs[updated], errors, sizes, where)
+                before = trial.inputs[updated]
+                yield self._update(reference, before, errors, sizes, rel_tol, where)
 
     def _update(
         self,
@@ -152,6 +185,7 @@ class Judge(NamedTuple):
         before: np.ndarray,
         errors: np.ndarray,
         sizes: np.ndarray,
+        rel_tol: float,
         where: str,
     ) -> Check:
         """The error as a part of the update, which a global error hides behind the parameter."""
@@ -159,7 +193,7 @@ class Judge(NamedTuple):
         error = float(np.sqrt(np.sum(np.square(errors)))) / change
         unit = self.rounding * self.precision.unit
         honest = UPDATE_SLACK * unit * float(np.sqrt(np.sum(np.square(sizes))))
-        limit = max(self.precision.rel_tol(self.rel_tol), honest / change)
+        limit = max(rel_tol, honest / change)
         return _check("error of the update", error <= limit, error, limit, where)
 
 
@@ -199,9 +233,24 @@ def output_dtypes(
     """The formats that an output may have: the expected one first. Where narrow formats are allowed,
     those too, and float32 for what is worked out in it."""
     names = [expected_dtype(reference, inputs).name]
+    if names == ["int64"]:  # NumPy's own integers, of a size that no kernel has
+        names = ["int32", "uint32", "int64"]
     if precision.formats and is_float(reference.dtype):
         names += ["float32", *precision.formats]
     return tuple(dict.fromkeys(names))
+
+
+def _same_integers(trial: Trial, index: int, output: np.ndarray, where: str) -> Check:
+    """Whole numbers are right or wrong; where they may be indices, what they name is told."""
+    expected = trial.expected[index]
+    wrong = np.asarray(output != expected)
+    count = int(wrong.sum())
+    if count:
+        place = _place(int(np.argmax(wrong)), output.shape)
+        got, wanted = output[place].item(), expected[place].item()
+        where += f": {count} of {output.size} differ, the first at {place}: {got} for {wanted}"
+        where += tie(trial.inputs, index, place, int(got), int(wanted))
+    return _check("equal whole numbers", count == 0, count, 0, where)
 
 
 def _finite(output: np.ndarray, reference: np.ndarray, where: str) -> Check:
@@ -288,7 +337,7 @@ def _elements(output: np.ndarray, exact: Exact, limits: Limits, where: str) -> I
             judged += int(np.count_nonzero(resolved[part]))
     if worst > rounding:
         where += f": at {_place(at, shape)} got {flat[at]:.9g}, exact {values[at]:.9g}"
-    limit = MAX_BEYOND * rounding
+    limit = limits.worst
     yield _check("largest error over honest rounding", worst <= limit, worst, limit, where)
     fraction = beyond / max(flat.size, 1)
     few = fraction <= limits.beyond

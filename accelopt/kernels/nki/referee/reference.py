@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.errors import ConfigError, printable
+from accelopt.kernels.nki.referee.agreement import Agreement, agreement_of
 from accelopt.kernels.nki.referee.precision import declared, in_single
 from accelopt.sandbox.progress import announced
 from accelopt.store import content_key
@@ -54,6 +55,14 @@ class Reference:
         self._module = module
         self.precision = declared(text.decode(errors="replace"))
         """Formats below float32 that the problem allows."""
+        self.agreement = self._agreement()
+        """How its outputs agree with a kernel's."""
+
+    def _agreement(self) -> Agreement:
+        try:
+            return agreement_of(getattr(self._module, "compare", {}))
+        except ConfigError as error:
+            raise ConfigError(f"the reference {self.path}: {error}") from error
 
     @contextlib.contextmanager
     def _blamed(self, function: str) -> Iterator[None]:
@@ -83,8 +92,8 @@ class Reference:
             np.random.set_state(state)
 
     def forward(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """The reference outputs, always as a tuple, worked out in float32 where the inputs are
-        narrower. Divisions by zero and the like are no warnings.
+        """The reference outputs in the form that is compared, always as a tuple, worked
+        out in float32 where the inputs are narrower. Divisions by zero and the like are no warnings.
 
         It works on copies: a reference may compute in place (`x -= x.max()`), and what it leaves in
         its inputs must not become what the kernel is given.
@@ -96,7 +105,8 @@ class Reference:
             for array in arrays:
                 if array.dtype.kind in "OSU":
                     raise TypeError(f"it returns {array.dtype}, not numbers")
-            return arrays
+        with self._blamed("compare"), np.errstate(all="ignore"):
+            return self.agreement.compared(inputs, arrays)
 
     def kernel_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes the kernel takes. `inputs` stay as they are: most transforms only

@@ -50,7 +50,7 @@ def test_equal_outputs_are_correct():
 def test_each_fault_has_its_status(outputs, status):
     found = verdict(outputs, X)
     assert found.status is status
-    assert not found.checks[-1].passed and "limit" in found.message
+    assert not found.checks[-1].passed and "seed 0" in found.message
 
 
 def test_one_wrong_row_is_found_where_it_is():
