@@ -60,6 +60,15 @@ def test_activation_functions(op: str, expected) -> None:
     np.testing.assert_allclose(found, expected(data.astype(np.float64)), rtol=3e-6, atol=3e-7)
 
 
+def test_gelu_keeps_its_digits_where_it_is_small() -> None:
+    """Evidence: the definition, by erfc; (1 + erf) / 2 in fp32 is off by 1% at -5, and an honest kernel
+    would be refused for it on hidden inputs."""
+    data = np.linspace(-6, -3, 320, dtype=np.float32).reshape(8, 40)
+    exact = data * np.vectorize(math.erfc)(-data.astype(np.float64) / math.sqrt(2)) / 2
+    found = run_one("activation", {"data": data}, (8, 40), op="gelu", scale=1.0)
+    np.testing.assert_allclose(found, exact, rtol=2e-6)
+
+
 def test_activation_scales_then_adds_the_bias_and_reduces() -> None:
     data, bias, scale = normal(8, 40), normal(8, 1), normal(8, 1)
     result, total = run_one(
