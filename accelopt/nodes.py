@@ -5,6 +5,8 @@ Files are written from these and never read back; a failure is a node or a resul
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +32,12 @@ class Rewrite(Row):
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     sentence: str
 
+    @property
+    def key(self) -> str:
+        """The change by its value: equal for the same change to the same kernel."""
+        listed = ", ".join(f"{name}={self.parameters[name]}" for name in sorted(self.parameters))
+        return f"{self.move}({listed})"
+
 
 class Schedule(Row):
     """A whole kernel written anew from what it computes, by a schedule: the language's own JSON."""
@@ -37,6 +45,11 @@ class Schedule(Row):
     kind: Literal["schedule"] = "schedule"
     schedule: dict[str, Any]
     sentence: str
+
+    @property
+    def key(self) -> str:
+        """The change by its value."""
+        return f"schedule {json.dumps(self.schedule, sort_keys=True)}"
 
 
 class Setting(Row):
@@ -48,10 +61,55 @@ class Setting(Row):
 
 
 class Plan(Row):
-    """What somebody wants done, in words: only an executor that reads can carry it out."""
+    """What somebody wants done, in words: only an executor that reads can carry it out.
+
+    `sentence` says it in short, `text` at length where there is more to say. `method` and `places`
+    name the change as its author did: what kind of change, and at which lines. `joins` names other
+    kernels of the run from which something is taken over.
+    """
 
     kind: Literal["plan"] = "plan"
     sentence: str
+    text: str = ""
+    method: str = ""
+    places: tuple[int, ...] = ()
+    joins: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The change by what its author called it; by its words where it has no name."""
+        if not self.method:
+            return " ".join(self.sentence.lower().split())
+        lines = ", ".join(map(str, self.places))
+        joined = "".join(f" with {name}" for name in self.joins)
+        return f"{self.method}{f' at lines {lines}' if lines else ''}{joined}"
+
+    @property
+    def full_text(self) -> str:
+        """All that its author says."""
+        return self.text or self.sentence
+
+    @classmethod
+    def read(cls, text: str) -> Plan:
+        """The plan in an answer. Lines `Title:`, `Change:` (a method, then its lines) and `With:`
+        (other kernels) at the beginning of a line name it; without them it is its words alone."""
+        found = {match[1].lower(): match[2].strip(' *`"') for match in _HEAD.finditer(text)}
+        title = found.get("title", "")
+        if not title:
+            return cls(sentence=text)
+        method, _, rest = found.get("change", "").partition(" ")
+        return cls(
+            sentence=title,
+            text=text,
+            method=method.strip(",:;").lower(),
+            places=tuple(sorted({int(number) for number in re.findall(r"\b\d{1,4}\b", rest)})),
+            joins=tuple(dict.fromkeys(re.findall(r"\bK\d+\b", found.get("with", "")))),
+        )
+
+
+_HEAD = re.compile(
+    r"^[\s*#>-]*(Title|Change|With)\b\**\s*:\s*\**(.+)$", re.MULTILINE | re.IGNORECASE
+)
 
 
 class Chain(Row):
@@ -64,6 +122,11 @@ class Chain(Row):
     def sentence(self) -> str:
         """The steps' sentences in order."""
         return THEN.join(step.sentence for step in self.steps)
+
+    @property
+    def key(self) -> str:
+        """The steps' keys in order."""
+        return " > ".join(step.key for step in self.steps)
 
 
 Change = Annotated[Rewrite | Schedule | Setting | Plan | Chain, Field(discriminator="kind")]

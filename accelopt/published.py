@@ -85,9 +85,9 @@ class PlannerResult(PublishedRow):
 
 def plan_text(change: Change) -> str:
     """A change as a plan: its sentence, and below it, for those who carry it out by rule, its value
-    as one line of JSON. A plan in words is its sentence alone."""
+    as one line of JSON. A plan in words is its text alone."""
     if isinstance(change, Plan):
-        return change.sentence
+        return change.full_text
     return f"{change.sentence}\n{change.model_dump_json()}"
 
 
@@ -97,7 +97,7 @@ def plan_change(text: str) -> Change:
     if value.startswith('{"kind":'):
         with suppress(ValidationError):
             return _CHANGE.validate_json(value)
-    return Plan(sentence=text)
+    return Plan.read(text)
 
 
 _CHANGE: TypeAdapter[Change] = TypeAdapter(Change)
@@ -149,7 +149,7 @@ class SampleResult(PublishedRow):
     @classmethod
     def of(cls, node: Node, reference: str) -> SampleResult:
         """The record of a kernel that was made of its parent."""
-        plan = node.change.sentence if node.change else None
+        plan = plan_text(node.change) if node.change else None
         evaluation = node.evaluation
         if node.missing and plan:
             reason = evaluation.message or None
@@ -193,7 +193,7 @@ class SampleResult(PublishedRow):
             known = status if status not in (None, Status.CORRECT) else Status.BENCHMARK_ERROR
             error = " ".join(self.error) if isinstance(self.error, list) else self.error
             evaluation = Evaluation(status=known, message=error or "no result")
-        change = Plan(sentence=self.plan) if self.plan else None
+        change = plan_change(self.plan) if self.plan else None
         return Node(parent.case, self.body or "", evaluation, parent, change, label)
 
     def to_record(self) -> dict[str, Any]:

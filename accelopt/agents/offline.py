@@ -72,17 +72,17 @@ class OfflineProposer:
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The chain that begins with the action of rank `draw`, among those not yet tried and not
         predicted to miss the goal."""
-        seen = {item.change.sentence for item in view.tried}
+        seen = {item.change.key for item in view.tried}
         fresh, tried = 0, len(seen)
         ranked = await self._rank(view.node, max(MOST_PREDICTED, draws))
         for place, option in enumerate(ranked[: draws + tried + SPARE]):
             longest = LONGEST_CHAIN if place < MOST_EXTENDED else 1
             change, predicted = await self._chain(view.node, option, longest)
-            if change.sentence in seen or _hopeless(predicted, view.goal):
+            if change.key in seen or _hopeless(predicted, view.goal):
                 continue
             if fresh == draw:
                 return PlanDraft(change, reasoning=" ".join(view.facts))
-            seen.add(change.sentence)
+            seen.add(change.key)
             fresh += 1
         return PlanDraft(None, reason=_why_none(len(ranked)))
 

@@ -23,9 +23,10 @@ from accelopt.kernels.nki.devices.simulated import (
 )
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.report.memory import MemoryUse, memory_use
+from accelopt.report.memory import memory_text
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Program
+from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 
 MOST_INSTRUCTIONS = 5_000_000
 """To time one takes some 16 microseconds and a kilobyte; NKIBench's matmul runs 155,000."""
@@ -152,7 +153,7 @@ def check_text(report: CheckReport) -> str:
     if report.printed:
         lines += ["", "the kernel's Python wrote:", report.printed.rstrip()]
     for use in report.memory:
-        lines += ["", use.text()]
+        lines += ["", memory_text(use)]
     if report.verdict is not None:
         lines += ["", *_verdict_text(report.verdict)]
     return "\n".join(lines) + "\n"

@@ -1,94 +1,27 @@
-"""How much of SBUF and PSUM a kernel holds over time, against what there is."""
+"""Memory over time as a line of bars, for people."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-
-from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.sources import Sources
-from accelopt.sim.errors import SourceLine
-from accelopt.sim.program import Buffer, Program
-from accelopt.sim.timing import Compiler, profile
-from accelopt.sim.timing.stream.stream import Stream
+from accelopt.sim.timing.occupancy import MemoryUse
 
-COLUMNS = 64
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-class Holder(NamedTuple):
-    """Memory that one declaration holds at the peak."""
-
-    tensor: str
-    source: SourceLine
-    bytes: int
-
-
-class MemoryUse(NamedTuple):
-    """Bytes a partition that are live, in program order, in COLUMNS steps (the most in each)."""
-
-    memory: str
-    capacity: int
-    peak: int
-    over_time: tuple[int, ...]
-    holders: tuple[Holder, ...]
-
-    def text(self) -> str:
-        """A line of bars, and who holds the most at the peak."""
-        share = self.peak / self.capacity
-        spills = "; what exceeds it is spilled" if share > 1 else ""
-        rows = [
-            f"{self.memory}: at most {self.peak:,} of {self.capacity:,} bytes a partition "
-            f"({share:.0%}){spills}"
-        ]
-        full = max(self.capacity, self.peak)
-        rows.append("  |" + "".join(BARS[_level(n, full)] for n in self.over_time) + "|")
-        name = Sources().name
-        rows += [f"  {h.bytes:>10,}  {name(h.tensor, h.source)}  {h.source}" for h in self.holders]
-        return "\n".join(rows)
+def memory_text(use: MemoryUse) -> str:
+    """A line of bars, and who holds the most at the peak."""
+    share = use.peak / use.capacity
+    spills = "; what exceeds it is spilled" if share > 1 else ""
+    rows = [
+        f"{use.memory}: at most {use.peak:,} of {use.capacity:,} bytes a partition "
+        f"({share:.0%}){spills}"
+    ]
+    full = max(use.capacity, use.peak)
+    rows.append("  |" + "".join(BARS[_level(n, full)] for n in use.over_time) + "|")
+    name = Sources().name
+    rows += [f"  {h.bytes:>10,}  {name(h.tensor, h.source)}  {h.source}" for h in use.holders]
+    return "\n".join(rows)
 
 
 def _level(amount: int, full: int) -> int:
     return 0 if not amount else max(1, round(amount / full * (len(BARS) - 1)))
-
-
-def memory_use(program: Program) -> tuple[MemoryUse, ...]:
-    """SBUF and PSUM as the kernel asks for them, before anything is spilled."""
-    spec = TARGETS[program.target]
-    stream = profile(program, compiler=Compiler(frozenset({"fit_sbuf"}))).run.stream
-    return (
-        _use(stream, Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
-        _use(stream, Buffer.PSUM, "PSUM", spec.psum_partition_bytes),
-    )
-
-
-def _use(stream: Stream, buffer: Buffer, memory: str, capacity: int) -> MemoryUse:
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, (reads, writes) in enumerate(zip(stream.reads, stream.writes, strict=True)):
-        for cell in (*reads, *writes):
-            unit = stream.cell_unit[cell]
-            if stream.units[unit].tensor.buffer is buffer:
-                first.setdefault(unit, position)
-                last[unit] = position
-    change = np.zeros(len(stream) + 1, np.int64)
-    for unit, position in first.items():
-        change[position] += stream.units[unit].bytes
-        change[last[unit] + 1] -= stream.units[unit].bytes
-    live = np.cumsum(change)[:-1]
-    at = int(live.argmax()) if live.size else 0
-    held: dict[tuple[str, SourceLine], int] = {}
-    for unit, position in first.items():
-        if position <= at <= last[unit]:
-            tensor = stream.units[unit].tensor
-            key = (tensor.name, tensor.source)
-            held[key] = held.get(key, 0) + stream.units[unit].bytes
-    largest = sorted(held.items(), key=lambda item: -item[1])[:5]
-    return MemoryUse(
-        memory,
-        capacity,
-        int(live.max(initial=0)),
-        tuple(int(part.max()) for part in np.array_split(live, COLUMNS) if part.size),
-        tuple(Holder(name, source, size) for (name, source), size in largest),
-    )

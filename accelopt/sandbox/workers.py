@@ -32,6 +32,7 @@ from accelopt.store import default_cache
 
 Cancelled = Callable[[], bool]
 Answer = TypeVar("Answer", bound=Row)
+T = TypeVar("T")
 
 OUT_OF_MEMORY = 112  # the exit code of a child that met its limit
 RESULT_BYTES = 64 << 20
@@ -109,7 +110,13 @@ def evaluate(
     start: Start = spawn,
 ) -> Evaluation:
     """`perform` for calls that give an Evaluation; a fault is one, too."""
-    found = perform(call, Evaluation, threads=threads, cancelled=cancelled, start=start)
+    return as_evaluation(
+        perform(call, Evaluation, threads=threads, cancelled=cancelled, start=start)
+    )
+
+
+def as_evaluation(found: Evaluation | Fault) -> Evaluation:
+    """A fault as the evaluation that it is."""
     if isinstance(found, Evaluation):
         return found
     return Evaluation(
@@ -193,20 +200,23 @@ class WorkerPool:
 
     async def submit(self, call: Call) -> Evaluation:
         """`evaluate`, when a worker is free. Cancelling the task ends the child."""
+        return as_evaluation(await self.ask(call, Evaluation))
+
+    async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
+        """`perform`, when a worker is free. Cancelling the task ends the child."""
         core = await self._cores.get()
         if self._share_cores:
             call = call._replace(payload={**call.payload, "core": core})
         start = self._server(call.warm).start if call.warm else spawn
         threads = 1 if call.warm else self._threads
 
-        def work(cancelled: Cancelled) -> Evaluation:
+        def work(cancelled: Cancelled) -> Answer | Fault:
             try:
                 with lease(f"neuron-{core}", cancelled=cancelled) if self._share_cores else free():
-                    return evaluate(call, threads=threads, cancelled=cancelled, start=start)
+                    return perform(call, answer, threads=threads, cancelled=cancelled, start=start)
             except NotLeased:
-                return Evaluation(
-                    status=Status.FAULT, message="cancelled while it waited for a core"
-                )
+                said = "cancelled while it waited for a core"
+                return Fault(Status.FAULT, said, "", 0.0)
 
         return await self._in_thread(core, work)
 
@@ -215,7 +225,7 @@ class WorkerPool:
             self._servers[modules] = ForkServer(modules)
         return self._servers[modules]
 
-    async def _in_thread(self, core: int, work: Callable[[Cancelled], Evaluation]) -> Evaluation:
+    async def _in_thread(self, core: int, work: Callable[[Cancelled], T]) -> T:
         stop = threading.Event()
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(

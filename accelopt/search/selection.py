@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from accelopt.nodes import Node, Result
 
 Selection = Callable[[Sequence[Result], int], list[Node]]
+
+REACH = 1.25  # times the best latency, within which another kind of kernel goes before a twin
+FAR = 2.0  # times the best latency, beyond which no kernel is worth further plans
+SAME = 0.1  # relative difference of counters below which two kernels do the same work
+ACTIVITY = ("_active_time_percent", "hfu_estimated_percent")
 
 
 def select_published(results: Sequence[Result], topk: int) -> list[Node]:
@@ -29,14 +34,15 @@ def select_published(results: Sequence[Result], topk: int) -> list[Node]:
     return [node for _, node in offers[:topk]]
 
 
-def select_elitist(
-    results: Sequence[Result], topk: int, *, children_per_parent: int | None = None
-) -> list[Node]:
-    """The `topk` fastest of all parents and children, so the best is never lost.
+def select_elitist(results: Sequence[Result], topk: int) -> list[Node]:
+    """At most `topk` of all parents and children, by latency, so the best is never lost.
 
-    At most `children_per_parent` children of one parent (by default two thirds of the places)
-    compete for a place until the others are served; kernels with equal keys count once. A parent of
-    which nothing was made leaves its place.
+    Nobody is privileged: a parent stays while it is among the fastest, and what takes more than
+    `FAR` times as long as the best has no place, though one stay empty. Of kernels that are
+    `alike` only the first takes a place at once; the next fastest that is another schedule, or
+    limited by another engine, goes before its twins while it is within `REACH` of the best, because
+    it may lead where they do not. Kernels with equal keys count once, and a parent of which nothing
+    was made leaves its place.
     """
     parents = [result.job.node for result in results if by_plan(result)]
     children = [
@@ -46,9 +52,38 @@ def select_elitist(
         for node in made
         if node.latency is not None
     ]
-    limit = children_per_parent or max(1, round(topk * 2 / 3))
-    staying = {id(parent) for parent in parents}
-    return _diverse(_distinct([*parents, *children]), staying, topk, limit)
+    ordered = _distinct([*parents, *children])
+    best = min(map(_milliseconds, ordered), default=inf)
+    taken: list[Node] = []
+    waiting: list[Node] = []
+    for node in ordered:
+        ms = _milliseconds(node)
+        if node is not ordered[0] and ms > FAR * best:
+            break
+        twin = any(alike(node, other) for other in taken)
+        (waiting if twin or ms > REACH * best else taken).append(node)
+    places = taken[:topk] + waiting[: max(0, topk - len(taken))]
+    return sorted(places, key=_milliseconds)
+
+
+def alike(one: Node, two: Node) -> bool:
+    """Whether two kernels do the same work the same way, as far as their counters tell: the same
+    engine works most, and bytes and operations agree within `SAME`. False without counters."""
+    if one.profile is None or two.profile is None:
+        return False
+    first, second = one.profile.metrics, two.profile.metrics
+    totals = [name for name in first if name.endswith(("_bytes", "_flops"))]
+    if not totals or not all(name in second for name in totals):
+        return False
+    same = all(
+        abs(first[name] - second[name]) <= SAME * max(first[name], second[name]) for name in totals
+    )
+    return same and _busiest(first) == _busiest(second)
+
+
+def _busiest(metrics: Mapping[str, float]) -> str:
+    shares = {name: metrics[name] for name in metrics if name.endswith(ACTIVITY)}
+    return max(shares, key=shares.__getitem__, default="")
 
 
 SELECTIONS: dict[str, Selection] = {"elitist": select_elitist, "published": select_published}
@@ -69,20 +104,6 @@ def _distinct(offers: Iterable[Node]) -> list[Node]:
     for offer in sorted(offers, key=_milliseconds):
         distinct.setdefault(offer.key, offer)
     return list(distinct.values())
-
-
-def _diverse(ordered: Sequence[Node], staying: set[int], topk: int, limit: int) -> list[Node]:
-    """The first `topk`, where children beyond `limit` of one parent wait for empty places."""
-    taken: list[Node] = []
-    waiting: list[Node] = []
-    for node in ordered:
-        child = id(node) not in staying
-        siblings = [n for n in taken if id(n) not in staying and n.parent is node.parent]
-        if child and len(siblings) >= limit:
-            waiting.append(node)
-        else:
-            taken.append(node)
-    return sorted((taken + waiting[: max(0, topk - len(taken))])[:topk], key=_milliseconds)
 
 
 def _milliseconds(node: Node) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from accelopt.evaluation import Case, Confirmation, Evaluation, Status
 from accelopt.nodes import Node
-from accelopt.search.selection import select_elitist
 from accelopt.stages import project
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.store import content_key
@@ -49,15 +48,12 @@ async def settle(
 
 def finalists(start: Node, fastest: Node, history: Sequence[Iteration]) -> list[Node]:
     """The fastest kernel, then every other correct one and the start, by latency."""
-    results = [result for round_ in history for result in round_.results]
-    others = select_elitist(results, topk=2 + 2 * sum(len(result.nodes) for result in results))
-    known = {fastest.key}
-    distinct = [fastest]
-    for node in (*others, start):
-        if node.key not in known:
-            known.add(node.key)
-            distinct.append(node)
-    return distinct
+    made = (node for round_ in history for result in round_.results for node in result.nodes)
+    others = [node for node in (*made, start) if node.latency is not None]
+    distinct = {fastest.key: fastest}
+    for node in sorted(others, key=lambda node: node.latency or 0.0):
+        distinct.setdefault(node.key, node)
+    return list(distinct.values())
 
 
 async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None, Evaluation]:

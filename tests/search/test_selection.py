@@ -1,11 +1,13 @@
 """The published selection on a recorded output, and the elitist one that never loses the best."""
 
+import json
+
 import pytest
 
 from accelopt.nodes import Result
 from accelopt.published import ServiceResult
 from accelopt.search.beam import Beam
-from accelopt.search.selection import select_elitist, select_published
+from accelopt.search.selection import alike, select_elitist, select_published
 from accelopt.search.strategy import Settings
 from accelopt.stages.select import PARENT, origin, select
 
@@ -71,21 +73,44 @@ def test_published_can_lose_the_best_and_elitist_cannot():
 
 
 def test_elitist_lets_parents_compete_by_their_latency():
-    assert chosen(select_elitist(RECORDED, 3, children_per_parent=3)) == [
+    assert chosen(select_elitist(RECORDED, 3)) == [
         ("s0", "plan_0_1", 7.0),
         ("s1", "plan_0_0", 7.5),
         ("s0", "plan_0_0", 8.0),
     ]
 
 
-def test_elitist_bounds_the_children_of_one_parent_while_others_wait():
-    many = [
-        service("s0", **{f"plan_{i}_0": sample(1.0 + i) for i in range(5)}),
-        service("s1", plan_0_0=sample(9.0)),
+def test_a_parent_far_behind_leaves_its_place_even_to_nobody():
+    """Of linear attention 25 times faster than its baseline, the second place of the beam went to the
+    baseline (issue 20)."""
+    children = service(plan_0_0=sample(1.0, 25.0), plan_1_0=sample(1.02, 25.0))
+    assert [latency for _, _, latency in chosen(select_elitist([children], 2))] == [1.0, 1.02]
+    alone = service(plan_0_0=sample(1.0, 25.0), plan_1_0=MISSING)
+    assert [latency for _, _, latency in chosen(select_elitist([alone], 2))] == [1.0]
+
+
+def counted(latency, **metrics):
+    """A sample with counters, as a profile has them."""
+    named = {"hbm_read_bytes": 1e6, "vector_engine_active_time_percent": 0.5, **metrics}
+    metadata = json.dumps({"latency": latency, **named})
+    return {**sample(latency), "kernel_metadata": metadata}
+
+
+def test_another_schedule_or_limit_goes_before_a_twin_that_is_a_little_faster():
+    one, twin = counted(5.0), counted(5.1, hbm_read_bytes=1.05e6)
+    traffic, engine = counted(5.5, hbm_read_bytes=4e6), counted(5.9, hfu_estimated_percent=0.9)
+    late = counted(6.5, hbm_read_bytes=9e6)
+    results = [
+        service(plan_0_0=one, plan_1_0=twin, plan_2_0=traffic, plan_3_0=engine, plan_4_0=late)
     ]
-    parents = [name for name, _, _ in chosen(select_elitist(many, 3, children_per_parent=2))]
-    assert sorted(parents) == ["s0", "s0", "s1"]
-    assert len(select_elitist(many, 20, children_per_parent=2)) == 7  # places left: all are served
+    kept = {k: [ms for _, _, ms in chosen(select_elitist(results, k))] for k in (1, 2, 3, 4, 5)}
+    assert kept[1] == [5.0]
+    assert kept[2] == [5.0, 5.5]
+    assert kept[3] == [5.0, 5.5, 5.9]
+    assert kept[4] == [5.0, 5.1, 5.5, 5.9]  # what is out of reach comes behind the twin
+    assert kept[5] == [5.0, 5.1, 5.5, 5.9, 6.5]
+    nodes = {node.latency: node for node in results[0].nodes}
+    assert alike(nodes[5.0], nodes[5.1]) and not alike(nodes[5.0], nodes[5.5])
 
 
 def test_kernels_that_differ_in_layout_only_take_one_place():

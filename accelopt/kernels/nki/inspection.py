@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accelopt.evaluation import Evaluation, Profile, Status
+from pydantic import Field
+
+from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.hardware import TARGETS
+from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
@@ -21,6 +24,7 @@ from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
+BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WARM = (
     "accelopt.kernels.nki.inspection",
     "accelopt.kernels.nki.devices.tracing",
@@ -32,6 +36,7 @@ WARM = (
 )
 """What a process has imported when it is ready to inspect."""
 INSPECTION_SECONDS = 120.0
+BRIEFING_SECONDS = 300.0  # every what-if schedules the kernel once more
 INSPECTION_BYTES = 6 << 30
 LEAST = "least_ms"  # beside the profiler's fields: what no way of running the kernel can beat
 MOST_LINES = 5
@@ -46,18 +51,32 @@ def inspection_call(
     return Call(INSPECTION, payload, INSPECTION_SECONDS, INSPECTION_BYTES, warm=WARM)
 
 
+def brief_call(
+    kernel: str, arguments: list[tuple[tuple[int, ...], str] | float], target: str
+) -> Call:
+    """What a worker does to tell all that the simulated core knows of a kernel."""
+    call = inspection_call(kernel, arguments, target)
+    return call._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
+
+
+class Brief(Row):
+    """`briefing` of a kernel; no parts where it cannot be simulated."""
+
+    parts: dict[str, str] = Field(default_factory=dict)
+
+
+def brief_job(payload: Mapping[str, Any]) -> Brief:
+    """The parts of `briefing` for the kernel that `payload` names."""
+    try:
+        return Brief(parts=briefing(_profiled(payload)))
+    except (KernelFailure, KernelError):
+        return Brief()
+
+
 def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
     """Trace, verify and time the kernel that `payload` names."""
-    arguments: list[Argument] = [
-        TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
-        for value in payload["arguments"]
-    ]
     try:
-        device = SimulatedDevice(
-            payload["target"], start=fork
-        )  # nothing here but the kernel's path
-        executable = device.compile(payload["kernel"], arguments)
-        found = timing.profile(executable.program, TARGETS[payload["target"]])
+        found = _profiled(payload)
     except KernelFailure as failure:
         return Evaluation(status=failure.status, message=failure.message)
     except KernelError as error:
@@ -78,6 +97,17 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         notes=tuple(sentences(found)),
         diagnosis=diagnose(found),
     )
+
+
+def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
+    """Raises KernelFailure and KernelError."""
+    arguments: list[Argument] = [
+        TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
+        for value in payload["arguments"]
+    ]
+    device = SimulatedDevice(payload["target"], start=fork)  # nothing here but the kernel's path
+    executable = device.compile(payload["kernel"], arguments)
+    return timing.profile(executable.program, TARGETS[payload["target"]])
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:

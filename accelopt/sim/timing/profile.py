@@ -16,6 +16,7 @@ from accelopt.sim.timing.account.least import Least, least
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds, bounds_of
 from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
+from accelopt.sim.timing.machine.dependence import Graph
 from accelopt.sim.timing.machine.schedule import Timeline, schedule
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.operation import Decision, combined
@@ -52,6 +53,8 @@ class Run:
     stream: Stream
     costs: list[Transfer | None]
     timeline: Timeline
+    graph: Graph
+    compiler: Compiler
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
         true,
         spec.name,
         spec.calibration,
-        Run(program, spec, at.flow, at.costs, timeline),
+        Run(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
     )
 
 

@@ -141,9 +141,11 @@ def tensor_scalar(
 ) -> TensorView:
     """op1(op0(data, operand0), operand1) with numbers or (P, 1) operands."""
     source = tile(data, "data")
-    for name, operand in (("operand0", operand0), ("operand1", operand1)):
-        if operand is not None and not builder.is_number(operand):
-            tile(operand, name)
+    columns = {
+        name: tile(operand, name)
+        for name, operand in (("operand0", operand0), ("operand1", operand1))
+        if operand is not None and not builder.is_number(operand)
+    }
     check("tensor_scalar", data=source, operand0=operand0, operand1=operand1)
     first = op_name(op0, BINARY | ALU_UNARY)
     second = None if op1 is None else op_name(op1, BINARY | ALU_UNARY)
@@ -166,7 +168,7 @@ def tensor_scalar(
         attributes=attributes,
         inputs={"data": source, "operand0": column(operand0), "operand1": column(operand1)},
         mask=masks,
-        engine=_engine_for(engine, source),
+        engine=_engine_for(engine, data=source, **columns),
     )
 
 
@@ -205,12 +207,14 @@ def check_bitwise(op: str, *given: Any) -> None:
             refuse(operands.unsupported_format(op, "operand", "float", "an integer"))
 
 
-def _engine_for(engine: Any, *tiles: TensorView) -> Engine | None:
-    """The engine asked for; GpSimd cannot reach PSUM."""
+def _engine_for(engine: Any, **tiles: TensorView) -> Engine | None:
+    """The engine asked for; GpSimd cannot reach PSUM, in which none of these operands may lie."""
     chosen = builder.engine_of(engine)
-    if chosen is Engine.GPSIMD and any(view.in_psum for view in tiles):
+    if chosen is Engine.GPSIMD:
         mend = "Use nisa.vector_engine, or copy the operand to SBUF."
-        refuse(operands.wrong_memory("data", repr(tiles[0]), "SBUF for the GpSimd engine", mend))
+        for name, view in tiles.items():
+            if view.in_psum:
+                refuse(operands.wrong_memory(name, repr(view), "SBUF for the GpSimd engine", mend))
     return chosen
 
 
@@ -295,7 +299,8 @@ def tensor_tensor(
     check_bitwise(name, left, right)
     shape = broadcast_shapes(left.tile_shape, right.tile_shape)
     promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
-    chosen = _engine_for(Engine.GPSIMD if name == "power" else engine, left, right)
+    asked = Engine.GPSIMD if name == "power" else engine
+    chosen = _engine_for(asked, data1=left, data2=right)
     return emit(
         "tensor_tensor",
         result=new_tile(shape, dtype or promoted),
@@ -321,7 +326,7 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 
     source = tile(src, "src")
     check("tensor_copy", src=source)
     result = new_tile(source.tile_shape, dtype or source.dtype)
-    chosen = _engine_for(engine, source)
+    chosen = _engine_for(engine, src=source)
     return emit("copy", result=result, inputs={"data": source}, mask=mask_of(mask), engine=chosen)
 
 
@@ -342,7 +347,7 @@ def tensor_copy_dynamic_dst(
     assert target is not None
     source = assignment.fit(tile(src, "src"), target.tile_shape)
     emit("copy", result=target, inputs={"data": source}, mask=mask_of(mask),
-         engine=_engine_for(engine, source, target))  # fmt: skip
+         engine=_engine_for(engine, src=source, dst=target))  # fmt: skip
 
 
 @api

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from accelopt.hardware import Hardware
 from accelopt.sim.errors import SourceLine
@@ -36,6 +37,7 @@ class LineCost:
     busy_ms: dict[str, float]  # by engine; for DMA, the time of its busiest engine
     critical_ms: float  # of the path that decides the latency
     bytes: int
+    waiting_ms: float = 0.0  # of the critical part, what passes before its instructions begin
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,28 @@ class InputRead:
         return self.read / self.size if self.size else 0.0
 
 
+class CriticalStep(NamedTuple):
+    """One instance on the path that decides the latency: the ns it adds, and how many of those pass
+    before it begins (a semaphore, a port, a busy engine)."""
+
+    instance: int
+    ns: float
+    waiting_ns: float
+
+
 def critical_path(timeline: Timeline) -> list[tuple[int, float]]:
     """The chain of instances that decides the latency, last first, with the ns each adds to it."""
+    return [(step.instance, step.ns) for step in critical_steps(timeline)]
+
+
+def critical_steps(timeline: Timeline) -> list[CriticalStep]:
+    """The same chain, with what of each step is waiting."""
     if not timeline.done:
         return []
     done, free, start = timeline.done, timeline.free, timeline.start
     at = max(range(len(done)), key=done.__getitem__)
     end = done[at]
-    path: list[tuple[int, float]] = []
+    path: list[CriticalStep] = []
     while at >= 0:
         before = timeline.cause[at]
         if before < 0:
@@ -68,7 +84,8 @@ def critical_path(timeline: Timeline) -> list[tuple[int, float]]:
             since = start[at]  # waited for the engine, not for the result
         else:
             since = min(done[before], done[at])
-        path.append((at, max(end - since, 0.0)))
+        ns = max(end - since, 0.0)
+        path.append(CriticalStep(at, ns, min(max(start[at] - since, 0.0), ns)))
         end = min(since, end)
         at = before
     return path
@@ -77,8 +94,11 @@ def critical_path(timeline: Timeline) -> list[tuple[int, float]]:
 def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline) -> list[LineCost]:
     """Source lines, those that take most of the critical path first."""
     critical: dict[SourceLine, float] = defaultdict(float)
-    for at, ns in critical_path(timeline):
-        critical[stream.instances[stream.kind[at]].operation.source] += ns
+    waiting: dict[SourceLine, float] = defaultdict(float)
+    for at, ns, waited in critical_steps(timeline):
+        source = stream.instances[stream.kind[at]].operation.source
+        critical[source] += ns
+        waiting[source] += waited
     busy: dict[SourceLine, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     count: dict[SourceLine, int] = defaultdict(int)
     moved: dict[SourceLine, int] = defaultdict(int)
@@ -100,6 +120,7 @@ def line_costs(stream: Stream, costs: list[Transfer | None], timeline: Timeline)
             dict(busy[source]),
             critical.get(source, 0.0) * 1e-6,
             moved[source],
+            waiting.get(source, 0.0) * 1e-6,
         )
         for source in count
     ]

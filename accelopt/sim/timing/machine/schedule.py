@@ -8,6 +8,7 @@ window: an engine that waits may start a later instruction out of the next few.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -129,11 +130,12 @@ class _Lines(NamedTuple):
     ports: list[tuple[int, ...]]
 
 
-def _lines(stream: Stream, spec: Hardware) -> _Lines:
+def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _Lines:
     """The queues in program order, and what each kind of operation costs."""
     queue_of = [int(item.form.queue) for item in stream.instances]
     queue = [queue_of[kind] for kind in stream.kind]
     costs = by_form(stream.instances, lambda form: _cost(form, spec))
+    scale = [1.0] * len(costs) if factors is None else factors
     ordinal = [0] * len(queue)
     members: list[list[int]] = [[] for _ in range(5)]
     for at, q in enumerate(queue):
@@ -143,8 +145,8 @@ def _lines(stream: Stream, spec: Hardware) -> _Lines:
         queue,
         ordinal,
         members,
-        [cost.issue_ns for cost in costs],
-        [cost.latency_ns for cost in costs],
+        [cost.issue_ns * factor for cost, factor in zip(costs, scale, strict=True)],
+        [cost.latency_ns * factor for cost, factor in zip(costs, scale, strict=True)],
         [cost.ports for cost in costs],
     )
 
@@ -160,6 +162,7 @@ class _Machine:
         costs: list[Transfer | None],
         spec: Hardware,
         lookahead: tuple[int, ...],
+        factors: Sequence[float] | None,
     ) -> None:
         n = len(stream)
         self.kind = stream.kind
@@ -167,7 +170,7 @@ class _Machine:
         self.graph = graph
         self.lookahead = lookahead
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
-        self.lines = _lines(stream, spec)
+        self.lines = _lines(stream, spec, factors)
         self.dma = _DmaEngines(spec)
         self.waits = list(graph.waits)
         self.ready_at = [0.0] * n
@@ -300,9 +303,11 @@ def schedule(
     costs: list[Transfer | None],
     spec: Hardware,
     lookahead: tuple[int, ...] = COMPILER_BOUNDS.lookahead,
+    factors: Sequence[float] | None = None,
 ) -> Timeline:
-    """Runs the stream on the machine."""
-    timeline = _Machine(stream, graph, costs, spec, lookahead).run()
+    """Runs the stream on the machine. `factors` makes instructions of each kind (an index into
+    `stream.instances`) take another time; what transfers take is in `costs`."""
+    timeline = _Machine(stream, graph, costs, spec, lookahead, factors).run()
     return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 

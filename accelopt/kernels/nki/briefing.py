@@ -1,0 +1,321 @@
+"""What the simulated core knows of a kernel, in words and small tables, for whoever plans the next step.
+
+All numbers come from one simulated run and one table of hardware, so they agree with each other and
+with `accelopt profile`. Source lines are given by number; the reader has the kernel with its numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from accelopt.hardware import Hardware
+from accelopt.kernels.nki.sources import Sources
+from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.timing import KernelProfile
+from accelopt.sim.timing.bounds import bounds_of
+from accelopt.sim.timing.occupancy import MemoryUse, memory_use
+from accelopt.sim.timing.price_list import Priced, price_list
+from accelopt.sim.timing.rereads import Reread, rereads
+from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.what_if import WhatIf, what_ifs
+
+ENGINES = {
+    "tensor": "the Tensor engine",
+    "vector": "the Vector engine",
+    "scalar": "the Scalar engine",
+    "gpsimd": "the GpSimd engine",
+    "dma": "DMA (moving data between HBM and the chip)",
+}
+LIMITING = 0.12  # an engine whose absence saves less of the time does not limit the kernel
+MOST_LINES = 8
+MOST_PRICES = 16
+MOST_DECISIONS = 8
+SILENT_BELOW = 0.005  # of the time
+QUIET = frozenset({"choose_engines"})  # decisions that the list of prices shows
+MEBIBYTE = 1 << 20
+TENSOR = re.compile(r"\bt\d+\b")  # a tensor that the kernel gives no name
+SHORT_PIECE = 2048  # bytes; of shorter pieces the list of prices says what they reach
+PIECES = (256, 512, 1024, 2048, 4096)
+
+
+def briefing(found: KernelProfile) -> dict[str, str]:
+    """The parts by name: `limits`, `lines`, `memory`, `compiler`, `prices`."""
+    sources = Sources()
+    asked = what_ifs(found)
+    return {
+        "limits": _limits(found, asked),
+        "lines": _lines(found),
+        "memory": _memory(memory_use(found.run.program), found, sources),
+        "compiler": _decisions(found.decisions, sources),
+        "prices": _prices(price_list(found), found),
+    }
+
+
+def limit_of(found: KernelProfile, asked: Sequence[WhatIf]) -> WhatIf | None:
+    """The engine without which the kernel would be fastest; None where no single one limits it."""
+    engines = [one for one in asked if one.subject == "engine"]
+    best = min(engines, key=lambda one: one.latency_ms, default=None)
+    if best is None or best.latency_ms > (1 - LIMITING) * found.latency_ms:
+        return None
+    return best
+
+
+def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
+    now = found.latency_ms
+    best = limit_of(found, asked)
+    if best is None:
+        said = (
+            "no single engine: the kernel waits, for results of other engines, for buffers, or for "
+            "the fixed cost of many small instructions (see what would change it)"
+        )
+    else:
+        share = found.occupancy[best.name]
+        said = f"{ENGINES[best.name]}, at work for {share:.0%} of the time"
+    busy = sorted(found.occupancy.items(), key=lambda item: -item[1])
+    listed = ", ".join(
+        f"{name} {share * now:.3g} ms ({share:.0%})" for name, share in busy if share
+    )
+    rows = [
+        f"{now:.4g} ms, simulated {found.target}. Limiting resource: {said}.",
+        f"At work: {listed}.",
+        *_floors(found),
+        "If one thing were different, and everything else as it is, the kernel would take:",
+    ]
+    telling = [one for one in asked if abs(one.latency_ms / now - 1) >= SILENT_BELOW]
+    for one in sorted(telling, key=lambda one: one.latency_ms):
+        rows.append(f"  {one.latency_ms:8.4g} ms {one.latency_ms / now - 1:+5.0%}  {one.question}")
+    silent = [one.question for one in asked if one not in telling]
+    if silent:
+        rows.append(f"No difference: {'; '.join(silent)}.")
+    return "\n".join(rows)
+
+
+def _floors(found: KernelProfile) -> list[str]:
+    """What the problem needs at the rates of this machine, whatever the kernel."""
+    spec, least = found.run.spec, found.least
+    bytes_moved = least.read_bytes + least.write_bytes
+    moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
+    memory = bytes_moved / spec.dma_peak_bytes_per_ns * 1e-6
+    rows = [
+        f"Moved: {moved / MEBIBYTE:.4g} MiB, {moved / spec.dma_peak_bytes_per_ns * 1e-6:.4g} ms at "
+        f"the full DMA rate; inputs and outputs once are {bytes_moved / MEBIBYTE:.4g} MiB, "
+        f"{memory:.4g} ms."
+    ]
+    compute = {bound.name: bound.ms for bound in found.bounds if bound.aspect == "compute"}
+    if compute["at peak FLOPs"]:
+        rows.append(
+            f"Matrix products at the peak rate of their format: "
+            f"{compute['without transposes']:.4g} ms, with transposes "
+            f"{compute['at peak FLOPs']:.4g} ms."
+        )
+    return rows
+
+
+def _lines(found: KernelProfile) -> str:
+    rows = [" line  critical  waiting    times      MiB  busy"]
+    rest = 0.0
+    for number, line in enumerate(found.lines):
+        share = line.critical_ms / found.latency_ms
+        if number >= MOST_LINES or share < SILENT_BELOW:
+            rest += share
+            continue
+        busy = ", ".join(
+            f"{name} {ms:.3g} ms"
+            for name, ms in sorted(line.busy_ms.items(), key=lambda item: -item[1])
+            if ms >= SILENT_BELOW * found.latency_ms
+        )
+        moved = f"{line.bytes / MEBIBYTE:8.4g}" if line.bytes else " " * 8
+        waiting = line.waiting_ms / found.latency_ms
+        rows.append(
+            f"{line.source.line:5d} {share:8.0%} {waiting:8.0%} {line.count:8,d} {moved}  {busy}"
+        )
+    if rest >= SILENT_BELOW:
+        rows.append(f" rest {rest:8.0%}")
+    return "\n".join(rows)
+
+
+def _memory(uses: Iterable[MemoryUse], found: KernelProfile, sources: Sources) -> str:
+    rows = []
+    for use in (one for one in uses if one.peak):
+        holders = ", ".join(
+            f"{sources.name(one.tensor, one.source)} (line {one.source.line}) {one.bytes:,}"
+            for one in use.holders
+        )
+        share = use.peak / use.capacity
+        full = "; the excess is spilled or loaded again" if share > 1 else ""
+        rows.append(
+            f"{use.memory}: at most {use.peak:,} of {use.capacity:,} B a partition live at once "
+            f"({share:.0%}){full}" + (f". Largest then: {holders}." if holders else ".")
+        )
+    rows += [_reread(one) for one in rereads(found)]
+    if not any(one.read > one.size for one in found.reads):
+        rows.append("No input is read more than once.")
+    for moved in found.spills:
+        if moved.saved or moved.reloaded:
+            name = sources.name(moved.tensor, moved.source)
+            rows.append(
+                f"{name} (line {moved.source.line}) is spilled: {moved.saved / MEBIBYTE:.4g} MiB "
+                f"saved to HBM, {moved.reloaded / MEBIBYTE:.4g} MiB brought back."
+            )
+    return "\n".join(rows)
+
+
+def _reread(one: Reread) -> str:
+    why = []
+    if one.displaced:
+        why.append(
+            f"SBUF could not hold it until its next use ({one.displaced / MEBIBYTE:.4g} MiB again)"
+        )
+    if one.blind and one.displaced < one.read - one.size:
+        loops = ", ".join(f"line {place.line} ({trips} times)" for place, trips in one.blind)
+        why.append(f"its address does not depend on the loop of {loops}")
+    said = f": {' and '.join(why)}" if why else ""
+    return (
+        f"{one.tensor} ({one.size / MEBIBYTE:.4g} MiB) is read {one.read / (one.size or 1):.3g} times "
+        f"by line {one.source.line}{said}."
+    )
+
+
+def _decisions(decisions: Sequence[Decision], sources: Sources) -> str:
+    told = [one for one in decisions if one.pass_name not in QUIET]
+    told.sort(key=lambda one: (-one.bytes, -one.count))
+    rows = []
+    for one in told[:MOST_DECISIONS]:
+        times = f", {one.count:,} times" if one.count > 1 else ""
+        size = f", {one.bytes / MEBIBYTE:.4g} MiB" if one.bytes else ""
+        action = TENSOR.sub(partial(_named, sources=sources, source=one.source), one.action)
+        rows.append(f"- line {one.source.line}: {action}{times}{size}")
+    return "\n".join(rows)
+
+
+def _named(found: re.Match[str], sources: Sources, source: SourceLine) -> str:
+    return sources.name(found[0], source)
+
+
+def _prices(rows: Sequence[Priced], found: KernelProfile) -> str:
+    spec = found.run.spec
+    text = [" engine    each      times      ms  instruction (lines)"]
+    shown = [row for row in rows if row.busy_ms >= SILENT_BELOW * found.latency_ms]
+    same: dict[Priced, list[int]] = {}
+    for row in shown:
+        same.setdefault(replace(row, source=NOWHERE), []).append(row.source.line)
+    for row, lines in [*same.items()][:MOST_PRICES]:
+        each = f"{row.nanoseconds:,.0f} ns" if row.engine == "dma" else f"{row.cycles:,.0f} cyc"
+        size = f"{row.partitions}x{row.elements}"
+        where = (
+            f"line {lines[0]}" if len(lines) == 1 else f"each of lines {', '.join(map(str, lines))}"
+        )
+        remark = _remark(row, spec)
+        text.append(
+            f" {row.engine:7s} {each:>10s} {row.count:8,d} {row.busy_ms:7.3g}  "
+            f"{row.instruction} {size} {row.memories}, {where}" + (f"; {remark}" if remark else "")
+        )
+    return "\n".join(text) if shown else ""
+
+
+def _remark(row: Priced, spec: Hardware) -> str:
+    """What is dear about an instruction, and the form that costs less."""
+    if row.engine == "dma":
+        return _transfer_remark(row, spec)
+    if row.engine == "tensor":
+        return _product_remark(row)
+    remarks = []
+    fixed = spec.gpsimd_start_cycles if row.engine == "gpsimd" else spec.access_cycles
+    if fixed >= 0.4 * row.cycles:
+        remarks.append(f"{fixed:.0f} of {row.cycles:.0f} cycles are its fixed cost: wider tiles")
+    if row.partitions <= spec.partitions // 2:
+        remarks.append(f"{row.partitions} of {spec.partitions} lanes work")
+    two = row.instruction.startswith(("tensor_tensor.", "loop_reduce"))
+    slow = row.cycles > 1.5 * row.elements * spec.vector_cycles_per_element
+    if two and slow and row.engine == "vector" and row.memories.startswith("SBUF SBUF"):
+        remarks.append("half of that with one operand in PSUM")
+    return "; ".join(remarks)
+
+
+def _transfer_remark(row: Priced, spec: Hardware) -> str:
+    remarks = []
+    if row.piece and row.piece < SHORT_PIECE:
+        per_engine = row.bytes / row.count / min(spec.dma_engines, -(-row.partitions // 8))
+        rate = per_engine / row.nanoseconds / spec.dma_bytes_per_ns
+        remarks.append(f"pieces of {row.piece} B: {rate:.0%} of the DMA rate")
+    if row.partitions <= spec.partitions // 2:
+        engines = -(-row.partitions // spec.dma_partitions_per_engine)
+        remarks.append(
+            f"{row.partitions} partitions use {engines} of {spec.dma_engines} DMA engines"
+        )
+    return "; ".join(remarks)
+
+
+def _product_remark(row: Priced) -> str:
+    if row.instruction.startswith("broadcast"):
+        return "spreads a row over the partitions"
+    if row.instruction.startswith("matmul") and row.elements < 256:
+        return f"moving only {row.elements} wide: the fixed part weighs {512 // row.elements} times"
+    return ""
+
+
+def _piece_rate(size: int, spec: Hardware) -> float:
+    """The part of the DMA rate that pieces of `size` bytes reach that do not follow each other."""
+    strided = min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * size)
+    row = size / spec.dma_bytes_per_ns
+    return row / (2 * spec.dma_buffer_ns + max(row, strided))
+
+
+def machine(spec: Hardware) -> str:
+    """The machine and what instructions cost on it, for a system prompt; from the table of hardware."""
+    bounds = bounds_of(spec.name)
+    vector, two = spec.vector_cycles_per_element, spec.two_input_cycles_per_element
+    fixed = f"{spec.access_cycles:.0f}"
+    usable = spec.sbuf_usable_bytes
+    fp32 = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
+    sizes = ", ".join(f"{size:,} B {_piece_rate(size, spec):.0%}" for size in PIECES)
+    rows = [
+        f"- DMA: {spec.dma_engines} engines, {spec.dma_peak_bytes_per_ns:.0f} GB/s together, between "
+        f"HBM and SBUF. {spec.dma_partitions_per_engine} partitions belong to one engine: fewer than "
+        f"{spec.partitions} partitions leave engines idle. A transfer starts "
+        f"{spec.dma_latency_ns / 1e3:.1f} us after it is asked for. It moves pieces, each the "
+        f"contiguous bytes of one partition; scattered pieces reach of the full rate: {sizes}.",
+        f"- SBUF: {spec.partitions} partitions of {usable:,} usable bytes. A tile's first axis is its "
+        "partition axis (at most 128), the others lie inside a partition. What does not fit is "
+        "spilled to HBM or loaded again by the compiler.",
+        f"- Buffers: the compiler gives a tile that a loop loads {bounds.load_buffers} buffers for each "
+        f"one in use (more while all of them take less than {bounds.load_buffer_bytes:,} B a "
+        f"partition), a computed one {bounds.computed_buffers}. A load waits until a buffer is free; "
+        "wider loads, or several tiles loaded in one iteration, run farther ahead.",
+        f"- PSUM: {spec.psum_partition_bytes // spec.psum_bank_bytes} banks of "
+        f"{spec.psum_bank_bytes:,} B a partition; a bank holds 512 fp32 and takes the sum of one "
+        "chain of matrix products. Adding there is free.",
+        f"- Tensor engine, {spec.tensor_ghz} GHz: nc_matmul(stationary, moving) = stationary^T moving, "
+        "contraction on the partitions, up to 128x128 by 128x512. In fp32 "
+        f"{fp32:.0f} cycles for each moving column (in bf16 {spec.matmul_cycles_per_row:g}), beside "
+        f"about {spec.fp32_matmul_passes * (spec.fp32_exposed_load * 128 + spec.matmul_pass_overhead_cycles):.0f} "
+        "for loading the stationary tile: 512 columns at a time pay best. A transpose of 128x128 costs "
+        "as much as a product with 128 columns, and its result lies in PSUM.",
+        f"- Vector engine, {spec.vector_ghz} GHz, 128 lanes: {vector:g} cycle for each element of a "
+        f"partition with one operand, {two:g} with two fp32 operands from SBUF, {vector:g} if one of "
+        f"them lies in PSUM; reciprocal {spec.reciprocal_cycles_per_element:g}; scan "
+        f"{spec.scan_cycles_per_element:g}.",
+        f"- Scalar engine, {spec.scalar_ghz} GHz, 128 lanes: {spec.scalar_cycles_per_element:g} cycle "
+        "an element: func(data * scale + bias) with scale and bias a number or a column (P, 1), and "
+        "with activation_reduce the sum over the free axis in the same pass.",
+        f"- GpSimd engine, {spec.gpsimd_ghz} GHz: the same work as Vector at "
+        f"{spec.gpsimd_cycles_per_element:g} cycle an element (two operands "
+        f"{spec.two_input_cycles_per_element:g}) beside {spec.gpsimd_start_cycles:.0f} fixed; it "
+        "cannot touch PSUM.",
+        f"- Every instruction of Vector and Scalar costs about {fixed} cycles beside its elements, at "
+        f"least {spec.minimum_issue_cycles}; its result is there {spec.engine_latency_ns:.0f} ns "
+        "later, and another engine hears of it "
+        f"{spec.semaphore_ns:.0f} ns after that.",
+    ]
+    if spec.vector_gpsimd_exclusive:
+        rows.append(
+            "- Vector and GpSimd share one port to SBUF: they do not work at the same time."
+        )
+    if spec.vector_scalar_psum_exclusive:
+        rows.append(
+            "- Vector and Scalar share one port to PSUM: only one of them reads it at a time."
+        )
+    return "\n".join(rows)

@@ -1,0 +1,74 @@
+"""How much of SBUF and PSUM a kernel holds over time, against what there is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.hardware import TARGETS
+from accelopt.sim.errors import SourceLine
+from accelopt.sim.program import Buffer, Program
+from accelopt.sim.timing.profile import Compiler, profile
+from accelopt.sim.timing.stream.stream import Stream
+
+COLUMNS = 64
+
+
+class Holder(NamedTuple):
+    """Memory that one declaration holds at the peak."""
+
+    tensor: str
+    source: SourceLine
+    bytes: int
+
+
+class MemoryUse(NamedTuple):
+    """Bytes a partition that are live, in program order, in COLUMNS steps (the most in each)."""
+
+    memory: str
+    capacity: int
+    peak: int
+    over_time: tuple[int, ...]
+    holders: tuple[Holder, ...]
+
+
+def memory_use(program: Program) -> tuple[MemoryUse, ...]:
+    """SBUF and PSUM as the kernel asks for them, before anything is spilled."""
+    spec = TARGETS[program.target]
+    stream = profile(program, compiler=Compiler(frozenset({"fit_sbuf"}))).run.stream
+    return (
+        _use(stream, Buffer.SBUF, "SBUF", spec.sbuf_usable_bytes),
+        _use(stream, Buffer.PSUM, "PSUM", spec.psum_partition_bytes),
+    )
+
+
+def _use(stream: Stream, buffer: Buffer, memory: str, capacity: int) -> MemoryUse:
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, (reads, writes) in enumerate(zip(stream.reads, stream.writes, strict=True)):
+        for cell in (*reads, *writes):
+            unit = stream.cell_unit[cell]
+            if stream.units[unit].tensor.buffer is buffer:
+                first.setdefault(unit, position)
+                last[unit] = position
+    change = np.zeros(len(stream) + 1, np.int64)
+    for unit, position in first.items():
+        change[position] += stream.units[unit].bytes
+        change[last[unit] + 1] -= stream.units[unit].bytes
+    live = np.cumsum(change)[:-1]
+    at = int(live.argmax()) if live.size else 0
+    held: dict[tuple[str, SourceLine], int] = {}
+    for unit, position in first.items():
+        if position <= at <= last[unit]:
+            tensor = stream.units[unit].tensor
+            key = (tensor.name, tensor.source)
+            held[key] = held.get(key, 0) + stream.units[unit].bytes
+    largest = sorted(held.items(), key=lambda item: -item[1])[:5]
+    return MemoryUse(
+        memory,
+        capacity,
+        int(live.max(initial=0)),
+        tuple(int(part.max()) for part in np.array_split(live, COLUMNS) if part.size),
+        tuple(Holder(name, source, size) for (name, source), size in largest),
+    )

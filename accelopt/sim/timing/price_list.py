@@ -1,0 +1,103 @@
+"""What each instruction of a kernel costs, as it was lowered: engine, size, cycles, how often."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from accelopt.sim.access import Access
+from accelopt.sim.errors import SourceLine
+from accelopt.sim.program import Buffer
+from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.profile import KernelProfile
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
+
+
+class _Form(NamedTuple):
+    """What instructions have in common that share a row of the list."""
+
+    source: SourceLine
+    instruction: str
+    engine: str
+    partitions: int
+    elements: int
+    memories: str
+
+
+@dataclass(frozen=True)
+class Priced:
+    """All instructions of one line that are alike. `elements` are those of a partition (of the moving
+    operand on the Tensor engine). An engine is taken for `cycles` of its clock each time; a transfer
+    takes `nanoseconds` on each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes."""
+
+    source: SourceLine
+    instruction: str
+    engine: str
+    partitions: int
+    elements: int
+    memories: str
+    count: int
+    cycles: float
+    nanoseconds: float
+    busy_ms: float
+    bytes: int = 0
+    piece: int = 0
+
+
+def price_list(found: KernelProfile) -> list[Priced]:
+    """The instructions of a kernel, those first that take their engine longest."""
+    run, spec = found.run, found.run.spec
+    forms = [_form(item.operation) for item in run.stream.instances]
+    count: dict[_Form, int] = defaultdict(int)
+    busy_ns: dict[_Form, float] = defaultdict(float)
+    moved: dict[_Form, int] = defaultdict(int)
+    entries: dict[_Form, int] = defaultdict(int)
+    issue = [price(item.form, spec).issue_ns for item in run.stream.instances]
+    for kind, cost in zip(run.stream.kind, run.costs, strict=True):
+        form = forms[kind]
+        count[form] += 1
+        busy_ns[form] += cost.engine_ns if cost else issue[kind]
+        if cost:
+            moved[form] += cost.bytes
+            entries[form] += cost.descriptors
+    rows = [
+        Priced(
+            *form,
+            count=n,
+            cycles=0.0 if form.engine == "dma" else busy_ns[form] / n * spec.ghz(form.engine),
+            nanoseconds=busy_ns[form] / n,
+            busy_ms=busy_ns[form] * 1e-6,
+            bytes=moved[form],
+            piece=round(moved[form] / entries[form]) if entries[form] else 0,
+        )
+        for form, n in count.items()
+    ]
+    return sorted(rows, key=lambda row: -row.busy_ms)
+
+
+def _form(operation: Operation) -> _Form:
+    accesses = (*operation.reads, *operation.writes)
+    engine = QUEUE_NAMES[operation.queue]
+    wide = max((access.free_elements for access in accesses), default=1)
+    if engine == "tensor" and operation.reads:
+        wide = operation.reads[-1].free_elements
+    return _Form(
+        operation.source,
+        operation.label or operation.opcode,
+        engine,
+        max((access.partitions for access in accesses), default=1),
+        operation.width if operation.width is not None else wide,
+        _memories(operation),
+    )
+
+
+def _memories(operation: Operation) -> str:
+    """`SBUF SBUF > PSUM`: where the operands lie that are as long as the longest, and the result."""
+    longest = max((access.free_elements for access in operation.reads), default=1)
+    reads = [_memory(a) for a in operation.reads if a.free_elements == longest]
+    return f"{' '.join(reads)} > {' '.join(dict.fromkeys(map(_memory, operation.writes)))}"
+
+
+def _memory(access: Access) -> str:
+    return {Buffer.SBUF: "SBUF", Buffer.PSUM: "PSUM"}.get(access.tensor.buffer, "HBM")

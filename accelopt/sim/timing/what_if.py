@@ -1,0 +1,139 @@
+"""What a kernel would take if one thing were different: the same instructions scheduled once more.
+
+Each answer is the latency of the whole kernel, so it counts what then limits instead; no sum of
+busy times does. The answers say where the time is, not that a kernel of that speed exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from accelopt.sim.collector import collector_paused
+from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.timing.machine.schedule import schedule
+from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.profile import KernelProfile, profile
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
+
+Subject = Literal["engine", "loads", "stores", "line", "overheads", "overlap", "buffers", "sbuf"]
+
+MOST_LINES = 3
+BUSY = 0.02  # an engine that works for less of the time is not asked about
+LONG = 100_000
+"""Instances beyond which only the three busiest engines and the memory are asked about: each
+question takes as long as scheduling the kernel."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The kernel's latency in ms if `subject` (an engine's `name`, a source line) took no time, half
+    of its time, or were twice as large, as `question` says in words."""
+
+    subject: Subject
+    question: str
+    latency_ms: float
+    name: str = ""
+    source: SourceLine = NOWHERE
+
+
+def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...]:
+    """Engine by engine, loads and stores, the costliest lines, fixed costs, SBUF."""
+    asked: list[WhatIf] = []
+    with collector_paused():
+        long = len(found.run.stream) > LONG
+        busy = sorted(found.occupancy.items(), key=lambda item: -item[1])
+        for name, share in busy[: 3 if long else len(busy)]:
+            if share >= BUSY:
+                question = "DMA takes no time" if name == "dma" else f"{name} engine takes no time"
+                asked.append(WhatIf("engine", question, _without_engine(found, name), name))
+        if long:
+            return tuple(asked)
+        asked += _transfers(found)
+        for line in found.lines[:lines]:
+            question = f"line {line.source.line} takes half as long"
+            asked.append(WhatIf("line", question, _halved(found, line.source), source=line.source))
+        asked.append(WhatIf("overheads", "instructions have no fixed costs", _bare(found)))
+        everything = (
+            max(found.occupancy.values()) * found.latency_ms + found.run.spec.launch_ns * 1e-6
+        )
+        asked.append(WhatIf("overlap", "nothing waits for anything else", everything))
+        passes = {decision.pass_name for decision in found.decisions}
+        if "rotate_buffers" in passes:
+            question = "tiles have as many buffers as SBUF holds"
+            asked.append(WhatIf("buffers", question, _freer(found)))
+        if found.spills or passes & {"fit_sbuf", "rotate_buffers"}:
+            asked.append(WhatIf("sbuf", "SBUF is twice as large", _roomier(found)))
+    return tuple(asked)
+
+
+def _transfers(found: KernelProfile) -> list[WhatIf]:
+    """Loads and stores apart, where there are both."""
+    loads = _without(found, lambda o: o.is_dma and not o.is_store)
+    stores = _without(found, lambda o: o.is_dma and o.is_store)
+    return [
+        WhatIf("loads", "loads take no time", loads),
+        WhatIf("stores", "stores take no time", stores),
+    ]
+
+
+def _without_engine(found: KernelProfile, name: str) -> float:
+    queue = Queue(QUEUE_NAMES.index(name))
+    return _without(found, lambda operation: operation.queue is queue)
+
+
+def _without(found: KernelProfile, chosen: Callable[[Operation], bool]) -> float:
+    return _scaled(found, chosen, 0.0)
+
+
+def _scaled(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:
+    """The latency in ms where the chosen operations take `factor` of their time."""
+    run = found.run
+    picked = [chosen(item.operation) for item in run.stream.instances]
+    costs: list[Transfer | None] = [
+        cost._replace(engine_ns=cost.engine_ns * factor, conflict_ns=cost.conflict_ns * factor)
+        if cost is not None and picked[kind]
+        else cost
+        for kind, cost in zip(run.stream.kind, run.costs, strict=True)
+    ]
+    factors = [factor if hit else 1.0 for hit in picked]
+    lookahead = run.compiler.bounds.lookahead
+    timeline = schedule(run.stream, run.graph, costs, run.spec, lookahead, factors)
+    return timeline.latency_ns * 1e-6
+
+
+def _halved(found: KernelProfile, source: SourceLine) -> float:
+    return _scaled(found, lambda operation: operation.source == source, 0.5)
+
+
+def _bare(found: KernelProfile) -> float:
+    """Without what every instruction and transfer costs whatever its size: what wider ones save at
+    most."""
+    run = found.run
+    bare = replace(
+        run.spec,
+        minimum_issue_cycles=0,
+        access_cycles=0.0,
+        engine_latency_ns=0.0,
+        semaphore_ns=0.0,
+        gpsimd_start_cycles=0.0,
+        matmul_pass_overhead_cycles=0.0,
+        minimum_matmul_cycles=0.0,
+        dma_latency_ns=0.0,
+    )
+    lookahead = run.compiler.bounds.lookahead
+    return schedule(run.stream, run.graph, run.costs, bare, lookahead).latency_ns * 1e-6
+
+
+def _freer(found: KernelProfile) -> float:
+    """Loads run ahead as far as there is room, not as far as a declaration's few buffers let them."""
+    run = found.run
+    return profile(run.program, run.spec, run.compiler.less("rotate_buffers")).latency_ms
+
+
+def _roomier(found: KernelProfile) -> float:
+    """All decisions again, in twice the SBUF."""
+    run = found.run
+    spec = replace(run.spec, sbuf_partition_bytes=2 * run.spec.sbuf_partition_bytes)
+    return profile(run.program, spec, run.compiler).latency_ms
