@@ -59,6 +59,11 @@ class Setting(Row):
     values: Configuration
     sentence: str
 
+    @property
+    def key(self) -> str:
+        """The change by its value."""
+        return "set " + ", ".join(f"{name}={self.values[name]}" for name in sorted(self.values))
+
 
 class Plan(Row):
     """What somebody wants done, in words: only an executor that reads can carry it out.
