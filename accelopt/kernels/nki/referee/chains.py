@@ -28,7 +28,7 @@ class Chained(np.ndarray):
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
     ) -> Any:
         """The ufunc on plain arrays; sums and matrix products in a line."""
-        plain = [_plain(value) for value in inputs]
+        plain = _in_single([_plain(value) for value in inputs])
         outputs = None if out is None else tuple(map(_plain, out))
         result = self._in_a_line(ufunc, method, plain, kwargs)
         if result is None:
@@ -75,6 +75,19 @@ def chained(values: np.ndarray, *, backwards: bool) -> Chained:
     view = values.view(Chained)
     view.backwards = backwards
     return view
+
+
+def _in_single(inputs: list[Any]) -> list[Any]:
+    """`inputs` with float64 scalars as float32 beside float32 arrays: `x / np.sqrt(2)` is float64 to
+    NumPy 2, and a reference that is worked out in it shows nothing of honest rounding."""
+    if not any(isinstance(v, np.ndarray) and v.ndim and v.dtype == np.float32 for v in inputs):
+        return inputs
+    return [
+        np.float32(v)
+        if getattr(v, "dtype", None) == np.float64 and getattr(v, "ndim", 1) == 0
+        else v
+        for v in inputs
+    ]
 
 
 def _plain(value: Any) -> Any:

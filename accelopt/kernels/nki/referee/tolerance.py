@@ -28,6 +28,8 @@ from accelopt.kernels.nki.referee.reference import Reference
 NEIGHBOURS = 32
 # How much worse than the samples an honest algorithm with another order of operations may be.
 SLACK = 16.0
+# What cancels to zero in float64, as 1 + erf(-9) does, is a unit roundoff of something and not zero.
+UNIT_OF_EXACT = 2.0**-53
 # How many units in the last place of its argument a function of single elements may be off.
 ARGUMENT_SLACK = 4.0
 # A thousand times the smallest normal number: what is worked out on the way may be that much smaller.
@@ -158,6 +160,7 @@ def _with_tolerance(
     sharp = max(RESOLVED, 2 * precision.unit)
     shape, count = exact.shape, exact.size
     exact = exact.reshape(-1)
+    zero = SLACK * UNIT_OF_EXACT * _largest(exact)
     values = np.empty(count, np.float32)
     allowed = np.empty(count, np.float32)
     resolved = np.empty(count, np.bool_)
@@ -171,8 +174,17 @@ def _with_tolerance(
                 own = ARGUMENT_SLACK * precision.unit * np.abs(in_single(argument[part]))
                 allowed[part] = np.maximum(allowed[part], own)
             magnitude = np.abs(true)
+            allowed[part][magnitude == 0] += np.float32(zero)
             resolved[part] = (magnitude > least) & (noise < sharp * magnitude)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest finite magnitude."""
+    finite = (np.abs(values[part]) for part in blocks(values.size))
+    return max(
+        (float(part.max(initial=0.0, where=np.isfinite(part))) for part in finite), default=0.0
+    )
 
 
 def _allowed(true: np.ndarray, noise: np.ndarray, unit: float) -> np.ndarray:

@@ -6,6 +6,7 @@ The dishonest ones are of the kinds that issue 12, point 17, lists: right for wh
 from pathlib import Path
 
 import numpy as np
+from scipy.special import erf, ndtr
 
 TAIL = """
 def transform_to_nki_inputs(inputs):
@@ -30,6 +31,16 @@ def forward(x, gain, bias, eps):
     centred = x - x.mean(axis=1, keepdims=True)
     variance = np.mean(np.square(centred), axis=1, keepdims=True)
     return centred / np.sqrt(variance + eps) * gain + bias
+""",
+    "gelu_mlp": """
+import numpy as np
+from scipy.special import erf
+def get_inputs():
+    x = np.random.randn(128, 128).astype(np.float32)
+    return [x, (np.random.randn(128, 256) / np.sqrt(128)).astype(np.float32)]
+def forward(x, w):
+    h = x @ w
+    return h * 0.5 * (1 + erf(h / np.sqrt(2)))
 """,
     "few_rows_layernorm": """
 import numpy as np
@@ -206,6 +217,11 @@ def _tail(x, size):
 
 
 HONEST = {
+    "gelu_mlp": {
+        # What a reference in float64 (np.sqrt(2) makes it one) gives as zero is not zero.
+        "by the distribution": lambda x, w: (h := x @ w) * ndtr(h),
+        "by erf in fp32": lambda x, w: (h := x @ w) * (1 + erf(h * np.float32(0.5**0.5))) / 2,
+    },
     "softmax": {
         "online": _online,
         "online, later": lambda x: _online(x[:, ::-1], 32)[:, ::-1],
@@ -253,6 +269,10 @@ HONEST = {
 }
 
 DISHONEST = {
+    "gelu_mlp": {
+        "cut off": lambda x, w: np.where((h := x @ w) < -3, 0, h * ndtr(h)),
+        "by tanh": lambda x, w: (h := x @ w) * (1 + np.tanh(0.7978846 * (h + 0.044715 * h**3))) / 2,
+    },
     "softmax": {
         "maximum of 128 columns": lambda x: _softmax(x, _top(x, 128)),
         "maximum of all but 64 columns": lambda x: _softmax(x, _top(x, 960)),
