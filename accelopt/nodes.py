@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from accelopt.evaluation import Case, Diagnosis, Evaluation, Profile, Row, Status
+from accelopt.findings import Development
 from accelopt.kernel_source import fingerprint
 from accelopt.space import Configuration, Parameter, Space
 
@@ -283,7 +284,8 @@ class Job(NamedTuple):
 
     `focus` names a resource or an expert that actions should be looked for with. `goal` is the
     latency in milliseconds that a kernel must be predicted to beat to be worth an evaluation.
-    `limit` is how many evaluations it may spend, set by the driver; None is no limit.
+    `limit` is how many evaluations it may spend, set by the driver; None is no limit. `workflow` is
+    who develops a kernel: an entry of `stages.jobs.WORKFLOWS`.
     """
 
     number: int
@@ -294,6 +296,7 @@ class Job(NamedTuple):
     focus: str = ""
     goal: float | None = None
     limit: int | None = None
+    workflow: str = "plans"
 
 
 class Result(NamedTuple):
@@ -314,6 +317,7 @@ class Result(NamedTuple):
     unanswered: tuple[str, ...] = ()
     diagnosis: Diagnosis | None = None
     space: Space | None = None
+    development: Development | None = None
 
     def record(self) -> dict[str, Any]:
         """The result as plain JSON, without the job and without sources of actions."""
@@ -324,6 +328,7 @@ class Result(NamedTuple):
             "nodes": [node.record() for node in self.nodes],
             "diagnosis": self.diagnosis.model_dump(mode="json") if self.diagnosis else None,
             "space": self.space.model_dump(mode="json") if self.space else None,
+            "development": self.development.model_dump(mode="json") if self.development else None,
         }
 
     @classmethod
@@ -339,4 +344,5 @@ class Result(NamedTuple):
             tuple(record["unanswered"]),
             Diagnosis.model_validate(record["diagnosis"]) if record["diagnosis"] else None,
             Space.model_validate(record["space"]) if record["space"] else None,
+            Development.model_validate(told) if (told := record.get("development")) else None,
         )

@@ -15,7 +15,8 @@ from accelopt.evaluation import Row
 
 
 class Question(NamedTuple):
-    """One call's input. `label` is unique in a run and equal in every repetition of that run."""
+    """One call's input. `label` is unique in a run and equal in every repetition of that run.
+    `max_tokens` bounds the answer where the configuration does not."""
 
     role: Role
     label: str
@@ -23,6 +24,7 @@ class Question(NamedTuple):
     user: str
     iteration: int = 0
     temperature: float | None = None
+    max_tokens: int | None = None
 
 
 class Answer(NamedTuple):

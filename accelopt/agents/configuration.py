@@ -17,7 +17,7 @@ from accelopt.store import read_text
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
 
-Role = Literal["planner", "executor", "fixer", "summarizer"]
+Role = Literal["planner", "executor", "fixer", "summarizer", "judge", "reflector"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
@@ -120,6 +120,8 @@ def _for_role(content: dict[str, object], role: Role, path: Path) -> object:
         "executor": ("executor", "planner"),
         "fixer": ("fixer", "executor", "planner"),
         "summarizer": ("summarizer", "planner", "executor"),
+        "judge": ("judge", "planner", "executor"),
+        "reflector": ("reflector", "planner", "executor"),
     }
     for name in fallbacks[role]:
         if name in content:

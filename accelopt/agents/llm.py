@@ -37,7 +37,14 @@ UNREACHABLE_AFTER = 8.0  # seconds of failing connections to an endpoint that ne
 UNCONNECTED = ("ConnectError", "ConnectTimeout")  # of whichever HTTP client openai is built on
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
-PRIORITY: dict[Role, int] = {"fixer": 0, "executor": 1, "summarizer": 2, "planner": 3}
+PRIORITY: dict[Role, int] = {
+    "fixer": 0,
+    "executor": 1,
+    "reflector": 2,
+    "summarizer": 2,
+    "judge": 3,
+    "planner": 3,
+}
 OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", "max_tokens")
 CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000
 
@@ -321,7 +328,9 @@ def _settings(config: ModelConfig, question: Question) -> Any:
 
     temperature = config.temperature if config.temperature is not None else question.temperature
     settings = agents.ModelSettings(
-        temperature=temperature, top_p=config.top_p, max_tokens=config.max_tokens
+        temperature=temperature,
+        top_p=config.top_p,
+        max_tokens=config.max_tokens or question.max_tokens,
     )
     if config.reasoning_effort:
         settings.reasoning = Reasoning(effort=config.reasoning_effort)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple, Protocol
 
-from accelopt.evaluation import Diagnosis, Profile
+from accelopt.evaluation import Bottleneck, Diagnosis, Profile
+from accelopt.findings import Attempt, Finding, Reflexion
 from accelopt.nodes import Change, Node
 from accelopt.published import Experience
 
@@ -22,6 +24,9 @@ class KernelView(NamedTuple):
     `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines,
     spills; `diagnosis` is where the time goes, as data. `gate` says how results are judged. `goal` is the best latency so far in milliseconds,
     where predictions and measurements are the same, so that what is predicted to miss it will.
+    `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
+    what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
+    kernels that finished rounds made.
     """
 
     node: Node
@@ -33,6 +38,9 @@ class KernelView(NamedTuple):
     iteration: int = 0
     goal: float | None = None
     diagnosis: Diagnosis | None = None
+    findings: tuple[Finding, ...] = ()
+    recalled: tuple[Finding, ...] = ()
+    known: frozenset[str] = frozenset()
 
     @property
     def service_name(self) -> str:
@@ -127,9 +135,56 @@ class Summarizes(Protocol):
         """What made the difference between the two kernels of `pair`."""
 
 
+class Brief(NamedTuple):
+    """What a step is asked for: a faster kernel than the one in `view`, by relieving `bottleneck`, the
+    one of rank `rank` (from 1) among `bottlenecks`.
+
+    `worker` tells the steps of one round apart. Times are milliseconds; `eager` is infinite where
+    there is no such baseline. `methods` are the canonical names of what may relieve the bottleneck.
+    """
+
+    view: KernelView
+    worker: int
+    bottleneck: Bottleneck
+    bottlenecks: tuple[Bottleneck, ...]
+    rank: int = 1
+    best: float | None = None
+    eager: float = inf
+    methods: tuple[str, ...] = ()
+
+
+class Written(NamedTuple):
+    """A kernel that claims to make `change`, or None and the reason; no change when nothing is left
+    to try. `prompt` and `reply` are what passed between us and a model."""
+
+    source: str | None
+    change: Change | None = None
+    method: str = ""
+    reason: str = ""
+    failed: bool = False
+    prompt: str = ""
+    reply: str = ""
+
+
+class Develops(Protocol):
+    """The three questions of one step. Having no answer is an answer, not an exception."""
+
+    async def judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
+        """What limits the kernel, the worst first, at most `most` of distinct resources; none when
+        nothing can be said."""
+
+    async def generate(self, brief: Brief) -> Written:
+        """A kernel that relieves the bottleneck."""
+
+    async def reflect(self, brief: Brief, attempt: Attempt, written: Written) -> Reflexion | None:
+        """What the attempt taught; None when the answer could not be read."""
+
+
 class Proposer(NamedTuple):
-    """The three roles of one run; each may be a model or the offline rules."""
+    """The roles of one run; each may be a model or the offline rules. The rules develop where there is
+    no `developer`."""
 
     planner: Plans
     executor: Implements
     summarizer: Summarizes
+    developer: Develops | None = None

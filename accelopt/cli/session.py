@@ -22,7 +22,13 @@ from accelopt.report.story import write_story
 from accelopt.report.tables import ResultRow
 from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
-from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.roles import (
+    PromptFolder,
+    developer_for,
+    executor_for,
+    planner_for,
+    summarizer_for,
+)
 from accelopt.stages.run import Outcome, Run
 from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
@@ -112,6 +118,7 @@ def _proposer(
         planner_for(configs["planner"], calls, prompts.planner(), offline),
         executor_for(executor, fixer, calls, prompts.executor(), offline, toolbox),
         summarizer_for(configs["summarizer"], calls, prompts.pair("summarizer"), offline),
+        developer_for(configs["judge"], executor, configs["reflector"], calls, prompts),
     )
 
 

@@ -19,6 +19,7 @@ STRATEGIES = {
     "beam": "accelopt.search.beam:Beam",
     "random": "accelopt.search.random_walk:RandomWalk",
     "mcgs": "accelopt.search.mcgs:MCGS",
+    "fsm": "accelopt.search.bottlenecks:BottleneckSearch",
 }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import NamedTuple
 
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.errors import AcceloptError
+from accelopt.findings import Finding
 from accelopt.kernels.language import Configured
 from accelopt.nodes import Action, Job, Node, Plan, Result, Setting, Want
 from accelopt.published import Experience, plan_id
@@ -18,19 +20,28 @@ from accelopt.stages.together import together
 from accelopt.store import content_key
 
 KIND = "result"
+WORKFLOWS = {"machine": "accelopt.fsm.worker.worker_fsm:develop"}
+"""Who develops a kernel, besides `plans`, by the name in a job."""
+
+
+Work = Callable[[Job, KernelView, Run, frozenset[str]], Awaitable[Result]]
 
 
 class Knowledge(NamedTuple):
-    """What finished rounds left for the jobs that are asked for next."""
+    """What finished rounds left for the jobs that are asked for next, and `earlier` runs."""
 
     results: tuple[Result, ...] = ()
     experiences: tuple[Experience, ...] = ()
+    earlier: tuple[Finding, ...] = ()
 
 
-async def perform(job: Job, run: Run, knowledge: Knowledge, judged: frozenset[str]) -> Result:
+async def perform(
+    job: Job, run: Run, knowledge: Knowledge, judged: frozenset[str], work: Work | None = None
+) -> Result:
     """What comes of `job`; from the journal when its round was finished before.
 
-    `judged` are the evaluations that were paid for when the job began.
+    `judged` are the evaluations that were paid for when the job began. `work` does the job in place
+    of who does such jobs.
     """
     kept = run.workshop.journal.find(KIND, _key(job, run))
     if kept is not None:
@@ -38,20 +49,29 @@ async def perform(job: Job, run: Run, knowledge: Knowledge, judged: frozenset[st
         for node in result.nodes:
             run.watcher.sampled(node.case.case_name, job.round, node)
         return result
-    work = {
+    result = await (work or _work_on(job))(job, await _view(job, run, knowledge), run, judged)
+    return result._replace(judged=tuple(_judged(result.nodes, run)))
+
+
+def _work_on(job: Job) -> Work:
+    if job.want is Want.DEVELOP and job.workflow in WORKFLOWS:
+        module, _, name = WORKFLOWS[job.workflow].partition(":")
+        work: Work = getattr(import_module(module), name)
+        return work
+    return {
         Want.SPACE: _space,
         Want.ACTIONS: _actions,
         Want.BUILD: _build,
         Want.DEVELOP: _develop,
     }[job.want]
-    result = await work(job, await _view(job, run, knowledge), run, judged)
-    return result._replace(judged=tuple(_judged(result.nodes, run)))
 
 
 def keep(results: Sequence[Result], run: Run) -> None:
     """Put the results of a finished round into the journal, failed calls included."""
+    journal = run.workshop.journal
     for result in results:
-        run.workshop.journal.append(KIND, _key(result.job, run), result.record())
+        if journal.find(KIND, _key(result.job, run)) is None:
+            journal.append(KIND, _key(result.job, run), result.record())
 
 
 def most_of(job: Job, run: Run) -> int:
@@ -62,6 +82,8 @@ def most_of(job: Job, run: Run) -> int:
     if job.want is Want.BUILD:
         by_rule = job.action is not None and not isinstance(job.action.change, Plan)
         return 1 if by_rule else attempts
+    if job.workflow in WORKFLOWS:
+        return attempts
     return run.settings.plans * run.settings.samples * attempts
 
 
@@ -83,7 +105,8 @@ def _key(job: Job, run: Run) -> str:
     """Equal when the same is asked again and would be judged by the same code."""
     language = run.workshop.language
     return content_key(
-        f"{job.number}/{job.round}/{job.want.value}/{job.limit}/{job.node.name}/{job.focus}",
+        f"{job.number}/{job.round}/{job.want.value}/{job.limit}/{job.node.name}/{job.focus}"
+        f"/{job.workflow}",
         job.action.model_dump_json() if job.action else "",
         language.evaluation_key(job.node.case, job.node.source),
     )
@@ -95,6 +118,7 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
         run.workshop.language,
         history=knowledge.results,
         experiences=knowledge.experiences,
+        earlier=knowledge.earlier,
         iteration=job.round,
         goal=job.goal,
     )

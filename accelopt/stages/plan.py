@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Tried
+from accelopt.findings import Finding
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node, Result
 from accelopt.published import Experience, PlannerResult, plan_text
+from accelopt.search.recall import recall
 from accelopt.stages.together import together
 
 
@@ -18,11 +20,16 @@ async def view_kernel(
     *,
     history: Sequence[Result] = (),
     experiences: Sequence[Experience] = (),
+    earlier: Sequence[Finding] = (),
     iteration: int = 0,
     goal: float | None = None,
 ) -> KernelView:
-    """What a proposer may know of `node`; `history` are earlier results on any kernel."""
+    """What a proposer may know of `node`; `history` are earlier results on any kernel, `earlier` what
+    other runs found out."""
     explanation = await language.explain(node)
+    diagnosis = await language.diagnose(node)
+    worst = diagnosis.bottleneck if diagnosis else None
+    developments = [result.development for result in history if result.development]
     return KernelView(
         node=node,
         reference=language.reference(node.case),
@@ -32,7 +39,15 @@ async def view_kernel(
         experiences=tuple(experiences),
         iteration=iteration,
         goal=goal,
-        diagnosis=await language.diagnose(node),
+        diagnosis=diagnosis,
+        known=frozenset(made.key for result in history for made in result.nodes if made.source),
+        findings=tuple(told.finding for told in developments if told.finding),
+        recalled=recall(
+            earlier,
+            node.case.problem,
+            worst.resource if worst else "",
+            worst.methods if worst else (),
+        ),
     )
 
 

@@ -8,15 +8,17 @@ from typing import NamedTuple
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import Exchanges
 from accelopt.agents.configuration import ModelConfig
+from accelopt.agents.developer import Developer, DeveloperPrompts
 from accelopt.agents.executor import Executor, ExecutorPrompts, Toolbox
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import Planner, PlannerPrompts
-from accelopt.agents.prompts import PromptPair, read_names
-from accelopt.agents.proposer import Implements, Plans, Summarizes
+from accelopt.agents.prompts import PromptPair, read_names, read_text
+from accelopt.agents.proposer import Develops, Implements, Plans, Summarizes
 from accelopt.agents.summarizer import Summarizer
 
 ASPECTS = "aspects.json"
+DEVELOPER = "developer_prompts"
 
 
 class Calls:
@@ -85,6 +87,23 @@ class PromptFolder(NamedTuple):
             tuple(read_names(self.path / "planner_prompts" / "displayed_profiles.json")),
         )
 
+    def developer(self) -> DeveloperPrompts:
+        """The texts of who develops by bottlenecks: what it must know of the language is the
+        executor's. A folder without them shares those of the folder above."""
+        here = self.path if (self.path / DEVELOPER).is_dir() else self.path.parent
+        folder = here / DEVELOPER
+
+        def pair(question: str, system: str | None = None) -> PromptPair:
+            template = read_text(folder / f"{question}.txt")
+            return PromptPair(system or read_text(folder / f"{question}_base.txt"), template)
+
+        return DeveloperPrompts(
+            judge=pair("judge"),
+            generate=pair("generate", self.pair("executor").system),
+            reflect=pair("reflect"),
+            displayed=tuple(read_names(self.path / "planner_prompts" / "displayed_profiles.json")),
+        )
+
 
 def read_aspects(folder: Path) -> tuple[str, ...]:
     """What the draws of a planner look at in turn; none when `folder` has no list of them."""
@@ -122,3 +141,18 @@ def summarizer_for(
     if config.offline:
         return offline
     return Summarizer(calls.model(config), prompts)
+
+
+def developer_for(
+    judge: ModelConfig,
+    writer: ModelConfig,
+    reflector: ModelConfig,
+    calls: Calls,
+    prompts: PromptFolder,
+) -> Develops | None:
+    """The developer that the configurations of its three roles select; None for the rules, which
+    answer for all three where one of them has no model."""
+    if judge.offline or writer.offline or reflector.offline:
+        return None
+    model = calls.model
+    return Developer(model(judge), model(writer), model(reflector), prompts.developer())

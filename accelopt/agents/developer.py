@@ -1,0 +1,245 @@
+"""Who develops one kernel by one step: says what limits it, writes a faster one, and reflects on what
+came of it. A model does, or the rules of a kernel language (`developer_by_rule`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
+from accelopt.agents.configuration import Role
+from accelopt.agents.executor import UNANSWERED, shorten
+from accelopt.agents.lessons import lessons_text, outcome_text
+from accelopt.agents.prompts import PromptPair, bullet_list, profile_lines, quote, render
+from accelopt.agents.proposer import Brief, KernelView, Written
+from accelopt.evaluation import Bottleneck
+from accelopt.findings import Attempt, Reflexion
+from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
+from accelopt.nodes import Plan
+
+GENERATE_TOKENS, JUDGE_TOKENS, REFLECT_TOKENS = 24_576, 16_384, 2_048
+NAMES = (*KERNEL_NAMES, "run", "kernel_function")
+CATEGORIES = ("memory", "compute", "latency")
+_METHOD = re.compile(r"^\W*method\W+(\w+)", re.IGNORECASE | re.MULTILINE)
+_CHANGE = re.compile(r"^\W*change\W+(.+)$", re.IGNORECASE | re.MULTILINE)
+
+
+class DeveloperPrompts(NamedTuple):
+    """The texts of the three questions, and the profile fields that are shown."""
+
+    judge: PromptPair
+    generate: PromptPair
+    reflect: PromptPair
+    displayed: tuple[str, ...]
+
+
+class Developer:
+    """Asks models: `judge` and `reflector` think, `writer` writes."""
+
+    def __init__(
+        self, judge: Model, writer: Model, reflector: Model, prompts: DeveloperPrompts
+    ) -> None:
+        self.models = {"judge": judge, "executor": writer, "reflector": reflector}
+        self.prompts = prompts
+        self._judged: dict[str, asyncio.Task[tuple[Bottleneck, ...]]] = {}
+
+    async def judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
+        """One answer for all workers on the same kernel in the same round; what the profiler says,
+        where a model gives none that can be read."""
+        key = f"{view.iteration}/{view.service_name}/{most}"
+        if key not in self._judged:
+            self._judged[key] = asyncio.create_task(self._judge(view, most))
+        return await asyncio.shield(self._judged[key])
+
+    async def _judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
+        slots = {**self._material(view), "most": str(most)}
+        label = f"judge/{view.iteration}/{view.service_name}"
+        found = await self._ask("judge", label, self.prompts.judge, slots, view, JUDGE_TOKENS)
+        known = view.diagnosis.bottlenecks if view.diagnosis else ()
+        return (read_bottlenecks(found.text) if isinstance(found, Answer) else ())[:most] or known
+
+    async def generate(self, brief: Brief) -> Written:
+        """One reply: a method, the change in a sentence, and the kernel."""
+        view, bottleneck = brief.view, brief.bottleneck
+        slots = {
+            **self._material(view),
+            "bottleneck": bottleneck_text(bottleneck),
+            "methods": ", ".join(brief.methods) or "any",
+            "gate": view.gate,
+            "times": _times(brief),
+            "attempts": lessons_text(view.findings, view.recalled),
+        }
+        label = f"generator/{view.iteration}/{view.service_name}/{brief.worker}"
+        prompt = self.prompts.generate
+        found = await self._ask("executor", label, prompt, slots, view, GENERATE_TOKENS)
+        asked = render(prompt.user_template, slots)
+        if not isinstance(found, Answer):
+            return Written(
+                None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
+            )
+        source = kernel_source(found.text, NAMES)
+        return Written(
+            source,
+            Plan(sentence=_sentence(found.text) or f"Relieve {bottleneck.resource}."),
+            _named(_METHOD, found.text),
+            "" if source else "the reply held no code block with the kernel",
+            prompt=asked,
+            reply=found.text,
+        )
+
+    async def reflect(self, brief: Brief, attempt: Attempt, written: Written) -> Reflexion | None:
+        """A JSON object with the fields of a Reflexion."""
+        slots = {
+            "bottleneck": bottleneck_text(brief.bottleneck),
+            "change": quote(written.change.sentence if written.change else "(none)"),
+            "before": quote(brief.view.kernel, "python"),
+            "after": quote(written.source or "(no kernel)", "python"),
+            "outcome": outcome_text(attempt),
+            "error": quote(shorten(attempt.error_message) or "(none)"),
+        }
+        view = brief.view
+        label = f"reflector/{view.iteration}/{view.service_name}/{brief.worker}"
+        prompt = self.prompts.reflect
+        found = await self._ask("reflector", label, prompt, slots, view, REFLECT_TOKENS)
+        return read_reflexion(found.text, attempt) if isinstance(found, Answer) else None
+
+    async def _ask(
+        self,
+        role: Role,
+        label: str,
+        prompt: PromptPair,
+        slots: dict[str, str],
+        view: KernelView,
+        tokens: int,
+    ) -> Answer | str:
+        """The answer, or why there is none."""
+        question = Question(
+            role,
+            label,
+            prompt.system,
+            render(prompt.user_template, slots),
+            view.iteration,
+            max_tokens=tokens,
+        )
+        try:
+            return await self.models[role].ask(question)
+        except NO_ANSWER as error:
+            return f"{UNANSWERED}: {error}"
+
+    def _material(self, view: KernelView) -> dict[str, str]:
+        metadata = view.profile.to_metadata() if view.profile else {}
+        found = view.diagnosis.bottlenecks if view.diagnosis else ()
+        return {
+            "problem_code": quote(view.reference, "python"),
+            "kernel_code": quote(view.kernel, "python"),
+            "profile": profile_lines(metadata, self.prompts.displayed, random.Random(0)),
+            "facts": bullet_list(view.facts, "(no analysis of this kernel)"),
+            "diagnosis": bullet_list([bottleneck_text(one) for one in found], "(none)"),
+        }
+
+
+def bottleneck_text(one: Bottleneck) -> str:
+    """A bottleneck in one line."""
+    lines = f" Lines {', '.join(map(str, one.lines))}." if one.lines else ""
+    fixes = f" What relieves it: {', '.join(one.methods)}." if one.methods else ""
+    share = f" ({one.share:.0%})" if one.share else ""
+    return (
+        f"{one.category}, {one.resource or 'resource unknown'}{share}: {one.reason}{lines}{fixes}"
+    )
+
+
+def read_bottlenecks(reply: str) -> tuple[Bottleneck, ...]:
+    """The bottlenecks in a judge's reply, a JSON list of objects: those that can be read, of each
+    resource the first."""
+    found: dict[str, Bottleneck] = {}
+    items = _json(reply)
+    for item in items if isinstance(items, list) else [items]:
+        if not isinstance(item, dict):
+            continue
+        category = str(item.get("category", "")).lower()
+        reason = " ".join(str(item.get("root_cause") or item.get("reason") or "").split())
+        fixes = item.get("fixes") or item.get("recommended_fix") or ()
+        fixes = [fixes] if isinstance(fixes, str) else fixes
+        if not reason or not isinstance(fixes, Sequence):
+            continue
+        resource = str(item.get("resource", "")).lower()
+        found.setdefault(
+            resource or category,
+            Bottleneck(
+                category=category if category in CATEGORIES else "latency",
+                resource=resource,
+                share=_share(item.get("share")),
+                reason=reason[:600],
+                methods=tuple(str(fix)[:300] for fix in fixes),
+            ),
+        )
+    return tuple(found.values())
+
+
+def read_reflexion(reply: str, attempt: Attempt) -> Reflexion | None:
+    """The reflexion in a reply; None when it holds none. What was measured is not the model's to say."""
+    item = _json(reply)
+    if not isinstance(item, dict):
+        return None
+    fields = {name: item[name] for name in Reflexion.model_fields if name in item}
+    for name in ("lessons", "avoid_patterns", "try_patterns"):
+        if isinstance(fields.get(name), str):
+            fields[name] = (fields[name],)
+    measured = {
+        "round_num": attempt.round_num,
+        "performance_delta_pct": attempt.improvement_pct,
+        "was_fix_effective": attempt.is_improvement,
+        "actual_outcome": outcome_text(attempt),
+    }
+    try:
+        return Reflexion.model_validate({**fields, **measured})
+    except ValidationError:
+        return None
+
+
+def _json(reply: str) -> Any:
+    """The JSON in a reply: of its last block that is some, or from its first bracket on."""
+    texts = [block.text for block in reversed(fenced_blocks(reply))]
+    start = min((at for at in (reply.find("["), reply.find("{")) if at >= 0), default=-1)
+    if start >= 0:
+        texts.append(reply[start : max(reply.rfind("]"), reply.rfind("}")) + 1])
+    for text in texts:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _share(value: object) -> float:
+    share = float(value) if isinstance(value, (int, float)) else 0.0
+    return min(max(share / 100 if share > 1 else share, 0.0), 1.0) if share == share else 0.0
+
+
+def _named(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1].strip() if found else ""
+
+
+def _sentence(reply: str) -> str:
+    """What the reply says that it does: its line `Change:`, else its first prose."""
+    prose = reply.split("```")[0]
+    said = _named(_CHANGE, prose) or " ".join(prose.split())
+    return said[:400]
+
+
+def _times(brief: Brief) -> str:
+    view, lines = brief.view, []
+    if view.node.latency is not None:
+        lines.append(f"This kernel takes {view.node.latency:.4g} ms.")
+    if brief.best is not None:
+        lines.append(f"The fastest one so far takes {brief.best:.4g} ms.")
+    if brief.eager != float("inf"):
+        lines.append(f"PyTorch takes {brief.eager:.4g} ms.")
+    return " ".join(lines)

@@ -1,0 +1,87 @@
+"""What one optimisation step taught: what was tried against which bottleneck, and what came of it.
+
+Rows that outlive their run: `search/recall.py` finds them again by problem, bottleneck and method.
+Percentages are 0 to 100, times milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from accelopt.evaluation import Row
+
+
+class Attempt(Row):
+    """One step of one worker: the diagnosis, the change, the times before and after."""
+
+    round_num: int
+    worker_id: int
+    bottleneck_category: str = ""
+    root_cause: str = ""
+    recommended_fix: str = ""
+    config_changes: dict[str, str] = Field(
+        default_factory=dict, description='settings of the kernel that changed, as "old->new"'
+    )
+    time_before_ms: float | None = None
+    time_after_ms: float | None = None
+    improvement_pct: float | None = Field(default=None, description="of the time, saved")
+    is_improvement: bool = False
+    compute_sol_pct: float = 0.0
+    memory_sol_pct: float = 0.0
+    combined_sol_pct: float = 0.0
+    passed_verification: bool = False
+    error_message: str = ""
+
+
+class Reflexion(Row):
+    """What to make of an attempt: whether diagnosis and fix were right, and what follows."""
+
+    round_num: int
+    root_cause_diagnosed: str = ""
+    fix_applied: str = ""
+    expected_outcome: str = ""
+    actual_outcome: str = ""
+    performance_delta_pct: float | None = Field(default=None, description="of the time, saved")
+    was_diagnosis_correct: bool = False
+    was_fix_effective: bool = False
+    reasoning: str = ""
+    lessons: tuple[str, ...] = ()
+    avoid_patterns: tuple[str, ...] = ()
+    try_patterns: tuple[str, ...] = ()
+
+
+class Finding(Row):
+    """An attempt with its reflexion, and what both are found again by: the problem, the resource that
+    was to be relieved, and the canonical name of what was done, where it has one."""
+
+    problem: str
+    target: str = ""
+    resource: str = ""
+    method: str = ""
+    kernel: str = Field(default="", description="key of the kernel that it was tried on")
+    change: str = Field(default="", description="what was done, in a sentence")
+    attempt: Attempt
+    reflexion: Reflexion | None = None
+    origin: str = Field(default="", description="the case and round that it comes from")
+
+
+class Development(Row):
+    """How a worker went about one kernel: the states it walked through, what it found, and why it
+    holds its problem for finished; empty where it does not."""
+
+    path: tuple[str, ...] = ()
+    finding: Finding | None = None
+    stop: str = ""
+
+
+def avoided(findings: Iterable[Finding], resource: str) -> frozenset[str]:
+    """The patterns that lost, and never won since, where `resource` was to be relieved. `findings`
+    are the oldest first."""
+    found: set[str] = set()
+    for finding in findings:
+        if finding.resource == resource and finding.reflexion is not None:
+            found.update(finding.reflexion.avoid_patterns)
+            found.difference_update(finding.reflexion.try_patterns)
+    return frozenset(found)

@@ -1,0 +1,86 @@
+"""A state machine: states by name, declared transitions, and the path that was walked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+TERMINAL = "TERMINAL"
+Context = TypeVar("Context")
+Transitions = Mapping[str, tuple[str, ...]]
+
+
+class State(ABC, Generic[Context]):
+    """One state. `name` is by default the class name; all that changes lives in the context."""
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, **keywords: object) -> None:
+        super().__init_subclass__(**keywords)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
+
+    @abstractmethod
+    def execute(self, ctx: Context) -> str | Awaitable[str]:
+        """Do the state's work on `ctx`; the name of the next state, or TERMINAL. May be async."""
+
+
+class FSMEngine:
+    """Runs states until TERMINAL. With `transitions`, every edge that they do not declare is refused.
+
+    `path` has the states of the latest run in the order in which they were entered.
+    """
+
+    def __init__(
+        self, logger: logging.Logger | None = None, transitions: Transitions | None = None
+    ) -> None:
+        self.logger = logger or logging.getLogger(__name__)
+        self.transitions = transitions
+        self.path: list[str] = []
+        self._states: dict[str, State[Any]] = {}
+
+    def add_state(self, state: State[Any]) -> FSMEngine:
+        """Register `state` under its name; calls can be chained."""
+        self._states[state.name] = state
+        return self
+
+    def run(self, initial: str, ctx: Any) -> None:
+        """`run_async` outside of an event loop."""
+        asyncio.run(self.run_async(initial, ctx))
+
+    async def run_async(self, initial: str, ctx: Any) -> None:
+        """From the state `initial` to TERMINAL.
+
+        Raises ValueError for a name that is not registered and for an edge that is not declared.
+        """
+        self.path = []
+        state = self._state(initial)
+        while True:
+            self.path.append(state.name)
+            self.logger.debug("enter %s", state.name)
+            found = state.execute(ctx)
+            following = await found if inspect.isawaitable(found) else found
+            self.logger.debug("leave %s for %s", state.name, following)
+            self._check(state.name, following)
+            if following == TERMINAL:
+                return
+            state = self._state(following)
+
+    def _state(self, name: str) -> State[Any]:
+        if name not in self._states:
+            raise ValueError(f"there is no state {name!r}; there are {', '.join(self._states)}")
+        return self._states[name]
+
+    def _check(self, name: str, following: str) -> None:
+        if self.transitions is None:
+            return
+        declared = self.transitions.get(name, ())
+        if following not in declared:
+            if following != TERMINAL:
+                self._state(following)
+            known = ", ".join(declared) or "none"
+            raise ValueError(f"{name} leads to {following!r}, which is not declared: {known}")

@@ -1,0 +1,167 @@
+"""From the arguments of a manager or a worker's process to a run with everything in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.agents.configuration import OFFLINE, ModelConfig, Role, load_model_config
+from accelopt.agents.prompts import read_names
+from accelopt.agents.proposer import Proposer
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Case, Scrutiny
+from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS, WORKERS_SECONDS
+from accelopt.kernels.language import LanguageOptions
+from accelopt.search.strategy import Settings
+from accelopt.shipped import shipped_folder
+from accelopt.stages.roles import (
+    PromptFolder,
+    developer_for,
+    executor_for,
+    planner_for,
+    summarizer_for,
+)
+from accelopt.stages.run import Run
+from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+from accelopt.store import JsonObject
+
+OPENAI = "https://api.openai.com/v1"
+KEY = "OPENAI_API_KEY"
+
+
+class WorkerOptions(NamedTuple):
+    """What a manager's `worker_kwargs` may say.
+
+    `backend` is a kernel language (empty: by the problem's file), `workload` a FlashInfer-Bench
+    workload, `model_config` a path, a ModelConfig or its fields. `isolation` is `task` or `process`.
+    `workers` is how many kernels are judged at a time, 0 one for each CPU; `deadline` the seconds
+    that the workers of a round have together. `findings` is the folder of an earlier run to learn from.
+    """
+
+    backend: str = ""
+    target: str = ""
+    workload: str | Path | None = None
+    rel_tol: float | None = None
+    model_config: str | Path | ModelConfig | Mapping[str, Any] | None = None
+    divergence_threshold: float = DIVERGENCE_PERCENT
+    max_refine_attempts: int = MOST_REFINEMENTS
+    isolation: str = "task"
+    seed: int = 0
+    workers: int = 0
+    deadline: float = WORKERS_SECONDS
+    findings: str | Path | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> WorkerOptions:
+        """Raises ValueError for a name that is none of these, and for an unknown isolation."""
+        unknown = set(given) - set(cls._fields)
+        if unknown:
+            known = ", ".join(cls._fields)
+            raise ValueError(f"no worker option {min(unknown)!r}; there are {known}")
+        options = cls(**given)
+        if options.isolation not in ("task", "process"):
+            raise ValueError(f"isolation={options.isolation!r}; it is task or process")
+        return options
+
+    @property
+    def language_target(self) -> str:
+        """The machine: the given one, or trn1 for NKI and an H200 for Triton."""
+        return self.target or ("h200" if self.backend == "flashinfer" else "trn1")
+
+
+class Thinking(NamedTuple):
+    """Which model thinks, and how hard."""
+
+    model: str = OFFLINE
+    high_effort: bool = True
+
+    def config(self, options: WorkerOptions, role: Role) -> ModelConfig:
+        """The configuration of a role: the given one, else OpenAI's endpoint with the model's name."""
+        given = options.model_config
+        if isinstance(given, ModelConfig):
+            return given
+        if isinstance(given, Mapping):
+            return ModelConfig.model_validate(given)
+        if given is not None:
+            return load_model_config(Path(given), role, os.environ)
+        if self.model == OFFLINE:
+            return ModelConfig(url=OFFLINE, model=OFFLINE)
+        key = os.environ.get(KEY, "")
+        if not key:
+            raise ConfigError(
+                f"the model {self.model} needs a key in {KEY}; openai_model='offline' needs none"
+            )
+        config = ModelConfig(url=OPENAI, model=self.model, api_key=key)
+        return config.model_copy(update={"reasoning_effort": "high"}) if self.high_effort else config
+
+
+def case_of(kernel: Path, problem_file: Path, options: WorkerOptions) -> Case:
+    """The case of a kernel's file: an NKI kernel with its NumPy reference, or a Triton solution with
+    its definition. Raises ConfigError for a file that is not there."""
+    for path in (kernel, problem_file):
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a file")
+    if options.backend == "flashinfer":
+        from accelopt.kernels.triton.problems import case_of_problem
+
+        workload = Path(options.workload) if options.workload else None
+        return case_of_problem(problem_file, kernel, workload)
+    return Case(
+        service_name=f"{problem_file.stem}_ID0",
+        case_name=problem_file.stem,
+        problem=problem_file.stem,
+        values={},
+        task=str(problem_file.resolve()),
+        kernel=str(kernel.resolve()),
+    )
+
+
+def with_backend(options: WorkerOptions, problem_file: Path) -> WorkerOptions:
+    """The options with a backend: NKI for a NumPy reference, else Triton."""
+    if options.backend:
+        return options
+    from accelopt.kernels.triton.problems import is_torch_problem
+
+    torch = problem_file.suffix == ".json" or is_torch_problem(problem_file)
+    return options._replace(backend="flashinfer" if torch else "nki")
+
+
+@asynccontextmanager
+async def open_run(
+    folder: Path, options: WorkerOptions, thinking: Thinking, saved: JsonObject | None = None
+) -> AsyncIterator[Run]:
+    """A run in `folder`, continued where there is one already with the same `saved` configuration."""
+    base = shipped_folder() / "prompts"
+    language_options = LanguageOptions(
+        folder=folder / "kernels",
+        save_fields=tuple(read_names(base / "profile_list.json")),
+        target=options.language_target,
+        rel_tol=options.rel_tol,
+    )
+    workshop_options = WorkshopOptions(
+        options.backend, options.workers, seed=options.seed, screening=Scrutiny.QUICK
+    )
+    settings = Settings(fixer_steps=options.max_refine_attempts, strategy="fsm")
+    prompts = PromptFolder(base / "flb" if options.backend == "flashinfer" else base)
+    async with open_workshop(folder, language_options, workshop_options, saved) as workshop:
+        proposer = _proposer(workshop, prompts, options, thinking)
+        yield Run(workshop, proposer, settings, folder, seed=options.seed)
+
+
+def _proposer(
+    workshop: Workshop, prompts: PromptFolder, options: WorkerOptions, thinking: Thinking
+) -> Proposer:
+    def config(role: Role) -> ModelConfig:
+        return thinking.config(options, role)
+
+    calls, offline = workshop.calls, workshop.offline
+    executor, fixer = config("executor"), config("fixer")
+    return Proposer(
+        planner_for(config("planner"), calls, prompts.planner(), offline),
+        executor_for(executor, fixer, calls, prompts.executor(), offline),
+        summarizer_for(config("summarizer"), calls, prompts.pair("summarizer"), offline),
+        developer_for(config("judge"), executor, config("reflector"), calls, prompts),
+    )

@@ -1,0 +1,1 @@
+"""The seven states of the manager, one a file."""

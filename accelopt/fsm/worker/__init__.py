@@ -1,0 +1,1 @@
+"""The inner machine: one optimisation step on one kernel."""

@@ -1,0 +1,157 @@
+"""What a worker is given, and everything that its states find out and change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.agents.proposer import Brief, Develops, KernelView, Written
+from accelopt.evaluation import Bottleneck, Diagnosis
+from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.fsm.constants import DIVERGENCE_PERCENT
+from accelopt.nodes import Job, Node
+from accelopt.published import plan_id
+from accelopt.stages.run import Run
+
+AT_ROOFLINE = 95.0  # percent of a peak rate
+CONFIRMED = 0.9  # of the algorithmic bound, where it is known, that must be reached besides
+
+Turn = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class Gear(NamedTuple):
+    """What a manager gives a worker beyond its job; the common driver gives none of it.
+
+    `folder` takes its files. `test_code` may refuse what the referee accepts. `eager` is PyTorch's
+    time in milliseconds. `override` replaces the category of the bottleneck. A kernel that is slower
+    than the best by more than `divergence` percent is left. `benchmark` and `profiling` give a turn.
+    """
+
+    worker_id: int | None = None
+    folder: Path | None = None
+    test_code: str = ""
+    eager: float = inf
+    override: str = ""
+    divergence: float = DIVERGENCE_PERCENT
+    benchmark: Turn = nullcontext
+    profiling: Turn = nullcontext
+    logger: logging.Logger = logging.getLogger("accelopt.fsm.worker")
+
+
+class Efficiency(NamedTuple):
+    """Fractions of the peak rates that a kernel reaches, in percent; `bound` is the least possible
+    time over its own (0 to 1), None where that is not known."""
+
+    compute: float = 0.0
+    memory: float = 0.0
+    bound: float | None = None
+
+    @classmethod
+    def of(cls, diagnosis: Diagnosis | None) -> Efficiency:
+        """What a diagnosis says of it; 0 where there is none."""
+        if diagnosis is None:
+            return cls()
+        compute, memory = diagnosis.compute_sol or 0.0, diagnosis.memory_sol or 0.0
+        return cls(100 * compute, 100 * memory, diagnosis.fraction_of_peak)
+
+    @property
+    def combined(self) -> float:
+        """The larger of both."""
+        return max(self.compute, self.memory)
+
+    @property
+    def at_roofline(self) -> bool:
+        """Whether nothing is left to gain: a peak rate is reached, and not by work in vain."""
+        return self.combined >= AT_ROOFLINE and (self.bound is None or self.bound >= CONFIRMED)
+
+
+UNKNOWN = Efficiency()
+
+
+@dataclass
+class WorkerContext:
+    """One step of one worker. What stands above the line is given, the rest the states fill in."""
+
+    job: Job
+    view: KernelView
+    run: Run
+    developer: Develops
+    judged: frozenset[str] = frozenset()
+    gear: Gear = field(default_factory=Gear)
+    # ---
+    parent: Node = field(init=False)
+    diagnosis: Diagnosis | None = None  # of the parent
+    bottlenecks: tuple[Bottleneck, ...] = ()
+    bottleneck: Bottleneck | None = None
+    written: Written | None = None
+    source: str | None = None  # what is to be tested next
+    node: Node | None = None  # what was tested last
+    failed: list[Node] = field(default_factory=list)  # what was tested before it
+    refinements: int = 0
+    error: str = ""
+    efficiency: Efficiency = UNKNOWN  # of the node
+    attempt: Attempt | None = None
+    reflexion: Reflexion | None = None
+    best_runtime: Node | None = None
+    best_sol: Node | None = None
+    sols: dict[str, Efficiency] = field(default_factory=dict)  # by the kernel's key
+    current: Node | None = None  # what a next step would start from
+    stop: str = ""
+    metrics: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parent = self.job.node
+
+    @property
+    def worker_id(self) -> int:
+        """The worker's number within the round, or the job's where nobody numbers workers."""
+        return self.job.number if self.gear.worker_id is None else self.gear.worker_id
+
+    @property
+    def rank(self) -> int:
+        """The 1-based number of the bottleneck that it is to take on."""
+        return int(self.job.focus) if self.job.focus.isdigit() and int(self.job.focus) else 1
+
+    @property
+    def label(self) -> str:
+        """Its kernel's label among a round's."""
+        return plan_id(self.job.number, 0)
+
+    @property
+    def brief(self) -> Brief:
+        """What the developer is asked. Only when a bottleneck was chosen."""
+        assert self.bottleneck is not None
+        best = self.best_runtime.latency if self.best_runtime else None
+        return Brief(
+            view=self.view,
+            worker=self.job.number,
+            bottleneck=self.bottleneck,
+            bottlenecks=self.bottlenecks,
+            rank=self.rank,
+            best=best,
+            eager=self.gear.eager,
+            methods=self.bottleneck.methods,
+        )
+
+    @property
+    def finding(self) -> Finding | None:
+        """The attempt with its reflexion, to be found again."""
+        if self.attempt is None or self.bottleneck is None or self.written is None:
+            return None
+        case, change = self.parent.case, self.written.change
+        return Finding(
+            problem=case.problem,
+            target=self.parent.profile.target if self.parent.profile else "",
+            resource=self.bottleneck.resource,
+            method=self.written.method,
+            kernel=self.parent.key,
+            change=change.sentence if change else "",
+            attempt=self.attempt,
+            reflexion=self.reflexion,
+            origin=f"{case.case_name}, round {self.job.round}",
+        )

@@ -1,0 +1,1 @@
+"""The fifteen states of a worker, one a file."""
