@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
-from accelopt.published import Experience
 from accelopt.search.strategy import Strategy, open_strategy
 from accelopt.stages import project
-from accelopt.stages.jobs import Knowledge, keep, refuse_silence
+from accelopt.stages.findings import write_findings
+from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, refuse_silence
 from accelopt.stages.learn import learn
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.settle import measure, settle
@@ -34,30 +34,30 @@ class Search(NamedTuple):
     ended: str
 
 
-async def optimize(case: Case, run: Run, experiences: Sequence[Experience] = ()) -> Outcome:
-    """The fastest kernel found for one problem."""
+async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Outcome:
+    """The fastest kernel found for one problem, with what is `known` from earlier runs."""
     start = await measure(case, run)
     if start.profile is None:
         return Outcome(start, failure=start.evaluation.message)
     strategy = open_strategy(start, run.settings, run.seed)
-    found = await search(strategy, start, run, experiences)
+    found = await search(strategy, start, run, known)
     return await settle(start, strategy.best, found.history, found.ended, run)
 
 
 async def optimize_all(
-    cases: Sequence[Case], run: Run, experiences: Sequence[Experience] = ()
+    cases: Sequence[Case], run: Run, known: Knowledge = NOTHING_KNOWN
 ) -> list[Outcome]:
     """Several problems side by side, sharing workers and endpoints."""
-    outcomes = await together(optimize(case, run, experiences) for case in cases)
+    outcomes = await together(optimize(case, run, known) for case in cases)
     project.write_outcomes(outcomes, run)
     return outcomes
 
 
 async def search(
-    strategy: Strategy, start: Node, run: Run, experiences: Sequence[Experience] = ()
+    strategy: Strategy, start: Node, run: Run, known: Knowledge = NOTHING_KNOWN
 ) -> Search:
     """Ask ▸ do ▸ tell ▸ learn, until the strategy, the rounds or the budget are at their end."""
-    window, known = Window(start, run), Knowledge(experiences=tuple(experiences))
+    window = Window(start, run)
     history: list[Iteration] = []
     told: list[Result] = []
     ended = "no round was asked for" if run.settings.iterations < 1 else ""
@@ -101,7 +101,9 @@ async def _close_round(
     history.append(Iteration(number, told, experiences))
     project.write_iteration(history, strategy.kept, run)
     project.write_state(told[0].job.node.case, strategy, "", run)
-    return Knowledge((*known.results, *told), tuple(experiences))
+    results = (*known.results, *told)
+    write_findings(run.folder, told[0].job.node.case, results)
+    return known._replace(results=results, experiences=tuple(experiences))
 
 
 def _end_of_rounds(number: int, run: Run) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
+from accelopt.agents.lessons import lessons_text
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
@@ -23,6 +24,7 @@ TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
 NOTHING_MEASURED = "(no analysis of this kernel)"
 FIRST_TRY = "Nothing yet."
 EXPERIENCES_HEADING = "# Experiences"
+LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
 
 
 class PlannerPrompts(NamedTuple):
@@ -65,7 +67,7 @@ class Planner:
         return Question(
             role="planner",
             label=f"planner/{view.iteration}/{view.service_name}/{draw}",
-            system=with_experiences(self.prompts.pair.system, view.experiences),
+            system=with_lessons(with_experiences(self.prompts.pair.system, view.experiences), view),
             user=render(self.prompts.pair.user_template, slots),
             iteration=view.iteration,
             temperature=TEMPERATURES[draw % len(TEMPERATURES)],
@@ -88,3 +90,11 @@ def with_experiences(base_prompt: str, experiences: Sequence[Experience]) -> str
     if not learned:
         return base_prompt
     return "\n\n".join([base_prompt.rstrip(), EXPERIENCES_HEADING, *learned]) + "\n"
+
+
+def with_lessons(base_prompt: str, view: KernelView) -> str:
+    """`base_prompt` followed by what workers and earlier runs found out that bears on the kernel."""
+    if not view.findings and not view.recalled:
+        return base_prompt
+    lessons = lessons_text(view.findings, view.recalled)
+    return "\n\n".join([base_prompt.rstrip(), LESSONS_HEADING, lessons]) + "\n"

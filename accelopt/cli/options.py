@@ -64,6 +64,9 @@ class Shared(NamedTuple):
     experience_list_path: Annotated[
         Path | None, typer.Option(help="start from the memory of another run")
     ] = None
+    findings: Annotated[
+        Path | None, typer.Option(help="learn from the attempts of another run: its folder")
+    ] = None
     replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None
     logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls with logfire")] = (
         False
@@ -109,6 +112,7 @@ class Shared(NamedTuple):
             ),
             model_config=self.model_config,
             experiences=self.experience_list_path,
+            findings=self.findings,
             tools=self.tools,
         )
 

@@ -22,6 +22,8 @@ from accelopt.report.story import write_story
 from accelopt.report.tables import ResultRow
 from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
+from accelopt.stages.findings import read_findings
+from accelopt.stages.jobs import Knowledge
 from accelopt.stages.roles import (
     PromptFolder,
     developer_for,
@@ -43,7 +45,7 @@ class SessionOptions(NamedTuple):
     """Everything that a run depends on, resolved once, handed down whole and saved with the run.
 
     `model_config` None is the offline proposer. `tools` is how many tool calls an executor may
-    make for one answer.
+    make for one answer. `findings` is an earlier run that this one learns from.
     """
 
     out: Path
@@ -51,6 +53,7 @@ class SessionOptions(NamedTuple):
     workshop: WorkshopOptions
     model_config: Path | None = None
     experiences: Path | None = None
+    findings: Path | None = None
     tools: int = 0
     prompts: Path | None = None
 
@@ -87,7 +90,7 @@ def hold_session(
 
 async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
     prompts = PromptFolder(_prompt_folder(options))
-    experiences = read_experiences(options.experiences) if options.experiences else []
+    known = _known(options)
     configs = {role: _config(options, role) for role in ROLES}
     saved = _saved(cases, options, configs)
     async with open_workshop(options.out, options.workshop, saved) as workshop:
@@ -98,11 +101,18 @@ async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outco
             run = Run(
                 workshop, proposer, options.settings, options.out, watcher, options.workshop.seed
             )
-            outcomes = await optimize_all(cases, run, experiences)
+            outcomes = await optimize_all(cases, run, known)
         story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
         write_story(story, options.out)
         write_atomically(options.out / REPORT, page([story]))
         return outcomes
+
+
+def _known(options: SessionOptions) -> Knowledge:
+    """What earlier runs left for this one."""
+    experiences = read_experiences(options.experiences) if options.experiences else []
+    findings = read_findings(options.findings) if options.findings else []
+    return Knowledge(experiences=tuple(experiences), earlier=tuple(findings))
 
 
 def _proposer(

@@ -95,7 +95,9 @@ class Thinking(NamedTuple):
                 f"the model {self.model} needs a key in {KEY}; openai_model='offline' needs none"
             )
         config = ModelConfig(url=OPENAI, model=self.model, api_key=key)
-        return config.model_copy(update={"reasoning_effort": "high"}) if self.high_effort else config
+        return (
+            config.model_copy(update={"reasoning_effort": "high"}) if self.high_effort else config
+        )
 
 
 def case_of(kernel: Path, problem_file: Path, options: WorkerOptions) -> Case:

@@ -35,6 +35,9 @@ class Knowledge(NamedTuple):
     earlier: tuple[Finding, ...] = ()
 
 
+NOTHING_KNOWN = Knowledge()
+
+
 async def perform(
     job: Job, run: Run, knowledge: Knowledge, judged: frozenset[str], work: Work | None = None
 ) -> Result:
