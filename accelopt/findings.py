@@ -69,11 +69,14 @@ class Finding(Row):
 
 class Development(Row):
     """How a worker went about one kernel: the states it walked through, what it found, and why it
-    holds its problem for finished; empty where it does not."""
+    holds its problem for finished; empty where it does not. The efficiencies, in percent of the nearest
+    peak, are the parent's and the new kernel's; 0 where unknown."""
 
     path: tuple[str, ...] = ()
     finding: Finding | None = None
     stop: str = ""
+    efficiency_before: float = 0.0
+    efficiency_after: float = 0.0
 
 
 def avoided(findings: Iterable[Finding], resource: str) -> frozenset[str]:

@@ -98,10 +98,10 @@ class BeamSearch:
 
     def _note_efficiency(self, results: Sequence[Result]) -> None:
         for result in results:
-            finding = result.development.finding if result.development else None
-            if finding is not None and finding.attempt.passed_verification:
+            if result.development is not None:
+                self._efficiency[result.job.node.key] = result.development.efficiency_before
                 for node in result.nodes:
-                    self._efficiency.setdefault(node.key, finding.attempt.combined_sol_pct)
+                    self._efficiency.setdefault(node.key, result.development.efficiency_after)
 
     def _early_stop(self, results: Sequence[Result]) -> str:
         best = self.get_best_program()

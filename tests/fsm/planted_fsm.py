@@ -68,7 +68,11 @@ class Resources(toy.ToyLanguage):
         cost, done = toy.cost_of(node.source), done_of(node.source)
         offers = []
         for name in self.resources:
-            for kind, factor, extra in (("gain", 0.9, ""), ("lose", 1.2, ""), ("break", 1, "BROKEN")):
+            for kind, factor, extra in (
+                ("gain", 0.9, ""),
+                ("lose", 1.2, ""),
+                ("break", 1, "BROKEN"),
+            ):
                 move = f"{kind}_{name}"
                 if move in done:
                     continue

@@ -11,7 +11,7 @@ from accelopt.agents.proposer import KernelView
 from accelopt.evaluation import Evaluation, Status
 from accelopt.findings import Development
 from accelopt.fsm.engine import TERMINAL, FSMEngine
-from accelopt.fsm.worker.context import Gear, WorkerContext
+from accelopt.fsm.worker.context import UNKNOWN, Gear, WorkerContext
 from accelopt.fsm.worker.states.analyze_bottleneck import AnalyzeBottleneck
 from accelopt.fsm.worker.states.benchmark_baseline import BenchmarkBaseline
 from accelopt.fsm.worker.states.benchmark_new import BenchmarkNew
@@ -124,7 +124,13 @@ def result_of(ctx: WorkerContext, path: list[str]) -> Result:
         ctx.job,
         nodes=tuple(nodes),
         remarks=(ctx.error,) if ctx.written is None or ctx.written.change is None else (),
-        development=Development(path=tuple(path), finding=ctx.finding, stop=ctx.stop),
+        development=Development(
+            path=tuple(path),
+            finding=ctx.finding,
+            stop=ctx.stop,
+            efficiency_before=ctx.sols.get(ctx.parent.key, UNKNOWN).combined,
+            efficiency_after=ctx.efficiency.combined,
+        ),
     )
 
 

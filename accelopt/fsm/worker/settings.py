@@ -14,16 +14,16 @@ def setting_changes(before: str, after: str) -> dict[str, str]:
     }
 
 
-def settings_of(source: str) -> dict[str, int]:
+def settings_of(source: str) -> dict[str, int | float]:
     """Every setting by name, the first of a name; none where the text cannot be parsed."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    found: dict[str, int] = {}
+    found: dict[str, int | float] = {}
     for node in ast.walk(tree):
         for name, value in _pairs(node):
-            if isinstance(value, ast.Constant) and type(value.value) is int:
+            if isinstance(value, ast.Constant) and type(value.value) in (int, float):
                 found.setdefault(name, value.value)
     return found
 
