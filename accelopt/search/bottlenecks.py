@@ -109,6 +109,10 @@ class BeamSearch:
             mine = any(node.key == best.key for node in result.nodes)
             if mine and result.development and result.development.stop:
                 return result.development.stop
+        return self._standstill(results)
+
+    def _standstill(self, results: Sequence[Result]) -> str:
+        """Why it is of no use to go on; empty when it may be."""
         efficiencies, times = zip(*self._history[-STILL_ROUNDS:], strict=True)
         if len(times) < STILL_ROUNDS or not all(efficiencies):
             return ""
@@ -129,13 +133,13 @@ class Greedy(BeamSearch):
         self.max_no_improvement = max_no_improvement
         self._vain = 0
 
-    def update_with_results(self, results: Sequence[Result], round_num: int) -> None:
+    def _standstill(self, results: Sequence[Result]) -> str:
         """A round without a faster kernel counts, also one without any."""
-        super().update_with_results(results, round_num)
         best = self.get_best_program()
         self._vain = 0 if any(best in result.nodes for result in results) else self._vain + 1
-        if self._vain >= self.max_no_improvement and not self.stop_reason:
-            self.stop_reason = f"{self._vain} rounds in a row brought no faster kernel"
+        if self._vain < self.max_no_improvement:
+            return ""
+        return f"{self._vain} rounds in a row brought no faster kernel"
 
 
 VARIANTS: dict[str, type[BeamSearch]] = {"beam_search": BeamSearch, "greedy": Greedy}

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "fsm")]
+sys.path.insert(0, str(TESTS))
 
 import planted_fsm
 

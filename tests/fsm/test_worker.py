@@ -18,15 +18,15 @@ from accelopt.fsm.worker.machine import STATES
 FORBIDDEN = "x = torch.nn.functional.relu(1)"
 GOOD, BROKEN = scripted.written(50), scripted.written(50, "BROKEN = 1")
 CASES = {
-    "faster": dict(generated=[GOOD]),
-    "slower": dict(generated=[scripted.written(200)]),
-    "at the roofline": dict(generated=[scripted.written(50, "SOL = 96")]),
-    "no code": dict(generated=["I would rather not, and I say so at some length. " * 5]),
-    "forbidden": dict(generated=[scripted.written(50, FORBIDDEN)]),
-    "mended": dict(generated=[BROKEN], repaired=[BROKEN, scripted.written(40)]),
-    "never mended": dict(generated=[BROKEN], repaired=[scripted.written(50, FORBIDDEN), BROKEN]),
-    "not repaired": dict(generated=[BROKEN], repaired=["I cannot."]),
-    "unread": dict(generated=[GOOD], judged="dunno", reflexion="[1"),
+    "faster": {"generated": [GOOD]},
+    "slower": {"generated": [scripted.written(200)]},
+    "at the roofline": {"generated": [scripted.written(50, "SOL = 96")]},
+    "no code": {"generated": ["I would rather not, and I say so at some length. " * 5]},
+    "forbidden": {"generated": [scripted.written(50, FORBIDDEN)]},
+    "mended": {"generated": [BROKEN], "repaired": [BROKEN, scripted.written(40)]},
+    "never mended": {"generated": [BROKEN], "repaired": [scripted.written(50, FORBIDDEN), BROKEN]},
+    "not repaired": {"generated": [BROKEN], "repaired": ["I cannot."]},
+    "unread": {"generated": [GOOD], "judged": "dunno", "reflexion": "[1"},
 }
 
 

@@ -23,7 +23,9 @@ def settings_of(source: str) -> dict[str, int | float]:
     found: dict[str, int | float] = {}
     for node in ast.walk(tree):
         for name, value in _pairs(node):
-            if isinstance(value, ast.Constant) and type(value.value) in (int, float):
+            if not isinstance(value, ast.Constant) or isinstance(value.value, bool):
+                continue
+            if isinstance(value.value, (int, float)):
                 found.setdefault(name, value.value)
     return found
 
