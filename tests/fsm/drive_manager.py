@@ -4,8 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import planted_fsm
 
