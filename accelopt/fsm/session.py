@@ -139,16 +139,17 @@ async def open_run(
     base = shipped_folder() / "prompts"
     language_options = LanguageOptions(
         folder=folder / "kernels",
+        name=options.backend,
         save_fields=tuple(read_names(base / "profile_list.json")),
         target=options.language_target,
         rel_tol=options.rel_tol,
     )
     workshop_options = WorkshopOptions(
-        options.backend, options.workers, seed=options.seed, screening=Scrutiny.QUICK
+        language_options, options.workers, seed=options.seed, screening=Scrutiny.QUICK
     )
     settings = Settings(fixer_steps=options.max_refine_attempts, strategy="fsm")
     prompts = PromptFolder(base / "flb" if options.backend == "flashinfer" else base)
-    async with open_workshop(folder, language_options, workshop_options, saved) as workshop:
+    async with open_workshop(folder, workshop_options, saved) as workshop:
         proposer = _proposer(workshop, prompts, options, thinking)
         yield Run(workshop, proposer, settings, folder, seed=options.seed)
 
