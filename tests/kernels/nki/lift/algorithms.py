@@ -157,6 +157,38 @@ def attention(length: int, heads: int, width: int, repeat: int = 2) -> Algorithm
     )  # fmt: skip
 
 
+def causal_attention(length: int, width: int) -> Algorithm:
+    """One head; keys behind a query are given a large negative number."""
+    q, key, d, e = Axis("q", length), Axis("key", length), Axis("d", width), Axis("e", width)
+    product = times(read("query", q, d), read("k", key, d))
+    seen = index_of(q) - index_of(key)
+    scores = Where((seen,), times(read("s", q, key), width**-0.5), Constant(-1e30))
+    return Algorithm(
+        "causal_attention",
+        (array("query", length, width), array("k", length, width), array("v", length, width)),
+        (
+            Reduce("s", (q, key), (d,), "add", product),
+            *_softmax(scores, q, along=key, out="p"),
+            Reduce("out", (q, e), (key,), "add", times(read("p", q, key), read("v", key, e))),
+        ),
+        (array("out", length, width),),
+    )
+
+
+def banded(m_size: int, n_size: int) -> Algorithm:
+    """Added masks, a window of two conditions, and a choice of two tiles."""
+    m, n = Axis("m", m_size), Axis("n", n_size)
+    ahead = index_of(m) - index_of(n)
+    bias = Where((ahead,), Constant(0.0), Constant(-3.0))
+    near = Where((ahead + 64, ahead * -1 + 64), read("x", m, n), read("y", m, n))
+    return Algorithm(
+        "banded",
+        (array("x", m_size, n_size), array("y", m_size, n_size)),
+        (Map("out", (m, n), apply("exp", apply("add", near, bias))),),
+        (array("out", m_size, n_size),),
+    )
+
+
 def lora(m_size: int, k_size: int, n_size: int, rank: int) -> Algorithm:
     m, k, n, r = Axis("m", m_size), Axis("k", k_size), Axis("n", n_size), Axis("r", rank)
     return Algorithm(
@@ -331,6 +363,8 @@ SMALL = (
     state_space(128, 1024, 4),
     cumulative_sum(256, 2048),
     bias_and_scale(512, 768),
+    causal_attention(512, 64),
+    banded(256, 1024),
     narrow(bias_and_scale(256, 512)),
     narrow(matmul(256, 256, 1024)),
     narrow(attention(512, 2, 128)),

@@ -9,6 +9,7 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
+from accelopt.kernels.nki.lift.emission.masks import Masks
 from accelopt.kernels.nki.lift.emission.nest import (
     For,
     Line,
@@ -59,6 +60,7 @@ class RowBlock:
         self.scopes: list[list[Node]] = []  # the body of each batch loop, the first being `first`
         self.products = Products(self)
         self.transfers = Transfers(self)
+        self.masks = Masks(self)
         self.row_phases = RowPhases(self)
         self.turned_phases = TurnedPhases(self)
         self.lives = Lifetimes(self.plan)
@@ -211,7 +213,7 @@ class RowBlock:
         """A number as text."""
         single = np.float32(number)
         names = (name for value, name in self.plain.items() if np.float32(value) == single)
-        return next(names, repr(number))
+        return next(names, repr(number).replace("e+", "e"))
 
     def target(self, body: list[Node], placed: Placed, spot: Spot, declare: bool) -> None:
         """Declares the tile that narrower steps fill."""
@@ -243,6 +245,9 @@ class RowBlock:
             if step.opcode == "reduce"
             else self.place(placed, spot)
         )
+        if step.opcode == "select":
+            self.masks.select(body, step, target, layout, spot)
+            return
         body.append(Line(forms(step, target, text, spot.width, psum, self.spec)))
 
     def _bias(self, number: Value) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable
 from accelopt.kernels.nki.lift.emission.graph import Value, size_of
 from accelopt.kernels.nki.lift.index import Axis, Index
 
+LARGEST = 3e38
+"""No number of fp32 is much larger."""
+
 
 class Builder:
     """Makes values, each once, in normal form."""
@@ -98,9 +101,25 @@ class Builder:
         return self._value("scan", axes, arguments=(factor, term, initial), reduced=(along,))
 
     def where(self, conditions: tuple[Index, ...], on_true: Value, on_false: Value) -> Value:
-        """One of two values, by conditions on axes."""
-        axes = on_true.axes | on_false.axes
-        axes |= {axis for index in conditions for axis in index.axes}
+        """One of two values, by conditions on axes: engines choose between a tile and a number, by
+        one comparison at a time."""
+        if len(conditions) > 1:
+            inner = self.where(conditions[1:], on_true, on_false)
+            return self.where(conditions[:1], inner, on_false)
+        (condition,) = conditions
+        if on_false.kind != "constant":
+            opposite = condition * -1 - 1
+            if on_true.kind == "constant":
+                return self.where((opposite,), on_false, on_true)
+            zero = self.constant(0.0)
+            chosen = self.where(conditions, on_true, zero), self.where((opposite,), on_false, zero)
+            return self.apply("add", *chosen)
+        if _is(on_true, "multiply") and on_true.arguments[1].kind == "constant":
+            number = on_false.constant / on_true.arguments[1].constant
+            if on_true.arguments[1].constant > 0 and abs(number) < LARGEST:
+                scaled = self.where(conditions, on_true.arguments[0], self.constant(number))
+                return self.apply("multiply", scaled, on_true.arguments[1])
+        axes = on_true.axes | condition.axes
         return self._value("where", axes, arguments=(on_true, on_false), indices=conditions)
 
     def apply(self, function: str, *arguments: Value) -> Value:

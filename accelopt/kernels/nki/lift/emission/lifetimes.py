@@ -40,7 +40,7 @@ class Lifetimes:
             single = {
                 value
                 for value in phase.values
-                if value.kind == "apply"
+                if value.kind in ("apply", "where")
                 and value not in outputs | operands
                 and len([user for user in users[value] if self._reads(user, phase)]) == 1
                 and levels.get((value, phase.layout)) == {number}
@@ -74,7 +74,7 @@ class Lifetimes:
             self.numbers.setdefault(phase.level, []).append(made)
             return made
 
-        values = [v for v in phase.values if v.kind in ("apply", "reduce", "scan")]
+        values = [v for v in phase.values if v.kind in ("apply", "where", "reduce", "scan")]
         try:
             return select(values, is_number, single, times, self.roles.inner)
         except Unsupported as error:

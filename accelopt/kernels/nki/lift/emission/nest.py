@@ -8,6 +8,7 @@ form.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -112,26 +113,40 @@ def price(nodes: list[Node], spec: Hardware) -> Price:
     return Price(engines, moved)
 
 
-def rendered(nodes: list[Node], indent: int = 1) -> list[str]:
-    """The text, engines chosen."""
-    chosen = balanced(nodes)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NUMBER = re.compile(r"_\d+$")
 
-    def lines(part: list[Node], depth: int) -> Iterator[str]:
+
+def rendered(nodes: list[Node], indent: int = 1) -> list[str]:
+    """The text, engines chosen. Loops that are not inside each other may have one name."""
+    chosen = balanced(nodes)
+    loops = set(_variables(nodes))
+
+    def lines(part: list[Node], depth: int, called: Mapping[str, str]) -> Iterator[str]:
         pad = "    " * depth
         for node in part:
-            if (
-                isinstance(node, For) and not node.variable
-            ):  # a place for what is found needed later
-                yield from lines(node.body, depth)
+            if isinstance(node, For) and not node.variable:  # a place for what is needed later
+                yield from lines(node.body, depth, called)
             elif isinstance(node, For):
-                yield f"{pad}for {node.variable} in nl.{node.kind}({node.extent}):"
-                yield from lines(node.body, depth + 1)
+                name = _NUMBER.sub("", node.variable)
+                if name not in loops or name in called.values():
+                    name = node.variable
+                yield f"{pad}for {name} in nl.{node.kind}({node.extent}):"
+                yield from lines(node.body, depth + 1, {**called, node.variable: name})
             elif isinstance(node, Comment):
                 yield f"{pad}# {node.text}"
             else:
-                yield from (pad + text for text in chosen[id(node)].text.split("\n"))
+                text = _WORD.sub(lambda word: called.get(word[0], word[0]), chosen[id(node)].text)
+                yield from (pad + piece for piece in text.split("\n"))
 
-    return list(lines(nodes, indent))
+    return list(lines(nodes, indent, {}))
+
+
+def _variables(nodes: list[Node]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, For):
+            yield node.variable
+            yield from _variables(node.body)
 
 
 def largest_divisor(number: int, most: int) -> int:

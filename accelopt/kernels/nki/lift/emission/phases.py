@@ -213,8 +213,6 @@ class Phases:
             return self.need(value.arguments[0], "rows") + (not inside)
         if value.kind == "scan" and layout != "rows":
             raise NotLowered("a recurrence over partitions")
-        if value.kind == "where":
-            raise NotLowered("a condition on axes")
         return max(
             (
                 self.need(argument, layout if self.roles.feature(argument) else "rows")
@@ -236,7 +234,11 @@ class Phases:
         for placed in sorted(self.needed, key=lambda p: -order[p.value]):
             value, layout = placed
             fixed = value in outputs or value in self.operands
-            if fixed or value.kind not in ("apply", "product") or not self.roles.feature(value):
+            if (
+                fixed
+                or value.kind not in ("apply", "where", "product")
+                or not self.roles.feature(value)
+            ):
                 continue
             if layout == "transposed" and value.kind == "product" and self.turned(value):
                 continue

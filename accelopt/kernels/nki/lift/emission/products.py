@@ -179,7 +179,7 @@ class Products:
     def _declare_sums(
         self, body: list[Node], product: Value, partitions: int, count: int, width: int
     ) -> str:
-        name = self.block.names.new("sums")
+        name = self.block.storage.sums(product)
         body.append(
             line(
                 f"{name} = nl.zeros((nl.par_dim({partitions}), {count}, {width}), "
@@ -245,7 +245,7 @@ class Products:
             return self._turned_back(body, product, spot)
         if self.streaming(product) == "accumulate":
             return f"{self.sums[product]}[:, {spot.row}, :]"
-        name = self.block.names.new("sums")
+        name = self.block.storage.sums(product)
         body.append(self._zeros(name, row_tile, spot.width))
         for term in self.terms(product):
             _, chunks = self._chunks(term.axis)
@@ -265,7 +265,7 @@ class Products:
         axis = self.columns(self.terms(product)[0])
         chunk, row_tile = block.tiling.chunk(axis.extent), block.tiling.row_tile
         source = block.tiles[Placed(product, "transposed")].name
-        name = block.names.new("turned")
+        name = block.names.new(_turned(source))
         body.append(
             line(
                 f"{name} = nl.ndarray((nl.par_dim({row_tile}), {spot.width}), "
@@ -297,7 +297,7 @@ class Products:
         chunk, rows = self.block.tiling.chunk(axis.extent), self.block.tiling.block
         if self.streaming(product) == "accumulate":
             return f"{self.sums[product]}[:, {spot.offset}, :]"
-        name = self.block.names.new("sums")
+        name = self.block.storage.sums(product)
         body.append(self._zeros(name, chunk, rows))
         for term in self.terms(product):
             _, chunks = self._chunks(term.axis)
@@ -386,7 +386,7 @@ class Products:
         group = largest_divisor(chunks, max(BANK // rows, 1))
         loop = block.names.new("group") if chunks > group else None
         outer = block.loop(body, loop, chunks // group)
-        name = block.names.new("turned")
+        name = block.names.new(_turned(source))
         outer.append(
             line(
                 f"{name} = nl.ndarray((nl.par_dim({chunk}), {group}, {rows}), "
@@ -414,3 +414,10 @@ class Products:
         rows_text = part(row * rows, rows, row_extent)
         destination = f"{target}[:, {chunks_text}, {rows_text}]"
         outer.append(Line(copy_forms(destination, name, group * rows, spec)))
+
+
+def _turned(source: str) -> str:
+    """The name of a tile in PSUM that a part of another is transposed into."""
+    for suffix in ("_transposed", "_rows", "_tile"):
+        source = source.removesuffix(suffix)
+    return f"{source}_turned"

@@ -66,7 +66,7 @@ class RowPhases:
         """The tiles that sums and maxima along the free axis go to."""
         tiles = self.block.tiling.tiles
         for value in self._reduced(number):
-            name = self.block.storage.name(value, "s" if passes > 1 else "")
+            name = self.block.storage.name(value, "_parts" if passes > 1 else "")
             shape = [self.block.tiling.row_tile, tiles]
             if passes > 1:
                 shape = [self.block.tiling.row_tile, *([tiles] if tiles > 1 else []), passes]

@@ -75,7 +75,7 @@ def select(
     chooser = _Chooser(is_number, set(single), times)
     steps: list[Step] = []
     for value in reversed(values):
-        if value.kind == "apply" and value not in chooser.taken:
+        if value.kind in ("apply", "where") and value not in chooser.taken:
             steps.append(chooser.step(value))
     steps.reverse()
     made = {step.value: step for step in steps}
@@ -118,9 +118,11 @@ class _Chooser:
     def step(self, value: Value) -> Step:
         """The instruction for one value, with what it takes along."""
         function, arguments = value.function, value.arguments
+        if value.kind == "where":
+            return Step(value, "select", (), arguments[0], numbers=arguments[1:])
         if function in ROUNDINGS:
             (exact,) = arguments
-            if exact not in self.single or exact.kind != "apply":
+            if exact not in self.single or exact.kind == "input":
                 return Step(value, "copy", (), exact)
             self.taken.add(exact)
             step = self.step(exact)
@@ -138,7 +140,7 @@ class _Chooser:
     def _inside(self, value: Value, functions: Collection[str]) -> tuple[Value, Value] | None:
         """Tile and number of a value that only this instruction reads and that is one function of
         them."""
-        if value not in self.single or value.kind != "apply" or value.function not in functions:
+        if value not in self.single or value.function not in functions:
             return None
         if len(value.arguments) != 2:
             return None

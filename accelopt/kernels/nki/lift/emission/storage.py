@@ -7,14 +7,8 @@ from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.nest import Node, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, Roles
 from accelopt.kernels.nki.lift.emission.places import Names, Tile
+from accelopt.kernels.nki.lift.emission.words import word_of
 from accelopt.kernels.nki.lift.schedule import ResourceShort
-
-WORDS = {
-    "exp": "exponentials", "square": "squares", "rsqrt": "inverse_root", "sqrt": "roots",
-    "reciprocal": "inverse", "multiply": "scaled", "add": "sums", "subtract": "differences",
-    "silu": "activated", "gelu": "activated", "sigmoid": "gates", "tanh": "tanh",
-}  # fmt: skip
-REDUCED = {"maximum": "row_max", "minimum": "row_min", "add": "row_sum", "multiply": "row_product"}
 
 
 def itemsize(dtype: str) -> int:
@@ -37,17 +31,14 @@ class Storage:
 
     def name(self, value: Value, suffix: str = "") -> str:
         """A name for a tile of a value."""
-        if value in self._outputs:
-            return self.names.new(f"{self._outputs[value]}{suffix or '_tile'}")
-        if value.kind == "input":
-            return self.names.new(f"{value.array}{suffix or '_tile'}")
-        if value.kind == "reduce":
-            return self.names.new(REDUCED[value.function] + suffix)
-        if value.kind == "scan":
-            return self.names.new(f"states{suffix}")
-        if value.kind == "product":
-            return self.names.new(f"product{suffix}")
-        return self.names.new(WORDS.get(value.function, value.function) + suffix)
+        word = word_of(value, self._outputs)
+        if not suffix and (value in self._outputs or value.kind == "input"):
+            suffix = "_tile"
+        return self.names.new(word + suffix)
+
+    def sums(self, product: Value) -> str:
+        """A name for the sums of a product in PSUM."""
+        return self.names.new(word_of(product, {}).replace("_product", "_sums"))
 
     def declare(
         self,

@@ -77,7 +77,7 @@ class TurnedPhases:
             row = self.block.variable(self.block.roles.rows, "tile", tiling.tiles)
             each = self.block.loop(body, row, tiling.tiles)
             numbers = self.block.number(value, variable(row))
-            turned = self.block.names.new("turned")
+            turned = self.block.names.new(f"{source}_turned")
             each.append(
                 line(
                     f"{turned} = nisa.nc_transpose({numbers}.broadcast_to(({tiling.row_tile}, "
