@@ -198,10 +198,19 @@ class Hardware(Sourced):
         "measured",
         "NKIBench: a transpose of fp32 counts and costs as much as another product",
     )
+    fp32_transpose_cycles_per_row: float = constant(
+        "cycles", "measured", "transpose_matmul (NKIBench): each pass as any other of fp32"
+    )
     broadcast_passes: int = constant(
         "1", "measured", "mamba tutorial v2 and v3: a row is spread by one pass"
     )
     minimum_matmul_cycles: float = constant("cycles", "documented", f"{_ARCH}: MM_INIT_LATENCY")
+    tensor_ramp_fraction: float = constant(
+        "1", "documented", "no such limit is documented for trn1: 1"
+    )
+    tensor_ramp_ns: float = constant("ns", "documented", "as tensor_ramp_fraction")
+    tensor_ramp_use: float = constant("1", "documented", "as tensor_ramp_fraction")
+    tensor_ramp_reserve_ns: float = constant("ns", "documented", "as tensor_ramp_fraction")
     launch_ns: float = constant(
         "ns", "measured", "img/mamba_v1_profile.png: 12.5 us before the first DMA, 5 us after"
     )
@@ -315,8 +324,13 @@ TRN1 = Hardware(
     fp32_exposed_load=1.0,
     exposed_load=0.25,
     fp32_transpose_passes=2,
+    fp32_transpose_cycles_per_row=2.0,
     broadcast_passes=1,
     minimum_matmul_cycles=64.0,
+    tensor_ramp_fraction=1.0,
+    tensor_ramp_ns=0.0,
+    tensor_ramp_use=0.0,
+    tensor_ramp_reserve_ns=0.0,
     launch_ns=17500.0,
     least_measured=0.60,
     most_measured=1.45,
@@ -355,6 +369,7 @@ TRN2 = replace(
     dma_strided_ns=38.0,
     hbm_conflict_ns=3.25,
     hbm_conflict_bytes_per_ns=264.0,
+    dma_latency_ns=650.0,
     dma_transpose_fraction=0.9,
     access_cycles=42.0,
     two_input_cycles_per_element=0.514,
@@ -362,6 +377,8 @@ TRN2 = replace(
     scalar_cycles_per_element=0.509,
     gpsimd_cycles_per_element=0.514,
     scan_cycles_per_element=1.0,
+    engine_latency_ns=152.0,
+    semaphore_ns=15.0,
     reciprocal_cycles_per_element=3.8,
     matmul_pass_overhead_cycles=6.0,
     matmul_cycles_per_row=0.5,
@@ -369,7 +386,12 @@ TRN2 = replace(
     fp32_exposed_load=0.0,
     exposed_load=0.0,
     fp32_transpose_passes=1,
-    broadcast_passes=4,
+    fp32_transpose_cycles_per_row=1.6,
+    broadcast_passes=2,
+    tensor_ramp_fraction=0.5,
+    tensor_ramp_ns=1500.0,
+    tensor_ramp_use=0.52,
+    tensor_ramp_reserve_ns=4600.0,
     launch_ns=6000.0,
     least_measured=0.85,
     most_measured=1.50,
@@ -412,7 +434,31 @@ TRN2 = replace(
         "fp32_exposed_load": _measured("1", "matmul_v2_b4: nothing is left for it"),
         "exposed_load": _measured("1", "matmul_v3: nothing is left for it"),
         "fp32_transpose_passes": _measured("1", "bmm counts one instruction a transpose"),
-        "broadcast_passes": _measured("1", "mamba_v2: 864 ns for a row of 512"),
+        "fp32_transpose_cycles_per_row": _fitted(
+            "cycles",
+            "what transposes leave of the Tensor engine's time: 81 to 92 ns each in "
+            "add_rmsnorm_matmul and gqa_full, 116 in bmm_v1",
+        ),
+        "broadcast_passes": _measured(
+            "1", "mamba_v2: 864 ns for a row of 512, at the half rate of what uses one row"
+        ),
+        "tensor_ramp_fraction": Source(
+            "1", "documented", "Neuron Explorer, understanding throttling: starts at 50%"
+        ),
+        "tensor_ramp_ns": Source(
+            "ns",
+            "documented",
+            "same: about 3 us; half of that, since every rate of these measurements is twice the "
+            "documented one",
+        ),
+        "tensor_ramp_use": _fitted(
+            "1",
+            "documented is about 50%; bmm_v1, whose products and transposes use 51.5% of the array, "
+            "runs at half rate",
+        ),
+        "tensor_ramp_reserve_ns": _fitted(
+            "ns", "bmm_d1_bblk4: products of half the rows stay fast for 185 us at most"
+        ),
         "launch_ns": _fitted("ns", "silu_v3: DMA is active for 99% of 0.294 ms"),
         "peak_memory_bytes": _measured("B/s", "as hbm_bytes_per_ns"),
         "least_measured": _measured("1", "83% of the kernels lie between this and most_measured"),

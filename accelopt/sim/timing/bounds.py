@@ -45,6 +45,13 @@ class CompilerBounds(Sourced):
         "widest instruction that tiny ones become: what a PSUM bank holds in fp32",
         default=512,
     )
+    merges_past_varying: bool = constant(
+        "1",
+        "fitted",
+        "NKIBench: whether work leaves a loop although a loop inside of it changes the value, so "
+        "that an array has to keep it",
+        default=True,
+    )
     reload_horizon: int = constant(
         "instructions",
         "fitted",
@@ -90,7 +97,14 @@ COMPILER_BOUNDS = CompilerBounds()
 NEWER_BOUNDS = replace(
     COMPILER_BOUNDS,
     load_buffer_bytes=32 * 1024,
+    merges_past_varying=False,
     sources={
+        "merges_past_varying": Source(
+            "1",
+            "fitted",
+            "mamba_v3 (trn2_kernels.csv) repeats a product that mamba_v4 writes down outside of the "
+            "loop over states, and takes 15% longer",
+        ),
         "load_buffer_bytes": Source(
             "B a partition",
             "fitted",

@@ -43,7 +43,7 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
         else bounds.merge_window_bytes if key is None else bounds.load_window_bytes
         for item, key in zip(stream.instances, keys, strict=True)
     ]  # fmt: skip
-    numbering = _Numbering(stream)
+    numbering = _Numbering(stream, bounds.merges_past_varying)
     defined = _Defined(stream)
     removed: set[int] = set()
     counts: dict[int, int] = {}
@@ -74,9 +74,12 @@ def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decis
 class _Numbering:
     """The number of the value in each cell, and which instance made each value last."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, past_varying: bool) -> None:
         self.stream = stream
         self.once = _written_once(stream)
+        self.past_varying = past_varying
+        self.previous: dict[int, int] = {}  # by operation: its latest instance
+        self.varying: dict[int, int] = {}  # by operation: innermost loop that changes its value
         self.iterated = [item.positions.size > 1 for item in stream.instances]
         self.value = list(range(len(self.once)))
         self.fresh = len(self.once)
@@ -113,6 +116,10 @@ class _Numbering:
         within = found is not None and defined[at] - defined[found[1]] <= window
         if not within and latest is not None and self._side_by_side(at, latest):
             found = (latest, latest)
+        if found is not None and not self._may_leave(at, found[0]):
+            found = None
+        before = self.previous.get(kind)
+        self.previous[kind] = at
         if found is not None and defined[at] - defined[found[1]] <= window:
             done = found[0]
             if own:
@@ -122,6 +129,10 @@ class _Numbering:
             return True
         if own:
             self.seen[own] = (at, at)
+        if not self.past_varying and before is not None:
+            apart = self._apart(at, before)
+            if apart.size == 1:
+                self.varying[kind] = max(self.varying.get(kind, -1), int(apart[0]))
         self.latest[key] = at
         if latest is None:
             self.new_values(at)
@@ -129,6 +140,21 @@ class _Numbering:
             for mine, theirs in zip(writes[at], writes[latest], strict=True):
                 value[mine] = value[alias.get(theirs, theirs)]  # the same, at another place
         return False
+
+    def _may_leave(self, at: int, done: int) -> bool:
+        """False when a loop inside of those in which two instances differ changes the value: the
+        work would have to leave the outer loop past the inner one, which takes an array."""
+        kind = self.stream.kind[at]
+        if self.past_varying or kind != self.stream.kind[done]:
+            return True
+        return int(self._apart(at, done)[0]) >= self.varying.get(kind, -1)
+
+    def _apart(self, one: int, other: int) -> np.ndarray:
+        """The loops, from outside in, in which two instances of an operation differ."""
+        stream = self.stream
+        item = stream.instances[stream.kind[one]]
+        here, there = item.iterations[stream.row[one]], item.iterations[stream.row[other]]
+        return np.flatnonzero(np.asarray(here) != np.asarray(there))
 
     def _side_by_side(self, at: int, done: int) -> bool:
         """True for two instructions in one iteration of the same loops. Work in sibling loops is

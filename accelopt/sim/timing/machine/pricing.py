@@ -41,6 +41,7 @@ class Price(NamedTuple):
     true_flops: int = 0
     touches_psum: bool = False
     touches_sbuf: bool = False
+    array_use: float = 0.0  # part of the Tensor engine's rows
 
 
 def price(operation: Operation, spec: Hardware) -> Price:
@@ -62,6 +63,7 @@ def price(operation: Operation, spec: Hardware) -> Price:
         _true_flops(operation),
         Buffer.PSUM in buffers,
         Buffer.SBUF in buffers,
+        _matmul_sizes(operation)[0] / spec.partitions if operation.queue is Queue.TENSOR else 0.0,
     )
 
 
@@ -206,6 +208,8 @@ def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
     _, columns, rows = _matmul_sizes(operation)
     slow = is_slow(operation)
     per_row = spec.fp32_matmul_cycles_per_row if slow else spec.matmul_cycles_per_row
+    if slow and operation.by_identity:
+        per_row = spec.fp32_transpose_cycles_per_row
     exposed = spec.fp32_exposed_load if slow else spec.exposed_load
     stream = max(per_row * rows, spec.minimum_matmul_cycles)
     load = exposed * columns + spec.matmul_pass_overhead_cycles

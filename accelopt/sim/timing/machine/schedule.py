@@ -17,12 +17,13 @@ from accelopt.hardware import Hardware
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS
 from accelopt.sim.timing.machine.dependence import Graph
 from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.machine.throttling import TensorClock
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
-DMA = int(Queue.DMA)
+DMA, TENSOR = int(Queue.DMA), int(Queue.TENSOR)
 
 
 @dataclass
@@ -117,6 +118,7 @@ class _Cost(NamedTuple):
     issue_ns: float
     latency_ns: float
     ports: tuple[int, ...]
+    array_use: float
 
 
 class _Lines(NamedTuple):
@@ -128,6 +130,7 @@ class _Lines(NamedTuple):
     issue_ns: list[float]  # of each kind
     latency_ns: list[float]
     ports: list[tuple[int, ...]]
+    array_use: list[float]  # of each kind, part of the Tensor engine's rows
 
 
 def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _Lines:
@@ -148,6 +151,7 @@ def _lines(stream: Stream, spec: Hardware, factors: Sequence[float] | None) -> _
         [cost.issue_ns * factor for cost, factor in zip(costs, scale, strict=True)],
         [cost.latency_ns * factor for cost, factor in zip(costs, scale, strict=True)],
         [cost.ports for cost in costs],
+        [cost.array_use for cost in costs],
     )
 
 
@@ -172,6 +176,7 @@ class _Machine:
         self.hop, self.fetch = spec.semaphore_ns, spec.dma_latency_ns
         self.lines = _lines(stream, spec, factors)
         self.dma = _DmaEngines(spec)
+        self.clock = TensorClock(spec) if spec.tensor_ramp_fraction < 1 else None
         self.waits = list(graph.waits)
         self.ready_at = [0.0] * n
         self.cause = [-1] * n
@@ -257,6 +262,8 @@ class _Machine:
             if port_free[port] > begin:
                 begin = port_free[port]
         until = begin + lines.issue_ns[kind]
+        if self.clock and queue == TENSOR:
+            until = self.clock.run(begin, lines.issue_ns[kind], lines.array_use[kind])
         for port in lines.ports[kind]:
             port_free[port] = until
         if self.ready_at[at] < self.engine_free[queue] and self.latest[queue] >= 0:
@@ -320,4 +327,4 @@ def _cost(form: Operation, spec: Hardware) -> _Cost:
         ports += (0,) if queue in (Queue.VECTOR, Queue.GPSIMD) else ()
     if spec.vector_scalar_psum_exclusive and one.touches_psum:
         ports += (1,) if queue in (Queue.VECTOR, Queue.SCALAR) else ()
-    return _Cost(one.issue_ns, one.latency_ns, ports)
+    return _Cost(one.issue_ns, one.latency_ns, ports, one.array_use)
