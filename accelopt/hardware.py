@@ -198,9 +198,6 @@ class Hardware(Sourced):
         "measured",
         "NKIBench: a transpose of fp32 counts and costs as much as another product",
     )
-    fp32_transpose_cycles_per_row: float = constant(
-        "cycles", "measured", "transpose_matmul (NKIBench): each pass as any other of fp32"
-    )
     broadcast_passes: int = constant(
         "1", "measured", "mamba tutorial v2 and v3: a row is spread by one pass"
     )
@@ -324,7 +321,6 @@ TRN1 = Hardware(
     fp32_exposed_load=1.0,
     exposed_load=0.25,
     fp32_transpose_passes=2,
-    fp32_transpose_cycles_per_row=2.0,
     broadcast_passes=1,
     minimum_matmul_cycles=64.0,
     tensor_ramp_fraction=1.0,
@@ -386,7 +382,6 @@ TRN2 = replace(
     fp32_exposed_load=0.0,
     exposed_load=0.0,
     fp32_transpose_passes=1,
-    fp32_transpose_cycles_per_row=1.6,
     broadcast_passes=2,
     tensor_ramp_fraction=0.5,
     tensor_ramp_ns=1500.0,
@@ -434,11 +429,6 @@ TRN2 = replace(
         "fp32_exposed_load": _measured("1", "matmul_v2_b4: nothing is left for it"),
         "exposed_load": _measured("1", "matmul_v3: nothing is left for it"),
         "fp32_transpose_passes": _measured("1", "bmm counts one instruction a transpose"),
-        "fp32_transpose_cycles_per_row": _fitted(
-            "cycles",
-            "what transposes leave of the Tensor engine's time: 81 to 92 ns each in "
-            "add_rmsnorm_matmul and gqa_full, 116 in bmm_v1",
-        ),
         "broadcast_passes": _measured(
             "1", "mamba_v2: 864 ns for a row of 512, at the half rate of what uses one row"
         ),

@@ -17,7 +17,9 @@ from accelopt.sim.timing.profile import (
     KernelProfile,
     Scenario,
     interval,
+    latencies,
     profile,
+    reversals,
 )
 
 __all__ = [
@@ -30,5 +32,7 @@ __all__ = [
     "Scenario",
     "Spills",
     "interval",
+    "latencies",
     "profile",
+    "reversals",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -18,7 +19,7 @@ from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PA
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.machine.dependence import Graph
 from accelopt.sim.timing.machine.schedule import Timeline, schedule
-from accelopt.sim.timing.machine.transfers import Transfer
+from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
 from accelopt.sim.timing.stream.operation import Decision, combined
 from accelopt.sim.timing.stream.stream import Stream
 
@@ -152,13 +153,35 @@ def profile(
     return found
 
 
-def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
+def latencies(
+    program: Program, specs: Sequence[Hardware], compiler: Compiler | None = None
+) -> tuple[float, ...]:
+    """Predicted latencies, in ms, on cores that differ in constants of time and in nothing else: a
+    kernel that does not spill is compiled once, for the first of them."""
+    compiler = compiler or Compiler(bounds=bounds_of(specs[0].name))
+    with collector_paused():
+        at = _compiled(program, specs[0], compiler)
+        if at.spills:
+            return tuple(_profile(program, spec, compiler).latency_ms for spec in specs)
+        ends = [
+            schedule(at.flow, at.graph, price_transfers(at.flow, spec), spec, at.bounds.lookahead)
+            for spec in specs
+        ]
+    return tuple(end.latency_ns * 1e-6 for end in ends)
+
+
+def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
     at = Compilation(program, spec, compiler.bounds)
     for one in LOOP_PASSES:
         (one.otherwise if one.name in compiler.without else one.do)(at)
     at.expand()
     for one in INSTANCE_PASSES:
         (one.otherwise if one.name in compiler.without else one.do)(at)
+    return at
+
+
+def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProfile:
+    at = _compiled(program, spec, compiler)
     timeline = schedule(at.flow, at.graph, at.costs, spec, compiler.bounds.lookahead)
     interface = frozenset(program.arguments) | {t for t in program.results if t is not None}
     fields, true = counters.summary(at.flow, at.costs, timeline, interface, spec)
@@ -203,6 +226,21 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
     every = [found.latency_ms, *(scenario.latency_ms for scenario in scenarios)]
     spec = found.run.spec
     return Interval(min(every) * spec.least_measured, max(every) * spec.most_measured, scenarios)
+
+
+def reversals(found: KernelProfile, other: KernelProfile) -> tuple[str, ...]:
+    """The decisions of the compiler, in words, that are not inferable and whose other outcome makes
+    `found`, predicted faster, no faster than `other`. A kernel that a decision does not concern
+    keeps its latency."""
+    ours, theirs = (
+        {scenario.question: scenario.latency_ms for scenario in interval(one).scenarios}
+        for one in (found, other)
+    )
+    return tuple(
+        question
+        for question in dict.fromkeys((*ours, *theirs))
+        if ours.get(question, found.latency_ms) >= theirs.get(question, other.latency_ms)
+    )
 
 
 def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:

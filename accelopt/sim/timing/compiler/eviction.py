@@ -2,7 +2,8 @@
 
 Transposes of 128 columns fill a quarter of a PSUM bank each. Four of them are copied to SBUF by one
 instruction 512 wide: matmul's Scalar engine (NKIBench) is active for 3,840 such copies, not for the
-15,360 that its source has.
+15,360 that its source has. What else reads them there is as wide: gqa_full_v8 (trn2_kernels.csv) takes
+their bf16 rounding from each of 16,384 transposes, and its Vector engine counts 7,320 instructions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.hardware import Hardware
+from accelopt.sim.access import Access
 from accelopt.sim.program import Buffer, Loop, LoopKind, Tensor
 from accelopt.sim.timing.machine.pricing import is_transpose
 from accelopt.sim.timing.stream.expansion import Instances
@@ -21,10 +23,14 @@ from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
 
-class _Eviction(NamedTuple):
-    """A copy that one instruction can do for `group` iterations of its loop."""
+READERS = frozenset({"activation", "tensor_scalar", "tensor_tensor"})
 
-    kind: int
+
+class _Eviction(NamedTuple):
+    """A copy that one instruction can do for `group` iterations of its loop, and what else reads
+    the transposed tile in PSUM, in program order."""
+
+    kinds: tuple[int, ...]
     group: int
 
 
@@ -47,17 +53,22 @@ def merge_evictions(stream: Stream, spec: Hardware, decisions: list[Decision]) -
     wide: dict[tuple[int, int], int] = {}
     merged: dict[int, int] = {}
     for eviction, members in _groups(stream, found):
-        copies = [entry for entry in members if eviction and entry.kind == eviction.kind]
-        if eviction is None or len(copies) < 2:
+        kinds = eviction.kinds if eviction else ()
+        copies = [[entry for entry in members if entry.kind == kind] for kind in kinds]
+        if not copies or len(copies[0]) < 2:
             entries += members
             continue
-        written = {cell for entry in copies for cell in entry.writes}
-        readers = [e for e in members if any(cell in written for cell in e.reads)]
-        later = {id(entry) for entry in (*copies, *readers)}
-        entries += [entry for entry in members if id(entry) not in later]
-        entries.append(_merged(stream, copies, wide))
+        wider = [entry for group in copies for entry in group]
+        written = {cell for entry in wider for cell in entry.writes}
+        leaving = {id(entry) for entry in wider}
+        rest = [entry for entry in members if id(entry) not in leaving]
+        readers = [e for e in rest if any(cell in written for cell in e.reads)]
+        later = {id(entry) for entry in readers}
+        entries += [entry for entry in rest if id(entry) not in later]
+        for kind, group in zip(kinds, copies, strict=True):
+            entries.append(_merged(stream, group, wide))
+            merged[kind] = merged.get(kind, 0) + len(group) - 1
         entries += readers
-        merged[eviction.kind] = merged.get(eviction.kind, 0) + len(copies) - 1
     stream.kind = [entry.kind for entry in entries]
     stream.row = [entry.row for entry in entries]
     stream.reads = [entry.reads for entry in entries]
@@ -88,8 +99,30 @@ def _evictions(stream: Stream, spec: Hardware) -> dict[Loop, _Eviction]:
             continue
         group = spec.psum_bank_bytes // max(source.free_elements * source.dtype.itemsize, 1)
         if group > 1:
-            found[loop] = _Eviction(kind, group)
+            found[loop] = _Eviction((kind, *_others(stream, kind)), group)
     return found
+
+
+def _others(stream: Stream, copy: int) -> Iterator[int]:
+    """What else of the copy's loop reads the transposed tile, element by element, and lies so that
+    iterations follow each other."""
+    item = stream.instances[copy]
+    source, loop = item.operation.reads[0], item.loops[-1]
+    for kind, other in enumerate(stream.instances):
+        operation = other.operation
+        if kind <= copy or other.loops != item.loops or operation.opcode not in READERS:
+            continue
+        if not any(access.tensor is source.tensor for access in operation.reads):
+            continue
+        beside = [a for a in (*operation.reads, *operation.writes) if a.tensor is not source.tensor]
+        if all(_follow(access, loop, source.free_elements) for access in beside):
+            yield kind
+
+
+def _follow(access: Access, loop: Loop, elements: int) -> bool:
+    """True when an access takes so many elements, and the next iteration's come right after."""
+    step = access.offset.coefficient(loop.variable) * loop.variable.step
+    return access.free_elements == step == elements
 
 
 def _groups(
@@ -105,7 +138,7 @@ def _groups(
     def key(at: int) -> tuple[int, int]:
         kind = stream.kind[at]
         numbers = keys[kind]
-        return (-1, 0) if numbers is None else (evictions[kind].kind, numbers[stream.row[at]])  # type: ignore[union-attr]
+        return (-1, 0) if numbers is None else (evictions[kind].kinds[0], numbers[stream.row[at]])  # type: ignore[union-attr]
 
     for (kind, _), positions in groupby(range(len(stream)), key):
         entries = [

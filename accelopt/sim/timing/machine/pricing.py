@@ -208,8 +208,6 @@ def _matmul_cycles(operation: Operation, spec: Hardware) -> float:
     _, columns, rows = _matmul_sizes(operation)
     slow = is_slow(operation)
     per_row = spec.fp32_matmul_cycles_per_row if slow else spec.matmul_cycles_per_row
-    if slow and operation.by_identity:
-        per_row = spec.fp32_transpose_cycles_per_row
     exposed = spec.fp32_exposed_load if slow else spec.exposed_load
     stream = max(per_row * rows, spec.minimum_matmul_cycles)
     load = exposed * columns + spec.matmul_pass_overhead_cycles

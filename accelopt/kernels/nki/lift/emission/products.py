@@ -289,7 +289,7 @@ class Products:
         if dtype != "float32":
             return self._narrow_ns(rows, columns)
         load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
-        stream = spec.fp32_transpose_cycles_per_row * rows
+        stream = spec.fp32_matmul_cycles_per_row * rows
         return spec.fp32_transpose_passes * (stream + load) / spec.tensor_ghz
 
     def transposed_product(self, body: list[Node], product: Value, axis: Axis, spot: Spot) -> str:
