@@ -315,6 +315,9 @@ class Confirmation(Row):
     winner_ms: tuple[float, ...] = ()
     parent_ms: tuple[float, ...] = ()
     message: str = Field(default="", description="why there is no measurement")
+    depends_on: tuple[str, ...] = Field(
+        default=(), description="what the compiler may do otherwise, and then nothing is gained"
+    )
 
 
 def to_json(values: object) -> str:

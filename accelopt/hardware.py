@@ -203,11 +203,16 @@ class Hardware(Sourced):
     )
     minimum_matmul_cycles: float = constant("cycles", "documented", f"{_ARCH}: MM_INIT_LATENCY")
     tensor_ramp_fraction: float = constant(
-        "1", "documented", "no such limit is documented for trn1: 1"
+        "1",
+        "documented",
+        "of its rate that the Tensor engine has while its use is low (Neuron Explorer, understanding "
+        "throttling); 1 where no such limit is documented",
     )
-    tensor_ramp_ns: float = constant("ns", "documented", "as tensor_ramp_fraction")
-    tensor_ramp_use: float = constant("1", "documented", "as tensor_ramp_fraction")
-    tensor_ramp_reserve_ns: float = constant("ns", "documented", "as tensor_ramp_fraction")
+    tensor_ramp_ns: float = constant("ns", "documented", "full use for so long lifts that limit")
+    tensor_ramp_use: float = constant("1", "documented", "use of its rows that keeps it lifted")
+    tensor_ramp_reserve_ns: float = constant(
+        "ns", "documented", "of full use, by which earlier work can make up for lower use"
+    )
     launch_ns: float = constant(
         "ns", "measured", "img/mamba_v1_profile.png: 12.5 us before the first DMA, 5 us after"
     )
@@ -384,9 +389,9 @@ TRN2 = replace(
     fp32_transpose_passes=1,
     broadcast_passes=2,
     tensor_ramp_fraction=0.5,
-    tensor_ramp_ns=1500.0,
-    tensor_ramp_use=0.52,
-    tensor_ramp_reserve_ns=4600.0,
+    tensor_ramp_ns=900.0,
+    tensor_ramp_use=0.51,
+    tensor_ramp_reserve_ns=1500.0,
     launch_ns=6000.0,
     least_measured=0.85,
     most_measured=1.50,
@@ -435,20 +440,25 @@ TRN2 = replace(
         "tensor_ramp_fraction": Source(
             "1", "documented", "Neuron Explorer, understanding throttling: starts at 50%"
         ),
-        "tensor_ramp_ns": Source(
+        "tensor_ramp_ns": _fitted(
             "ns",
-            "documented",
-            "same: about 3 us; half of that, since every rate of these measurements is twice the "
+            "bmm's versions; documented is about 3 us, and every rate measured here is twice the "
             "documented one",
         ),
-        "tensor_ramp_use": _fitted(
+        "tensor_ramp_use": _measured(
             "1",
-            "documented is about 50%; bmm_v1, whose products and transposes use 51.5% of the array, "
-            "runs at half rate",
+            "about 50% by the document; bmm_v1, whose products and transposes use 50.8% of the rows, "
+            "runs at half rate, and bmm's baseline, with 53%, mostly at the full one",
         ),
         "tensor_ramp_reserve_ns": _fitted(
-            "ns", "bmm_d1_bblk4: products of half the rows stay fast for 185 us at most"
+            "ns", "bmm_d1_bblk2 and bblk4: how long products of half the rows stay fast"
         ),
+        "dma_latency_ns": _measured(
+            "ns",
+            "bmm_probe_bf16 stores 4,096 tiles in 1.56 ms from four buffers, each free after its "
+            "copy, this and the transfer; half of trn1's, as every rate is twice the documented",
+        ),
+        "semaphore_ns": Source("ns", "assumed", "half of trn1's, as dma_latency_ns"),
         "launch_ns": _fitted("ns", "silu_v3: DMA is active for 99% of 0.294 ms"),
         "peak_memory_bytes": _measured("B/s", "as hbm_bytes_per_ns"),
         "least_measured": _measured("1", "83% of the kernels lie between this and most_measured"),

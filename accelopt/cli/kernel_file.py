@@ -67,7 +67,9 @@ def named(text: str, *given: Path | None) -> str:
     return text
 
 
-def simulated(order: Mapping[str, Any]) -> timing.KernelProfile:
+def simulated(
+    order: Mapping[str, Any], compiler: timing.Compiler | None = None
+) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
-    return simulate(kernel, reference, str(order["target"]), float(order["seconds"]))
+    return simulate(kernel, reference, str(order["target"]), float(order["seconds"]), compiler)

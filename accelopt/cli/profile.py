@@ -10,10 +10,12 @@ import typer
 
 from accelopt.cli.apart import Said, ask, said_by
 from accelopt.cli.kernel_file import KernelFile, Seconds, Target, naming, order, simulated
+from accelopt.errors import ConfigError
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
-from accelopt.sim.timing import interval
+from accelopt.sim.timing import Compiler, interval
+from accelopt.sim.timing.bounds import COMPILERS
 from accelopt.store import write_atomically
 
 ReferenceFile = Annotated[Path, typer.Option(help="NumPy module that makes the arguments")]
@@ -24,9 +26,18 @@ def profile(
     reference: ReferenceFile,
     target: Target = "trn1",
     seconds: Seconds = TRACE_SECONDS,
+    compiler: Annotated[
+        str,
+        typer.Option(
+            help=f"SDK of the emulated compiler: {', '.join(COMPILERS)}",
+            show_default="the one that the target was measured with",
+        ),
+    ] = "",
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
-    asked = order(kernel, reference, target, seconds)
+    if compiler and compiler not in COMPILERS:
+        raise ConfigError(f"--compiler: {compiler} is none of {', '.join(COMPILERS)}.")
+    asked = {**order(kernel, reference, target, seconds), "compiler": compiler}
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
 
@@ -35,8 +46,9 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
     """The work of `profile`, in a child process."""
 
     def work() -> Said:
-        found = simulated(asked)
-        return Said(text=profile_text(found, interval(found)))
+        compiler = Compiler.of(asked["compiler"]) if asked["compiler"] else None
+        found = simulated(asked, compiler)
+        return Said(text=profile_text(found, interval(found, compiler)))
 
     return said_by(work)
 

@@ -189,6 +189,7 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
             resolved=outcome.resolved,
             holds_for=SHAPES.get(outcome.holds_for, ""),
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
+            depends_on=outcome.confirmation.depends_on if outcome.confirmation else (),
         )
         for outcome in outcomes
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.evaluation import Confirmation, Profile
@@ -127,4 +127,20 @@ def confirm_winner(
         speedup=speedup,
         winner_ms=tuple(winner),
         parent_ms=tuple(parent),
+    )
+
+
+def without_gain(
+    winner: tuple[float, Mapping[str, float]], parent: tuple[float, Mapping[str, float]]
+) -> tuple[str, ...]:
+    """The decisions of the compiler whose other outcome leaves the winner no faster than its parent.
+
+    Each kernel is its latency and its latencies by the other outcome of every decision, in ms; one
+    that a decision does not concern keeps its latency.
+    """
+    (ours, our_choices), (theirs, their_choices) = winner, parent
+    return tuple(
+        question
+        for question in dict.fromkeys((*our_choices, *their_choices))
+        if our_choices.get(question, ours) >= their_choices.get(question, theirs)
     )

@@ -15,8 +15,15 @@ from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
 
 
-def simulate(kernel: Path, reference: Path, target: str, seconds: float) -> timing.KernelProfile:
-    """The simulated profile of a kernel on a target of the table of hardware.
+def simulate(
+    kernel: Path,
+    reference: Path,
+    target: str,
+    seconds: float,
+    compiler: timing.Compiler | None = None,
+) -> timing.KernelProfile:
+    """The simulated profile of a kernel on a target of the table of hardware, built by the target's
+    compiler where no other is given.
 
     Raises ConfigError where there can be none.
     """
@@ -28,7 +35,7 @@ def simulate(kernel: Path, reference: Path, target: str, seconds: float) -> timi
         program = device.compile(str(kernel), arguments, seconds=seconds).program
         if said := endless(program):
             raise ConfigError(as_given(f"{kernel}: {said}", kernel))
-        return timing.profile(program, TARGETS[target])
+        return timing.profile(program, TARGETS[target], compiler)
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
     except KernelError as error:

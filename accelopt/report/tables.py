@@ -27,12 +27,15 @@ class ResultRow(NamedTuple):
     confirmed: bool = True
     resolved: bool = True
     holds_for: str = ""
+    depends_on: Sequence[str] = ()
 
     @property
     def change(self) -> str:
         """What was changed, in one line; or why nothing was."""
         said = "; ".join(plain(text).rstrip(".") for text in self.changes)
         doubt = "" if self.resolved else "less than the timing tells apart; "
+        if self.depends_on:
+            doubt = f"no gain with {self.depends_on[0]}; "
         doubt = doubt if self.confirmed else "within noise; "
         return doubt + (said or plain(self.failure) or "nothing faster was found")
 

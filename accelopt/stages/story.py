@@ -16,7 +16,7 @@ from accelopt.report.simulation import simulate
 from accelopt.report.story import Portrait, ProblemStory, Step, Story
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.workers import Call, Fault, perform
-from accelopt.sim.timing import interval
+from accelopt.sim.timing import MOST_ASKED, interval
 from accelopt.stages.run import Outcome, Run
 from accelopt.store import write_atomically
 
@@ -24,7 +24,6 @@ PORTRAIT = "accelopt.stages.story:portrait_job"
 PORTRAIT_SECONDS, PORTRAIT_BYTES = 300.0, 8 << 30
 TRACE_SECONDS = 60.0
 MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
-MOST_ASKED = 10_000  # and for which other choices of the compiler are simulated too
 
 
 def story_of(

@@ -11,6 +11,7 @@ from accelopt.kernels.measurement import (
     faster_beyond_noise,
     median_interval,
     time_until_stable,
+    without_gain,
 )
 from accelopt.kernels.nki.devices import Measurement
 
@@ -106,3 +107,10 @@ def test_a_real_winner_is_confirmed():
         lambda: [generator.gauss(1.0, 0.01) for _ in range(3)],
     )
     assert duel.confirmed and duel.speedup == pytest.approx(1.11, rel=0.03)
+
+
+def test_a_gain_that_hangs_on_the_compiler_is_told_with_what_it_hangs_on():
+    ours = 1.0, {"loops left apart": 2.0, "no result placed in PSUM": 1.1}
+    theirs = 1.5, {"no result placed in PSUM": 1.6, "as many buffers as SBUF holds": 0.9}
+    assert without_gain(ours, theirs) == ("loops left apart", "as many buffers as SBUF holds")
+    assert without_gain((1.0, {}), (1.5, {})) == ()

@@ -23,6 +23,7 @@ ROWS = [
         ['Hoist [x]. [moves: {"steps": []}]', "Widen.", "and so on " * 30], "runs/first/matmul/best.py",
     ),
     ResultRow("b", 2.0, 1.99, None, None, [], "b.py", confirmed=False),
+    ResultRow("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"]),
     ResultRow("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
 ]  # fmt: skip
 
@@ -37,6 +38,7 @@ def test_the_final_table_names_device_gain_and_changes(width):
         "55% → 83%",
         "Hoist [x]; Widen",
         "within noise; nothing",
+        "no gain with loops left apart; Fuse",
         "wrong [/numbers]",
         "nothing faster was found",
         "runs/first/matmul/best.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import statistics
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,12 @@ from accelopt.evaluation import (
     Scrutiny,
     Status,
 )
-from accelopt.kernels.measurement import Timing, confirm_winner, time_until_stable
+from accelopt.kernels.measurement import (
+    Timing,
+    confirm_winner,
+    time_until_stable,
+    without_gain,
+)
 from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import (
@@ -119,9 +125,14 @@ def confirm(
                 for request in (winner, parent)
             )
             timings = Timings(warmup=1, counted=3)
-            return confirm_winner(
+            found = confirm_winner(
                 lambda: first.measure(timings).runs_ms, lambda: second.measure(timings).runs_ms
             )
+            undecided = without_gain(
+                (statistics.median(found.winner_ms), first.choices()),
+                (statistics.median(found.parent_ms), second.choices()),
+            )
+            return found.model_copy(update={"depends_on": undecided if found.confirmed else ()})
     except KernelFailure as failure:
         return Confirmation(confirmed=False, message=f"{failure.status.value}: {failure.message}")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from accelopt.sim.timing.account.explanation import Bound, LineCost
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.profile import (
+    MOST_ASKED,
     UNRESOLVED,
     Compiler,
     Interval,
@@ -19,10 +20,10 @@ from accelopt.sim.timing.profile import (
     interval,
     latencies,
     profile,
-    reversals,
 )
 
 __all__ = [
+    "MOST_ASKED",
     "UNRESOLVED",
     "Bound",
     "Compiler",
@@ -34,5 +35,4 @@ __all__ = [
     "interval",
     "latencies",
     "profile",
-    "reversals",
 ]

@@ -5,6 +5,7 @@ Units, sources and status as in `accelopt.hardware`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from accelopt.hardware import Source, Sourced, constant
@@ -112,9 +113,16 @@ NEWER_BOUNDS = replace(
         ),
     },
 )
-"""Of the compiler that the published trn2 kernels were built with (neuronx-cc 2.0.260476)."""
+
+COMPILERS: Mapping[str, CompilerBounds] = {"2.21": COMPILER_BOUNDS, "2.26": NEWER_BOUNDS}
+"""By the SDK they stand for: 2.21 is the compiler of NKIBench's published measurements on trn1, 2.26
+that of the kernels measured on trn2 (neuronx-cc 2.0.260476). What differs between the two is only
+what those figures show; all other numbers are the older one's."""
+
+DEFAULT_COMPILER: Mapping[str, str] = {"trn1": "2.21", "trn2": "2.26", "trn3": "2.26"}
+"""The compiler that kernels of each generation were measured with; trn3 has trn2's."""
 
 
 def bounds_of(target: str) -> CompilerBounds:
     """The bounds of the compiler that kernels of a generation were measured with."""
-    return COMPILER_BOUNDS if target == "trn1" else NEWER_BOUNDS
+    return COMPILERS[DEFAULT_COMPILER[target]]

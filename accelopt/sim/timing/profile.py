@@ -14,7 +14,12 @@ from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
 from accelopt.sim.timing.account.explanation import Bound, InputRead, LineCost
 from accelopt.sim.timing.account.least import Least, least
-from accelopt.sim.timing.bounds import COMPILER_BOUNDS, CompilerBounds, bounds_of
+from accelopt.sim.timing.bounds import (
+    COMPILER_BOUNDS,
+    COMPILERS,
+    CompilerBounds,
+    bounds_of,
+)
 from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.machine.dependence import Graph
@@ -26,6 +31,9 @@ from accelopt.sim.timing.stream.stream import Stream
 UNRESOLVED = 0.05
 """Predictions closer than this do not tell which kernel is faster: near-equivalent sources measure
 up to 15% apart."""
+
+MOST_ASKED = 10_000
+"""Instructions of a kernel from which on nobody waits for all its `Scenario`s unasked."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,13 @@ class Compiler:
     def __post_init__(self) -> None:
         if unknown := self.without - {one.name for one in PASSES}:
             raise ValueError(f"no pass of the compiler is called {', '.join(sorted(unknown))}.")
+
+    @classmethod
+    def of(cls, version: str) -> Compiler:
+        """The compiler of an SDK by its name in `COMPILERS`. Raises ValueError for another name."""
+        if version not in COMPILERS:
+            raise ValueError(f"compilers that are known: {', '.join(COMPILERS)}; not {version}.")
+        return cls(bounds=COMPILERS[version])
 
     def less(self, name: str) -> Compiler:
         """The same compiler without one pass."""
@@ -226,21 +241,6 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
     every = [found.latency_ms, *(scenario.latency_ms for scenario in scenarios)]
     spec = found.run.spec
     return Interval(min(every) * spec.least_measured, max(every) * spec.most_measured, scenarios)
-
-
-def reversals(found: KernelProfile, other: KernelProfile) -> tuple[str, ...]:
-    """The decisions of the compiler, in words, that are not inferable and whose other outcome makes
-    `found`, predicted faster, no faster than `other`. A kernel that a decision does not concern
-    keeps its latency."""
-    ours, theirs = (
-        {scenario.question: scenario.latency_ms for scenario in interval(one).scenarios}
-        for one in (found, other)
-    )
-    return tuple(
-        question
-        for question in dict.fromkeys((*ours, *theirs))
-        if ours.get(question, found.latency_ms) >= theirs.get(question, other.latency_ms)
-    )
 
 
 def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,9 +43,9 @@ from accelopt.hardware import TRN1, TRN2, TRN3
 from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.timing import Compiler, profile
+from accelopt.sim.timing import Compiler, latencies, profile
 from accelopt.sim.timing.account.counters import union_length
-from accelopt.sim.timing.bounds import COMPILER_BOUNDS
+from accelopt.sim.timing.bounds import COMPILER_BOUNDS, bounds_of
 from accelopt.sim.timing.compiler import lowering
 from accelopt.sim.timing.compiler.passes import PASSES
 from accelopt.sim.timing.machine.dependence import depend
@@ -270,6 +271,23 @@ class TestCompilerEmulation:
             assert name not in {d.pass_name for d in off.decisions}
         if name != "remove_dead":
             assert name in seen
+
+    def test_a_compiler_has_a_name(self):
+        assert Compiler.of("2.21") == Compiler()
+        assert Compiler.of("2.26").bounds == bounds_of("trn2") == bounds_of("trn3")
+        with pytest.raises(ValueError, match=r"known: 2\.21, 2\.26; not 2\.30"):
+            Compiler.of("2.30")
+
+    @pytest.mark.parametrize(
+        ("kernel", "shapes"),
+        [(fresh_buffers, [(128, 8192)]), (keep_everything, [(40, 128, 2048)])],
+    )
+    def test_a_kernel_compiled_once_takes_on_other_cores_what_it_takes_there(self, kernel, shapes):
+        program = program_of(kernel, *shapes)
+        slower = replace(TRN1, dma_bytes_per_ns=9.0, access_cycles=90.0)
+        alone = [profile(program, core).latency_ms for core in (TRN1, slower)]
+        assert list(latencies(program, [TRN1, slower])) == alone
+        assert alone[1] > 1.1 * alone[0]
 
     def test_a_name_of_no_pass_is_refused(self):
         with pytest.raises(ValueError, match="no pass of the compiler is called fold_loops"):

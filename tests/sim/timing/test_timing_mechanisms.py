@@ -29,11 +29,13 @@ from timing_kernels import (
     load_twice,
     matmul_transposed_input,
     matmul_with_transpose,
+    multiply_narrow_tiles,
     multiply_tiles,
     net_ns,
     one_buffer,
     pass_over,
     product,
+    product_in_two_loops,
     refilled_buffer,
     reload_in_loop,
     rows_at_once,
@@ -48,6 +50,7 @@ from timing_kernels import (
     through_sbuf,
     tiled_vector,
     timed,
+    turned_in_two_parts,
     two_engines,
     variances,
     windows_one_by_one,
@@ -56,6 +59,7 @@ from timing_kernels import (
 from accelopt.hardware import TRN1, TRN2
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.timing import Compiler, interval
+from accelopt.sim.timing.machine.throttling import TensorClock
 from accelopt.sim.timing.machine.transfers import Layout, partition_ns
 
 
@@ -319,3 +323,43 @@ class TestTrn2:
         for target, both in (("trn1", False), ("trn2", True)):
             found = timed(sums_at_once, (2, 128, 128), (2, 128, 512), 8, target=target)
             assert (busy_ns(found, "vector") > 0) == both
+
+    def test_products_of_few_rows_run_at_half_rate(self):
+        """Neuron Explorer, understanding throttling: on trn2 the Tensor engine runs at half its rate
+        while less than half of it is used; bmm_v1's products of 64 rows take 853 ns where those of
+        128 take 432. trn1 knows no such limit."""
+        for target, factor in (("trn1", 1.0), ("trn2", 2.0)):
+            few, all_rows = (
+                slope_ns(multiply_narrow_tiles, 32, 96, (128, 128), (128, 512), rows, target=target)
+                for rows in (64, 128)
+            )
+            assert few == pytest.approx(factor * all_rows, rel=0.03)
+
+    def test_the_tensor_engine_warms_up_and_cools_down(self):
+        """Same document: it starts at half its rate, is at the full one after some microseconds of
+        full use, and back at half after as long an idle time."""
+        clock = TensorClock(TRN2)
+        assert clock.run(0.0, 100.0, 1.0) == 200.0
+        at = 200.0
+        while clock.run(at, 100.0, 1.0) - at > 100.0:
+            at += 200.0
+        assert at < 2 * TRN2.tensor_ramp_ns
+        at += 100.0
+        assert clock.run(at, 100.0, 1.0) == at + 100.0
+        later = at + 100.0 + TRN2.tensor_ramp_ns
+        assert clock.run(later, 100.0, 1.0) == later + 200.0
+
+    def test_work_stays_in_a_loop_past_one_that_changes_it(self):
+        """mamba_v3 multiplies the same two tiles for each of 16 states, in a loop over channels inside
+        of that over states, and takes 15% longer than mamba_v4, which multiplies them before
+        (trn2_kernels.csv); trn1's compiler did so by itself (mamba, NKIBench)."""
+        shapes = (2, 128, 512), (2, 128, 512), (128, 16)
+        for version, times in (("2.21", 2), ("2.26", 2 * 16)):
+            found = timed(product_in_two_loops, *shapes, compiler=Compiler.of(version))
+            assert found.summary["vector_engine_instruction_count"] == times
+
+    def test_all_that_reads_transposed_tiles_in_psum_is_as_wide_as_their_copy(self):
+        """gqa_full_v8: 16,384 subtractions from transposed tiles, 7,320 Vector engine instructions."""
+        found = timed(turned_in_two_parts, (128, 2048))
+        assert found.summary["vector_engine_instruction_count"] == 4
+        assert found.summary["scalar_engine_instruction_count"] == 4

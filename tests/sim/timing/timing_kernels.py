@@ -624,3 +624,42 @@ def modulo_buffers(x, tiles):
         made[i, 0:rows, 0:1024] = nisa.reciprocal(data[i, 0:rows, 0:1024])
         nl.store(out[0:rows, span], made[i, 0:rows, 0:1024])
     return out
+
+
+def multiply_narrow_tiles(a, b, contraction, count):
+    """As `multiply_tiles`, with so many rows of the array in use: 128 columns, 512 rows."""
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a[0:contraction, 0:128]), nl.load(b[0:contraction, 0:512])
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for _ in nl.affine_range(count):
+        sums += nisa.nc_matmul(left, right)
+    nl.store(out, nl.copy(sums))
+    return out
+
+
+def product_in_two_loops(delta, u, rows):
+    """For every row of one tile, both channel tiles are scaled by a product that only they tell."""
+    out = nl.ndarray((16, 2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for state in nl.affine_range(16):
+        scale = nl.load(rows[0:128, nl.ds(state, 1)])
+        for channel in nl.affine_range(2):
+            both = nisa.tensor_tensor(nl.load(delta[channel]), nl.load(u[channel]), nl.multiply)
+            nl.store(out[state, channel], nisa.activation(nl.copy, both, scale=scale))
+    return out
+
+
+def turned_in_two_parts(x):
+    """Transposed tiles leave PSUM as a bf16 value and what it lacks."""
+    out = nl.ndarray((2, 128, 2048), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    high = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.bfloat16, buffer=nl.sbuf)
+    low = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.bfloat16, buffer=nl.sbuf)
+    for i in nl.affine_range(16):
+        turned = nisa.nc_transpose(tile[0:128, nl.ds(128 * i, 128)])
+        high[0:128, nl.ds(128 * i, 128)] = nl.copy(turned, dtype=nl.bfloat16)
+        low[0:128, nl.ds(128 * i, 128)] = nisa.tensor_tensor(
+            turned, high[0:128, nl.ds(128 * i, 128)], nl.subtract, dtype=nl.bfloat16
+        )
+    nl.store(out[0], high)
+    nl.store(out[1], low)
+    return out

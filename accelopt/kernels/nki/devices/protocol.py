@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -89,6 +89,10 @@ class Executable(Protocol):
 
     def measure(self, timings: Timings) -> Measurement:
         """Time the kernel."""
+
+    def choices(self) -> Mapping[str, float]:
+        """The latency in ms had the compiler decided otherwise, by the decision in words: those that
+        nothing in the kernel tells. Empty on a device that a compiler has decided for."""
 
     def close(self) -> None:
         """Give back whatever is held: files, a core."""

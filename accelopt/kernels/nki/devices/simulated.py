@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -342,6 +342,14 @@ class SimulatedExecutable:
                 Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"
             )
         return Measurement((profile.latency_ms,), dict(profile.summary))
+
+    def choices(self) -> Mapping[str, float]:
+        """The latency by every other outcome of what the compiler decides, of a kernel of no more
+        than `timing.MOST_ASKED` instructions."""
+        found = timing.profile(self.program, TARGETS[self.program.target])
+        if len(found.run.stream) > timing.MOST_ASKED:
+            return {}
+        return {one.question: one.latency_ms for one in timing.interval(found).scenarios}
 
     def close(self) -> None:
         """Nothing is held."""

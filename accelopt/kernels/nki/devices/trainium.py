@@ -10,7 +10,7 @@ import contextlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +204,10 @@ class TrainiumExecutable:
         runs = tuple(summary["total_time"] * 1e3 for summary in summaries)
         middle = sorted(range(len(runs)), key=runs.__getitem__)[len(runs) // 2]
         return Measurement(runs, summaries[middle])
+
+    def choices(self) -> Mapping[str, float]:
+        """The compiler has decided."""
+        return {}
 
     def close(self) -> None:
         """Remove the folder."""

@@ -22,7 +22,6 @@ from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.operation import Decision, Operation, Queue
 from accelopt.sim.timing.stream.stream import Stream
 
-
 READERS = frozenset({"activation", "tensor_scalar", "tensor_tensor"})
 
 
