@@ -9,8 +9,9 @@ from pathlib import Path
 
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.kernel_source import functions
-from accelopt.kernels.language import Explanation
+from accelopt.kernels.language import Configured, Explanation
 from accelopt.nodes import Rewrite, made
+from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
 
 REFERENCE = "def forward():\n    return 0\n"
@@ -60,6 +61,16 @@ class ToyLanguage:
     async def explain(self, node):
         cost = cost_of(node.source)
         return Explanation((f"COST is {cost:g}.",), 1.0 / cost)
+
+    async def space(self, node):
+        by = KnobSpec(name="by", type="int", allowed=(1, 2, 3, 4, 6))
+        less = KnobSpec(name="less", type="int", allowed=(0, 2, 5))
+        return Space(kernel="toy", shape=node.case.values, knobs=(by, less))
+
+    async def configure(self, node, values):
+        if values["by"] == 6 and values["less"]:
+            return Configured(None, "that is too little")
+        return Configured(kernel(cost_of(node.source) / values["by"] - values["less"]))
 
     async def diagnose(self, node):
         return None

@@ -20,6 +20,7 @@ STRATEGIES = {
     "random": "accelopt.search.random_walk:RandomWalk",
     "mcgs": "accelopt.search.mcgs:MCGS",
     "fsm": "accelopt.search.bottlenecks:BottleneckSearch",
+    "experts": "accelopt.search.experts:Experts",
 }
 
 

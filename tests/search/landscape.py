@@ -4,7 +4,7 @@ A kernel is a set of moves that were made and a tile. Its time follows from them
 another way, with everything that a search meets: moves that gain, a trap (slower alone, faster with
 its partner), a pair of which one breaks the kernel and the other mends it, the same kernel on several
 ways, kernels that do not compile or compute wrong, tiles that are refused, an action that cannot be
-carried out and one that changes nothing.
+carried out and one that changes nothing. All of it can be set as knobs, too.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ from accelopt.evaluation import (
     Profile,
     Status,
 )
-from accelopt.kernels.language import Explanation
+from accelopt.kernels.language import Configured, Explanation
 from accelopt.nodes import Action, Rewrite, Schedule, made
+from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
 
 MOVES = ("hoist", "block", "fuse", "widen", "transpose", "pack", "inline", "split")
@@ -107,6 +108,17 @@ class Planted:
 
     async def explain(self, node):
         return Explanation(("It is slow.",))
+
+    async def space(self, node):
+        knobs = [KnobSpec(name=move, type="bool", allowed=(False, True)) for move in MOVES]
+        tile = KnobSpec(name="tile", type="int", allowed=TILES)
+        return Space(kernel="planted", shape=node.case.values, knobs=(*knobs, tile))
+
+    async def configure(self, node, values):
+        land = Landscape(node.case.values["seed"])
+        if values["tile"] == 8 and values[land.plain[0]]:
+            return Configured(None, "such a tile does not fit")
+        return Configured(kernel({move for move in MOVES if values[move]}, values["tile"]))
 
     async def diagnose(self, node):
         shares = {"dma": 0.8, "tensor": 0.5}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Profile
-from accelopt.kernels.language import Explanation, LanguageOptions
+from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.kernels.triton.bench.files.tracefiles import (
     BuildSpec,
@@ -34,10 +34,12 @@ from accelopt.kernels.triton.bench.source.source_rules import violations
 from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS, target_of
 from accelopt.kernels.triton.diagnosis import of_roofline
 from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.moves.space import tile_space, with_values
 from accelopt.kernels.triton.names import describe
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, WorkerPool
+from accelopt.space import Parameter, Space
 from accelopt.store import content_key
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
@@ -203,6 +205,18 @@ class Triton:
         if package is not None:
             facts.append(f"FlashInfer-Bench's own timer, launch included, says {package:.4g} ms.")
         return Explanation(tuple(facts), share)
+
+    async def space(self, node: Node) -> Space | None:
+        """Tiles and launch options of the one kernel that the solution launches, or that most."""
+        return await asyncio.to_thread(tile_space, node.source, node.case.problem)
+
+    async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
+        """The solution with these tiles and options, where it compiles within the target's limits."""
+        source = await asyncio.to_thread(with_values, node.source, values)
+        predicted = await self.predict(node, source)
+        if predicted == FAILS:
+            return Configured(None, "it does not compile within the target's limits")
+        return Configured(source)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
         """By the roofline alone: bytes and operations of the problem over the measured time."""
