@@ -16,6 +16,7 @@ from accelopt.sandbox import sweep
 COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
+    "tune": "accelopt.cli.tune:tune",
     "peak": "accelopt.cli.peak:peak",
     "calibrate": "accelopt.cli.calibrate:calibrate",
     "check": "accelopt.cli.check:check",

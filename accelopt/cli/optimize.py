@@ -11,7 +11,7 @@ import typer
 
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.report import REPORT
-from accelopt.cli.session import base_folder, device_of, hold_session, result_rows
+from accelopt.cli.session import device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.language import KERNEL_FILE
@@ -27,7 +27,7 @@ NO_RULE = (
 )
 
 
-@with_shared_options(iterations=4, beam=3, plans=4, samples=2)
+@with_shared_options(rounds=4, beam=3, plans=4, samples=2)
 def optimize(
     kernel: Annotated[Path, typer.Argument(help="the kernel's file")],
     reference: Annotated[
@@ -46,20 +46,17 @@ def optimize(
     """Make KERNEL faster while it computes what REFERENCE says."""
     if offline and shared.model_config:
         raise ConfigError("--offline and --model-config exclude each other")
-    start = _start(kernel, reference, definition, workload)
+    start = starting_case(kernel, reference, definition, workload)
     folder = out or Path("runs") / kernel.stem
     mind_earlier_run(folder, resume)
     options = shared.session(folder)
     if definition is not None:
-        prompts = base_folder() / "prompts" / "flb"
-        language = options.workshop.language._replace(name="flashinfer")
-        workshop = options.workshop._replace(language=language)
-        options = options._replace(workshop=workshop, prompts=prompts)
+        options = options.for_triton()
     outcomes = hold_session([start], options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
 
 
-def _start(
+def starting_case(
     kernel: Path, reference: Path | None, definition: Path | None, workload: Path | None
 ) -> Case:
     """An NKI kernel with its NumPy reference, or a Triton solution with its definition."""

@@ -18,9 +18,11 @@ from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
-from accelopt.search.strategy import STRATEGIES, Settings
+from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
 from accelopt.stages.command_line import MOST_WORKERS
 from accelopt.stages.workshop import WorkshopOptions
+
+FEW_ROUNDS = 2
 
 
 class Shared(NamedTuple):
@@ -29,7 +31,14 @@ class Shared(NamedTuple):
     model_config: Annotated[
         Path | None, typer.Option(help="model configuration; without it no model is used")
     ] = None
-    iterations: Annotated[int, typer.Option(min=0, help="rounds of planning and judging")] = 2
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="rounds of planning and judging; by default a few, or as many as "
+            "--evaluations allow",
+        ),
+    ] = None
     beam: Annotated[int, typer.Option(min=1, help="kernels kept from round to round")] = 2
     plans: Annotated[int, typer.Option(min=1, help="plans for each kernel kept")] = 2
     samples: Annotated[int, typer.Option(min=1, help="implementations of each plan")] = 1
@@ -90,7 +99,7 @@ class Shared(NamedTuple):
         return SessionOptions(
             out=out,
             settings=Settings(
-                iterations=self.iterations,
+                iterations=FEW_ROUNDS if self.iterations is None else self.iterations,
                 beam=self.beam,
                 plans=self.plans,
                 samples=self.samples,
@@ -127,12 +136,18 @@ def key_values(texts: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def with_shared_options(**defaults: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command's parameter `shared` as options of its own, with other `defaults` for some."""
+def with_shared_options(
+    rounds: int = FEW_ROUNDS, **defaults: int
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command's parameter `shared` as options of its own, with other `defaults` for some, and
+    as many `rounds` where neither those nor the evaluations are said."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def called(**given: Any) -> None:
             shared = Shared(**{name: given.pop(name) for name in Shared._fields})
+            if shared.iterations is None:
+                most = rounds if shared.evaluations is None else UNBOUNDED
+                shared = shared._replace(iterations=most)
             command(**given, shared=shared)
 
         hints = {**get_type_hints(command, include_extras=True), **_shared_hints()}

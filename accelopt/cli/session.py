@@ -57,6 +57,12 @@ class SessionOptions(NamedTuple):
     tools: int = 0
     prompts: Path | None = None
 
+    def for_triton(self) -> SessionOptions:
+        """The same for Triton solutions of FlashInfer-Bench, with the prompts for those."""
+        language = self.workshop.language._replace(name="flashinfer")
+        prompts = base_folder() / "prompts" / "flb"
+        return self._replace(workshop=self.workshop._replace(language=language), prompts=prompts)
+
 
 def base_folder() -> Path:
     """The folder with prompts and NKIBench: `ACCELOPT_BASE_DIR`, else what came with the package."""

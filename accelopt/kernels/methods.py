@@ -24,6 +24,10 @@ def _nki(place: str, *touches: str) -> Method:
     return Method("nki", touches, f"accelopt.kernels.nki.moves.{place}")
 
 
+def _schedule(*touches: str) -> Method:
+    return Method("nki", touches, "accelopt.kernels.nki.tuning:Tuning")
+
+
 def _triton(place: str, *touches: str) -> Method:
     return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}")
 
@@ -44,6 +48,13 @@ METHODS = {
     "widen": _nki("tiles:Widen", "dma", "vector", "scalar"),
     "interchange": _nki("reuse:Interchange", "dma"),
     "inline": _nki("inlining:Inline"),
+    "schedule": _schedule("dma", "tensor", "vector", "scalar", "gpsimd", "overlap"),
+    "set_rows": _schedule("dma", "tensor", "vector", "scalar", "overlap"),
+    "set_row_tiles": _schedule("dma", "tensor", "overlap"),
+    "set_columns": _schedule("dma", "vector", "scalar", "overlap"),
+    "set_weights": _schedule("dma", "overlap"),
+    "set_operands": _schedule("tensor", "scalar", "dma"),
+    "set_results": _schedule("tensor", "scalar"),
     "change_block_sizes": _triton("configurations:configurations", "compute", "gmem", "overlap"),
     "grouped_gemm_colmajor": _triton("order:grouped_order", "compute", "gmem"),
     "enable_async_pipeline": _triton("descriptors:descriptor_tiles", "gmem", "overlap"),

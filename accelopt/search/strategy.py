@@ -24,6 +24,9 @@ STRATEGIES = {
 }
 
 
+UNBOUNDED = 10**9  # rounds: something else ends the search
+
+
 class Settings(NamedTuple):
     """T rounds of a beam of B kernels, N plans for each, K samples a plan, F repair rounds.
 

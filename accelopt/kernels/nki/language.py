@@ -22,8 +22,7 @@ from accelopt.evaluation import (
 )
 from accelopt.hardware import TARGETS
 from accelopt.kernel_source import complete_imports
-from accelopt.kernels.language import Explanation, LanguageOptions
-from accelopt.kernels.methods import METHODS
+from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
@@ -34,15 +33,15 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.offers import Lifted, Offer, actions_of, lifted_kernel, offered
 from accelopt.kernels.nki.lift.planning import AnswerRefused, answered, brief, has_schedule
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.kernels.nki.moves.reading.source import Argument, NotAKernel, parameters_of
-from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
+from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
 from accelopt.kernels.nki.names import describe
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, made_arguments, submit
-from accelopt.nodes import Action, Node, Rewrite, made
+from accelopt.kernels.nki.tuning import Tuning, rewrites_of
+from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import WorkerPool
+from accelopt.space import Parameter, Space
 from accelopt.store import Shelf, content_key, package_key, read_text, write_atomically
 
 BOUNDS = {
@@ -85,6 +84,7 @@ class NKI:
         self.pool = pool
         self.options = options
         self.shelf = Shelf(pool.cache)
+        self._tuning = Tuning(options.target, self._lifted, self._facts)
         self._made: dict[str, list[Argument]] = {}
         self._making = threading.Lock()
 
@@ -139,6 +139,8 @@ class NKI:
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that the simulated core predicts; infinitely many for a kernel that it
         refuses, None where it cannot tell."""
+        if not self.options.lookahead:
+            return None
         inspected = await self._inspect(node.case, source)
         if inspected.status is Status.COMPILE_ERROR:
             return math.inf
@@ -245,8 +247,26 @@ class NKI:
         ordered by what the profile says is slow."""
         loop = asyncio.get_running_loop()
         return await asyncio.to_thread(
-            lambda: [*self._schedules(node, loop), *self._rewrites(node)]
+            lambda: (
+                [*self._schedules(node, loop), *self._rewrites(node)]
+                if self.options.lookahead
+                else [*self._tuning.actions(node), *self._rewrites(node)]
+            )
         )
+
+    async def space(self, node: Node) -> Space | None:
+        """The fields of a schedule where the kernel lifts, else factors of moves."""
+        return await asyncio.to_thread(self._tuning.space, node)
+
+    async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
+        """The kernel with its knobs set, where the simulated core accepts it."""
+        made = await asyncio.to_thread(self._tuning.configured, node, values)
+        if made.source is None:
+            return made
+        inspected = await self._inspect(node.case, made.source)
+        if inspected.status is Status.COMPILE_ERROR:
+            return Configured(None, inspected.message)
+        return made
 
     async def schedule_brief(self, node: Node) -> str:
         """What a planner should know to answer with a schedule in place of a plan: what the kernel
@@ -259,7 +279,7 @@ class NKI:
         offers = tuple(map(Offer.from_json, kept)) if actions and isinstance(kept, list) else ()
 
         def worded() -> str:
-            lifted = self._lifted(node, arguments)
+            lifted = self._lifted(node)
             metrics = _metrics(node.profile)
             return brief(lifted, node.source, offers, metrics, self.options.target)
 
@@ -273,10 +293,9 @@ class NKI:
         that the kernel does not have; None for a reply that is no schedule at all."""
         if not has_schedule(reply):
             return None
-        arguments = self._arguments(node.case, node.source)
 
         def written() -> Offer:
-            return answered(reply, self._lifted(node, arguments), self.options.target)
+            return answered(reply, self._lifted(node), self.options.target)
 
         try:
             offer = await asyncio.to_thread(written)
@@ -286,7 +305,8 @@ class NKI:
         found = await self.predict(node, offer.source)
         return action.model_copy(update={"predicted": found, "source": offer.source})
 
-    def _lifted(self, node: Node, arguments: Mapping[str, Argument]) -> Lifted:
+    def _lifted(self, node: Node) -> Lifted:
+        arguments = self._arguments(node.case, node.source)
         path = self._write(node.source, content_key(node.source))
         return lifted_kernel(node.source, path, arguments, self.options.target)
 
@@ -316,32 +336,21 @@ class NKI:
         found = [inspected.result().profile for inspected in asked]
         return [profile.latency if profile else math.inf for profile in found]
 
+    def _facts(self, node: Node) -> Facts:
+        return Facts(
+            metrics=_metrics(node.profile),
+            arguments=self._arguments(node.case, node.source),
+            sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
+        )
+
     def _rewrites(self, node: Node) -> list[Action]:
-        arguments, metrics = self._arguments(node.case, node.source), _metrics(node.profile)
-        known = repr(list(arguments.items())), repr(sorted(metrics.items()))
+        facts = self._facts(node)
+        known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
         key = content_key(node.source, *known, package_key())
         kept = self.shelf.find("actions", key)
         if isinstance(kept, list):
             return [Action.model_validate(action).with_source(source) for action, source in kept]
-        facts = Facts(
-            metrics=metrics,
-            arguments=arguments,
-            sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
-        )
-        try:
-            changes = rewrites(node.source, facts)
-        except NotAKernel:
-            return []
-        found = [
-            made(
-                Rewrite(move=site.move, parameters=dict(site.parameters), sentence=site.text),
-                hold_to_shapes(source, arguments),
-                promise=site.benefit,
-                method=site.move,
-                touches=METHODS[site.move].touches,
-            )
-            for site, source in changes
-        ]
+        found = rewrites_of(node.source, facts)
         self.shelf.put("actions", key, [(a.model_dump(mode="json"), a.source) for a in found])
         return found
 

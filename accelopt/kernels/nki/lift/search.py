@@ -149,7 +149,7 @@ def search(
     """
     graph = graph_of(algorithm)
     found = Found()
-    pricing = _Pricing(graph, interface, target, found)
+    pricing = Pricing(graph, interface, target, found)
     for schedule in schedules(graph):
         pricing.add(schedule)
     if not pricing.priced:
@@ -164,10 +164,10 @@ def search(
     return found
 
 
-def _look(pricing: _Pricing, times: Times, first: int, further: int) -> None:
+def _look(pricing: Pricing, times: Times, first: int, further: int) -> None:
     """Times the most promising of what was priced, and what lies near the fastest."""
     found = pricing.found
-    _time(times, _varied(pricing.cheapest(), first), found)
+    _time(times, varied(pricing.cheapest(), first), found)
     if found.timed[0].latency_ms < pricing.cheapest()[0][1].price.ms * NEAR_ENOUGH:
         return
     done = {timed.lowered.body for timed in found.timed}
@@ -192,7 +192,7 @@ def own_processes(arguments: Sequence[Argument], target: str) -> Iterator[Times]
         yield lambda sources: list(pool.map(timing, sources))
 
 
-class _Pricing:
+class Pricing:
     """Schedules priced in closed form, each once."""
 
     def __init__(self, graph: Graph, interface: Interface, target: str, found: Found) -> None:
@@ -226,7 +226,7 @@ class _Pricing:
 
     def descend(self) -> None:
         """Changes one choice at a time in the cheapest schedules, while that makes them cheaper."""
-        for schedule, lowered in _varied(self.cheapest(), DESCENTS):
+        for schedule, lowered in varied(self.cheapest(), DESCENTS):
             best, price = schedule, lowered.price.ms
             while len(self._seen) < MOST_PRICED:
                 near = [(s, self.add(s)) for s in neighbours(self.graph, best)]
@@ -237,7 +237,7 @@ class _Pricing:
                 best, price = after, least
 
 
-def _varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Schedule, Lowered]]:
+def varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Schedule, Lowered]]:
     """The cheapest, but of those that differ in the length of rows alone no more than two."""
     taken: dict[Schedule, int] = {}
     chosen: list[tuple[Schedule, Lowered]] = []

@@ -125,5 +125,6 @@ def _spec(name: str, values: tuple[int, ...], present: int) -> KnobSpec:
 
 def _option(launch: Launch, name: str, default: int) -> int:
     node = launch.option(name)
-    known = isinstance(node, ast.Constant) and type(node.value) is int
-    return int(node.value) if known and isinstance(node, ast.Constant) else default
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return int(node.value)
+    return default

@@ -1,0 +1,128 @@
+"""`accelopt tune`: set the knobs of one kernel, by experts or a sampler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from accelopt.cli.kernel_file import Target
+from accelopt.cli.optimize import mind_earlier_run, starting_case
+from accelopt.cli.options import Shared
+from accelopt.cli.report import REPORT
+from accelopt.cli.session import SessionOptions, hold_session
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
+from accelopt.report.console import output
+from accelopt.search.samplers import EXPERTS, SAMPLERS
+from accelopt.search.strategy import UNBOUNDED
+from accelopt.space import sentence
+from accelopt.stages.run import Outcome
+from accelopt.store import read_text, write_json
+
+STATE, TUNED = "search_state.json", "tuning_state.json"
+
+
+def tune(
+    kernel: Annotated[Path, typer.Argument(help="the kernel's file, or a Triton solution")],
+    reference: Annotated[
+        Path | None, typer.Option(help="NumPy module that says what the kernel computes")
+    ] = None,
+    definition: Annotated[
+        Path | None, typer.Option(help="FlashInfer-Bench definition, for a Triton solution")
+    ] = None,
+    workload: Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")] = None,
+    search: Annotated[
+        str, typer.Option(help=f"experts, or a sampler: {', '.join(SAMPLERS)}")
+    ] = "experts",
+    experts: Annotated[
+        str, typer.Option(help=f"who proposes, with commas; there are {', '.join(EXPERTS)}")
+    ] = "",
+    max_iterations: Annotated[
+        int, typer.Option(min=0, help="iterations at most; 0: as many as --evaluations allow")
+    ] = 5,
+    patience: Annotated[
+        int, typer.Option(min=0, help="iterations without a gain of 2% that end it; 0: never")
+    ] = 1,
+    evaluations: Annotated[
+        int | None, typer.Option(min=1, help="distinct kernels judged, at most")
+    ] = None,
+    sequential: Annotated[
+        bool, typer.Option("--sequential", help="each expert sees what came of the one before")
+    ] = False,
+    target: Target = "trn1",
+    workers: Annotated[int, typer.Option(min=0, help="evaluations at a time; 0: by CPUs")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the experts' choices")] = 0,
+    out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+) -> None:
+    """Find the fastest configuration of KERNEL's knobs: tiles, schedules, factors of moves."""
+    case = starting_case(kernel, reference, definition, workload)
+    folder = out or Path("runs") / f"{kernel.stem}_tuned"
+    mind_earlier_run(folder, resume)
+    given = {
+        "search": search,
+        "experts": experts,
+        "patience": str(patience),
+        "iterations": str(max_iterations),
+    }
+    shared = Shared(
+        iterations=UNBOUNDED,
+        strategy="experts",
+        strategy_option=[f"{name}={value}" for name, value in given.items() if value],
+        evaluations=evaluations,
+        window=1 if sequential else Shared().window,
+        target=target,
+        workers=workers,
+    )
+    options = _seeded(shared.session(folder), seed)
+    if definition is not None:
+        options = options.for_triton()
+    [outcome] = hold_session([case], options, "the same command with --resume")
+    _show(case, outcome, folder)
+
+
+def _seeded(options: SessionOptions, seed: int) -> SessionOptions:
+    return options._replace(workshop=options.workshop._replace(seed=seed))
+
+
+def _show(case: Case, outcome: Outcome, folder: Path) -> None:
+    """The configuration, what it gives, and where it lies."""
+    if outcome.start.latency is None:
+        raise ConfigError(f"there is nothing to start from: {outcome.failure}")
+    place = folder / case.case_name
+    state = json.loads(read_text(place / STATE))
+    write_json(place / TUNED, state)
+    screen = output()
+    for line in report(state, outcome.start.latency):
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+    left = {"Kernel": place / "best.py", "State": place / TUNED, "Report": folder / REPORT}
+    for name, path in left.items():
+        screen.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def report(state: dict[str, Any], start_ms: float) -> list[str]:
+    """What a tuning came to, in sentences; speedups are factors."""
+    history = state["history"]
+    correct = [entry for entry in history if entry["median_ms"] is not None]
+    refused = [entry for entry in history if entry["median_ms"] is None]
+    lines = [
+        f"{len(history)} configurations in {state['iteration']} iterations: {len(correct)} correct, "
+        f"{len(refused)} refused or wrong. {state['converged'] or state['ended']}."
+    ]
+    for reason in dict.fromkeys(entry["reason"] for entry in refused):
+        count = sum(entry["reason"] == reason for entry in refused)
+        lines.append(f"  {count} times: {reason}")
+    if not correct:
+        return [*lines, "No configuration is correct; the kernel stays as it is."]
+    best = min(correct, key=lambda entry: entry["median_ms"])
+    default = {knob["name"]: knob["default"] for knob in state["knobs"]}
+    of_default = [e["median_ms"] for e in correct if json.dumps(e["cfg"]) == json.dumps(default)]
+    lines.append(f"Best: {sentence(best['cfg'])} {best['median_ms']:.4g} ms")
+    lines.append(f"  {start_ms / best['median_ms']:.3f} times as fast as the kernel given")
+    lines.append(f"  {correct[0]['median_ms'] / best['median_ms']:.3f} times as the first tried")
+    if of_default:
+        lines.append(f"  {of_default[0] / best['median_ms']:.3f} times as the defaults")
+    return lines

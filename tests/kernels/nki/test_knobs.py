@@ -1,0 +1,68 @@
+"""Knobs of NKI kernels: fields of schedules where a kernel lifts, factors of moves elsewhere."""
+
+import random
+
+import pytest
+from small_problem import KERNEL, REFERENCE
+from test_language import node, with_language  # noqa: F401  (a fixture)
+
+from accelopt.evaluation import Status
+from accelopt.kernels.language import Configured
+from accelopt.kernels.nki.knobs import FactorKnobs
+from accelopt.kernels.nki.lift.lowering import MARK
+from accelopt.kernels.nki.moves.move import Facts
+from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.tuning import schedule_of
+from accelopt.nodes import Node
+
+
+def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):  # noqa: F811
+    async def tried(nki):
+        space = await nki.space(node)
+        chance, found = random.Random(0), []
+        for _ in range(4):
+            made = await nki.configure(node, space.drawn(chance))
+            found.append((made, made.source and await nki.evaluate(node.case, made.source)))
+        default = await nki.configure(node, space.default)
+        return space, found, default
+
+    space, found, default = with_language(tmp_path, tried)
+    assert space.size >= 4 and {"columns"} <= {knob.name for knob in space.knobs}
+    assert schedule_of(default.source) is not None
+    for made, evaluation in found:
+        assert (made.source is None) == bool(made.reason)
+        assert evaluation is None or evaluation.status is Status.CORRECT, evaluation.message
+
+
+def test_without_lookahead_actions_are_schedules_by_price_then_their_fields(tmp_path, node):  # noqa: F811
+    async def tried(nki):
+        first = await nki.actions(node)
+        whole = next(action for action in first if action.method == "schedule")
+        child = Node(node.case, whole.source, node.evaluation, node, whole.change, "plan_0_0")
+        return first, await nki.actions(child), await nki.predict(node, KERNEL)
+
+    first, beside, predicted = with_language(tmp_path, tried, lookahead=False)
+    assert predicted is None and all(action.predicted is None for action in first)
+    assert any(action.method not in ("schedule",) for action in first)  # the moves' own
+    fields = [action for action in beside if action.method.startswith("set_")]
+    assert fields and all(MARK in action.source and action.touches for action in fields)
+    assert len({action.key for action in fields}) == len(fields)
+
+
+def test_factors_of_moves_make_a_kernel_or_say_why_not():
+    facts = Facts(arguments=kernel_arguments(KERNEL, REFERENCE))
+    knobs = FactorKnobs(KERNEL, facts)
+    space = knobs.space("silu", {"M": 256})
+    assert space.knobs and all(knob.values[0] in (1, False) for knob in space.knobs)
+    assert knobs.configured(space.default) == Configured(KERNEL)
+    for point in space.points():
+        made = knobs.configured(point)
+        assert made.reason if made.source is None else made.source.strip()
+    assert any(knobs.configured(p).source not in (None, KERNEL) for p in space.points()), (
+        "no factor can be set at all"
+    )
+
+
+@pytest.mark.parametrize("text", ["x = 1\n", f"{MARK}not json\n"])
+def test_other_texts_have_no_schedule(text):
+    assert schedule_of(text) is None

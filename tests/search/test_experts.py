@@ -1,0 +1,155 @@
+"""Three experts on planted knobs: 324 points, some refused, some failing; a new one is one entry."""
+
+import random
+from math import exp, inf, log
+from statistics import median
+
+import pytest
+from test_space import MATMUL
+from test_strategies import find
+
+from accelopt.errors import ConfigError
+from accelopt.nodes import Job, Want
+from accelopt.search.experts import Experts, proposers_of
+from accelopt.search.samplers import EXPERTS, SAMPLERS, Expert, Tried, believing, best_of
+from accelopt.search.strategy import Settings
+from accelopt.space import KnobSpec, Space, name_of
+
+SEEDS = range(20)
+
+
+def planted(seed):
+    """A time for every point but those that do not fit (None) or fail (infinity)."""
+    chance = random.Random(seed)
+    best = {knob.name: chance.randrange(len(knob.values)) for knob in MATMUL.knobs}
+    weight = {name: chance.uniform(0.02, 0.25) for name in best}
+    pairs = [(*chance.sample(list(best), 2), chance.uniform(-0.15, 0.15)) for _ in range(3)]
+    limit = chance.choice((96, 144, 228))
+
+    def time(values):
+        shared = (values["block_m"] + values["block_n"]) * values["block_k"] * 2
+        if shared * values["num_stages"] / 1024 > limit:
+            return None
+        if values["num_warps"] == 2 and values["block_m"] * values["block_n"] >= 256 * 128:
+            return inf
+        at = {knob.name: knob.values.index(values[knob.name]) for knob in MATMUL.knobs}
+        apart = sum(weight[name] * (at[name] - best[name]) ** 2 for name in best)
+        mixed = sum(x * (at[a] - 1) * (at[b] - 1) for a, b, x in pairs)
+        return exp(apart + mixed + random.Random(name_of(values) + str(seed)).gauss(0, 0.02))
+
+    return time
+
+
+def tune(time, proposers, evaluations, seed):
+    """The best after each evaluation; what is refused costs nothing, and is never proposed again."""
+    chance, history, curve = random.Random(seed), [], []
+    while len(curve) < evaluations:
+        for choose in proposers.values():
+            values = choose(MATMUL, history, chance)
+            if values is None:
+                return curve
+            assert name_of(values) not in {name_of(tried.configuration) for tried in history}
+            assert not MATMUL.faults(values)
+            took = time(values)
+            history.append(Tried(values, inf if took is None else took))
+            if took is not None:
+                best = best_of(history)
+                curve.append(best.latency if best else inf)
+    return curve[:evaluations]
+
+
+def area(curve):
+    return sum(log(ms) if ms < inf else 3.0 for ms in curve)
+
+
+def test_experts_come_within_5_percent_in_30_evaluations_and_beat_random():
+    needed, better = [], 0
+    for seed in SEEDS:
+        time = planted(seed)
+        least = min(ms for ms in map(time, MATMUL.points()) if ms is not None)
+        curve = tune(time, proposers_of({}), 30, seed)
+        other = tune(time, proposers_of({"search": "random"}), 30, seed)
+        needed.append(next((n for n, ms in enumerate(curve, 1) if ms <= 1.05 * least), inf))
+        better += area(curve) < area(other)
+    assert median(needed) <= 30 and better >= 16
+
+
+@pytest.mark.parametrize("name", ["exhaustive", "coordinate", "random"])
+def test_samplers_try_everything_once(name):
+    time = planted(3)
+    curve = tune(time, {name: SAMPLERS[name]}, 10_000, 0)
+    possible = [ms for ms in map(time, MATMUL.points()) if ms is not None]
+    assert len(curve) == len(possible) and curve[-1] == min(possible)
+
+
+def test_coordinate_descent_begins_at_the_default_and_changes_one_knob():
+    seen = []
+
+    def time(values):
+        seen.append(values)
+        return 1.0 + values["block_k"]
+
+    tune(time, {"coordinate": SAMPLERS["coordinate"]}, 3, 0)
+    assert seen[0] == MATMUL.default
+    assert all(sum(a != b for a, b in zip(v.values(), seen[0].values())) == 1 for v in seen[1:])
+
+
+def test_beliefs_decide_until_something_was_measured():
+    first = {name: EXPERTS[name].choose(MATMUL, [], random.Random(0)) for name in EXPERTS}
+    assert first["throughput"] == {knob.name: knob.values[-1] for knob in MATMUL.knobs}
+    assert first["memory"] == {knob.name: knob.values[0] for knob in MATMUL.knobs}
+    assert first["robustness"] == MATMUL.default
+
+
+def test_a_fourth_expert_is_one_entry(monkeypatch, tmp_path):
+    bold = Expert("bold", "Everything at once.", believing(-1.0))
+    monkeypatch.setitem(EXPERTS, "bold", bold)
+    assert list(proposers_of({})) == ["throughput", "memory", "robustness", "bold"]
+    found = find(tmp_path, "experts", evaluations=8, options={"experts": "bold,memory"})
+    focused = {r.job.focus for r in found.results if r.job.want is Want.BUILD}
+    assert focused == {"bold", "memory"}
+
+
+def test_wrong_options_are_one_sentence(tmp_path):
+    for options, said in (
+        ({"experts": "nobody"}, "no expert 'nobody'"),
+        ({"search": "luck"}, "search=luck is unknown"),
+        ({"patience": "x"}, "patience=x is no number"),
+        ({"depth": "1"}, "no option 'depth'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            find(tmp_path, "experts", options=options)
+
+
+def test_it_converges_with_a_reason_and_shows_its_state(tmp_path):
+    found = find(tmp_path, "experts", options={"patience": "1"})
+    state = found.strategy.state()
+    assert "no gain of 2% for 1 iterations" in state["converged"]
+    assert state["iteration"] >= 3 and state["best_config"] in [t["cfg"] for t in state["history"]]
+    assert (
+        state["symptoms"][-1] == "limited by dma: It is slow." or "no gain" in state["symptoms"][-1]
+    )
+    limited = find(tmp_path / "few", "experts", options={"iterations": "2"})
+    assert limited.strategy.converged == "2 iterations are done"
+
+
+def started(space, **options):
+    """A strategy that knows its knobs."""
+    from test_selection import sample, service
+
+    start = service(plan_0_0=sample(10.0)).job.node
+    strategy = Experts(start, Settings(options=options), 0)
+    assert strategy.state()["symptoms"] == ["initial run", "no baseline"]
+    from accelopt.nodes import Result
+
+    strategy.tell(Result(strategy.ask(), space=space))
+    return strategy
+
+
+def test_a_kernel_without_knobs_or_with_one_point_ends_the_search():
+    assert started(None).converged == "the kernel has no knobs"
+    single = Space(kernel="k", knobs=(KnobSpec(name="n", type="int", allowed=(1,)),))
+    strategy = started(single)
+    job = strategy.ask()
+    assert isinstance(job, Job) and job.action.change.values == {"n": 1}
+    assert strategy.ask() is None and not strategy.converged  # it is under way
