@@ -120,3 +120,13 @@ def sentence(configuration: Mapping[str, Parameter]) -> str:
     """A configuration in words."""
     settings = ", ".join(f"{name} = {value}" for name, value in configuration.items())
     return f"Set {settings}." if settings else "Leave everything as it is."
+
+
+def values_in(reply: str) -> dict[str, object] | None:
+    """The JSON object between the first `{` and the last `}` of a reply; None where there is none."""
+    first, last = reply.find("{"), reply.rfind("}")
+    try:
+        found = json.loads(reply[first : last + 1]) if 0 <= first < last else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "accelopt.cli.run:run",
     "optimize": "accelopt.cli.optimize:optimize",
     "tune": "accelopt.cli.tune:tune",
+    "doctor": "accelopt.cli.doctor:doctor",
     "peak": "accelopt.cli.peak:peak",
     "calibrate": "accelopt.cli.calibrate:calibrate",
     "check": "accelopt.cli.check:check",

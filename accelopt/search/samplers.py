@@ -125,6 +125,11 @@ EXPERTS = {
     expert.name: expert
     for expert in (
         Expert(
+            "robustness",
+            "Multiples that the tensor core likes, near the defaults, no edge cases.",
+            believing(0.0, near=0.1),
+        ),
+        Expert(
             "throughput",
             "High arithmetic intensity, and latencies hidden: larger tiles, more stages and warps, "
             "operands that stay.",
@@ -135,11 +140,6 @@ EXPERTS = {
             "Little register, shared memory or SBUF: small tiles, few stages and warps, operands "
             "that are streamed.",
             believing(0.3),
-        ),
-        Expert(
-            "robustness",
-            "Multiples that the tensor core likes, near the defaults, no edge cases.",
-            believing(0.0, near=0.1),
         ),
     )
 }

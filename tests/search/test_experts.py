@@ -104,7 +104,7 @@ def test_beliefs_decide_until_something_was_measured():
 def test_a_fourth_expert_is_one_entry(monkeypatch, tmp_path):
     bold = Expert("bold", "Everything at once.", believing(-1.0))
     monkeypatch.setitem(EXPERTS, "bold", bold)
-    assert list(proposers_of({})) == ["throughput", "memory", "robustness", "bold"]
+    assert list(proposers_of({})) == ["robustness", "throughput", "memory", "bold"]
     found = find(tmp_path, "experts", evaluations=8, options={"experts": "bold,memory"})
     focused = {r.job.focus for r in found.results if r.job.want is Want.BUILD}
     assert focused == {"bold", "memory"}
