@@ -32,7 +32,7 @@ class Attempt(Row):
     memory_sol_pct: float = 0.0
     combined_sol_pct: float = 0.0
     passed_verification: bool = False
-    error_message: str = ""
+    error_message: str = Field(default="", description="of one that passed: what was mended first")
 
 
 class Reflexion(Row):

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from accelopt.agents.prompts import quote_words
 from accelopt.findings import Attempt, Finding
 
-MOST_SHOWN = 5
+MOST_SHOWN = 5  # attempts with all that was said of them
+MOST_PATTERNS = 20  # that are warned of besides
 NOTHING_YET = "Nothing yet."
 
 
 def lessons_text(findings: Sequence[Finding], recalled: Sequence[Finding] = ()) -> str:
-    """The latest attempts of this run, newest first, then those of earlier runs; somebody else's words
-    quoted."""
-    latest = [_lesson(finding) for finding in reversed(findings[-MOST_SHOWN:])]
-    earlier = [_lesson(finding, earlier=True) for finding in recalled]
-    return "\n".join(latest + earlier) or NOTHING_YET
+    """The latest attempts of this run, newest first, then those of earlier runs, then what else this
+    run learned to leave; somebody else's words quoted."""
+    latest = findings[-MOST_SHOWN:]
+    lines = [_lesson(finding) for finding in reversed(latest)]
+    lines += [_lesson(finding, earlier=True) for finding in recalled]
+    shown = "\n".join(lines)
+    older = [pattern for pattern in _avoided(findings[:-MOST_SHOWN]) if pattern not in shown]
+    if older:
+        lines += ["- what else failed or lost in this run; do not:"]
+        lines += [f"  - {pattern}" for pattern in older[:MOST_PATTERNS]]
+    return "\n".join(lines) or NOTHING_YET
 
 
 def _lesson(finding: Finding, *, earlier: bool = False) -> str:
@@ -37,12 +44,21 @@ def _lesson(finding: Finding, *, earlier: bool = False) -> str:
     return "\n".join(lines)
 
 
+def _avoided(findings: Sequence[Finding]) -> Iterator[str]:
+    """What was advised against, the newest first, each once."""
+    reflexions = (finding.reflexion for finding in reversed(findings))
+    found = (pattern for told in reflexions if told for pattern in told.avoid_patterns)
+    yield from dict.fromkeys(map(quote_words, found))
+
+
 def outcome_text(attempt: Attempt) -> str:
     """In one sentence, what came of an attempt."""
+    said = quote_words(attempt.error_message or "no kernel was written", 300)
     if not attempt.passed_verification:
-        return f"failed: {quote_words(attempt.error_message or 'no kernel was written', 300)}"
+        return f"failed: {said}"
     change = attempt.improvement_pct
     if change is None or attempt.time_after_ms is None:
         return "correct, but not timed"
     words = f"{change:.1f}% of the time saved" if change > 0 else f"{-change:.1f}% slower"
-    return f"{attempt.time_before_ms:.4g} ms to {attempt.time_after_ms:.4g} ms, {words}"
+    mended = f"; mended after it failed with {said}" if attempt.error_message else ""
+    return f"{attempt.time_before_ms:.4g} ms to {attempt.time_after_ms:.4g} ms, {words}{mended}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -111,14 +112,26 @@ def case_of(kernel: Path, problem_file: Path, options: WorkerOptions) -> Case:
 
         workload = Path(options.workload) if options.workload else None
         return case_of_problem(problem_file, kernel, workload)
+    problem, values = _named(problem_file.stem)
+    name = problem_file.stem if not values else ""
     return Case(
-        service_name=f"{problem_file.stem}_ID0",
-        case_name=problem_file.stem,
-        problem=problem_file.stem,
-        values={},
+        case_name=name,
+        problem=problem,
+        values=values,
         task=str(problem_file.resolve()),
         kernel=str(kernel.resolve()),
     )
+
+
+def _named(stem: str) -> tuple[str, dict[str, int]]:
+    """The problem and the sizes in the name of a reference, as NKIBench names them:
+    `silu_M4096_N7168_numpy`."""
+    words = stem.removesuffix("_numpy").split("_")
+    sizes: dict[str, int] = {}
+    while len(words) > 1 and (found := re.fullmatch(r"([A-Z]+)(\d+)", words[-1])):
+        sizes[found[1]] = int(found[2])
+        words.pop()
+    return "_".join(words), dict(sorted(sizes.items()))
 
 
 def with_backend(options: WorkerOptions, problem_file: Path) -> WorkerOptions:

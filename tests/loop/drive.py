@@ -15,6 +15,7 @@ from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.search.strategy import Settings
+from accelopt.stages.jobs import NOTHING_KNOWN
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.run import Run, Watcher
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
@@ -36,6 +37,7 @@ async def run_toy(
     toolbox=None,
     backend="toy:ToyLanguage",
     screening=Scrutiny.FULL,
+    known=NOTHING_KNOWN,
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
@@ -50,7 +52,7 @@ async def run_toy(
             summarizer_for(config, shop.calls, PROMPTS.pair("summarizer"), shop.offline),
         )
         run = Run(shop, proposer, settings, folder, watcher)
-        return await optimize_all(starts or [toy.start(folder / "start")], run), shop
+        return await optimize_all(starts or [toy.start(folder / "start")], run, known), shop
 
 
 if __name__ == "__main__":

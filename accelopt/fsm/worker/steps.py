@@ -251,5 +251,12 @@ def _attempt(ctx: WorkerContext) -> Attempt:
         memory_sol_pct=ctx.efficiency.memory,
         combined_sol_pct=ctx.efficiency.combined,
         passed_verification=passed,
-        error_message="" if passed else ctx.error,
+        error_message=_error(ctx),
     )
+
+
+def _error(ctx: WorkerContext) -> str:
+    """What the attempt failed with; of one that was mended, with what it failed first."""
+    if ctx.node is None or ctx.node.latency is None:
+        return ctx.error
+    return error_text(ctx.failed[0].evaluation)[:LONGEST_ERROR] if ctx.failed else ""
