@@ -13,16 +13,17 @@ NOTHING_YET = "Nothing yet."
 
 
 def lessons_text(findings: Sequence[Finding], recalled: Sequence[Finding] = ()) -> str:
-    """The latest attempts of this run, newest first, then those of earlier runs, then what else this
-    run learned to leave; somebody else's words quoted."""
-    latest = findings[-MOST_SHOWN:]
+    """The latest attempts of this run, newest first, then the most relevant of earlier runs, then what
+    else failed or lost; somebody else's words quoted."""
+    latest, older = findings[-MOST_SHOWN:], findings[:-MOST_SHOWN]
     lines = [_lesson(finding) for finding in reversed(latest)]
-    lines += [_lesson(finding, earlier=True) for finding in recalled]
+    lines += [_lesson(finding, earlier=True) for finding in recalled[:MOST_SHOWN]]
     shown = "\n".join(lines)
-    older = [pattern for pattern in _avoided(findings[:-MOST_SHOWN]) if pattern not in shown]
-    if older:
-        lines += ["- what else failed or lost in this run; do not:"]
-        lines += [f"  - {pattern}" for pattern in older[:MOST_PATTERNS]]
+    rest = _avoided((*reversed(older), *recalled[MOST_SHOWN:]))
+    patterns = [pattern for pattern in rest if pattern not in shown]
+    if patterns:
+        lines += ["- what else failed or lost; do not:"]
+        lines += [f"  - {pattern}" for pattern in patterns[:MOST_PATTERNS]]
     return "\n".join(lines) or NOTHING_YET
 
 
@@ -45,8 +46,8 @@ def _lesson(finding: Finding, *, earlier: bool = False) -> str:
 
 
 def _avoided(findings: Sequence[Finding]) -> Iterator[str]:
-    """What was advised against, the newest first, each once."""
-    reflexions = (finding.reflexion for finding in reversed(findings))
+    """What was advised against, in order, each once."""
+    reflexions = (finding.reflexion for finding in findings)
     found = (pattern for told in reflexions if told for pattern in told.avoid_patterns)
     yield from dict.fromkeys(map(quote_words, found))
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from accelopt.findings import Finding
 
-MOST_RECALLED = 5
+MOST_RECALLED = 25
 SAME_PROBLEM, SAME_BOTTLENECK, SAME_METHOD = 4, 2, 1
 
 
