@@ -26,6 +26,7 @@ COMMANDS = {
     "timeline": "accelopt.cli.profile:timeline",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
+    "fsm": "accelopt.cli.fsm:fsm",
 }
 GROUPS = {"traces": "accelopt.report.traces:app"}
 

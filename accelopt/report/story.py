@@ -54,6 +54,18 @@ class Portrait(Row):
     questions: tuple[str, ...] = Field(default=(), description="what the interval depends on")
 
 
+class WorkerStory(Row):
+    """How a worker of a state machine went about one kernel: the states in order, the bottleneck it
+    took on, what it changed, and what came of it in a sentence."""
+
+    round: int
+    worker: int
+    against: str = ""
+    change: str = ""
+    outcome: str = ""
+    path: tuple[str, ...] = ()
+
+
 class ProblemStory(Row):
     """One problem from its baseline to its best kernel. Latencies in ms, shares from 0 to 1."""
 
@@ -69,6 +81,7 @@ class ProblemStory(Row):
     start_source: str = ""
     best_source: str = ""
     steps: tuple[Step, ...] = ()
+    workers: tuple[WorkerStory, ...] = ()
     start_portrait: Portrait | None = None
     best_portrait: Portrait | None = None
     trace: str = Field(default="", description="the Perfetto file, beside the report")

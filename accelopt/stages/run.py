@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from accelopt.agents.proposer import PlanDraft, Proposer
 from accelopt.evaluation import Case, Confirmation, Profile
+from accelopt.findings import Development
 from accelopt.kernels.language import Explanation
-from accelopt.nodes import Node, Result
+from accelopt.nodes import Job, Node, Result
 from accelopt.published import Experience
 from accelopt.search.strategy import Settings
 from accelopt.sim.timing import UNRESOLVED
@@ -64,7 +65,8 @@ class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
     `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
-    `nodes` are all kernels that were made, in the order in which they were told. `holds_for` says for
+    `nodes` are all kernels that were made, in the order in which they were told, `developments` how
+    workers went about theirs, by job. `holds_for` says for
     which shapes the best was found right, where that is known. `ended` says why the
     search did not go on.
     """
@@ -75,6 +77,7 @@ class Outcome(NamedTuple):
     before: Explanation = Explanation()
     after: Explanation = Explanation()
     nodes: tuple[Node, ...] = ()
+    developments: tuple[tuple[Job, Development], ...] = ()
     holds_for: str = ""
     failure: str = ""
     ended: str = ""

@@ -31,14 +31,15 @@ async def settle(
     if best is None:
         return Outcome(start, failure=verdict.message, ended=ended)
     project.write_kernels([best], (), len(history) + 1, run)
-    made = [node for round_ in history for result in round_.results for node in result.nodes]
+    results = [result for round_ in history for result in round_.results]
     outcome = Outcome(
         start=start,
         best=best,
         confirmation=await _confirm(start, best, run),
         before=await language.explain(start),
         after=await language.explain(best),
-        nodes=tuple(made),
+        nodes=tuple(node for result in results for node in result.nodes),
+        developments=tuple((r.job, r.development) for r in results if r.development),
         holds_for=verdict.holds_for,
         ended=ended,
     )

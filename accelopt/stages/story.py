@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
+from accelopt.agents.lessons import outcome_text
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Row
-from accelopt.nodes import Node
+from accelopt.findings import Development
+from accelopt.nodes import Job, Node
 from accelopt.report.page import versions
 from accelopt.report.portrait import portrait
 from accelopt.report.simulation import simulate
-from accelopt.report.story import Portrait, ProblemStory, Step, Story
+from accelopt.report.story import Portrait, ProblemStory, Step, Story, WorkerStory
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim.timing import MOST_ASKED, interval
@@ -70,9 +73,24 @@ def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> Proble
         start_source=start.source,
         best_source=outcome.source,
         steps=tuple(_steps(outcome, moments)),
+        workers=tuple(starmap(_worker, outcome.developments)),
         start_portrait=before.portrait,
         best_portrait=after.portrait,
         trace=after.trace,
+    )
+
+
+def _worker(job: Job, development: Development) -> WorkerStory:
+    finding = development.finding
+    said = outcome_text(finding.attempt) if finding else "nothing was left to do"
+    against = finding.attempt.bottleneck_category if finding else ""
+    return WorkerStory(
+        round=job.round,
+        worker=job.number,
+        against=f"{against} ({finding.resource})" if finding and finding.resource else against,
+        change=finding.change if finding else "",
+        outcome=f"{said}; {development.stop}" if development.stop else said,
+        path=development.path,
     )
 
 
