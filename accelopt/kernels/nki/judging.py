@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import random
 import statistics
 import time
@@ -41,7 +42,7 @@ from accelopt.kernels.nki.devices import (
     TensorArgument,
     Timings,
 )
-from accelopt.kernels.nki.referee.comparison import Judge
+from accelopt.kernels.nki.referee.comparison import GATE, Judge
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.text import allowed, check_text
@@ -160,6 +161,7 @@ class _Run:
             fitting = self._for_arguments(executable, first, trial, stack)
             if fitting is not None:
                 self._check_numbers(fitting, trial)
+        self._check_on_a_real_core(executable)
         if self.request.scrutiny is Scrutiny.FULL:
             self._check_constancy(executable)
             self._try_another_shape(stack)
@@ -328,6 +330,19 @@ class _Run:
         self.checks += verdict.checks
         if verdict.status is not Status.CORRECT:
             raise KernelFailure(verdict.status, verdict.message)
+
+    def _check_on_a_real_core(self, executable: Executable) -> None:
+        """The published gate once more, with what the engines of a real core add to the error."""
+        for one in executable.inexact():
+            for check in self.checks:
+                there = math.hypot(check.amount, one.relative)
+                if check.name == GATE and check.passed and there >= check.limit:
+                    raise KernelFailure(
+                        Status.WRONG_NUMBERS,
+                        f"{GATE} {there:.3g} on a real {self.device.target}, limit {check.limit:g}: "
+                        f"{check.amount:.3g} here and {one.relative:.3g} of {one.where}, which is "
+                        f"less exact there than on the simulated core {check.where}",
+                    )
 
     def _check_physics(self, timing: Timing, trial: Trial) -> None:
         """Nothing beats the roofline; without one, outputs must at least pass the memory. What the

@@ -31,6 +31,14 @@ class LowPrecision(NamedTuple):
     where: str
 
 
+class Inexactness(NamedTuple):
+    """Something that a real core computes less exactly than the device at hand: the relative L2 error
+    that it adds, and what it is."""
+
+    relative: float
+    where: str
+
+
 class Measurement(NamedTuple):
     """Timed runs of one kernel in milliseconds, and the profiler's summary of one of them.
 
@@ -78,6 +86,9 @@ class Executable(Protocol):
         `shuffle` draws an order for the iterations that the kernel declares independent; BACKWARDS
         turns them all round. A device that has an order of its own keeps it.
         """
+
+    def inexact(self) -> tuple[Inexactness, ...]:
+        """What a real core would compute less exactly; nothing on a real core."""
 
     def dependences(self) -> tuple[str, ...]:
         """Sentences on iterations that the kernel declares independent and that are not, as far as

@@ -20,6 +20,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     Argument,
+    Inexactness,
     KernelFailure,
     LowPrecision,
     Measurement,
@@ -298,6 +299,22 @@ class SimulatedExecutable:
             for access in (*instruction.outputs.values(), *instruction.inputs.values()):
                 if access.dtype != access.tensor.dtype:  # the same bytes read in another format
                     yield access.dtype, f"{access.tensor.name} at {instruction.source}"
+
+    def inexact(self) -> tuple[Inexactness, ...]:
+        """The Scalar engine's rsqrt, where the target is known to be less exact than IEEE fp32."""
+        error = TARGETS[self.program.target].rsqrt_error
+        if not error:
+            return ()
+        first = next(
+            (
+                instruction.source
+                for _, instruction in self.program.walk()
+                if instruction.opcode == "activation"
+                and instruction.attributes.get("op") == "rsqrt"
+            ),
+            None,
+        )
+        return () if first is None else (Inexactness(error, f"rsqrt at {first}"),)
 
     def dependences(self) -> tuple[str, ...]:
         """What the addresses prove of iterations and programs that need each other."""

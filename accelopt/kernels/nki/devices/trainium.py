@@ -19,6 +19,7 @@ from accelopt.evaluation import Status
 from accelopt.kernels.nki.devices import neuron_profile
 from accelopt.kernels.nki.devices.protocol import (
     Argument,
+    Inexactness,
     KernelFailure,
     LowPrecision,
     Measurement,
@@ -204,6 +205,10 @@ class TrainiumExecutable:
         runs = tuple(summary["total_time"] * 1e3 for summary in summaries)
         middle = sorted(range(len(runs)), key=runs.__getitem__)[len(runs) // 2]
         return Measurement(runs, summaries[middle])
+
+    def inexact(self) -> tuple[Inexactness, ...]:
+        """It is a real core."""
+        return ()
 
     def choices(self) -> Mapping[str, float]:
         """The compiler has decided."""

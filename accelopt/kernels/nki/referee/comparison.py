@@ -62,6 +62,10 @@ class Limits(NamedTuple):
     missing: float
 
 
+GATE = "relative L2 error"
+"""The published bound."""
+
+
 class Judge(NamedTuple):
     """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
     than IEEE fp32 the device rounds, what precision is allowed, and how outputs agree."""
@@ -292,7 +296,7 @@ def _gate(
         with np.errstate(all="ignore"):
             difference = np.abs(output.astype(np.float64) - reference)
         where += f": value mismatch, max diff {np.nanmax(difference):.6g}"
-    return _check("relative L2 error", passed, relative, rel_tol, where)
+    return _check(GATE, passed, relative, rel_tol, where)
 
 
 def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Check:
