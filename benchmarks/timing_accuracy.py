@@ -1,7 +1,7 @@
 """Predicted against measured, and how far off it is where the constants have not seen the kernels.
 
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] [--metrics]
-    python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --fit [--seconds 20]
+    python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --fit [--instructions 30000]
 
 The first prints every kernel, the mean error and the pairs in order of each family (`timing_corpus.py`
 says what the FOLDERs are). The second fits the constants that the table marks as fitted, once with all
@@ -29,6 +29,7 @@ from timing_corpus import Measured, corpus
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim import standin
+from accelopt.sim.program import Loop, Node
 from accelopt.sim.timing import latencies, profile
 
 APART = 1.05
@@ -86,18 +87,26 @@ def fitted(core: Hardware) -> list[str]:
     ]
 
 
-def predict(task: tuple[str, list[Path], int, bool, float]) -> Case | None:
+def instructions(nodes: tuple[Node, ...]) -> int:
+    """How many instructions the loops stand for."""
+    return sum(
+        node.variable.trips * instructions(node.body) if isinstance(node, Loop) else 1
+        for node in nodes
+    )
+
+
+def predict(task: tuple[str, list[Path], int, bool, int]) -> Case | None:
     """One kernel of a corpus by its number; with `fit` also what each constant changes."""
-    target, folders, number, fit, most_seconds = task
+    target, folders, number, fit, most = task
     standin.install()
     case = list(corpus(target, folders))[number]
     core = TARGETS[target]
     program = case.program()
+    if fit and instructions(program.body) > most:
+        return None
     began = process_time()
     found = profile(program, core, case.compiler)
     spent = process_time() - began
-    if fit and spent > most_seconds:
-        return None
     changes: list[float] = []
     if fit:
         others = [
@@ -210,15 +219,15 @@ def main() -> None:
     parser.add_argument("--target", default="trn1", choices=("trn1", "trn2"))
     parser.add_argument("--metrics", action="store_true", help="print every counter as well")
     parser.add_argument("--fit", action="store_true", help="fit with each family left out")
-    parser.add_argument("--seconds", type=float, default=20.0,
-                        help="with --fit, leave out kernels that take longer to simulate")  # fmt: skip
+    parser.add_argument("--instructions", type=int, default=30_000,
+                        help="with --fit, leave out kernels that have more of them")  # fmt: skip
     parser.add_argument("--only", default="", help="kernels whose name holds this text")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     standin.install()
     known: list[Measured] = list(corpus(options.target, options.folders))
     tasks = [
-        (options.target, options.folders, number, options.fit, options.seconds)
+        (options.target, options.folders, number, options.fit, options.instructions)
         for number, case in enumerate(known)
         if options.only in case.name
     ]
