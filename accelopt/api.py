@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from accelopt.cli.optimize import mind_earlier_run, own_kernel
+from accelopt.cli.optimize import elsewhere, mind_earlier_run, own_kernel
 from accelopt.cli.options import Shared
 from accelopt.cli.session import hold_session
 from accelopt.stages.run import Outcome
@@ -15,6 +16,7 @@ def optimize(
     reference: str | Path,
     *,
     out: str | Path | None = None,
+    also: Sequence[str] = (),
     resume: bool = False,
     target: str = "trn1",
     strategy: str = "beam",
@@ -29,7 +31,9 @@ def optimize(
     """Make the NKI kernel in the file `kernel` faster while it computes what `reference` says.
 
     `out` is the run's folder (by default `runs/` and the kernel's name), which `resume` continues.
-    `target` is an entry of `accelopt.hardware.TARGETS`, `strategy` one of
+    `also` are other sizes of the reference's (`"N=8192"`) or paths of other references: the kernel is
+    made faster there too, each winner is tried at all of them, and the outcome's `elsewhere` says how
+    this one did. `target` is an entry of `accelopt.hardware.TARGETS`, `strategy` one of
     `accelopt.search.strategy.STRATEGIES`; `evaluations` bounds the distinct kernels that are judged.
     The other options are those of the command. Without `model_config`, the path of a model's
     configuration, no model is called.
@@ -54,5 +58,4 @@ def optimize(
         strategy=strategy,
         evaluations=evaluations,
     )
-    [outcome] = hold_session([start], shared.session(folder))
-    return outcome
+    return hold_session([start, *elsewhere(start, also, folder)], shared.session(folder))[0]

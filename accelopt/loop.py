@@ -22,7 +22,7 @@ from accelopt.stages.findings import write_findings
 from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, refuse_silence
 from accelopt.stages.learn import learn
 from accelopt.stages.run import Iteration, Outcome, Run
-from accelopt.stages.settle import measure, settle
+from accelopt.stages.settle import measure, settle, try_elsewhere
 from accelopt.stages.together import together
 from accelopt.stages.window import Window
 
@@ -48,7 +48,8 @@ async def optimize_all(
     cases: Sequence[Case], run: Run, known: Knowledge = NOTHING_KNOWN
 ) -> list[Outcome]:
     """Several problems side by side, sharing workers and endpoints."""
-    outcomes = await together(optimize(case, run, known) for case in cases)
+    found = await together(optimize(case, run, known) for case in cases)
+    outcomes = await try_elsewhere(found, run)
     project.write_outcomes(outcomes, run)
     return outcomes
 

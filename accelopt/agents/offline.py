@@ -61,7 +61,7 @@ class OfflineProposer:
 
     async def offered(self, node: Node, focus: str = "") -> list[Action]:
         """The actions on `node`, most promising first, one for each different result."""
-        key = f"{focus}/{node.key}"
+        key = f"{focus}/{node.case.case_name}/{node.key}"
         return await _once(self._found, key, lambda: self._offered(node, focus))
 
     async def source_of(self, node: Node, action: Action) -> str | None:
@@ -139,7 +139,7 @@ class OfflineProposer:
 
     async def _rank(self, node: Node, predicted: int) -> list[Option]:
         """The actions on `node`: by prediction, those without one behind, in their order."""
-        key = f"{predicted}/{node.key}"
+        key = f"{predicted}/{node.case.case_name}/{node.key}"
         return await _once(self._ranked, key, lambda: self._predict(node, predicted))
 
     async def _predict(self, node: Node, predicted: int) -> list[Option]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,12 @@ from accelopt.cli.session import device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.language import KERNEL_FILE
+from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.kernels.triton.language import case_of
 from accelopt.report.console import output
 from accelopt.report.tables import Results
 from accelopt.stages.run import Outcome
-from accelopt.store import write_atomically
+from accelopt.store import read_text, write_atomically
 
 NO_RULE = (
     " `accelopt profile` says where the time goes; with --model-config a model may rewrite what no "
@@ -37,6 +39,13 @@ def optimize(
         Path | None, typer.Option(help="FlashInfer-Bench definition, for a Triton solution")
     ] = None,
     workload: Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N=8192,...|FILE",
+            help="other sizes of the reference's, or another reference: tuned and tried there too",
+        ),
+    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="rules only, no model")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
@@ -47,12 +56,15 @@ def optimize(
     if offline and shared.model_config:
         raise ConfigError("--offline and --model-config exclude each other")
     start = starting_case(kernel, reference, definition, workload)
+    if also and reference is None:
+        raise ConfigError("--also is for an NKI kernel with its --reference")
     folder = out or Path("runs") / kernel.stem
     mind_earlier_run(folder, resume)
+    cases = [start, *elsewhere(start, also or [], folder)]
     options = shared.session(folder)
     if definition is not None:
         options = options.for_triton()
-    outcomes = hold_session([start], options, "the same command with --resume")
+    outcomes = hold_session(cases, options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
 
 
@@ -87,6 +99,28 @@ def own_kernel(kernel: Path, reference: Path) -> Case:
     )
 
 
+def elsewhere(start: Case, also: Sequence[str], folder: Path) -> list[Case]:
+    """The same kernel at other shapes: by other references, or by other sizes in its own, of which
+    copies are written into `folder`. Raises ConfigError."""
+    cases: list[Case] = []
+    for said in also:
+        if Path(said).is_file():
+            label, task = Path(said).stem, Path(said)
+        else:
+            sizes = sizes_in(said)
+            label = "_".join(f"{name}{number}" for name, number in sizes.items())
+            text = at_sizes(read_text(start.task), sizes, start.task)
+            task = folder / "references" / f"{Path(start.task).stem}_{label}.py"
+            write_atomically(task, text)
+        name = f"{start.case_name}_{label}"
+        update = {"case_name": name, "service_name": f"{name}_ID0", "task": str(task.resolve())}
+        cases.append(start.model_copy(update=update))
+    names = [case.case_name for case in cases]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"--also says {twice[0].removeprefix(start.case_name + '_')} twice")
+    return cases
+
+
 def mind_earlier_run(folder: Path, resume: bool) -> None:
     """Raises ConfigError when `folder` holds a run that is not to be continued, or none that is."""
     there = (folder / "journal.jsonl").exists()
@@ -97,23 +131,27 @@ def mind_earlier_run(folder: Path, resume: bool) -> None:
 
 
 def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
-    """The table, the diff, and how to get there again."""
-    [outcome] = outcomes
+    """The table, the diffs, and how to get there again."""
     screen = output()
     screen.print(Results(result_rows(outcomes, folder), device_of(outcomes)))
-    if outcome.best is None:
-        said = outcome.failure.replace(KERNEL_FILE, Path(outcome.start.case.kernel).name)
+    first = outcomes[0]
+    if first.best is None:
+        said = first.failure.replace(KERNEL_FILE, Path(first.start.case.kernel).name)
         raise ConfigError(f"there is nothing to start from: {said}")
-    place = folder / outcome.start.case.case_name
     command = shlex.join(["accelopt", *sys.argv[1:]])
     words = [w for w in shlex.split(command) if w != "--resume"]
     again = f"{shlex.join([*words, '--replay', str(folder)])}  # with another --out"
     text = f"Made by:\n  {command}\nThe same answers again, without a model:\n  {again}\n"
-    write_atomically(place / "reproduce.txt", text)
-    unchanged = f"No change.{NO_RULE if by_rule else ''}"
-    difference = (place / "best.diff").read_text() or unchanged
-    screen.print(difference, markup=False, highlight=False, soft_wrap=True)
-    left = {"Kernel": place / "best.py", "Diff": place / "best.diff", "Report": folder / REPORT}
-    for name, path in left.items():
-        screen.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+    left: dict[str, Path] = {}
+    for outcome in (outcome for outcome in outcomes if outcome.best is not None):
+        name = outcome.start.case.case_name if len(outcomes) > 1 else ""
+        place = folder / outcome.start.case.case_name
+        write_atomically(place / "reproduce.txt", text)
+        unchanged = f"No change.{NO_RULE if by_rule else ''}"
+        difference = (place / "best.diff").read_text() or unchanged
+        screen.print(difference, markup=False, highlight=False, soft_wrap=True)
+        left |= {f"Kernel {name}".strip(): place / "best.py"}
+        left |= {f"Diff {name}".strip(): place / "best.diff"}
+    for said, path in {**left, "Report": folder / REPORT}.items():
+        screen.print(f"{said}: {path}", markup=False, highlight=False, soft_wrap=True)
     screen.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -31,7 +31,7 @@ from accelopt.stages.roles import (
     planner_for,
     summarizer_for,
 )
-from accelopt.stages.run import Outcome, Run
+from accelopt.stages.run import Outcome, Run, at_other_shapes
 from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
 from accelopt.stages.toolbox import toolbox_for
@@ -193,12 +193,18 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
             place=str(out / outcome.start.case.case_name / "best.py") if outcome.best else "",
             failure=outcome.failure,
             resolved=outcome.resolved,
-            holds_for=SHAPES.get(outcome.holds_for, ""),
+            holds_for=_shapes(outcome),
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
             depends_on=outcome.confirmation.depends_on if outcome.confirmation else (),
         )
         for outcome in outcomes
     ]
+
+
+def _shapes(outcome: Outcome) -> str:
+    """For which shapes the best kernel holds, and how it does at others that were asked for."""
+    own = SHAPES.get(outcome.holds_for, "")
+    return "; ".join(filter(None, [own, *map(at_other_shapes, outcome.elsewhere)]))
 
 
 def device_of(outcomes: Sequence[Outcome]) -> str:

@@ -48,7 +48,7 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         begin(case, iteration)
         line = board.lines[case]
         line.done += 1
-        board.judged(node.key)
+        board.judged(case, node.key)
         line.expected = max(line.expected, line.done)
         knobs = f"{plain(node.change.sentence, 90)} " if isinstance(node.change, Setting) else ""
         if node.latency is None:

@@ -62,16 +62,18 @@ class Board:
     """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
 
     def __init__(self, cases: Sequence[Case], iterations: int, console: Console) -> None:
-        self.lines = {case.case_name: Line(case.problem) for case in cases}
+        problems = [case.problem for case in cases]
+        alone = len(set(problems)) == len(problems)
+        self.lines = {c.case_name: Line(c.problem if alone else c.case_name) for c in cases}
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()
         self.spent: Spent | None = None
         self.moments: dict[str, float] = {}  # seconds after the start at which a kernel was judged
 
-    def judged(self, kernel: str) -> None:
-        """The kernel of this key has its verdict."""
-        self.moments.setdefault(kernel, round(time.monotonic() - self.started, 3))
+    def judged(self, case: str, kernel: str) -> None:
+        """The kernel of this key has its verdict on a case."""
+        self.moments.setdefault(f"{case}/{kernel}", round(time.monotonic() - self.started, 3))
 
     def say(self, line: Line, sentence: str) -> None:
         """A note on one problem; printed only where nothing is redrawn."""

@@ -78,6 +78,7 @@ class ProblemStory(Row):
     failure: str = ""
     changes: tuple[str, ...] = ()
     holds_for: str = ""
+    elsewhere: tuple[str, ...] = Field(default=(), description="at other shapes, in words")
     start_source: str = ""
     best_source: str = ""
     steps: tuple[Step, ...] = ()

@@ -33,11 +33,12 @@ class ResultRow(NamedTuple):
     def change(self) -> str:
         """What was changed, in one line; or why nothing was."""
         said = "; ".join(plain(text).rstrip(".") for text in self.changes)
+        if not said:
+            return plain(self.failure) or "nothing faster was found"
         doubt = "" if self.resolved else "less than the timing tells apart; "
         if self.depends_on:
             doubt = f"no gain with {self.depends_on[0]}; "
-        doubt = doubt if self.confirmed else "within noise; "
-        return doubt + (said or plain(self.failure) or "nothing faster was found")
+        return (doubt if self.confirmed else "within noise; ") + said
 
     @property
     def speedup(self) -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.proposer import PlanDraft, Proposer
-from accelopt.evaluation import Case, Confirmation, Profile
+from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
 from accelopt.findings import Development
 from accelopt.kernels.language import Explanation
 from accelopt.nodes import Job, Node, Result
@@ -61,13 +61,29 @@ class Iteration(NamedTuple):
         return mine[0]._replace(nodes=tuple(made for result in mine for made in result.nodes))
 
 
+class Elsewhere(NamedTuple):
+    """How a best kernel does on another case of the same kernel, at other shapes."""
+
+    case: Case
+    evaluation: Evaluation
+
+
+def at_other_shapes(found: Elsewhere) -> str:
+    """A best kernel on another case, in words."""
+    name, profile = found.case.case_name, found.evaluation.profile
+    if profile is not None:
+        return f"right for {name} too, {profile.latency:.4g} ms there"
+    refused = found.evaluation.status is Status.COMPILE_ERROR
+    return f"{'refuses' if refused else 'wrong for'} the shapes of {name}"
+
+
 class Outcome(NamedTuple):
     """How one problem ended. `best` is the start when nothing faster was found.
 
     `confirmation` is a second measurement of both in turns; None where there is nothing to confirm.
     `nodes` are all kernels that were made, in the order in which they were told, `developments` how
-    workers went about theirs, by job. `holds_for` says for
-    which shapes the best was found right, where that is known. `ended` says why the
+    workers went about theirs, by job. `holds_for` says for which shapes the best was found right, where
+    that is known, `elsewhere` how it does at others that were asked for. `ended` says why the
     search did not go on.
     """
 
@@ -79,6 +95,7 @@ class Outcome(NamedTuple):
     nodes: tuple[Node, ...] = ()
     developments: tuple[tuple[Job, Development], ...] = ()
     holds_for: str = ""
+    elsewhere: tuple[Elsewhere, ...] = ()
     failure: str = ""
     ended: str = ""
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from accelopt.evaluation import Case, Confirmation, Evaluation, Status
 from accelopt.nodes import Node
 from accelopt.stages import project
-from accelopt.stages.run import Iteration, Outcome, Run
+from accelopt.stages.run import Elsewhere, Iteration, Outcome, Run
+from accelopt.stages.together import together
 from accelopt.store import content_key
 
 KIND = "confirmation"
@@ -65,6 +66,21 @@ async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None,
         if verdict.profile is not None:
             return node, verdict
     return None, verdict
+
+
+async def try_elsewhere(outcomes: Sequence[Outcome], run: Run) -> list[Outcome]:
+    """The outcomes, with how the best kernel of each does on the other cases of the same kernel."""
+
+    async def tried(outcome: Outcome) -> Outcome:
+        best, own = outcome.best, outcome.start.case
+        if best is None or best.source == outcome.start.source:
+            return outcome
+        others = [o.start.case for o in outcomes if o.start.case.kernel == own.kernel]
+        verify = run.workshop.verifications.evaluate
+        found = [Elsewhere(c, await verify(c, best.source)) for c in others if c.task != own.task]
+        return outcome._replace(elsewhere=tuple(found))
+
+    return await together(map(tried, outcomes))
 
 
 async def _confirm(start: Node, best: Node, run: Run) -> Confirmation | None:

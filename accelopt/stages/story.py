@@ -20,7 +20,7 @@ from accelopt.report.story import Portrait, ProblemStory, Step, Story, WorkerSto
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim.timing import MOST_ASKED, interval
-from accelopt.stages.run import Outcome, Run
+from accelopt.stages.run import Outcome, Run, at_other_shapes
 from accelopt.store import write_atomically
 
 PORTRAIT = "accelopt.stages.story:portrait_job"
@@ -69,6 +69,7 @@ def _problem(outcome: Outcome, run: Run, moments: Mapping[str, float]) -> Proble
         confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
         failure=outcome.failure,
         holds_for=outcome.holds_for,
+        elsewhere=tuple(map(at_other_shapes, outcome.elsewhere)),
         changes=tuple(outcome.changes),
         start_source=start.source,
         best_source=outcome.source,
@@ -107,7 +108,7 @@ def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[Step]:
                 message=node.evaluation.message,
                 latency=node.latency,
                 number=len(found),
-                seconds=moments.get(node.key, 0.0),
+                seconds=moments.get(f"{node.case.case_name}/{node.key}", 0.0),
             )
     return list(found.values())
 

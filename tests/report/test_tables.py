@@ -22,7 +22,8 @@ ROWS = [
         "matmul_K5120_M4096_N12288", 39.28, 26.19, 0.55, 0.83,
         ['Hoist [x]. [moves: {"steps": []}]', "Widen.", "and so on " * 30], "runs/first/matmul/best.py",
     ),
-    ResultRow("b", 2.0, 1.99, None, None, [], "b.py", confirmed=False),
+    ResultRow("b", 2.0, 1.99, None, None, ["Split."], "b.py", confirmed=False),
+    ResultRow("e", 2.0, 2.0, None, None, [], "e.py", resolved=False),
     ResultRow("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"]),
     ResultRow("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
 ]  # fmt: skip
@@ -37,7 +38,7 @@ def test_the_final_table_names_device_gain_and_changes(width):
         "1.50x",
         "55% → 83%",
         "Hoist [x]; Widen",
-        "within noise; nothing",
+        "within noise; Split",
         "no gain with loops left apart; Fuse",
         "wrong [/numbers]",
         "nothing faster was found",

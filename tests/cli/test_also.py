@@ -1,0 +1,74 @@
+"""`optimize --also`: other shapes are made faster, and each winner is tried at all of them."""
+
+import json
+
+import pytest
+
+import accelopt
+from accelopt.errors import ConfigError
+
+KERNEL = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    rows, columns = x.shape
+    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for row in nl.affine_range(rows // 128):
+        tile = nl.load(x[row * 128 : (row + 1) * 128, :])
+        sigmoid = nl.reciprocal(nl.add(nl.exp(nl.negative(tile)), 1.0))
+        nl.store(result[row * 128 : (row + 1) * 128, :], nl.multiply(tile, sigmoid))
+    return result
+"""
+REFERENCE = """import numpy as np
+
+M, N = 256, 512
+
+
+def get_inputs():
+    return [np.random.normal(size=(M, N)).astype(np.float32)]
+
+
+def forward(x):
+    return x / (1 + np.exp(-x))
+
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    return tmp_path
+
+
+def test_other_sizes_have_winners_of_their_own_and_every_winner_is_tried_there(files):
+    found = accelopt.optimize(
+        files / "kernel.py", files / "reference.py",
+        also=["N=1024"], out=files / "run", iterations=1, plans=2, samples=1,
+    )  # fmt: skip
+    assert found.speedup and found.speedup > 1
+    [there] = found.elsewhere
+    assert there.case.case_name == "kernel_N1024"
+    assert "M, N = 256, 1024" in (files / "run" / "references" / "reference_N1024.py").read_text()
+    assert "(256, 1024)" in (files / "run" / "kernel_N1024" / "best.py").read_text()
+    story = json.loads((files / "run" / "story.json").read_text())
+    assert [problem["name"] for problem in story["problems"]] == ["kernel", "kernel_N1024"]
+    assert all("kernel" in problem["elsewhere"][0] for problem in story["problems"])
+
+
+@pytest.mark.parametrize(
+    ("also", "sentence"),
+    [
+        (["K=4"], "has no whole number K"),
+        (["N=1024", "N=1024"], "--also says N1024 twice"),
+        (["nowhere.py"], "neither a file nor sizes"),
+    ],
+)
+def test_what_also_cannot_say(files, also, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        accelopt.optimize(files / "kernel.py", files / "reference.py", also=also)
