@@ -365,7 +365,7 @@ def _fitted(unit: str, note: str) -> Source:
 TRN2 = replace(
     TRN1,
     name="trn2",
-    calibration="calibrated on 80 measured kernels of seven problems",
+    calibration="calibrated on 82 measured kernels of seven problems",
     tensor_ghz=2.4,
     vector_ghz=0.96,
     scalar_ghz=1.2,
@@ -446,7 +446,9 @@ TRN2 = replace(
             "1", "mamba_v2: 864 ns for a row of 512, at the half rate of what uses one row"
         ),
         "tensor_ramp_fraction": Source(
-            "1", "documented", "Neuron Explorer, understanding throttling: starts at 50%"
+            "1",
+            "documented",
+            "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%",
         ),
         "tensor_ramp_ns": _fitted(
             "ns",
@@ -499,6 +501,7 @@ TRN3 = replace(
             name: replace(source, status="assumed", note=f"as on trn2: {source.note}")
             for name, source in TRN2.sources.items()
         },
+        "tensor_ramp_fraction": TRN2.source("tensor_ramp_fraction"),
         "vector_ghz": Source("GHz", "documented", "trainium3_arch.rst"),
         "sbuf_partition_bytes": Source("B", "documented", "trainium3_arch.rst: 32 MiB"),
         "dma_bytes_per_ns": Source(

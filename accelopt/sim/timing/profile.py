@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim.collector import collector_paused
-from accelopt.sim.errors import KernelError
+from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
@@ -32,6 +33,8 @@ UNRESOLVED = 0.05
 """Predictions closer than this do not tell which kernel is faster: near-equivalent sources measure
 up to 15% apart."""
 
+TELLING = 0.01
+"""Part of the latency from which on a throttled Tensor engine is worth a word."""
 MOST_ASKED = 10_000
 """Instructions of a kernel from which on nobody waits for all its `Scenario`s unasked."""
 
@@ -126,7 +129,7 @@ class KernelProfile:
             "latency_ms": self.latency_ms,
             "target": self.target,
             "calibration": self.calibration,
-            "unresolved_below": UNRESOLVED,
+            "unresolved_below": UNRESOLVED if self.run.spec.was_measured else None,
             "occupancy": self.occupancy,
             "bounds": [asdict(bound) for bound in self.bounds],
             "lines": [{**asdict(line), "source": str(line.source)} for line in self.lines[:lines]],
@@ -203,13 +206,26 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
     return KernelProfile(
         timeline.latency_ns * 1e-6,
         fields,
-        combined(at.decisions),
+        (*combined(at.decisions), *_throttled(at, timeline)),
         tuple(at.spills.values()),
         true,
         spec.name,
         spec.calibration,
         Run(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
     )
+
+
+def _throttled(at: Compilation, timeline: Timeline) -> Iterator[Decision]:
+    """Where the hardware held the Tensor engine back for so long that it matters."""
+    lost: Counter[SourceLine] = Counter()
+    for kind, held in timeline.held_ns.items():
+        lost[at.flow.instances[kind].operation.source] += held  # type: ignore[assignment]
+    for source, held in lost.most_common():
+        if held >= TELLING * timeline.latency_ns:
+            words = (
+                f"the Tensor engine at half its rate, {held / timeline.latency_ns:.0%} of the time"
+            )
+            yield Decision("throttle_tensor", words, source)
 
 
 @dataclass(frozen=True)

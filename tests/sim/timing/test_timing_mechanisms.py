@@ -335,6 +335,11 @@ class TestTrn2:
             )
             assert few == pytest.approx(factor * all_rows, rel=0.03)
 
+    def test_a_throttled_tensor_engine_is_explained(self):
+        for rows, told in ((64, True), (128, False)):
+            found = timed(multiply_narrow_tiles, (128, 128), (128, 512), rows, 500, target="trn2")
+            assert told == any(d.pass_name == "throttle_tensor" for d in found.decisions)
+
     def test_the_tensor_engine_warms_up_and_cools_down(self):
         """Same document: it starts at half its rate, is at the full one after some microseconds of
         full use, and back at half after as long an idle time."""

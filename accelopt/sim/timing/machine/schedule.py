@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -29,7 +29,8 @@ DMA, TENSOR = int(Queue.DMA), int(Queue.TENSOR)
 @dataclass
 class Timeline:
     """Start, end of occupancy and end of latency of every instance, in ns after launch, and the
-    instance that it last waited for (-1: none), by result or by engine."""
+    instance that it last waited for (-1: none), by result or by engine. `held_ns` is by kind of
+    operation how much longer it took on a throttled Tensor engine."""
 
     start: list[float]
     free: list[float]
@@ -37,6 +38,7 @@ class Timeline:
     queue: list[int]
     cause: list[int]
     latency_ns: float
+    held_ns: dict[int, float] = field(default_factory=dict)
 
 
 class _DmaEngines:
@@ -177,6 +179,7 @@ class _Machine:
         self.lines = _lines(stream, spec, factors)
         self.dma = _DmaEngines(spec)
         self.clock = TensorClock(spec) if spec.tensor_ramp_fraction < 1 else None
+        self.held: dict[int, float] = {}
         self.waits = list(graph.waits)
         self.ready_at = [0.0] * n
         self.cause = [-1] * n
@@ -217,7 +220,13 @@ class _Machine:
                 "dependences form a cycle"
             )
         return Timeline(
-            self.start, self.free, self.done, lines.queue, self.cause, max(self.done, default=0.0)
+            self.start,
+            self.free,
+            self.done,
+            lines.queue,
+            self.cause,
+            max(self.done, default=0.0),
+            self.held,
         )
 
     def _transfer(self, now: float) -> int:
@@ -263,7 +272,10 @@ class _Machine:
                 begin = port_free[port]
         until = begin + lines.issue_ns[kind]
         if self.clock and queue == TENSOR:
+            full = until
             until = self.clock.run(begin, lines.issue_ns[kind], lines.array_use[kind])
+            if until > full:
+                self.held[kind] = self.held.get(kind, 0.0) + until - full
         for port in lines.ports[kind]:
             port_free[port] = until
         if self.ready_at[at] < self.engine_free[queue] and self.latest[queue] >= 0:
