@@ -14,7 +14,7 @@ from accelopt.stages.plan import view_all
 from accelopt.stages.profile import nodes_of, with_profiles
 from accelopt.stages.roles import executor_for
 from accelopt.stages.tables import read_plans
-from accelopt.stages.toolbox import toolbox_for
+from accelopt.stages.toolbox import TOOLS, toolbox_for
 from accelopt.store import write_json
 
 PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
@@ -62,10 +62,12 @@ async def main(args: Namespace) -> None:
             workshop.calls,
             texts,
             workshop.offline,
-            toolbox_for(workshop.evaluations, args.tools),
+            toolbox_for(workshop.evaluations, workshop.offline, args.tools),
+            workshop.language,
         )
         nodes = nodes_of(candidates, workshop.language)
-        views = await view_all(nodes, workshop.language)
+        rules = None if executor is workshop.offline else workshop.offline
+        views = await view_all(nodes, workshop.language, rules=rules)
         settings = ExecutorSettings(args.num_samples, args.fixer_steps)
         workplace = Workplace(executor, workshop.evaluations, settings, told)
         changes = {result.service_name: result.changes() for result in plans}
@@ -119,7 +121,7 @@ if __name__ == "__main__":
         "--fixer_user_template_path", type=Path, default=fixer / "user_prompt_template.txt"
     )
     parser.add_argument(
-        "--tools", type=command_line.whole, default=0, metavar="CALLS", nargs="?", const=8
+        "--tools", type=command_line.whole, default=TOOLS, metavar="CALLS", nargs="?", const=TOOLS
     )
     command_line.add_model_options(parser)
     command_line.add_backend_options(parser)

@@ -11,6 +11,7 @@ from accelopt.stages.plan import draw_plans, view_all
 from accelopt.stages.profile import nodes_of
 from accelopt.stages.roles import planner_for, read_aspects
 from accelopt.stages.tables import read_candidates, write_records
+from accelopt.stages.toolbox import TOOLS, toolbox_for
 
 
 def prompts(args: Namespace) -> PlannerPrompts:
@@ -25,9 +26,11 @@ async def main(args: Namespace) -> None:
     candidates = read_candidates(args.profile_result_path)
     history = history_beside(args.profile_result_path)
     async with command_line.workshop(args, args.exp_dir / ".accelopt" / "planner") as workshop:
-        planner = planner_for(config, workshop.calls, texts, workshop.offline)
+        toolbox = toolbox_for(workshop.evaluations, workshop.offline, args.tools)
+        planner = planner_for(config, workshop.calls, texts, workshop.offline, toolbox)
+        rules = None if config.offline else workshop.offline
         nodes = nodes_of(candidates, workshop.language)
-        views = await view_all(nodes, workshop.language, history)
+        views = await view_all(nodes, workshop.language, history, rules)
         results = await draw_plans(views, planner, args.breadth)
     write_records(args.output_path, results)
     command_line.write_times(args.exp_dir, "planner", started, command_line.timestamp())
@@ -44,6 +47,7 @@ if __name__ == "__main__":
     parser.add_argument("--user_template_path", type=Path, required=True)
     parser.add_argument("--profile_result_path", type=Path, required=True)
     parser.add_argument("--displayed_profiles_path", type=Path, default=None)
+    parser.add_argument("--tools", type=command_line.whole, default=TOOLS, metavar="CALLS")
     command_line.add_model_options(parser)
     command_line.add_backend_options(parser)
     command_line.run(main(parser.parse_args()))

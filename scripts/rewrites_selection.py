@@ -33,7 +33,9 @@ async def main(args: Namespace) -> None:
     async with command_line.workshop(args, folder) as workshop:
         summarizer = summarizer_for(config, workshop.calls, prompts, workshop.offline)
         origin = str(args.executor_results_path)
-        experiences = await summarize_contrasts(contrasts, summarizer, origin=origin)
+        experiences = await summarize_contrasts(
+            contrasts, summarizer, language=workshop.language, origin=origin
+        )
     write_records(args.output_list_path, experiences)
     command_line.say(f"{len(experiences)} rewrites in {args.output_list_path}")
 

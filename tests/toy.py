@@ -114,6 +114,24 @@ class ToyLanguage:
     def look_up(self, name):
         return f"{name} is a number."
 
+    def sheet(self, texts):
+        return "- COST: a number of milliseconds." if any("COST" in text for text in texts) else ""
+
+    def machine(self):
+        return "- A machine that takes COST milliseconds."
+
+    async def brief(self, node):
+        return {"limits": f"COST limits it: {cost_of(node.source):g} ms."}
+
+    async def what_if(self, node, question):
+        return f"half of COST would be {cost_of(node.source) / 2:g} ms"
+
+    async def faults(self, node):
+        return "line 3: WRONG" if "WRONG" in node.source else ""
+
+    async def scheduled(self, node, reply):
+        return None
+
 
 def cost_of(source):
     found = re.search(r"COST = ([\d.]+)", source)
@@ -140,5 +158,12 @@ def verdict(source):
     return Evaluation(status=Status.CORRECT, profile=profile)
 
 
-class SlyLanguage(ToyLanguage):
+class Ruleless(ToyLanguage):
+    """Toys that only a model can change."""
+
+    async def actions(self, node, focus=""):
+        return []
+
+
+class SlyLanguage(Ruleless):
     falls_late = "SLY"

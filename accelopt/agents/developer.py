@@ -122,7 +122,7 @@ class Developer:
         question = Question(
             role,
             label,
-            prompt.system,
+            render(prompt.system, {"machine": view.machine}),
             render(prompt.user_template, slots),
             view.iteration,
             max_tokens=tokens,

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
-from accelopt.agents.planner import NOTHING_MEASURED
-from accelopt.agents.prompts import PromptPair, bullet_list, profile_lines, quote, render
-from accelopt.agents.proposer import Draft, Failure, KernelView
+from accelopt.agents.calls import NO_ANSWER, Model, Question
+from accelopt.agents.experiences import experiences_text
+from accelopt.agents.planner import NOTHING_MEASURED, tools_text
+from accelopt.agents.prompts import (
+    PromptPair,
+    bullet_list,
+    numbered,
+    profile_lines,
+    quote,
+    render,
+    render_sections,
+)
+from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
+from accelopt.agents.toolbox import Bench, Toolbox
 from accelopt.kernel_source import kernel_source
-from accelopt.nodes import Change
+from accelopt.nodes import Change, Plan
 
 TEMPERATURES = (0.7, 1.0, 0.4)
 UNANSWERED = "the model did not answer"
 LONGEST_ERROR = 6000  # characters of a tool's message; its end says most
+MOST_EXPERIENCES = 3
+MOST_JOINED = 2  # other kernels that a plan may take something from
+
+Sheet = Callable[[Sequence[str]], str]
+
+
+def _no_sheet(texts: Sequence[str]) -> str:
+    return ""
 
 
 class ExecutorPrompts(NamedTuple):
@@ -26,31 +44,41 @@ class ExecutorPrompts(NamedTuple):
     displayed: tuple[str, ...]
 
 
-class Toolbox(NamedTuple):
-    """Function tools for one kernel, and how many calls of them one answer may use."""
-
-    tools: Callable[[KernelView], tuple[Tool, ...]]
-    limit: int
-
-
 class Executor:
-    """Writes and repairs kernels with a model; with a toolbox it may try them out itself."""
+    """Writes and repairs kernels with a model; with a toolbox it may try them out itself, and the
+    fastest kernel that it had checked counts when its answer is worse.
+
+    `by_rule` carries out what is not a plan in words. `sheet` gives the documentation of the calls
+    that texts name.
+    """
 
     def __init__(
-        self, model: Model, fixer: Model, prompts: ExecutorPrompts, toolbox: Toolbox | None = None
+        self,
+        model: Model,
+        fixer: Model,
+        prompts: ExecutorPrompts,
+        toolbox: Toolbox | None = None,
+        *,
+        by_rule: Implements | None = None,
+        sheet: Sheet = _no_sheet,
     ) -> None:
         self.model = model
         self.fixer = fixer
         self.prompts = prompts
         self.toolbox = toolbox
+        self.by_rule = by_rule
+        self.sheet = sheet
 
     async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
         """Implementation number `sample` of `change`."""
+        if self.by_rule is not None and not isinstance(change, Plan):
+            return await self.by_rule.implement(view, change, draw, sample)
+        slots = self._slots(view, change)
         question = Question(
             role="executor",
             label=f"executor/{view.iteration}/{view.service_name}/{draw}/{sample}",
-            system=self.prompts.executor.system,
-            user=render(self.prompts.executor.user_template, self._slots(view, change)),
+            system=render(self.prompts.executor.system, {"machine": view.machine}),
+            user=render_sections(self.prompts.executor.user_template, slots),
             iteration=view.iteration,
             temperature=TEMPERATURES[sample % len(TEMPERATURES)],
         )
@@ -60,41 +88,75 @@ class Executor:
         self, view: KernelView, change: Change, draw: int, sample: int, failure: Failure
     ) -> Draft:
         """A mended version of `failure.source`."""
-        slots = self._slots(view, change)
-        slots["failed_code"] = quote(failure.source or "(the reply held no code)", "python")
+        if self.by_rule is not None and not isinstance(change, Plan):
+            return await self.by_rule.repair(view, change, draw, sample, failure)
+        failed = failure.source or "(the reply held no code)"
+        slots = self._slots(view, change, failed, failure.error)
+        slots["failed_code"] = quote(failed, "python")
+        slots["numbered_failed"] = quote(numbered(failed))
         slots["error"] = quote(shorten(failure.error))
         question = Question(
             role="fixer",
             label=(f"fixer/{view.iteration}/{view.service_name}/{draw}/{sample}/{failure.round}"),
-            system=self.prompts.fixer.system,
-            user=render(self.prompts.fixer.user_template, slots),
+            system=render(self.prompts.fixer.system, {"machine": view.machine}),
+            user=render_sections(self.prompts.fixer.user_template, slots),
             iteration=view.iteration,
         )
         return await self._draft(self.fixer, question, view)
 
     async def _draft(self, model: Model, question: Question, view: KernelView) -> Draft:
+        bench = self.toolbox.open(view) if self.toolbox else Bench()
+        limit = self.toolbox.limit if self.toolbox else 0
         try:
-            answer = await self._ask(model, question, view)
+            answer = await model.ask(question, bench.tools, limit)
         except NO_ANSWER as error:
-            return Draft(None, f"{UNANSWERED}: {error}", failed=True)
+            checked = bench.best
+            if checked is not None:
+                return Draft(checked.source, checked=_sources(bench))
+            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=_sources(bench))
         source = kernel_source(answer.text)
-        return Draft(source, "" if source else "the reply held no code block with the kernel")
+        if source is None and bench.best is not None:
+            return Draft(bench.best.source, checked=_sources(bench))
+        reason = "" if source else "the reply held no code block with the kernel"
+        best = bench.best.source if bench.best else None
+        return Draft(source, reason, checked=_sources(bench), best=best)
 
-    async def _ask(self, model: Model, question: Question, view: KernelView) -> Answer:
-        if self.toolbox is None:
-            return await model.ask(question)
-        return await model.ask(question, self.toolbox.tools(view), self.toolbox.limit)
-
-    def _slots(self, view: KernelView, change: Change) -> dict[str, str]:
+    def _slots(self, view: KernelView, change: Change, *more: str) -> dict[str, str]:
         metadata = view.profile.to_metadata() if view.profile else {}
+        simulated = bool(view.profile and view.profile.simulated and view.brief)
+        plan = change.full_text if isinstance(change, Plan) else change.sentence
+        displayed = self.prompts.displayed
         return {
+            **dict.fromkeys("limits lines memory compiler prices schedules".split(), ""),
+            **view.brief,
             "problem_code": quote(view.reference, "python"),
             "kernel_code": quote(view.kernel, "python"),
-            "profile": profile_lines(metadata, self.prompts.displayed, random.Random(0)),
-            "facts": bullet_list(view.facts, NOTHING_MEASURED),
+            "profile": "" if simulated else profile_lines(metadata, displayed, random.Random(0)),
+            "facts": "" if simulated else bullet_list(view.facts, NOTHING_MEASURED),
             "gate": view.gate,
-            "optimization_plan": quote(change.sentence),
+            "optimization_plan": quote(plan),
+            "joined": joined_text(view, change),
+            "sheet": self.sheet([view.kernel, plan, *more]),
+            "experiences": experiences_text(view.experiences, MOST_EXPERIENCES).partition("\n\n")[
+                2
+            ],
+            "tools": tools_text(self.toolbox),
         }
+
+
+def joined_text(view: KernelView, change: Change) -> str:
+    """The other kernels that a plan names, whole; empty for one that names none."""
+    wanted = change.joins[:MOST_JOINED] if isinstance(change, Plan) else ()
+    known = {one.name: one for one in (*view.others, *view.lineage[:-1])}
+    return "\n\n".join(
+        f"{name} ({known[name].node.latency or 0:.4g} ms):\n{quote(known[name].node.source, 'python')}"
+        for name in wanted
+        if name in known
+    )
+
+
+def _sources(bench: Bench) -> tuple[str, ...]:
+    return tuple(one.source for one in bench.checked)
 
 
 def shorten(error: str, limit: int = LONGEST_ERROR) -> str:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 from accelopt.agents.prompts import quote
-from accelopt.agents.proposer import Draft, Failure, KernelView, Lesson, Pair, PlanDraft
+from accelopt.agents.proposer import (
+    Draft,
+    Failure,
+    KernelView,
+    Lesson,
+    Pair,
+    PlanDraft,
+    Suggestion,
+)
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Rewrite, Schedule
 from accelopt.published import NO_OPTIMIZATION_TITLE
@@ -31,6 +40,7 @@ LEAST_GAIN = 0.002  # predicted share of the goal that a plan must save to be ca
 GAIN = 0.01  # predicted share of the time that a further change of a chain must save
 
 Actions = Callable[[Node, str], Awaitable[Sequence[Action]]]
+Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
 Predict = Callable[[Node, str], Awaitable[float | None]]
 
 
@@ -39,6 +49,10 @@ class Option(NamedTuple):
 
     action: Action
     predicted: float | None
+
+
+async def _no_schedule(node: Node, reply: str) -> Action | str | None:
+    return None
 
 
 async def _unknown(node: Node, source: str) -> float | None:
@@ -50,12 +64,18 @@ class OfflineProposer:
 
     `actions` lists what can be done to a kernel, most promising first. `predict` gives the
     milliseconds a source would take where that is known before it runs; it then decides the order
-    of the actions, and how far a chain goes.
+    of the actions, and how far a chain goes. `scheduled` reads a schedule, as a model may write one.
     """
 
-    def __init__(self, actions: Actions, predict: Predict = _unknown) -> None:
+    def __init__(
+        self,
+        actions: Actions,
+        predict: Predict = _unknown,
+        scheduled: Scheduled = _no_schedule,
+    ) -> None:
         self.actions = actions
         self.predict = predict
+        self.scheduled = scheduled
         self._found: dict[str, asyncio.Task[list[Action]]] = {}
         self._ranked: dict[str, asyncio.Task[list[Option]]] = {}
 
@@ -66,8 +86,25 @@ class OfflineProposer:
 
     async def source_of(self, node: Node, action: Action) -> str | None:
         """The kernel that an action on `node` makes, for one that came without it."""
+        return await self._made(node, action.change)
+
+    async def suggestions(self, node: Node, most: int) -> tuple[Suggestion, ...]:
+        """The rules' own first choices for `node`, by name, the fastest predicted first."""
+        ranked = await self._rank(node, MOST_PREDICTED)
+        likely = [one for one in ranked if one.predicted is None or isfinite(one.predicted)]
+        return tuple(
+            Suggestion(f"R{number}", *option) for number, option in enumerate(likely[:most], 1)
+        )
+
+    async def _made(self, node: Node, change: Change) -> str | None:
+        """The kernel that one change makes of `node`: as offered, or by a schedule that somebody wrote;
+        None where it does not have that change."""
         offered = await self.offered(node)
-        return next((item.source for item in offered if item.change == action.change), None)
+        source = next((item.source for item in offered if item.change == change), None)
+        if source is None and isinstance(change, Schedule):
+            found = await self.scheduled(node, json.dumps(change.schedule))
+            source = found.source if isinstance(found, Action) else None
+        return source
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The chain that begins with the action of rank `draw`, among those not yet tried and not
@@ -91,10 +128,10 @@ class OfflineProposer:
         steps = _steps(change)
         node, done = view.node, list[Rewrite | Schedule]()
         for step in steps[: max(1, len(steps) - sample)]:
-            action = next((a for a in await self.offered(node) if a.change == step), None)
-            if action is None or action.source is None:
+            source = await self._made(node, step)
+            if source is None:
                 break
-            node = replace(node, source=action.source)
+            node = replace(node, source=source)
             done.append(step)
         if not done:
             return Draft(None, "no rule of this language makes this change to this kernel")

@@ -1,30 +1,37 @@
-"""The planner: one view of a kernel to N one-step plans that differ on purpose."""
+"""The planner: one view of a kernel to N one-step changes that differ on purpose."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from accelopt.agents.calls import NO_ANSWER, Model, Question
+from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
+from accelopt.agents.experiences import with_experiences
 from accelopt.agents.lessons import lessons_text
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
+    numbered,
     profile_lines,
     quote,
     quote_words,
     render,
+    render_sections,
 )
-from accelopt.agents.proposer import KernelView, PlanDraft, Tried
-from accelopt.nodes import Plan
-from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
+from accelopt.agents.proposer import KernelView, PlanDraft, Relative, Suggestion, Tried
+from accelopt.agents.toolbox import Toolbox
+from accelopt.nodes import Action, Node, Plan
 
 TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
 NOTHING_MEASURED = "(no analysis of this kernel)"
 FIRST_TRY = "Nothing yet."
-EXPERIENCES_HEADING = "# Experiences"
 LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
+RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
+REFUSED = "Your schedule was refused: {} Correct it, or answer with a plan."
+
+Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
 
 
 class PlannerPrompts(NamedTuple):
@@ -35,61 +42,117 @@ class PlannerPrompts(NamedTuple):
     aspects: tuple[str, ...] = ()
 
 
-class Planner:
-    """Draws plans from a model."""
+async def _no_schedule(node: Node, reply: str) -> Action | str | None:
+    return None
 
-    def __init__(self, model: Model, prompts: PlannerPrompts, seed: int = 0) -> None:
+
+class Planner:
+    """Draws changes from a model: a plan in words, a rule by its name, or a schedule.
+
+    `scheduled` reads a schedule out of an answer, for a kernel that has some. With a toolbox the model
+    may ask before it answers.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: PlannerPrompts,
+        seed: int = 0,
+        *,
+        scheduled: Scheduled = _no_schedule,
+        toolbox: Toolbox | None = None,
+    ) -> None:
         self.model = model
         self.prompts = prompts
         self.seed = seed
+        self.scheduled = scheduled
+        self.toolbox = toolbox
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
-        """The plan of draw number `draw`; no plan when the model gives no answer."""
+        """The change of draw number `draw`; none when the model gives no answer."""
+        question = self.question(view, draw, draws)
         try:
-            answer = await self.model.ask(self.question(view, draw))
+            answer = await self._ask(question, view)
+            draft = await self._read(answer, view)
+            if isinstance(draft, str):
+                said = f"{question.user}\n\n{REFUSED.format(draft)}"
+                again = question._replace(label=f"{question.label}/again", user=said)
+                answer = await self._ask(again, view)
+                draft = await self._read(answer, view)
         except NO_ANSWER as error:
             return PlanDraft(None, reason=str(error), failed=True)
-        return PlanDraft(Plan(sentence=answer.text), answer.reasoning or answer.text)
+        return PlanDraft(None, reason=draft) if isinstance(draft, str) else draft
 
-    def question(self, view: KernelView, draw: int) -> Question:
-        """The prompt of draw number `draw`: the same for the same view, seed and draw."""
+    async def _ask(self, question: Question, view: KernelView) -> Answer:
+        if self.toolbox is None:
+            return await self.model.ask(question)
+        bench = self.toolbox.open(view)
+        return await self.model.ask(question, bench.tools, self.toolbox.limit)
+
+    async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
+        """What the answer wants done; a sentence for a schedule that the kernel does not have."""
+        reasoning = answer.reasoning or answer.text
+        if chosen := RULE.search(answer.text):
+            for one in view.suggestions:
+                if one.name == chosen[1].upper():
+                    return PlanDraft(one.action.change, reasoning)
+        found = await self.scheduled(view.node, answer.text)
+        if isinstance(found, str):
+            return found
+        if found is not None:
+            return PlanDraft(found.change, reasoning)
+        return PlanDraft(Plan.read(answer.text), reasoning)
+
+    def question(self, view: KernelView, draw: int, draws: int = 1) -> Question:
+        """The prompt of draw number `draw`: the same for the same view, seed and draw. Aspects go on
+        where the last view of the run stopped, so all are seen in turn."""
         order = random.Random(f"{self.seed}/{view.service_name}/{draw}")
         metadata = view.profile.to_metadata() if view.profile else {}
         aspects = self.prompts.aspects
+        simulated = bool(view.profile and view.profile.simulated and view.brief)
+        profile = "" if simulated else profile_lines(metadata, self.prompts.displayed, order)
+        aspect = aspects[(view.turn * draws + draw) % len(aspects)] if aspects else ""
+        parts = "limits lines memory compiler prices schedules".split()
         slots = {
+            **dict.fromkeys(parts, ""),
+            **view.brief,
             "problem_code": quote(view.reference, "python"),
             "kernel_code": quote(view.kernel, "python"),
-            "profile": profile_lines(metadata, self.prompts.displayed, order),
+            "numbered_kernel": quote(numbered(view.kernel)),
+            "profile": profile,
             "facts": bullet_list(view.facts, NOTHING_MEASURED),
             "tried": tried_list(view.tried),
-            "aspect": aspects[draw % len(aspects)] if aspects else "whatever limits it most.",
+            "suggestions": suggestion_list(view.suggestions),
+            "lineage": lineage_list(view.lineage),
+            "others": others_list(view.others),
+            "aspect": aspect or "whatever limits it most.",
+            "gate": view.gate,
+            "tools": tools_text(self.toolbox),
         }
+        system = render(self.prompts.pair.system, {"machine": view.machine})
         return Question(
             role="planner",
             label=f"planner/{view.iteration}/{view.service_name}/{draw}",
-            system=with_lessons(with_experiences(self.prompts.pair.system, view.experiences), view),
-            user=render(self.prompts.pair.user_template, slots),
+            system=with_lessons(with_experiences(system, view.experiences), view),
+            user=render_sections(self.prompts.pair.user_template, slots),
             iteration=view.iteration,
             temperature=TEMPERATURES[draw % len(TEMPERATURES)],
         )
 
 
+def tools_text(toolbox: Toolbox | None) -> str:
+    """What a model is told of its tools, in the prompt; empty without any."""
+    if toolbox is None:
+        return ""
+    listed = "\n".join(
+        f"- {tool.name}({tool.argument}): {tool.description}" for tool in toolbox.told
+    )
+    return f"You may call up to {toolbox.limit} tools before you answer:\n{listed}"
+
+
 def tried_list(tried: Sequence[Tried]) -> str:
-    """Earlier plans with their outcomes, plans quoted and cut short."""
-    return bullet_list([f"{quote_words(t.change.sentence)}: {t.outcome}" for t in tried], FIRST_TRY)
-
-
-def with_experiences(base_prompt: str, experiences: Sequence[Experience]) -> str:
-    """`base_prompt` followed by what earlier pairs taught, newest first, each with its speedup."""
-    learned = [
-        f"Measured: {item.speedup:.2f} times as fast"
-        f"{f', seen {item.seen} times' if item.seen > 1 else ''}.\n{item.summary.strip()}"
-        for item in experiences
-        if item.summary and item.title != NO_OPTIMIZATION_TITLE
-    ]
-    if not learned:
-        return base_prompt
-    return "\n\n".join([base_prompt.rstrip(), EXPERIENCES_HEADING, *learned]) + "\n"
+    """Earlier changes by their keys, with titles and outcomes."""
+    return bullet_list([f"{_named(t)}: {t.outcome}" for t in tried], FIRST_TRY)
 
 
 def with_lessons(base_prompt: str, view: KernelView) -> str:
@@ -98,3 +161,49 @@ def with_lessons(base_prompt: str, view: KernelView) -> str:
         return base_prompt
     lessons = lessons_text(view.findings, view.recalled)
     return "\n\n".join([base_prompt.rstrip(), LESSONS_HEADING, lessons]) + "\n"
+
+
+def _named(tried: Tried) -> str:
+    change = tried.change
+    words = quote_words(change.sentence, 160)
+    return (
+        f"[{change.key[:120]}] {words}" if not isinstance(change, Plan) or change.method else words
+    )
+
+
+def suggestion_list(suggestions: Sequence[Suggestion]) -> str:
+    """What the rules can do, with predicted times; empty where they can do nothing."""
+    return "\n".join(
+        f"- {one.name}: {_predicted(one.predicted)} [{one.action.method}] "
+        f"{quote_words(one.action.sentence, 200)}"
+        for one in suggestions
+    )
+
+
+def _predicted(milliseconds: float | None) -> str:
+    return "time not predicted" if milliseconds is None else f"{milliseconds:.4g} ms predicted"
+
+
+def lineage_list(lineage: Sequence[Relative]) -> str:
+    """The steps from the baseline to a kernel, with times and what each changed; empty for the
+    baseline itself."""
+    if len(lineage) < 2:
+        return ""
+    rows = []
+    for one in lineage:
+        change = one.node.change
+        step = f" ({one.node.speedup:.2f} times)" if one.node.speedup else ""
+        said = quote_words(change.sentence, 160) if change else "the starting kernel"
+        key = f" [{change.key[:100]}]" if isinstance(change, Plan) and change.method else ""
+        rows.append(f"- {one.name}: {one.node.latency or 0:.4g} ms{step}{key} {said}")
+    rows[-1] += ", the kernel above"
+    return "\n".join(rows)
+
+
+def others_list(others: Sequence[Relative]) -> str:
+    """Good kernels beside the line, with what made them; empty without any."""
+    return "\n".join(
+        f"- {one.name}: {one.node.latency or 0:.4g} ms, from {one.parent or 'another kernel'} by "
+        f"{quote_words(one.node.change.sentence if one.node.change else '', 200)}"
+        for one in others
+    )

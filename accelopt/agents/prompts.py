@@ -54,6 +54,22 @@ def render(template: str, slots: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda match: slots.get(match[1], match[0]), template)
 
 
+def render_sections(template: str, slots: Mapping[str, str]) -> str:
+    """`render`, where a section (from a line `# ...` to the next) of which every slot is empty is left
+    out, heading and all."""
+    kept = []
+    for section in re.split(r"(?m)^(?=# )", template):
+        names = [name for name in _SLOT.findall(section) if name in slots]
+        if not names or any(slots[name].strip() for name in names):
+            kept.append(section)
+    return render("".join(kept), slots)
+
+
+def numbered(text: str) -> str:
+    """`text` with its line numbers."""
+    return "\n".join(f"{n:4d}  {line}" for n, line in enumerate(text.rstrip().splitlines(), 1))
+
+
 def quote(text: str, language: str = "") -> str:
     """`text` in a fence that nothing inside it can close."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple, Protocol
 
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.findings import Attempt, Finding, Reflexion
-from accelopt.nodes import Change, Node
+from accelopt.nodes import Action, Change, Node
 from accelopt.published import Experience
 
 
@@ -18,12 +19,32 @@ class Tried(NamedTuple):
     outcome: str
 
 
+class Suggestion(NamedTuple):
+    """Something that the rules can do to a kernel, by a name for this view, and the milliseconds
+    predicted for it where that is known."""
+
+    name: str
+    action: Action
+    predicted: float | None
+
+
+class Relative(NamedTuple):
+    """Another kernel of the run, by the name that prompts know it by; `parent` is such a name too."""
+
+    name: str
+    node: Node
+    parent: str = ""
+
+
 class KernelView(NamedTuple):
     """Everything a proposer may know of one kernel.
 
-    `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines,
-    spills; `diagnosis` is where the time goes, as data. `gate` says how results are judged. `goal` is the best latency so far in milliseconds,
-    where predictions and measurements are the same, so that what is predicted to miss it will.
+    `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines, spills;
+    `diagnosis` is where the time goes, as data; `brief` is all that is known, as parts of a prompt by
+    the names of their slots, and `machine` what it runs on. `gate` says how results are judged. `goal`
+    is the best latency so far in milliseconds, where predictions and measurements are the same, so
+    that what is predicted to miss it will. `lineage` leads from the baseline to this kernel, `others`
+    are good kernels beside that line. `turn` counts the views of a run.
     `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
     what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
     kernels that finished rounds made.
@@ -41,6 +62,12 @@ class KernelView(NamedTuple):
     findings: tuple[Finding, ...] = ()
     recalled: tuple[Finding, ...] = ()
     known: frozenset[str] = frozenset()
+    brief: Mapping[str, str] = {}
+    machine: str = ""
+    suggestions: tuple[Suggestion, ...] = ()
+    lineage: tuple[Relative, ...] = ()
+    others: tuple[Relative, ...] = ()
+    turn: int = 0
 
     @property
     def service_name(self) -> str:
@@ -73,13 +100,16 @@ class PlanDraft(NamedTuple):
 class Draft(NamedTuple):
     """Source that claims to make a change, or None and the reason why there is none.
 
-    `change` says what was really done when that is not the change that was asked for.
+    `change` says what was really done when that is not the change that was asked for. `checked` are
+    the kernels that were tried out on the way, `best` the fastest correct one of them.
     """
 
     source: str | None
     reason: str = ""
     failed: bool = False
     change: Change | None = None
+    checked: tuple[str, ...] = ()
+    best: str | None = None
 
 
 class Failure(NamedTuple):
@@ -91,7 +121,8 @@ class Failure(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two verified kernels for one problem, and how many times as fast the second is."""
+    """Two verified kernels for one problem, how many times as fast the second is, and what limits
+    each of them, in lines."""
 
     label: str
     slow_kernel: str
@@ -99,6 +130,8 @@ class Pair(NamedTuple):
     speedup: float
     plan: str = ""
     iteration: int = 0
+    slow_profile: str = ""
+    fast_profile: str = ""
 
 
 class Lesson(NamedTuple):

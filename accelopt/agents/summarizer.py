@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
-from accelopt.agents.prompts import PromptPair, quote, render
+from accelopt.agents.prompts import PromptPair, quote, render_sections
 from accelopt.agents.proposer import Lesson, Pair
 from accelopt.published import NO_OPTIMIZATION_TITLE
 
@@ -27,12 +27,14 @@ class Summarizer:
             "fast_kernel": quote(pair.fast_kernel, "python"),
             "speedup": f"{pair.speedup:.3f}",
             "plan": quote(pair.plan) if pair.plan else "(not recorded)",
+            "slow_profile": pair.slow_profile,
+            "fast_profile": pair.fast_profile,
         }
         question = Question(
             role="summarizer",
             label=f"summarizer/{pair.iteration}/{pair.label}",
             system=self.prompts.system,
-            user=render(self.prompts.user_template, slots),
+            user=render_sections(self.prompts.user_template, slots),
             iteration=pair.iteration,
         )
         try:

@@ -20,6 +20,7 @@ from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
 from accelopt.stages.command_line import MOST_WORKERS
+from accelopt.stages.toolbox import TOOLS
 from accelopt.stages.workshop import WorkshopOptions
 
 FEW_ROUNDS = 2
@@ -44,8 +45,8 @@ class Shared(NamedTuple):
     samples: Annotated[int, typer.Option(min=1, help="implementations of each plan")] = 1
     fixer_steps: Annotated[int, typer.Option(min=0, help="rounds of repair of a sample")] = 2
     tools: Annotated[
-        int, typer.Option(min=0, help="tool calls an executor may make for one answer")
-    ] = 0
+        int, typer.Option(min=0, help="tool calls a planner or executor may make for one answer")
+    ] = TOOLS
     selection: Annotated[str, typer.Option(help=" or ".join(sorted(SELECTIONS)))] = "elitist"
     strategy: Annotated[str, typer.Option(help=" or ".join(STRATEGIES))] = "beam"
     strategy_option: Annotated[

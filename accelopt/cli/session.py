@@ -34,7 +34,7 @@ from accelopt.stages.roles import (
 from accelopt.stages.run import Outcome, Run, at_other_shapes
 from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
-from accelopt.stages.toolbox import toolbox_for
+from accelopt.stages.toolbox import TOOLS, toolbox_for
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
@@ -44,8 +44,8 @@ SHAPES = {"any": "any shapes that were tried", "these shapes": "these shapes"}
 class SessionOptions(NamedTuple):
     """Everything that a run depends on, resolved once, handed down whole and saved with the run.
 
-    `model_config` None is the offline proposer. `tools` is how many tool calls an executor may
-    make for one answer. `findings` is an earlier run that this one learns from.
+    `model_config` None is the offline proposer. `tools` is how many tool calls a planner or an executor
+    may make for one answer. `findings` is an earlier run that this one learns from.
     """
 
     out: Path
@@ -54,7 +54,7 @@ class SessionOptions(NamedTuple):
     model_config: Path | None = None
     experiences: Path | None = None
     findings: Path | None = None
-    tools: int = 0
+    tools: int = TOOLS
     prompts: Path | None = None
 
     def for_triton(self) -> SessionOptions:
@@ -128,11 +128,13 @@ def _proposer(
     options: SessionOptions,
 ) -> Proposer:
     calls, offline = workshop.calls, workshop.offline
-    toolbox = toolbox_for(workshop.evaluations, options.tools)
+    toolbox = toolbox_for(workshop.evaluations, offline, options.tools)
     executor, fixer = configs["executor"], configs["fixer"]
     return Proposer(
-        planner_for(configs["planner"], calls, prompts.planner(), offline),
-        executor_for(executor, fixer, calls, prompts.executor(), offline, toolbox),
+        planner_for(configs["planner"], calls, prompts.planner(), offline, toolbox),
+        executor_for(
+            executor, fixer, calls, prompts.executor(), offline, toolbox, workshop.language
+        ),
         summarizer_for(configs["summarizer"], calls, prompts.pair("summarizer"), offline),
         developer_for(configs["judge"], executor, configs["reflector"], calls, prompts),
     )

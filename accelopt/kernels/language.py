@@ -102,6 +102,27 @@ class Language(Protocol):
     def look_up(self, name: str) -> str:
         """Documentation of one name of the kernel language."""
 
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Documentation of the names that stand in `texts`, and of what belongs with them."""
+
+    def machine(self) -> str:
+        """The machine, and what instructions cost on it, for a system prompt."""
+
+    async def brief(self, node: Node) -> Mapping[str, str]:
+        """All that is known of a timed kernel, for whoever plans the next step: parts of a prompt by
+        the names of their slots. Takes longer than `explain`."""
+
+    async def what_if(self, node: Node, question: str) -> str:
+        """What a timed kernel would take if some of its source lines took another time."""
+
+    async def faults(self, node: Node) -> str:
+        """What is wrong with a kernel that failed, beyond the message of its evaluation: every
+        violated rule, or where and how outputs differ; empty where nothing more is known."""
+
+    async def scheduled(self, node: Node, reply: str) -> Action | str | None:
+        """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
+        that the kernel does not have; None for a reply that is no schedule at all."""
+
 
 LANGUAGES = {
     "nki": "accelopt.kernels.nki.language:NKI",

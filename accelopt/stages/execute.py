@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
+from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.agents.proposer import Failure, Implements, KernelView
+from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.evaluation import Evaluation, Status
-from accelopt.nodes import Change, Node
+from accelopt.kernels.language import Language
+from accelopt.nodes import Change, Node, Plan
 from accelopt.published import plan_id
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.together import together
 
+KERNEL_FILE = "kernel.py"  # what a language calls the kernel's file in its messages
+FRAME = re.compile(r'^  File "([^"]+)", line \d+')
 REPAIRABLE = frozenset(
     {
         Status.REFUSED,
@@ -61,17 +67,23 @@ async def make_sample(
     label = plan_id(draw, sample)
     made = draft.change or change
     node = await judge(view.node, made, label, draft.source, workplace, draft.reason)
-    failed: list[Node] = []
+    failed = await _tried_out(draft, node, workplace)
+    if draft.best is not None:
+        node = await _faster(node, draft.best, workplace)
     for number in range(1, workplace.settings.fixer_steps + 1):
         if node.evaluation.status not in REPAIRABLE:
             break
-        failure = Failure(node.source or None, error_text(node.evaluation), number)
+        error = await error_text(node, workplace.evaluations.language)
+        failure = Failure(node.source or None, error, number)
         repaired = await executor.repair(view, change, draw, sample, failure)
         if repaired.source is None and not node.missing:
             break  # the error of the kernel that exists says more than the missing repair
         failed.append(node)
         again = repaired.change or change
         node = await judge(view.node, again, label, repaired.source, workplace, repaired.reason)
+        failed += await _tried_out(repaired, node, workplace)
+        if repaired.best is not None:
+            node = await _faster(node, repaired.best, workplace)
     node = replace(node, failed=tuple(failed))
     workplace.told(node)
     return node
@@ -94,11 +106,56 @@ async def judge(
     return Node(parent.case, source, evaluation, parent, change, label)
 
 
-def error_text(evaluation: Evaluation) -> str:
-    """What a fixer is told: the kind of failure, its message and checks, and the traceback."""
+async def _tried_out(draft: Draft, final: Node, workplace: Workplace) -> list[Node]:
+    """The kernels that were checked on the way to the final one, with the verdicts they got."""
+    language = workplace.evaluations.language
+    distinct = dict.fromkeys(map(language.complete, draft.checked))
+    distinct.pop(final.source, None)
+    assert final.parent is not None
+    parent, label = final.parent, final.label
+    change = final.change or Plan(sentence="tried out")
+    return [await judge(parent, change, label, source, workplace) for source in distinct]
+
+
+async def _faster(final: Node, best: str, workplace: Workplace) -> Node:
+    """The final kernel, or the best that was checked on the way where that is faster."""
+    assert final.parent is not None and final.change is not None
+    checked = await judge(final.parent, final.change, final.label, best, workplace)
+    return min(final, checked, key=lambda node: inf if node.latency is None else node.latency)
+
+
+async def error_text(node: Node, language: Language) -> str:
+    """What a fixer is told: the kind of failure, then every violated rule or how outputs differ, where
+    that is known, else the message; failed checks; and what stands of the kernel's own in a traceback."""
+    evaluation = node.evaluation
+    found = await language.faults(node)
     checks = [str(check) for check in evaluation.checks if not check.passed]
-    parts = [f"{evaluation.status.value}: {evaluation.message}", *checks, evaluation.traceback]
+    broken = evaluation.status is Status.COMPILE_ERROR and found
+    message = "" if broken else evaluation.message
+    own = "" if found else own_frames(evaluation.traceback)
+    parts = [f"{evaluation.status.value}: {message}".rstrip(" :"), *checks, found, own]
     return "\n".join(dict.fromkeys(part for part in parts if part.strip()))
+
+
+def verdict_text(evaluation: Evaluation) -> str:
+    """The kind of failure, its message and checks."""
+    checks = [str(check) for check in evaluation.checks if not check.passed]
+    parts = [f"{evaluation.status.value}: {evaluation.message}", *checks]
+    return "\n".join(dict.fromkeys(part for part in parts if part.strip()))
+
+
+def own_frames(traceback: str) -> str:
+    """Of a traceback what is the kernel's: its frames, without ours, and what its Python printed."""
+    kept, skipping = [], False
+    for line in traceback.splitlines():
+        frame = FRAME.match(line)
+        if frame:
+            skipping = Path(frame[1]).name != KERNEL_FILE
+        elif not line.startswith(" "):
+            skipping = line.startswith("Traceback")
+        if not skipping:
+            kept.append(line)
+    return "\n".join(kept).strip()
 
 
 async def carry_out_all(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft
@@ -124,7 +124,17 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
         earlier=knowledge.earlier,
         iteration=job.round,
         goal=job.goal,
+        turn=job.number,
+        rules=run.workshop.offline if _is_read(job, run) else None,
     )
+
+
+def _is_read(job: Job, run: Run) -> bool:
+    """Whether a model will read the view of the job's kernel."""
+    offline = run.workshop.offline
+    by_rule = run.proposer.planner is offline and run.proposer.executor is offline
+    planned = job.action is None or isinstance(job.action.change, Plan)
+    return not by_rule and job.want is not Want.SPACE and planned
 
 
 async def _space(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
@@ -180,9 +190,29 @@ async def _develop(job: Job, view: KernelView, run: Run, judged: frozenset[str])
             return draft, []
         return draft, await carry_out(view, draft.change, number, workplace)
 
-    drawn = await together(draw(number) for number in plans)
+    drawn = await together([*map(draw, plans), *_rules_pass(job, view, workplace, run)])
     made = Result(job, nodes=tuple(node for _, nodes in drawn for node in nodes))
-    return _with_remarks(made, [draft for draft, _ in drawn])
+    return _with_remarks(made, [draft for draft, _ in drawn][: len(plans)])
+
+
+def _rules_pass(
+    job: Job, view: KernelView, workplace: Workplace, run: Run
+) -> list[Coroutine[Any, Any, tuple[PlanDraft, list[Node]]]]:
+    """Beside the plans of a model, the change by rule that promises most: what an expert leaves, a rule
+    may still find, and it costs one evaluation. None where the rules plan anyway."""
+    offline = run.workshop.offline
+    if run.proposer.planner is offline or job.limit is not None:
+        return []
+
+    async def work() -> tuple[PlanDraft, list[Node]]:
+        draft = await offline.plan(view, 0, 1)
+        if draft.change is None:
+            return draft, []
+        settings = ExecutorSettings(1, 0)
+        place = workplace._replace(executor=offline, settings=settings)
+        return draft, await carry_out(view, draft.change, run.settings.plans, place)
+
+    return [work()]
 
 
 async def _within_limit(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from accelopt.agents.proposer import Pair, Summarizes
 from accelopt.kernel_source import fingerprint
-from accelopt.nodes import Result
+from accelopt.kernels.language import Language
+from accelopt.nodes import Change, Node, Plan, Result
 from accelopt.published import Experience
 from accelopt.search.memory import Contrast, remember, select_contrasts
 from accelopt.stages.run import Run
@@ -14,20 +15,31 @@ from accelopt.stages.together import together
 
 
 async def summarize_contrasts(
-    contrasts: Sequence[Contrast], summarizer: Summarizes, *, iteration: int = 0, origin: str = ""
+    contrasts: Sequence[Contrast],
+    summarizer: Summarizes,
+    *,
+    language: Language | None = None,
+    iteration: int = 0,
+    origin: str = "",
 ) -> list[Experience]:
-    """An experience of each pair; one whose summary failed carries its numbers alone."""
+    """An experience of each pair; one whose summary failed carries its numbers alone. The summarizer
+    sees what limits both kernels where `language` can tell."""
 
     async def one(contrast: Contrast) -> Experience:
         node, factor = contrast.node, max(contrast.speedup, 1 / contrast.speedup)
+        assert node.parent is not None
+        profiles = [await _limits(one, language) for one in (node.parent, node)]
+        slow, fast = profiles if contrast.speedup >= 1 else profiles[::-1]
         lesson = await summarizer.summarize(
             Pair(
                 label=f"{contrast.service_name}/{node.label}",
                 slow_kernel=contrast.slow_kernel,
                 fast_kernel=contrast.fast_kernel,
                 speedup=factor,
-                plan=node.change.sentence if node.change else "",
+                plan=_words(node.change),
                 iteration=iteration,
+                slow_profile=slow,
+                fast_profile=fast,
             )
         )
         return Experience(
@@ -47,6 +59,23 @@ async def summarize_contrasts(
     return await together(one(contrast) for contrast in contrasts)
 
 
+def _words(change: Change | None) -> str:
+    if isinstance(change, Plan):
+        return change.full_text
+    return change.sentence if change else ""
+
+
+async def _limits(node: Node, language: Language | None) -> str:
+    """A kernel's time and what limits it, in lines; empty where nobody knows."""
+    known = language is not None and node.latency is not None and node.case.task
+    found = await language.diagnose(node) if language and known else None
+    if found is None or node.latency is None:
+        return ""
+    rows = [f"{node.latency:.4g} ms. Resources by the share of the time that they work:"]
+    rows += [f"- {one.resource} {one.share:.0%}: {one.reason}" for one in found.bottlenecks]
+    return "\n".join(rows)
+
+
 async def learn(
     results: Sequence[Result], experiences: Sequence[Experience], number: int, run: Run
 ) -> list[Experience]:
@@ -55,6 +84,7 @@ async def learn(
     new = await summarize_contrasts(
         select_contrasts(results, memory),
         run.proposer.summarizer,
+        language=run.workshop.language,
         iteration=number,
         origin=f"{case.case_name}, iteration {number}",
     )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
+from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
-from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Tried
+from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, Tried
 from accelopt.findings import Finding
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node, Result
 from accelopt.published import Experience, PlannerResult, plan_text
 from accelopt.search.recall import recall
 from accelopt.stages.together import together
+
+MOST_SUGGESTED = 5  # changes by rule that a planner is told of
+MOST_OTHERS = 3  # kernels beside a line, from which something may be taken over
+NEAR = 1.5  # times a kernel's time, beyond which another is no good example
 
 
 async def view_kernel(
@@ -23,14 +29,17 @@ async def view_kernel(
     earlier: Sequence[Finding] = (),
     iteration: int = 0,
     goal: float | None = None,
+    turn: int = 0,
+    rules: OfflineProposer | None = None,
 ) -> KernelView:
     """What a proposer may know of `node`; `history` are earlier results on any kernel, `earlier` what
-    other runs found out."""
+    other runs found out. With `rules`, for a model that reads it, also what takes longer: all figures,
+    and what the rules would do."""
     explanation = await language.explain(node)
     diagnosis = await language.diagnose(node)
     worst = diagnosis.bottleneck if diagnosis else None
     developments = [result.development for result in history if result.development]
-    return KernelView(
+    view = KernelView(
         node=node,
         reference=language.reference(node.case),
         facts=explanation.facts,
@@ -48,18 +57,67 @@ async def view_kernel(
             worst.resource if worst else "",
             worst.methods if worst else (),
         ),
+        machine=language.machine(),
+        turn=turn,
+    )
+    if rules is None:
+        return view
+    family_known = family(node, history)
+    line = {id(one) for one in node.lineage()}
+    return view._replace(
+        brief=await language.brief(node),
+        suggestions=await rules.suggestions(node, MOST_SUGGESTED),
+        lineage=tuple(one for one in family_known if id(one.node) in line),
+        others=good_others(node, [one for one in family_known if id(one.node) not in line]),
     )
 
 
+def family(node: Node, history: Sequence[Result]) -> list[Relative]:
+    """The kernels of a run by names that stay: K0 for the baseline, then every correct one in the order
+    in which they were told, and `node`'s line where the history does not have it."""
+    start = [*node.lineage()][-1]
+    told = [made for result in history for made in result.nodes if made.latency is not None]
+    line = [*node.lineage()][::-1]
+    nodes: dict[int, Node] = {id(one): one for one in (start, *told, *line)}
+    names = {id(one): f"K{number}" for number, one in enumerate(nodes.values())}
+    return [
+        Relative(names[id(one)], one, names.get(id(one.parent), "") if one.parent else "")
+        for one in nodes.values()
+    ]
+
+
+def good_others(node: Node, others: Sequence[Relative]) -> tuple[Relative, ...]:
+    """Of the kernels beside a line, those that are faster than what they came from, and not far behind
+    `node`, the fastest first; kernels of equal text once."""
+    distinct = {one.node.key: one for one in reversed(others) if one.node.key != node.key}
+    good = [
+        one
+        for one in distinct.values()
+        if (one.node.speedup or 0.0) > 1.0
+        and (one.node.latency or inf) <= NEAR * (node.latency or 0.0)
+    ]
+    return tuple(sorted(good, key=lambda one: one.node.latency or inf)[:MOST_OTHERS])
+
+
 async def view_all(
-    nodes: Sequence[Node], language: Language, history: Sequence[Result] = ()
+    nodes: Sequence[Node],
+    language: Language,
+    history: Sequence[Result] = (),
+    rules: OfflineProposer | None = None,
 ) -> list[KernelView]:
     """What a proposer may know of the kernels of a table, which start from nowhere, in order."""
     fastest = {name: goal([n for n in nodes if n.case.case_name == name]) for name in
                {node.case.case_name for node in nodes}}  # fmt: skip
     return await together(
-        view_kernel(node, language, history=history, goal=fastest[node.case.case_name])
-        for node in nodes
+        view_kernel(
+            node,
+            language,
+            history=history,
+            goal=fastest[node.case.case_name],
+            turn=len(history) + number,
+            rules=rules,
+        )
+        for number, node in enumerate(nodes)
     )
 
 
@@ -96,13 +154,24 @@ def planner_result(view: KernelView, drafts: Sequence[PlanDraft]) -> PlannerResu
 
 
 def tried_on(node: Node, history: Sequence[Result]) -> tuple[Tried, ...]:
-    """Changes already made to this very kernel, each with its best outcome."""
-    tried: dict[str, list[Node]] = {}
+    """Changes already made to this very kernel, each with its best outcome, told apart by their keys;
+    then those made to the kernels before it that led nowhere."""
+    line = {one.key: generation for generation, one in enumerate(node.lineage())}
+    steps = {id(one) for one in node.lineage()}
+    tried: dict[tuple[int, str], list[Node]] = {}
     for result in history:
+        generation = line.get(result.job.node.key)
         for made in result.nodes:
-            if made.change and not made.missing and result.job.node.key == node.key:
-                tried.setdefault(made.change.sentence, []).append(made)
-    return tuple(Tried(made[0].change, outcome(made)) for made in tried.values() if made[0].change)
+            if generation is None or made.change is None or made.missing or id(made) in steps:
+                continue
+            if generation == 0 or (made.speedup or 0.0) <= 1.0:
+                tried.setdefault((generation, made.change.key), []).append(made)
+    rows = sorted(tried.items(), key=lambda item: item[0][0])
+    return tuple(
+        Tried(change, outcome(made) + (" (on a kernel before this one)" if generation else ""))
+        for (generation, _), made in rows
+        if (change := made[0].change) is not None
+    )
 
 
 def outcome(nodes: Sequence[Node]) -> str:

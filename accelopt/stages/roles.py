@@ -9,13 +9,15 @@ from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import Exchanges
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer, DeveloperPrompts
-from accelopt.agents.executor import Executor, ExecutorPrompts, Toolbox
+from accelopt.agents.executor import Executor, ExecutorPrompts
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import Planner, PlannerPrompts
 from accelopt.agents.prompts import PromptPair, read_names, read_text
 from accelopt.agents.proposer import Develops, Implements, Plans, Summarizes
 from accelopt.agents.summarizer import Summarizer
+from accelopt.agents.toolbox import Toolbox
+from accelopt.kernels.language import Language
 
 ASPECTS = "aspects.json"
 DEVELOPER = "developer_prompts"
@@ -112,12 +114,18 @@ def read_aspects(folder: Path) -> tuple[str, ...]:
 
 
 def planner_for(
-    config: ModelConfig, calls: Calls, prompts: PlannerPrompts, offline: OfflineProposer
+    config: ModelConfig,
+    calls: Calls,
+    prompts: PlannerPrompts,
+    offline: OfflineProposer,
+    toolbox: Toolbox | None = None,
 ) -> Plans:
     """The planner that `config` selects."""
     if config.offline:
         return offline
-    return Planner(calls.model(config), prompts, calls.seed)
+    return Planner(
+        calls.model(config), prompts, calls.seed, scheduled=offline.scheduled, toolbox=toolbox
+    )
 
 
 def executor_for(
@@ -127,11 +135,16 @@ def executor_for(
     prompts: ExecutorPrompts,
     offline: OfflineProposer,
     toolbox: Toolbox | None = None,
+    language: Language | None = None,
 ) -> Implements:
-    """The executor that `config` selects, with the fixer of another configuration."""
+    """The executor that `config` selects, with the fixer of another configuration. `language` has the
+    documentation of its calls."""
     if config.offline:
         return offline
-    return Executor(calls.model(config), calls.model(fixer), prompts, toolbox)
+    executor = Executor(calls.model(config), calls.model(fixer), prompts, toolbox, by_rule=offline)
+    if language is not None:
+        executor.sheet = language.sheet
+    return executor
 
 
 def summarizer_for(

@@ -1,59 +1,109 @@
-"""The function tools of an executor that tries its kernel out before it answers."""
+"""The function tools of planners and executors: they try kernels out, and ask, before they answer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accelopt.agents.calls import Tool
-from accelopt.agents.executor import Toolbox
+from accelopt.agents.offline import OfflineProposer
+from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
+from accelopt.agents.toolbox import Bench, Checked, Toolbox, ToolNote
 from accelopt.evaluation import Status
 from accelopt.nodes import Node
 from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.execute import error_text
+
+TOOLS = 6  # calls for one answer, unless the command line says otherwise
+LONGEST = 4000  # characters of a tool's answer
+MOST_RULES = 6
+TOLD = (
+    ToolNote(
+        "check_kernel",
+        "source",
+        "compiles a complete kernel file and compares it with the reference; says what is wrong, or "
+        "its time and how many times as fast it is",
+    ),
+    ToolNote(
+        "profile_kernel",
+        "source",
+        "what limits a correct kernel, what-ifs, its costly lines and the price of its instructions",
+    ),
+    ToolNote(
+        "what_if",
+        "question",
+        "the time of the kernel you were given if source lines took less of theirs: "
+        "`lines 12 14 x 0.5`, or `lines 12 x 0` for nothing",
+    ),
+    ToolNote("look_up", "name", "what one call of the kernel language does, with its limits"),
+    ToolNote("rules", "source", "what rewrites by rule can do to a kernel, with predicted times"),
+)
 
 
-def toolbox_for(evaluations: Evaluations, limit: int) -> Toolbox | None:
+def toolbox_for(evaluations: Evaluations, offline: OfflineProposer, limit: int) -> Toolbox | None:
     """Tools over `evaluations`, at most `limit` calls an answer; None when `limit` is 0."""
     if not limit:
         return None
-    language = evaluations.language
 
-    def tools(view: KernelView) -> tuple[Tool, ...]:
-        async def check(source: str) -> str:
-            evaluation = await evaluations.evaluate(view.node.case, language.complete(source))
-            if evaluation.status is Status.CORRECT:
-                return "correct"
-            return f"{evaluation.status.value}: {evaluation.message}"[:4000]
+    def opened(view: KernelView) -> Bench:
+        desk = _Desk(view, evaluations, offline)
+        calls = (desk.check, desk.profile, desk.what_if, desk.look_up, desk.rules)
+        tools = [
+            Tool(told.name, told.description, told.argument, call)
+            for told, call in zip(TOLD, calls, strict=True)
+        ]
+        desk.bench.tools = tuple(tools)
+        return desk.bench
 
-        async def profile(source: str) -> str:
-            completed = language.complete(source)
-            evaluation = await evaluations.evaluate(view.node.case, completed)
-            if evaluation.profile is None:
-                return f"not timed, {evaluation.status.value}: {evaluation.message}"[:4000]
-            timed = Node(view.node.case, completed, evaluation, view.node)
-            explanation = await language.explain(timed)
-            return "\n".join(explanation.facts)
+    return Toolbox(opened, limit, TOLD)
 
-        async def look_up(name: str) -> str:
-            return language.look_up(name)
 
-        return (
-            Tool(
-                "check_kernel",
-                "Compile a kernel and compare it with the reference.",
-                "source",
-                check,
-            ),
-            Tool(
-                "profile_kernel",
-                "Time a correct kernel; says where its time goes.",
-                "source",
-                profile,
-            ),
-            Tool(
-                "look_up",
-                "What one name of the kernel language does, with its limits.",
-                "name",
-                look_up,
-            ),
-        )
+class _Desk:
+    """The tools of one conversation about one kernel."""
 
-    return Toolbox(tools, limit)
+    def __init__(
+        self, view: KernelView, evaluations: Evaluations, offline: OfflineProposer
+    ) -> None:
+        self.view = view
+        self.evaluations = evaluations
+        self.language = evaluations.language
+        self.offline = offline
+        self.bench = Bench()
+
+    async def check(self, source: str) -> str:
+        """The verdict, with the time of a correct kernel."""
+        node = await self._judged(source)
+        if node.evaluation.status is not Status.CORRECT:
+            return (await error_text(node, self.language))[:LONGEST]
+        return f"correct, {node.latency:.4g} ms, {node.speedup or 0:.3f} times as fast as the kernel given"
+
+    async def profile(self, source: str) -> str:
+        """What limits a kernel; its fault where it is not correct."""
+        node = await self._judged(source)
+        if node.profile is None:
+            return f"not timed. {await error_text(node, self.language)}"[:LONGEST]
+        brief = await self.language.brief(node)
+        parts = [brief[name] for name in ("limits", "lines", "prices") if brief.get(name)]
+        return "\n\n".join(parts or (await self.language.explain(node)).facts)[:LONGEST]
+
+    async def what_if(self, question: str) -> str:
+        """The time of the kernel in view if some of its lines took another."""
+        return await self.language.what_if(self.view.node, question)
+
+    async def look_up(self, name: str) -> str:
+        """Documentation of one name."""
+        return self.language.look_up(name)
+
+    async def rules(self, source: str) -> str:
+        """What rules offer for a kernel."""
+        node = replace(self.view.node, source=self.language.complete(source))
+        offered = await self.offline.suggestions(node, MOST_RULES)
+        return suggestion_list(offered) or "No rule applies to this kernel."
+
+    async def _judged(self, source: str) -> Node:
+        case, completed = self.view.node.case, self.language.complete(source)
+        evaluation = await self.evaluations.evaluate(case, completed)
+        node = Node(case, completed, evaluation, self.view.node)
+        if completed not in [one.source for one in self.bench.checked]:
+            self.bench.checked.append(Checked(completed, node.latency))
+        return node

@@ -89,7 +89,7 @@ async def open_workshop(
                 traced=options.traced,
                 seed=options.seed,
             )
-            offline = OfflineProposer(language.actions, language.predict)
+            offline = OfflineProposer(language.actions, language.predict, language.scheduled)
             try:
                 yield Workshop(
                     journal, language, evaluations, verifications, ledger, calls, offline

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.agents.planner import with_experiences
+from accelopt.agents.experiences import with_experiences
 from accelopt.agents.prompts import read_text
 from accelopt.stages import command_line
 from accelopt.stages.tables import read_experiences

@@ -17,7 +17,14 @@ from accelopt.fsm.worker.patterns import violations
 from accelopt.fsm.worker.settings import setting_changes
 from accelopt.fsm.worker.user_test import refusal
 from accelopt.nodes import Node
-from accelopt.stages.execute import REPAIRABLE, ExecutorSettings, Workplace, error_text, judge
+from accelopt.stages.execute import (
+    REPAIRABLE,
+    ExecutorSettings,
+    Workplace,
+    error_text,
+    judge,
+    verdict_text,
+)
 from accelopt.store import content_key
 
 REMEASURED = "remeasured"
@@ -95,7 +102,7 @@ async def passes_tests(ctx: WorkerContext) -> bool:
             evaluation = Evaluation(status=Status.REFUSED, message=said)
             ctx.node = replace(ctx.node, evaluation=evaluation)
     if ctx.node.latency is None:
-        ctx.error = error_text(ctx.node.evaluation)
+        ctx.error = await error_text(ctx.node, run.workshop.language)
     return ctx.node.latency is not None
 
 
@@ -259,4 +266,4 @@ def _error(ctx: WorkerContext) -> str:
     """What the attempt failed with; of one that was mended, with what it failed first."""
     if ctx.node is None or ctx.node.latency is None:
         return ctx.error
-    return error_text(ctx.failed[0].evaluation)[:LONGEST_ERROR] if ctx.failed else ""
+    return verdict_text(ctx.failed[0].evaluation)[:LONGEST_ERROR] if ctx.failed else ""

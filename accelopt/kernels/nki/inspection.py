@@ -6,6 +6,7 @@ checks: the profile is the prediction, the notes are sentences, the diagnosis is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +23,11 @@ from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.timing.what_if import with_lines
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
+WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
 WARM = (
     "accelopt.kernels.nki.inspection",
     "accelopt.kernels.nki.devices.tracing",
@@ -41,6 +44,7 @@ INSPECTION_BYTES = 6 << 30
 LEAST = "least_ms"  # beside the profiler's fields: what no way of running the kernel can beat
 MOST_LINES = 5
 MEBIBYTE = 1 << 20
+QUESTION = re.compile(r"lines?\s+([\d\s,and]+?)\s*(?:x|\*|times)\s*(\d*\.?\d+)", re.IGNORECASE)
 
 
 def inspection_call(
@@ -71,6 +75,25 @@ def brief_job(payload: Mapping[str, Any]) -> Brief:
         return Brief(parts=briefing(_profiled(payload)))
     except (KernelFailure, KernelError):
         return Brief()
+
+
+def what_if_job(payload: Mapping[str, Any]) -> Brief:
+    """The answer to the `question` in `payload`: `lines 12 14 x 0.5`."""
+    wanted = QUESTION.search(str(payload["question"]))
+    if wanted is None:
+        return Brief(parts={"answer": "Ask as in `lines 12 14 x 0.5`: lines, then the factor."})
+    lines = frozenset(map(int, re.findall(r"\d+", wanted[1])))
+    factor = min(float(wanted[2]), 1.0)
+    try:
+        found = _profiled(payload)
+    except (KernelFailure, KernelError) as error:
+        return Brief(parts={"answer": str(error)})
+    missing = lines - {cost.source.line for cost in found.lines}
+    if missing:
+        return Brief(parts={"answer": f"Line {min(missing)} has no instruction of its own."})
+    then = with_lines(found, lines, factor)
+    said = f"{then:.4g} ms in place of {found.latency_ms:.4g} ({then / found.latency_ms - 1:+.0%})"
+    return Brief(parts={"answer": said})
 
 
 def inspect_job(payload: Mapping[str, Any]) -> Evaluation:

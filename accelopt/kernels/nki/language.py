@@ -24,18 +24,20 @@ from accelopt.hardware import TARGETS
 from accelopt.kernel_source import complete_imports
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.nki import benchmark, roofline
+from accelopt.kernels.nki.briefing import machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.diagnosis import measured
-from accelopt.kernels.nki.inspection import LEAST, inspection_call
+from accelopt.kernels.nki.faults import Faults, faults_call
+from accelopt.kernels.nki.inspection import LEAST, WHAT_IF, Brief, brief_call, inspection_call
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.offers import Lifted, Offer, actions_of, lifted_kernel, offered
 from accelopt.kernels.nki.lift.planning import AnswerRefused, answered, brief, has_schedule
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
-from accelopt.kernels.nki.names import describe
+from accelopt.kernels.nki.names import describe, sheet
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, made_arguments, submit
 from accelopt.kernels.nki.tuning import Tuning, rewrites_of
@@ -157,10 +159,7 @@ class NKI:
         return await self._inspect_given(known, source)
 
     async def _inspect_given(self, known: Mapping[str, Argument], source: str) -> Evaluation:
-        arguments = [
-            (argument.shape, argument.dtype) if argument.shape else SCALAR
-            for argument in known.values()
-        ]
+        arguments = _plain(known)
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
         key = content_key(source, repr(arguments), self.options.target, package_key())
@@ -358,6 +357,53 @@ class NKI:
         """Our notes on one NKI name."""
         return describe(name)
 
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Our notes on the NKI names that stand in `texts`."""
+        return sheet(texts)
+
+    def machine(self) -> str:
+        """The target's engines, memories and prices."""
+        return machine(TARGETS[self.options.target])
+
+    async def brief(self, node: Node) -> Mapping[str, str]:
+        """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
+        known = await asyncio.to_thread(self._arguments, node.case, node.source)
+        arguments = _plain(known)
+        key = content_key(node.source, repr(arguments), self.options.target, package_key())
+        parts = self.shelf.find("brief", key)
+        if not isinstance(parts, dict):
+            path = self._write(node.source, content_key(node.source))
+            call = brief_call(str(path.resolve()), arguments, self.options.target)
+            found = await self.pool.ask(call, Brief) if known else Brief()
+            parts = found.parts if isinstance(found, Brief) else {}
+            if parts:
+                self.shelf.put("brief", key, parts)
+        return {**parts, "schedules": await self.schedule_brief(node)}
+
+    async def what_if(self, node: Node, question: str) -> str:
+        """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
+        known = await asyncio.to_thread(self._arguments, node.case, node.source)
+        path = self._write(node.source, content_key(node.source))
+        call = brief_call(str(path.resolve()), _plain(known), self.options.target)
+        payload = {**call.payload, "question": question}
+        found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Brief)
+        return found.parts["answer"] if isinstance(found, Brief) else found.message
+
+    async def faults(self, node: Node) -> str:
+        """Every rule that the kernel breaks, or where and how its outputs differ on ordinary inputs."""
+        path = self._write(node.source, content_key(node.source))
+        task = str(Path(node.case.task).resolve())
+        call = faults_call(str(path.resolve()), task, self.options.target, node.evaluation)
+        if call is None or trainium.available():
+            return ""
+        key = content_key("faults", self.evaluation_key(node.case, node.source))
+        kept = self.shelf.find("faults", key)
+        if not isinstance(kept, str):
+            found = await self.pool.ask(call, Faults)
+            kept = placeless(found.text, path) if isinstance(found, Faults) else ""
+            self.shelf.put("faults", key, kept)
+        return kept
+
     def _bound_ms(self, case: Case) -> float:
         bound = roofline.bound(case.problem, case.values, self.options.target)
         return bound.latency_ms if bound else 0.0
@@ -381,24 +427,33 @@ class NKI:
 
 
 def without_places(evaluation: Evaluation, path: Path) -> Evaluation:
-    """`evaluation` without the folder of `path` and without addresses in its texts.
+    """`evaluation` without the folder of `path` and without addresses in its texts."""
+    return evaluation.model_copy(
+        update={
+            "message": placeless(evaluation.message, path),
+            "traceback": placeless(evaluation.traceback, path),
+            "notes": tuple(placeless(note, path) for note in evaluation.notes),
+        }
+    )
+
+
+def placeless(text: str, path: Path) -> str:
+    """`text` without the folder of `path` and without addresses.
 
     What a fixer is told must be the same in every folder and every process, or a recording of its
     answers could not be found again.
     """
+    for place in (str(path.resolve()), str(path)):
+        text = text.replace(place, KERNEL_FILE)
+    return ADDRESS.sub("0x...", text.replace(path.name, KERNEL_FILE))
 
-    def clean(text: str) -> str:
-        for place in (str(path.resolve()), str(path)):
-            text = text.replace(place, KERNEL_FILE)
-        return ADDRESS.sub("0x...", text.replace(path.name, KERNEL_FILE))
 
-    return evaluation.model_copy(
-        update={
-            "message": clean(evaluation.message),
-            "traceback": clean(evaluation.traceback),
-            "notes": tuple(map(clean, evaluation.notes)),
-        }
-    )
+def _plain(known: Mapping[str, Argument]) -> list[tuple[tuple[int, ...], str] | float]:
+    """Shape and dtype of tensors, a number in place of numbers, as a worker is told them."""
+    return [
+        (argument.shape, argument.dtype) if argument.shape else SCALAR
+        for argument in known.values()
+    ]
 
 
 def _sizes(values: Mapping[str, object]) -> dict[str, int]:

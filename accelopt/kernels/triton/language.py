@@ -35,7 +35,7 @@ from accelopt.kernels.triton.bench.targets import DEFAULT_TARGET, TARGETS, targe
 from accelopt.kernels.triton.diagnosis import of_roofline
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.space import tile_space, with_values
-from accelopt.kernels.triton.names import describe
+from accelopt.kernels.triton.names import describe, sheet
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, WorkerPool
@@ -309,6 +309,30 @@ class Triton:
     def look_up(self, name: str) -> str:
         """Our notes on one Triton name."""
         return describe(name)
+
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Our notes on the Triton names that stand in `texts`."""
+        return sheet(texts)
+
+    def machine(self) -> str:
+        """Nothing: the system prompt describes the GPU."""
+        return ""
+
+    async def brief(self, node: Node) -> Mapping[str, str]:
+        """Nothing beyond `explain`."""
+        return {}
+
+    async def what_if(self, node: Node, question: str) -> str:
+        """Nothing: solutions are measured, not simulated."""
+        return "What-ifs are not known for this language."
+
+    async def faults(self, node: Node) -> str:
+        """Nothing beyond the evaluation's message."""
+        return ""
+
+    async def scheduled(self, node: Node, reply: str) -> Action | str | None:
+        """None: Triton solutions are not written by schedules."""
+        return None
 
 
 def describe_definition(definition: Definition, workload: Trace) -> str:

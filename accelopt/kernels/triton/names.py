@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Sequence
 
 NOTES = {
     "tl.load": "tl.load(pointer, mask=None, other=None, eviction_policy='', cache_modifier=''): "
@@ -56,3 +58,9 @@ def describe(name: str) -> str:
     plain = {known.split(".")[-1]: known for known in NOTES}
     near = [plain[match] for match in difflib.get_close_matches(last, plain, n=5, cutoff=0.4)]
     return f"No note on {name!r}. " + (f"Near names: {', '.join(near)}." if near else "")
+
+
+def sheet(texts: Sequence[str]) -> str:
+    """The notes on all names that stand in one of `texts`."""
+    words = {word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text)}
+    return "\n".join(f"- {note}" for name, note in NOTES.items() if name.split(".")[-1] in words)

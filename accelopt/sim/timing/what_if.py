@@ -68,6 +68,11 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
     return tuple(asked)
 
 
+def with_lines(found: KernelProfile, lines: frozenset[int], factor: float) -> float:
+    """The latency in ms if the instructions of these source lines took `factor` of their time."""
+    return _scaled(found, lambda operation: operation.source.line in lines, factor)
+
+
 def _transfers(found: KernelProfile) -> list[WhatIf]:
     """Loads and stores apart, where there are both."""
     loads = _without(found, lambda o: o.is_dma and not o.is_store)

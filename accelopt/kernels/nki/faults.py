@@ -21,7 +21,7 @@ from accelopt.kernels.nki.sources import Sources
 from accelopt.sandbox.workers import Call
 from accelopt.sim.errors import NOWHERE, KernelError
 
-FINDINGS = "accelopt.kernels.nki.findings:findings_job"
+FAULTS = "accelopt.kernels.nki.faults:faults_job"
 SECONDS, BYTES = 300.0, 12 << 30
 TRACE_SECONDS = 60.0
 MOST_VIOLATIONS = 12
@@ -29,21 +29,21 @@ LOOKED_INTO = frozenset({Status.COMPILE_ERROR, Status.WRONG_NUMBERS, Status.RUN_
 """Verdicts of which more can be said than their message."""
 
 
-class Findings(Row):
+class Faults(Row):
     """What is wrong, in lines; empty where nothing more was found."""
 
     text: str = ""
 
 
-def findings_call(kernel: str, task: str, target: str, evaluation: Evaluation) -> Call | None:
+def faults_call(kernel: str, task: str, target: str, evaluation: Evaluation) -> Call | None:
     """What a worker does to find out more of a failed evaluation; None where there is nothing to."""
     if evaluation.status not in LOOKED_INTO:
         return None
     payload = {"kernel": kernel, "task": task, "target": target}
-    return Call(FINDINGS, payload, SECONDS, BYTES)
+    return Call(FAULTS, payload, SECONDS, BYTES)
 
 
-def findings_job(payload: Mapping[str, Any]) -> Findings:
+def faults_job(payload: Mapping[str, Any]) -> Faults:
     """The rules that the kernel breaks, else how its outputs differ on the reference's own inputs."""
     try:
         problem = Reference(payload["task"])
@@ -53,13 +53,13 @@ def findings_job(payload: Mapping[str, Any]) -> Findings:
         arguments = [argument_of(value) for value in given]
         survey = device.survey(payload["kernel"], arguments, seconds=TRACE_SECONDS)
         if survey.violations or survey.failure or survey.program is None:
-            return Findings(text="\n".join(_broken(survey.violations, survey.failure)))
+            return Faults(text="\n".join(_broken(survey.violations, survey.failure)))
         outputs = SimulatedExecutable(survey.program, ()).run(given)
         expected = problem.forward(inputs)
         shaped = shaped_outputs(problem, outputs, expected)
     except (KernelFailure, KernelError, ConfigError):
-        return Findings()  # the evaluation's own message says it
-    return Findings(text="\n".join(_differing(shaped, expected)))
+        return Faults()  # the evaluation's own message says it
+    return Faults(text="\n".join(_differing(shaped, expected)))
 
 
 def _broken(violations: tuple[KernelError, ...], failure: str) -> Iterator[str]:
