@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -249,6 +249,9 @@ class EvaluationRequest(Row):
     rel_tol: float = 2e-5
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL
+    half: Literal[0, 1] | None = Field(
+        default=None, description="of full scrutiny only this half: two workers share one kernel"
+    )
     precision: tuple[str, ...] = Field(
         default=(), description="formats below float32 that are allowed besides the inputs' own"
     )

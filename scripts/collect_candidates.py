@@ -5,14 +5,17 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelopt.errors import ConfigError
-from accelopt.evaluation import Case
-from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.stages import command_line
-from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
-from accelopt.stages.peak import peak_words
-from accelopt.stages.profile import Profiled, profile_candidates
-from accelopt.stages.tables import candidate, read_candidate_table, write_table
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.errors import ConfigError
+    from accelopt.evaluation import Case
+    from accelopt.kernels.nki.benchmark import read_benchmark
+    from accelopt.stages import command_line
+    from accelopt.stages.collect import COLLECTED_COLUMNS, collected_rows
+    from accelopt.stages.peak import peak_words
+    from accelopt.stages.profile import Profiled, profile_candidates
+    from accelopt.stages.tables import candidate, read_candidate_table, write_table
 
 
 def collect(args: Namespace) -> None:

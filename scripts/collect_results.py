@@ -3,13 +3,16 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.report.console import output
-from accelopt.report.page import page
-from accelopt.report.story import write_story
-from accelopt.report.tables import ResultRow, Results
-from accelopt.stages import command_line
-from accelopt.stages.loops import prepare_loops, tell_loops
-from accelopt.store import write_atomically
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.report.console import output
+    from accelopt.report.page import page
+    from accelopt.report.story import write_story
+    from accelopt.report.tables import ResultRow, Results
+    from accelopt.stages import command_line
+    from accelopt.stages.loops import prepare_loops, tell_loops
+    from accelopt.store import write_atomically
 
 
 async def main(args: Namespace) -> None:

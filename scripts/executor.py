@@ -3,19 +3,22 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.agents.executor import ExecutorPrompts
-from accelopt.agents.prompts import PromptPair, read_names
-from accelopt.evaluation import Scrutiny
-from accelopt.nodes import Job, Node, Result, Want
-from accelopt.published import NO_IMPLEMENTATION, PlannerResult, ServiceResult
-from accelopt.stages import command_line
-from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
-from accelopt.stages.plan import view_all
-from accelopt.stages.profile import nodes_of, with_profiles
-from accelopt.stages.roles import executor_for
-from accelopt.stages.tables import read_plans
-from accelopt.stages.toolbox import TOOLS, toolbox_for
-from accelopt.store import write_json
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.agents.executor import ExecutorPrompts
+    from accelopt.agents.prompts import PromptPair, read_names
+    from accelopt.evaluation import Scrutiny
+    from accelopt.nodes import Job, Node, Result, Want
+    from accelopt.published import NO_IMPLEMENTATION, PlannerResult, ServiceResult
+    from accelopt.stages import command_line
+    from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out_all
+    from accelopt.stages.plan import view_all
+    from accelopt.stages.profile import nodes_of, with_profiles
+    from accelopt.stages.roles import executor_for
+    from accelopt.stages.tables import read_plans
+    from accelopt.stages.toolbox import TOOLS, toolbox_for
+    from accelopt.store import write_json
 
 PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
 

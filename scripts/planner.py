@@ -3,15 +3,18 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.agents.planner import PlannerPrompts
-from accelopt.agents.prompts import PromptPair, read_names
-from accelopt.stages import command_line
-from accelopt.stages.history import history_beside
-from accelopt.stages.plan import draw_plans, view_all
-from accelopt.stages.profile import nodes_of
-from accelopt.stages.roles import planner_for, read_aspects
-from accelopt.stages.tables import read_candidates, write_records
-from accelopt.stages.toolbox import TOOLS, toolbox_for
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.agents.planner import PlannerPrompts
+    from accelopt.agents.prompts import PromptPair, read_names
+    from accelopt.stages import command_line
+    from accelopt.stages.history import history_beside
+    from accelopt.stages.plan import draw_plans, view_all
+    from accelopt.stages.profile import nodes_of
+    from accelopt.stages.roles import planner_for, read_aspects
+    from accelopt.stages.tables import read_candidates, write_records
+    from accelopt.stages.toolbox import TOOLS, toolbox_for
 
 
 def prompts(args: Namespace) -> PlannerPrompts:

@@ -3,13 +3,16 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.agents.prompts import PromptPair
-from accelopt.search.memory import Contrast, MemorySettings, select_contrasts
-from accelopt.stages import command_line
-from accelopt.stages.learn import summarize_contrasts
-from accelopt.stages.roles import summarizer_for
-from accelopt.stages.tables import read_results, write_records
-from accelopt.store import write_json
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.agents.prompts import PromptPair
+    from accelopt.search.memory import Contrast, MemorySettings, select_contrasts
+    from accelopt.stages import command_line
+    from accelopt.stages.learn import summarize_contrasts
+    from accelopt.stages.roles import summarizer_for
+    from accelopt.stages.tables import read_results, write_records
+    from accelopt.store import write_json
 
 
 def write_choice(args: Namespace, contrasts: list[Contrast]) -> None:

@@ -3,9 +3,12 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from accelopt.stages import command_line
-from accelopt.stages.profile import Profiled, profile_candidates
-from accelopt.stages.tables import candidate, read_candidate_table, write_table
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.stages import command_line
+    from accelopt.stages.profile import Profiled, profile_candidates
+    from accelopt.stages.tables import candidate, read_candidate_table, write_table
 
 
 async def main(args: Namespace) -> None:

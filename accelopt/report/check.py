@@ -24,7 +24,8 @@ from accelopt.kernels.nki.devices.simulated import (
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.memory import memory_text
-from accelopt.sim.errors import KernelError, SourceLine
+from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
+from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.program import Program
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 
@@ -112,10 +113,9 @@ def stopped(failure: KernelFailure) -> str:
 
 
 def _violations(report: CheckReport, survey: Survey) -> CheckReport:
-    """What tracing found."""
+    """What tracing found, and, in a Program that it finds nothing in, what the whole of it tells."""
     distinct = {(e.identifier, e.source): e for e in reversed(survey.violations)}
-    violations = [Violation(e.identifier, e.message, e.mend, e.source) for e in distinct.values()]
-    violations.sort(key=lambda violation: violation.source)
+    violations = sorted(map(_violation, distinct.values()), key=lambda found: found.source)
     report = report._replace(
         violations=tuple(violations), problem=survey.failure, printed=survey.output
     )
@@ -123,7 +123,30 @@ def _violations(report: CheckReport, survey: Survey) -> CheckReport:
         return report
     if said := endless(survey.program):
         return report._replace(problem=said)
-    return report._replace(memory=memory_use(survey.program))
+    found = [_needing(dependence) for dependence in dependences(survey.program)]
+    report = report._replace(violations=tuple(found))
+    try:
+        return report._replace(memory=memory_use(survey.program))
+    except KernelError as error:
+        if error.source == NOWHERE:  # of the prediction, not of a line of the kernel
+            raise
+        return report._replace(violations=(*found, _violation(error)))
+
+
+def _violation(error: KernelError) -> Violation:
+    return Violation(error.identifier, error.message, error.mend, error.source)
+
+
+def _needing(found: Dependence) -> Violation:
+    """Iterations that need each other where any order is allowed."""
+    what = "the programs of a launch" if found.between_programs else "iterations of nl.affine_range"
+    mend = (
+        "Give every program all that it needs."
+        if found.between_programs
+        else "Use nl.sequential_range there."
+    )
+    message = f"{what} may run in any order, and {found}."
+    return Violation("parallel_dependence", message, mend, found.read.instruction.source)
 
 
 def endless(program: Program) -> str:

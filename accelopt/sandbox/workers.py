@@ -36,6 +36,9 @@ T = TypeVar("T")
 
 OUT_OF_MEMORY = 112  # the exit code of a child that met its limit
 RESULT_BYTES = 64 << 20
+# Memory that a large array leaves is used for the next one: pages that the system has to give anew
+# cost more than most arithmetic on them (glibc's malloc; others know nothing of it).
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 
 class Call(NamedTuple):
@@ -87,7 +90,7 @@ def perform(
         {"function": call.function, "payload": dict(call.payload)},
         policy=Policy(confined=False, variables=(*NEURON.variables, *NVIDIA.variables)),
         limits=limits,
-        environment=call.environment,
+        environment={**KEEP_MEMORY, **(call.environment or {})},
         threads=threads or os.cpu_count() or 1,
         cancelled=cancelled,
         start=start,

@@ -42,9 +42,14 @@ class Dependence(NamedTuple):
     writer: int
     reader: int
 
+    @property
+    def between_programs(self) -> bool:
+        """True where the loop is the grid of a launch."""
+        return self.loop.kind is LoopKind.PROGRAM
+
     def __str__(self) -> str:
-        kind = "program" if self.loop.kind is LoopKind.PROGRAM else "iteration"
-        at = "the grid" if self.loop.kind is LoopKind.PROGRAM else f"the loop at {self.loop.source}"
+        kind = "program" if self.between_programs else "iteration"
+        at = "the grid" if self.between_programs else f"the loop at {self.loop.source}"
         return (
             f"{kind} {self.reader} of {at} reads at {self.read.instruction.source} what {kind} "
             f"{self.writer} writes to '{self.tensor.name}' at {self.write.instruction.source}"

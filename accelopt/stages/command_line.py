@@ -31,10 +31,10 @@ _Number = TypeVar("_Number", int, float)
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run a script's work. What the user can mend ends in one sentence and exit status 1."""
-    for folder in (None, "/dev/shm"):
-        sweep(folder)
     end_in_good_order()
     try:
+        for folder in (None, "/dev/shm"):
+            sweep(folder)
         asyncio.run(work)
     except (AcceloptError, OSError) as error:
         sys.exit(f"error: {sentence(error)}")

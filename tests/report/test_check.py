@@ -114,7 +114,79 @@ def test_answer_that_depends_on_the_order_of_iterations_is_refused(files):
 """
     )
     report = check(*files(source))
-    assert not report.passed and "nl.sequential_range" in report.verdict.message
+    assert [(v.identifier, v.source.line) for v in report.violations] == [
+        ("parallel_dependence", 14)
+    ]
+    assert "iteration 1 of the loop" in (text := check_text(report)) and "sequential_range" in text
+    assert not report.passed
+
+
+def test_order_that_no_address_tells_is_found_by_running(files):
+    """Run-time indices stand in no address: the iterations are run in other orders."""
+    source = (
+        HEAD
+        + """def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    r = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.hbm)
+    nl.store(r, nl.exp(nl.load(a)))
+    rows = nl.arange(128)[:, None]
+    which = nisa.iota(rows, dtype=nl.int32)
+    columns = nl.arange(512)[None, :]
+    for i in nl.affine_range(2):
+        there = nl.load(r[which, columns + 512 * i])
+        nl.store(r[:, nl.ds(512 - 512 * i, 512)], nl.multiply(nl.add(there, 1.0), 2.0))
+    nl.store(out, nl.load(r))
+    return out
+"""
+    )
+    report = check(*files(source))
+    assert not report.violations, report
+    assert "another order" in report.verdict.message
+    assert not report.passed
+
+
+def test_programs_of_a_grid_that_wait_for_each_other_are_told(files):
+    source = (
+        HEAD
+        + """def launched(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    shared = nl.ndarray((256, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+    p = nl.program_id(0)
+    r, c = nl.mgrid[0:64, 0:1024]
+    nl.store(shared[p * 64 + 64 + r, c], nl.exp(nl.load(a[p * 64 + r, c])))
+    nl.store(out[p * 64 + r, c], nl.load(shared[p * 64 + r, c]))
+    return out
+
+kernel = launched[2]
+"""
+    )
+    report = check(*files(source))
+    assert "parallel_dependence" in [v.identifier for v in report.violations], report
+    assert "program 1 of the grid" in check_text(report)
+
+
+def test_tiles_that_destroy_each_other_are_told_with_their_line(files):
+    """nki_direct_allocation_guide.rst: overlapping addresses "would cause errors if the two tensors
+    need to be alive at the same time"."""
+    source = (
+        HEAD
+        + """def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tiles = []
+    for i, at in enumerate((0, 1024)):
+        place = ncc.sbuf.alloc(lambda *_, at=at: (0, at))
+        tile = nl.ndarray((128, 512), dtype=a.dtype, buffer=place)
+        tile[...] = nl.load(a[:, nl.ds(i * 512, 512)])
+        tiles.append(tile)
+    for i, tile in enumerate(tiles):
+        nl.store(out[:, nl.ds(i * 512, 512)], tile)
+    return out
+"""
+    ).replace("import", "import neuronxcc.nki.compiler as ncc\nimport", 1)
+    report = check(*files(source))
+    assert [v.identifier for v in report.violations] == ["direct_allocation"], report
+    assert "has been written since" in check_text(report)
+    assert report.violations[0].source.line == 18
 
 
 def test_python_error_of_the_kernel_is_reported(files):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from accelopt.evaluation import Status
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Row, Status
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.referee.reference import Reference
 
@@ -38,3 +40,26 @@ def shaped_outputs(
             f"outputs of shapes {[output.shape for output in outputs]} cannot be brought into "
             f"{[output.shape for output in expected]}: {said}",
         ) from error
+
+
+class MadeArguments(Row):
+    """Shape and dtype of each kernel input that a reference makes; None for a plain value."""
+
+    arguments: tuple[tuple[tuple[int, ...], str] | None, ...] = ()
+
+
+def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
+    """What the reference `task` makes; nothing when it fails."""
+    try:
+        problem = Reference(str(payload["task"]))
+        values = problem.kernel_inputs(problem.inputs(0))
+    except ConfigError:
+        return MadeArguments()
+    return MadeArguments(
+        arguments=tuple(
+            (value.shape, value.dtype.name)
+            if isinstance(value, np.ndarray) and value.ndim
+            else None
+            for value in values
+        )
+    )

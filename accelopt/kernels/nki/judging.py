@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import random
 import statistics
 import time
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,6 @@ from accelopt.evaluation import (
     Evaluation,
     EvaluationRequest,
     Profile,
-    Row,
     Scrutiny,
     Status,
 )
@@ -50,6 +47,7 @@ from accelopt.kernels.nki.referee.trials import (
     END,
     HIDDEN,
     ONE_SIDED,
+    OTHER_SHAPE,
     PUBLIC,
     SHAPE,
     STRESS,
@@ -58,6 +56,7 @@ from accelopt.kernels.nki.referee.trials import (
     TrialName,
     TrialStore,
 )
+from accelopt.kernels.nki.referee.variation import hidden_order
 from accelopt.kernels.nki.roofline import memory_bound_ms
 from accelopt.store import default_cache
 
@@ -74,10 +73,11 @@ DEPENDENT = (
 TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
+_HALVES = (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END), (PUBLIC[1], HIDDEN, *PUBLIC[2:])
 _TRIALS = {
     Scrutiny.PUBLISHED: PUBLIC,
     Scrutiny.QUICK: (PUBLIC[0], STRESS),
-    Scrutiny.FULL: (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, HIDDEN, *PUBLIC[1:]),
+    Scrutiny.FULL: (*_HALVES[0], *_HALVES[1]),
 }
 
 
@@ -145,6 +145,8 @@ class _Run:
         self.request = request
         self.device = device
         self.trials = trials
+        half = request.half
+        self.names = _TRIALS[request.scrutiny] if half is None else _HALVES[half]
         self.reference = Reference(request.task)
         self.checks: list[Check] = []
         self.notes: list[str] = []
@@ -152,7 +154,7 @@ class _Run:
         self.holds_for = ""
 
     def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
-        first = self._trial(PUBLIC[0])
+        first = self._trial(self.names[0])
         self._read_source()
         executable = self.executable(stack)
         self._check_precision(executable)
@@ -162,7 +164,7 @@ class _Run:
             if fitting is not None:
                 self._check_numbers(fitting, trial)
         self._check_on_a_real_core(executable)
-        if self.request.scrutiny is Scrutiny.FULL:
+        if self.request.scrutiny is Scrutiny.FULL and self.request.half != 0:
             self._check_constancy(executable)
             self._try_another_shape(stack)
         timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
@@ -171,7 +173,7 @@ class _Run:
 
     def executable(self, stack: contextlib.ExitStack) -> Executable:
         """The compiled kernel, closed with `stack`."""
-        executable = self._compiled(self._arguments(self._trial(PUBLIC[0])), stack)
+        executable = self._compiled(self._arguments(self._trial(self.names[0])), stack)
         self.isolation = executable.isolation
         return executable
 
@@ -232,7 +234,7 @@ class _Run:
         return trial
 
     def _all_trials(self) -> Iterator[Trial]:
-        for name in _TRIALS[self.request.scrutiny]:
+        for name in self.names:
             trial = self.trials.get(self.reference, name, self.precision)
             if trial is not None:
                 yield trial
@@ -250,7 +252,7 @@ class _Run:
     @functools.cached_property
     def precision(self) -> Precision:
         """What the kernel's inputs, the reference and the request allow."""
-        inputs = self.reference.kernel_inputs(self._trial(PUBLIC[0]).inputs)
+        inputs = self.reference.kernel_inputs(self._trial(self.names[0]).inputs)
         return contract(inputs, self.reference.precision, self.request.precision)
 
     def _check_precision(self, executable: Executable) -> None:
@@ -273,16 +275,19 @@ class _Run:
             raise KernelFailure(Status.REFUSED, DEPENDENT.format("; ".join(found)))
 
     def _try_another_shape(self, stack: contextlib.ExitStack) -> None:
-        """Where the kernel holds: it was asked for the shapes of its inputs, and may take others."""
-        trial = self.trials.get(self.reference, SHAPE, self.precision)
-        if trial is None:
+        """Where the kernel holds: it was asked for the shapes of its inputs, and may take others.
+        Most do not, and then nothing needs to be worked out for it."""
+        other = self.trials.get(self.reference, OTHER_SHAPE)
+        if other is None:
             return
         checks = len(self.checks)
-        arguments = self._arguments(trial)
+        arguments = self._arguments(other)
         shapes = ", ".join(str(a.shape) for a in arguments if isinstance(a, TensorArgument))
         try:
-            inputs = self.reference.kernel_inputs(trial.inputs)
-            self._judge(trial, self._compiled(arguments, stack).run(inputs))
+            executable = self._compiled(arguments, stack)
+            trial = self.trials.get(self.reference, SHAPE, self.precision)
+            assert trial is not None, f"{SHAPE} is made of {OTHER_SHAPE}"
+            self._judge(trial, executable.run(self.reference.kernel_inputs(trial.inputs)))
             self.holds_for = "any"
         except KernelFailure as failure:
             del self.checks[checks:]
@@ -293,7 +298,7 @@ class _Run:
 
     def _check_constancy(self, executable: Executable) -> None:
         """What is judged is what everybody gets: the same program under other conditions."""
-        arguments = self._arguments(self._trial(PUBLIC[0]))
+        arguments = self._arguments(self._trial(self.names[0]))
         for again in range(1, TRACED_AGAIN + 1):
             if not executable.is_made_again(self.request.kernel, arguments, again):
                 raise KernelFailure(
@@ -311,7 +316,7 @@ class _Run:
             self._judge(trial, executable.run(inputs))
             return
         checks = len(self.checks)
-        order = BACKWARDS if trial.name == STRESS else _order(inputs)
+        order = BACKWARDS if trial.name == STRESS else hidden_order(inputs)
         try:
             self._judge(trial, executable.run(inputs, shuffle=order))
         except KernelFailure as failure:
@@ -374,18 +379,6 @@ class _Run:
         )
 
 
-def _order(inputs: Sequence[object]) -> int:
-    """A seed that follows from a trial's inputs: the same each time, and as hidden as they are.
-
-    Of those that follow it is the first whose first draw turns two iterations round.
-    """
-    arrays = [value for value in inputs if isinstance(value, np.ndarray)]
-    seed = 1 + zlib.crc32(b"".join(array.ravel()[:64].tobytes() for array in arrays))
-    while random.Random(seed).sample((0, 1), 2) == [0, 1]:
-        seed += 1
-    return seed
-
-
 def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
     """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
     request = EvaluationRequest.model_validate(payload["request"])
@@ -400,26 +393,3 @@ def confirm_job(payload: Mapping[str, object]) -> Confirmation:
         EvaluationRequest.model_validate(payload[key]) for key in ("winner", "parent")
     )
     return confirm(winner, parent, trials=trial_store(str(payload["cache"])))
-
-
-class MadeArguments(Row):
-    """Shape and dtype of each kernel input that a reference makes; None for a plain value."""
-
-    arguments: tuple[tuple[tuple[int, ...], str] | None, ...] = ()
-
-
-def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
-    """What the reference `task` makes; nothing when it fails."""
-    try:
-        problem = Reference(str(payload["task"]))
-        values = problem.kernel_inputs(problem.inputs(0))
-    except ConfigError:
-        return MadeArguments()
-    return MadeArguments(
-        arguments=tuple(
-            (value.shape, value.dtype.name)
-            if isinstance(value, np.ndarray) and value.ndim
-            else None
-            for value in values
-        )
-    )

@@ -18,6 +18,7 @@ from accelopt.evaluation import (
     Evaluation,
     EvaluationRequest,
     Profile,
+    Scrutiny,
     Status,
 )
 from accelopt.hardware import TARGETS
@@ -39,7 +40,7 @@ from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
 from accelopt.kernels.nki.names import describe, sheet
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
-from accelopt.kernels.nki.requests import confirm, made_arguments, submit
+from accelopt.kernels.nki.requests import confirm, made_arguments, submit, submit_in_halves
 from accelopt.kernels.nki.tuning import Tuning, rewrites_of
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import WorkerPool
@@ -98,7 +99,10 @@ class NKI:
         kept = None if trainium.available() else self.shelf.find("verdict", key)
         if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
-        evaluation = without_places(await submit(self.pool, self._request(case, path)), path)
+        full = self.options.scrutiny is Scrutiny.FULL and self.pool.count > 1
+        shared = full and not trainium.available()  # there a half would compile the whole again
+        judge = submit_in_halves if shared else submit
+        evaluation = without_places(await judge(self.pool, self._request(case, path)), path)
         if evaluation.status in REPEATABLE and not trainium.available():
             self.shelf.put("verdict", key, evaluation.model_dump(mode="json"))
         return evaluation

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest
-from accelopt.kernels.nki.judging import MadeArguments
+from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
+from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, WorkerPool
 from accelopt.store import default_cache
 
 EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
-ARGUMENTS = "accelopt.kernels.nki.judging:arguments_job"
+ARGUMENTS = "accelopt.kernels.nki.arguments:arguments_job"
 ARGUMENTS_SECONDS = 300.0
 ARGUMENTS_BYTES = 12 << 30
 CONFIRMATION = "accelopt.kernels.nki.judging:confirm_job"
@@ -38,6 +39,38 @@ def evaluate(
 async def submit(pool: WorkerPool, request: EvaluationRequest) -> Evaluation:
     """`evaluate`, when a worker of `pool` is free."""
     return await pool.submit(call_for(request, pool.cache))
+
+
+async def submit_in_halves(pool: WorkerPool, request: EvaluationRequest) -> Evaluation:
+    """`submit` for full scrutiny, by two workers at once; the verdict is the same. Who waits for a
+    winner waits half as long."""
+    first, second = (
+        asyncio.ensure_future(submit(pool, request.model_copy(update={"half": half})))
+        for half in (0, 1)
+    )
+    try:
+        found = await first
+        return found if found.status is not Status.CORRECT else joined(found, await second)
+    finally:
+        for task in (first, second):
+            task.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+
+
+def joined(first: Evaluation, second: Evaluation) -> Evaluation:
+    """The verdict of both halves of full scrutiny: that of the first that found a fault, with the
+    checks of the other before it."""
+    if first.status is not Status.CORRECT:
+        return first
+    shown = first if second.status is Status.CORRECT else second
+    return shown.model_copy(
+        update={
+            "checks": first.checks + second.checks,
+            "notes": tuple(dict.fromkeys(first.notes + second.notes)),
+            "holds_for": second.holds_for,
+            "seconds": max(first.seconds, second.seconds),
+        }
+    )
 
 
 def call_for(request: EvaluationRequest, cache: str) -> Call:

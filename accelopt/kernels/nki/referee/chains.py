@@ -11,7 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.kernels.nki.referee.norms import blocks
+
 CONTRACTED = 128  # rows that the Tensor engine contracts at once
+ROWS = 256  # of a product that are worked out together: they stay in the cache
+TERMS = 1 << 18  # of sums, likewise
 
 
 class Chained(np.ndarray):
@@ -106,21 +110,27 @@ def _sum(values: np.ndarray, axis: Any, *, keep: bool, backwards: bool) -> np.nd
     shape = tuple(1 if a in summed else n for a, n in enumerate(values.shape))
     kept = [a for a in range(values.ndim) if a not in summed]
     terms = values.transpose(*kept, *summed).reshape(*(values.shape[a] for a in kept), -1)
-    if not terms.shape[-1]:
-        return np.zeros(shape, values.dtype)
-    line = np.add.accumulate(terms[..., ::-1] if backwards else terms, axis=-1)
-    total: np.ndarray = line[..., -1]
-    return total.reshape(shape) if keep else np.array(total)
+    count = terms.shape[-1]
+    total = np.zeros(terms.shape[:-1], values.dtype)
+    if count and total.size:
+        lines, sums = terms.reshape(-1, count)[:, :: -1 if backwards else 1], total.reshape(-1)
+        for part in blocks(len(lines), max(1, TERMS // count)):
+            sums[part] = np.add.accumulate(lines[part], axis=-1)[:, -1]
+    return total.reshape(shape) if keep else total
 
 
 def _product(a: np.ndarray, b: np.ndarray, *, backwards: bool) -> np.ndarray | None:
     """A matrix product, as the Tensor engine accumulates it: 128 rows of the contraction a time."""
-    if a.ndim < 2 or b.ndim < 2:
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
         return None
+    count, width = a.shape[-2], b.shape[-1]
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    total = np.zeros((*leading, count, width), np.float32)
     starts = range(0, a.shape[-1], CONTRACTED)
-    total: np.ndarray | None = None
-    for start in reversed(starts) if backwards else starts:
-        rows = slice(start, start + CONTRACTED)
-        part = np.matmul(a[..., rows], b[..., rows, :])
-        total = part if total is None else np.add(total, part, out=total)
+    for rows in blocks(count, ROWS):
+        part = np.empty_like(total[..., rows, :])
+        for start in reversed(starts) if backwards else starts:
+            summed = slice(start, start + CONTRACTED)
+            np.matmul(a[..., rows, summed], b[..., summed, :], out=part)
+            total[..., rows, :] += part
     return total

@@ -91,15 +91,17 @@ class Reference:
         finally:
             np.random.set_state(state)
 
-    def forward(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    def forward(self, inputs: Sequence[Any], *, to_lose: bool = False) -> tuple[np.ndarray, ...]:
         """The reference outputs in the form that is compared, always as a tuple, worked
         out in float32 where the inputs are narrower. Divisions by zero and the like are no warnings.
 
         It works on copies: a reference may compute in place (`x -= x.max()`), and what it leaves in
-        its inputs must not become what the kernel is given.
+        its inputs must not become what the kernel is given. Inputs that nobody needs afterwards
+        (`to_lose`) it may have as they are.
         """
         with self._blamed("forward"), np.errstate(all="ignore"):
-            returned = self._module.forward(*map(_own, map(in_single, inputs)))
+            single = map(in_single, inputs)
+            returned = self._module.forward(*(single if to_lose else map(_own, single)))
             outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
             arrays = tuple(np.asarray(output) for output in outputs)
             for array in arrays:
@@ -114,7 +116,7 @@ class Reference:
         transform = self._module.transform_to_nki_inputs
         with self._blamed("transform_to_nki_inputs"):
             try:
-                return self._listed(transform([_frozen(value) for value in inputs]))
+                return self._listed(transform([frozen(value) for value in inputs]))
             except ValueError as error:
                 if "read-only" not in str(error):
                     raise
@@ -139,7 +141,7 @@ def _own(value: Any) -> Any:
     return np.array(value, subok=True) if isinstance(value, np.ndarray) else value
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """`value`, an array as a view that cannot be written through."""
     if not isinstance(value, np.ndarray):
         return value

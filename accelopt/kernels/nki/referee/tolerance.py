@@ -36,6 +36,8 @@ ARGUMENT_SLACK = 4.0
 UNDERFLOW = 1e-35
 # Elements known to this relative accuracy are resolved: a kernel that loses them skipped them.
 RESOLVED = 1e-4
+# Noise that is more than so many times its value is as good as infinite (and infinity times zero is none).
+MOST_RELATIVE = np.float32(1e20)
 # Arrays of the outputs' size that a plain NumPy reference holds at once.
 TEMPORARIES = 5
 
@@ -66,7 +68,7 @@ def exact_outputs(
     # Of a reference that insists on fp32, or is too large, the spread of its own results must do.
     if _fits_in_float64(expected):
         with contextlib.suppress(ConfigError, MemoryError):
-            exact = reference.forward([_wide(value) for value in inputs])
+            exact = reference.forward([_wide(value) for value in inputs], to_lose=True)
     noises = [_sample(expected, exact)]
     for backwards in (False, True):
         moved = [_moved(value, generator, precision) for value in inputs]
@@ -138,16 +140,26 @@ def _moved(value: Any, generator: np.random.Generator, precision: Precision) -> 
     value = in_single(value)
     if not (isinstance(value, np.ndarray) and value.dtype.kind == "f"):
         return value
-    moved = np.array(value)
+    moved = np.array(value, order="C")
     flat = moved.reshape(-1)
     for part in blocks(flat.size):
-        up = generator.integers(0, 2, flat[part].size, dtype=np.int8)
+        values = flat[part]
+        steps = _signs(values.size, generator)
         if precision.formats:
-            flat[part] *= (1 + np.where(up, precision.unit, -precision.unit)).astype(flat.dtype)
-            continue
-        toward = np.where(up, np.inf, -np.inf).astype(flat.dtype)
-        flat[part] = np.where(flat[part] == 0, 0, np.nextafter(flat[part], toward))
+            values *= 1 + steps.astype(flat.dtype) * flat.dtype.type(precision.unit)
+        elif flat.dtype == np.float32:  # a number's neighbours are those of its bits
+            values.view(np.int32)[...] += steps * (np.isfinite(values) & (values != 0))
+        else:
+            toward = (steps * np.inf).astype(flat.dtype)
+            values[...] = np.where(values == 0, 0, np.nextafter(values, toward))
     return moved
+
+
+def _signs(count: int, generator: np.random.Generator) -> np.ndarray:
+    """So many of -1 and 1; int8."""
+    drawn = np.frombuffer(generator.bytes(-(-count // 8)), np.uint8)
+    signs: np.ndarray = np.unpackbits(drawn, count=count).view(np.int8) * np.int8(2) - np.int8(1)
+    return signs
 
 
 def _with_tolerance(
@@ -166,16 +178,17 @@ def _with_tolerance(
     resolved = np.empty(count, np.bool_)
     with np.errstate(all="ignore"):
         for part in blocks(count):
-            true = exact[part].astype(np.float64)
+            values[part] = exact[part]  # in float32 beyond its range infinite, and not judged
             noise = np.maximum.reduce([np.abs(sample.reshape(-1)[part]) for sample in noises])
-            values[part] = true
-            allowed[part] = _allowed(true, noise, precision.unit) + least
+            magnitude = np.abs(values[part])
+            allowed[part] = _allowed(magnitude, noise, precision.unit)
+            allowed[part] += np.float32(least)
             for argument in arguments:
-                own = ARGUMENT_SLACK * precision.unit * np.abs(in_single(argument[part]))
-                allowed[part] = np.maximum(allowed[part], own)
-            magnitude = np.abs(true)
-            allowed[part][magnitude == 0] += np.float32(zero)
-            resolved[part] = (magnitude > least) & (noise < sharp * magnitude)
+                scale = np.float32(ARGUMENT_SLACK * precision.unit)
+                own = scale * np.abs(in_single(argument[part]))
+                np.maximum(allowed[part], own, out=allowed[part], casting="same_kind")
+            allowed[part][exact[part] == 0] += np.float32(zero)
+            resolved[part] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
 
 
@@ -187,21 +200,28 @@ def _largest(values: np.ndarray) -> float:
     )
 
 
-def _allowed(true: np.ndarray, noise: np.ndarray, unit: float) -> np.ndarray:
-    magnitude = np.abs(true)
-    unusable = ~(np.isfinite(noise) & np.isfinite(true))
-    usable = np.where(unusable, 0.0, noise)
+def _allowed(magnitude: np.ndarray, noise: np.ndarray, unit: float) -> np.ndarray:
+    """What values of these magnitudes may be off by that showed such noise; float32 like both."""
+    unusable = ~(np.isfinite(noise) & np.isfinite(magnitude))
+    usable = np.where(unusable, np.float32(0), noise)
     relative = np.divide(usable, magnitude, out=np.zeros_like(usable), where=magnitude > 0)
-    smooth = np.maximum(_usual(usable), _usual(relative) * magnitude)
-    allowed = SLACK * np.maximum.reduce([usable, smooth, 2 * unit * magnitude])
-    allowed[unusable | (magnitude > np.finfo(np.float32).max)] = np.inf
+    np.minimum(relative, MOST_RELATIVE, out=relative)
+    allowed = _usual(relative) * magnitude
+    for other in (_usual(usable), usable, np.float32(2 * unit) * magnitude):
+        np.maximum(allowed, other, out=allowed)
+    allowed *= np.float32(SLACK)
+    allowed[unusable] = np.inf
     return np.asarray(allowed)
 
 
 def _usual(noise: np.ndarray) -> np.ndarray:
-    """The upper quartile of each group of neighbours, for every element of the group."""
+    """The upper quartile of each group of neighbours, for every element of the group: of eight of
+    them the second largest."""
     padding = -len(noise) % NEIGHBOURS
-    groups = np.pad(noise, (0, padding)).reshape(-1, NEIGHBOURS)[:, ::4]
-    rank = NEIGHBOURS // 4 * 3 // 4
-    quartile = np.partition(groups, rank, axis=1)[:, rank]
-    return np.repeat(quartile, NEIGHBOURS)[: len(noise)]
+    groups = np.pad(noise, (0, padding)) if padding else noise
+    sampled = np.ascontiguousarray(groups.reshape(-1, NEIGHBOURS)[:, :: NEIGHBOURS // 8].T)
+    largest, second = sampled[0], np.zeros_like(sampled[0])
+    for row in sampled[1:]:
+        second = np.maximum(second, np.minimum(largest, row))
+        largest = np.maximum(largest, row)
+    return np.repeat(second, NEIGHBOURS)[: len(noise)]

@@ -23,7 +23,7 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee import stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
-from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.reference import Reference, frozen
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
 from accelopt.kernels.nki.referee.variation import other_numbers, other_rows, other_shapes
 from accelopt.sandbox import scratch_folder, sweep
@@ -54,13 +54,14 @@ class TrialName(NamedTuple):
             "sweep": "hidden inputs that go through the function's range",
             "end": "hidden inputs of which the ends decide",
             "shape": "hidden inputs of another shape",
+            "other-shape": "hidden inputs of another shape, without exact outputs",
         }[self.kind]
 
 
 class Trial(NamedTuple):
-    """One set of inputs. `exact` only where the reference was also worked out in float64;
-    `sizes[i]` are the norms of output i's rows, `updates[i]` is the input that it is a small change
-    of, or None."""
+    """One set of inputs. `exact` only where the reference was also worked out in float64; where it
+    was not, `sizes[i]` are the norms of output i's rows, `updates[i]` is the input that it is a small
+    change of, or None."""
 
     name: TrialName
     inputs: tuple[Any, ...]
@@ -75,6 +76,7 @@ STRESS = TrialName("stress")
 ONE_SIDED = TrialName("one-sided")
 SWEEP = TrialName("sweep")
 END = TrialName("end")
+OTHER_SHAPE = TrialName("other-shape")
 SHAPE = TrialName("shape")
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
@@ -90,6 +92,7 @@ class TrialStore:
     def __init__(self, root: Path | str, max_bytes: int | None = None) -> None:
         self.root = Path(root)
         self.max_bytes = cache_limit(self.root.parent) if max_bytes is None else max_bytes
+        self._drawn: tuple[str, list[Any]] | None = None
 
     def get(
         self,
@@ -120,12 +123,15 @@ class TrialStore:
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
             return _trial(reference, name, reference.inputs(name.seed), None)
-        seed = self._hidden_seed(reference.key, name.kind)
-        drawn = reference.inputs(seed)
+        if name == SHAPE:
+            other = self.get(reference, OTHER_SHAPE)
+            return other and _trial(reference, name, other.inputs, precision)
+        drawn = self._hidden(reference)
         if name.kind == "hidden":
             return _trial(reference, name, drawn, precision)
-        if name == SHAPE:
-            return _of_another_shape(reference, drawn, precision)
+        if name == OTHER_SHAPE:
+            return _of_another_shape(reference, drawn)
+        seed = self._hidden_seed(reference.key, name.kind)
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
         shapes = [output.shape for output in public.expected] if public else []
@@ -138,6 +144,14 @@ class TrialStore:
             if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
                 return trial
         return None
+
+    def _hidden(self, reference: Reference) -> list[Any]:
+        """The draw that all hidden trials of a problem are made of, each in its own way; kept until
+        another problem's is asked for, for drawing may cost more than computing."""
+        if self._drawn is None or self._drawn[0] != reference.key:
+            drawn = reference.inputs(self._hidden_seed(reference.key, HIDDEN.kind))
+            self._drawn = reference.key, list(map(frozen, drawn))
+        return self._drawn[1]
 
     def _hidden_seed(self, key: str, kind: str) -> int:
         """A seed that nobody can know who cannot read the secret of this store."""
@@ -209,14 +223,12 @@ def _in_formats(values: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
         ]
 
 
-def _of_another_shape(
-    reference: Reference, drawn: Sequence[Any], precision: Precision
-) -> Trial | None:
+def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | None:
     """Of the other shapes the first that the reference takes."""
     for inputs in other_shapes(drawn):
         with contextlib.suppress(ConfigError):
             reference.kernel_inputs(inputs)
-            return _trial(reference, SHAPE, inputs, precision)
+            return _trial(reference, OTHER_SHAPE, inputs, None)
     return None
 
 
@@ -225,13 +237,15 @@ def _trial(
 ) -> Trial:
     """The trial on these inputs, with exact outputs for a precision."""
     expected = reference.forward(inputs)
+    exact = None if precision is None else exact_outputs(reference, inputs, expected, precision)
+    normed = expected if exact is None else ()
     return Trial(
         name=name,
         inputs=tuple(inputs),
         expected=expected,
-        sizes=tuple(row_norms(output) for output in expected),
-        exact=None if precision is None else exact_outputs(reference, inputs, expected, precision),
-        updates=tuple(_updated_input(output, inputs) for output in expected),
+        sizes=tuple(row_norms(output) for output in normed),
+        exact=exact,
+        updates=tuple(_updated_input(output, inputs) for output in normed),
     )
 
 
