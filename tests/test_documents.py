@@ -40,8 +40,9 @@ def commands():
 
 
 def order(line):
-    """A run is resumed and reported after it was made."""
-    return line.startswith("accelopt report"), "--resume" in line, line
+    """A run is resumed, learned from and reported after it was made."""
+    later = "--resume" in line or "--findings" in line
+    return line.startswith("accelopt report"), later, line
 
 
 RUN = sorted(
