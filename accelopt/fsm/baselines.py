@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
 from typing import NamedTuple
 
 from accelopt.evaluation import Case
+from accelopt.kernels.triton.language import Triton
 from accelopt.stages.run import Run
+from accelopt.store import content_key
+
+KIND = "pytorch"
+COMPILED = "\n\nimport torch as _torch\n\nrun = _torch.compile(run)\n"
 
 
 class Baselines(NamedTuple):
@@ -17,5 +23,15 @@ class Baselines(NamedTuple):
 
 
 async def measure_pytorch(case: Case, run: Run) -> Baselines:
-    """PyTorch's times for the problem."""
-    return Baselines()
+    """PyTorch's times for the problem on this GPU, measured once a run."""
+    language, journal = run.workshop.language, run.workshop.journal
+    if not isinstance(language, Triton):
+        return Baselines()
+    key = content_key(language.reference(case))
+    kept = journal.find(KIND, key)
+    if kept is None:
+        eager = await asyncio.to_thread(language.time_reference, case)
+        compiled = await asyncio.to_thread(language.time_reference, case, COMPILED)
+        kept = {"eager_ms": eager, "compiled_ms": compiled}
+        journal.append(KIND, key, kept)
+    return Baselines(*(inf if ms is None else float(str(ms)) for ms in kept.values()))

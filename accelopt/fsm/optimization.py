@@ -90,7 +90,7 @@ class Optimization(ABC):
     async def _optimize(
         self, kernel: Path, problem: Path, test_code: str, rounds: int, options: WorkerOptions
     ) -> dict[str, object]:
-        case = case_of(kernel, problem, options)
+        case = case_of(kernel, problem, options, self.log_dir)
         saved = self._saved(kernel, problem, test_code, options)
         with log_to(self.log_dir / "manager.log") as logger:
             async with open_run(self.log_dir, options, self.thinking, saved) as run:

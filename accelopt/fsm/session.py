@@ -101,9 +101,11 @@ class Thinking(NamedTuple):
         )
 
 
-def case_of(kernel: Path, problem_file: Path, options: WorkerOptions) -> Case:
+def case_of(kernel: Path, problem_file: Path, options: WorkerOptions, folder: Path) -> Case:
     """The case of a kernel's file: an NKI kernel with its NumPy reference, or a Triton solution with
-    its definition. Raises ConfigError for a file that is not there."""
+    its definition; what has to be written for it goes into `folder`.
+
+    Raises ConfigError for a file that is not there."""
     for path in (kernel, problem_file):
         if not path.is_file():
             raise ConfigError(f"{path} is not a file")
@@ -111,7 +113,7 @@ def case_of(kernel: Path, problem_file: Path, options: WorkerOptions) -> Case:
         from accelopt.kernels.triton.problems import case_of_problem
 
         workload = Path(options.workload) if options.workload else None
-        return case_of_problem(problem_file, kernel, workload)
+        return case_of_problem(problem_file, kernel, workload, folder / "problem")
     problem, values = _named(problem_file.stem)
     name = problem_file.stem if not values else ""
     return Case(

@@ -93,7 +93,8 @@ class BeamSearch:
     def should_terminate(self, round_num: int, max_rounds: int | None = None) -> bool:
         """Whether no round follows; `stop_reason` then says why."""
         if not self.stop_reason and max_rounds is not None and round_num >= max_rounds:
-            self.stop_reason = f"{round_num} rounds are done"
+            done = "round is" if round_num == 1 else "rounds are"
+            self.stop_reason = f"{round_num} {done} done"
         return bool(self.stop_reason)
 
     def _note_efficiency(self, results: Sequence[Result]) -> None:

@@ -120,7 +120,7 @@ async def _in_process(
     assert gear.folder is not None
     kernel = gear.folder / "parent.py"
     write_atomically(kernel, start.kernel_code)
-    case = case_of(kernel, start.problem, options)
+    case = case_of(kernel, start.problem, options, gear.folder)
     async with open_run(gear.folder, options, thinking) as run:
         node = Node(case, start.kernel_code, await _evaluation(start, case, step, run))
         view = await view_kernel(node, run.workshop.language, iteration=step.get("round", 1))

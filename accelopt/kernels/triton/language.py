@@ -27,7 +27,9 @@ from accelopt.kernels.triton.bench.files.tracefiles import (
     read_workload,
     workload_stem,
 )
+from accelopt.kernels.triton.bench.judging.baselines import measure_reference
 from accelopt.kernels.triton.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.triton.bench.judging.task import Task
 from accelopt.kernels.triton.bench.process import package
 from accelopt.kernels.triton.bench.roofline import bound
 from accelopt.kernels.triton.bench.source.source_rules import violations
@@ -182,6 +184,23 @@ class Triton:
         return await self.pool.submit(
             Call(EVALUATION, payload, WORKER_SECONDS, WORKER_BYTES, self._environment)
         )
+
+    def time_reference(self, case: Case, addition: str = "") -> float | None:
+        """Milliseconds of the PyTorch reference, with `addition` below its text, on the GPU; None where
+        there is none, or it does not run."""
+        if self._environment.get("TRITON_INTERPRET") == "1":
+            return None
+        problem = self._problem(case)
+        text = problem.definition.reference + addition
+        task = Task(
+            root=problem.root(self.options.traceset_root).resolve(),
+            definition=problem.definition.model_copy(update={"reference": text}),
+            workload=problem.workload,
+            solution=problem.template,
+            environment=tuple(self._environment.items()),
+        )
+        found = measure_reference(task).latency
+        return None if found is None else found.median
 
     async def explain(self, node: Node) -> Explanation:
         """The roofline of the workload, and how far the measured latency is from it."""
