@@ -21,6 +21,7 @@ import platformdirs
 
 from accelopt.errors import ConfigError, reason
 
+CONFIG_FORMAT = 2  # of a run's config.json: 1 had no `format`, and not all settings of today
 LIMIT_FILE = "limit"
 DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
 
@@ -204,6 +205,15 @@ class Journal:
         self.close()
 
 
+def _flat(config: JsonObject, within: str = "") -> Iterator[tuple[str, object]]:
+    """Settings by their names, those inside of others with dots."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
+
+
 def _entry(line: bytes) -> Entry | None:
     """The entry in a line; None for blocks that reached the disk out of order before a power cut, and
     for whatever else is no entry: later lines stand."""
@@ -279,20 +289,31 @@ class RunFolder:
             part.unlink(missing_ok=True)
 
     def save_config(self, config: JsonObject) -> None:
-        """Keep the configuration; a folder made with another one is refused with the differences."""
+        """Keep the configuration; a folder made with another one is refused with the differences.
+
+        One that an older version made, which knew fewer settings, is continued with those given now.
+        One that holds settings which there are no more is refused.
+        """
         file = self.path / "config.json"
-        used = json.loads(json.dumps(dict(config)))
+        used = {**json.loads(json.dumps(dict(config))), "format": CONFIG_FORMAT}
         if file.exists():
             kept = self._kept_config(file)
-            differing = sorted(
-                key for key in {*kept, *used} if kept.get(key, ...) != used.get(key, ...)
-            )
-            if differing:
+            older = kept.get("format") != CONFIG_FORMAT
+            before, now = dict(_flat(kept)), dict(_flat(used))
+            if older and (gone := [name for name in before if name not in now]):
+                raise ConfigError(
+                    f"{self.path} was made by another version of AccelOpt, with settings that this one "
+                    f"does not have ({', '.join(gone)}); choose another folder"
+                )
+            both = before.keys() & now.keys() if older else before.keys() | now.keys()
+            both -= {"format"}
+            if differing := sorted(n for n in both if before.get(n, ...) != now.get(n, ...)):
                 raise ConfigError(
                     f"{self.path} was made with another configuration ({', '.join(differing)} "
                     "differ); use the same options to continue it, or another folder"
                 )
-            return
+            if not older:
+                return
         write_json(file, used)
 
     def _kept_config(self, file: Path) -> dict[str, object]:

@@ -170,6 +170,22 @@ def test_a_run_folder_keeps_its_configuration(tmp_path):
             run.save_config({"beam": 3, "seeds": (1, 2)})
 
 
+def test_a_run_of_an_older_version_is_continued_where_it_can_be(tmp_path):
+    """A configuration of before there was a `format`, from a run of an earlier version."""
+    old = {"target": "trn1", "settings": {"beam": 2}}
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    new = {"target": "trn1", "settings": {"beam": 2, "window": 4, "options": {}}}
+    with RunFolder(tmp_path) as run:
+        with pytest.raises(ConfigError, match=r"another configuration \(settings.beam differ\)"):
+            run.save_config({**new, "settings": {"beam": 3}})
+        with pytest.raises(ConfigError, match=r"another version .* \(target\); choose another"):
+            run.save_config({"settings": {"beam": 2}})
+        run.save_config(new)
+        with pytest.raises(ConfigError, match=r"settings.window differ"):
+            run.save_config({"target": "trn1", "settings": {"beam": 2}})
+        run.save_config(new)
+
+
 def test_a_shelf_keeps_what_was_put_there_and_lets_the_oldest_go(tmp_path):
     shelf = Shelf(tmp_path / "new", most=3)
     assert shelf.find("verdict", "a") is None

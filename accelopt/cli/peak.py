@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
 from accelopt.errors import AcceloptError, ConfigError
@@ -15,7 +16,13 @@ from accelopt.stages.peak import standings, write_standings
 
 
 def peak(
-    profiles: Annotated[Path, typer.Argument(help="a profile_results.csv")],
+    profiles: Annotated[
+        Path | None,
+        typer.Argument(
+            help="a profile_results.csv; by default what was measured on trn1 for the published "
+            "baselines of NKIBench"
+        ),
+    ] = None,
     best: Annotated[
         Path | None, typer.Option(help="what was reached: a table of case_name and best_speedup")
     ] = None,
@@ -24,7 +31,9 @@ def peak(
     """Show how much of a NeuronCore's peak each problem reaches, before and now."""
     rows = standings(profiles, best)
     if not rows:
-        raise ConfigError(f"{profiles} holds no profile of a problem with a known bound")
+        raise ConfigError(
+            f"{profiles or 'the table'} holds no profile of a problem with a known bound"
+        )
     output().print(peak_table(rows))
     if out is not None:
         write_standings(out, rows)
@@ -35,9 +44,11 @@ def peak(
 
 def peak_table(rows: list[Standing]) -> Table:
     """The standings with their geometric means."""
-    table = Table(title="Percent of peak")
-    for name in ("problem", "bound", "bound ms", "baseline ms", "at baseline", "now", "speedup"):
-        table.add_column(name, justify="left" if name in ("problem", "bound") else "right")
+    table = Table(title="Percent of peak", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("problem", overflow="fold")
+    table.add_column("bound", no_wrap=True)
+    for name in ("bound ms", "baseline ms", "at baseline", "now", "speedup"):
+        table.add_column(name, justify="right", no_wrap=name not in ("baseline ms", "at baseline"))
     for row in rows:
         table.add_row(
             row.case_name,

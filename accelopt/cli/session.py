@@ -20,7 +20,7 @@ from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
 from accelopt.report.tables import ResultRow
-from accelopt.search.strategy import Settings
+from accelopt.search.strategy import Settings, refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.stages.findings import read_findings
 from accelopt.stages.jobs import Knowledge
@@ -95,6 +95,7 @@ def hold_session(
 
 
 async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
+    refuse_wrong_options(cases[0], options.settings)
     prompts = PromptFolder(_prompt_folder(options))
     known = _known(options)
     configs = {role: _config(options, role) for role in ROLES}
@@ -174,7 +175,7 @@ def _saved(
         "backend": language.name,
         "target": language.target,
         "rel_tol": language.rel_tol,
-        **({"precision": language.precision} if language.precision else {}),
+        "precision": language.precision,
         "settings": settings,
         "models": {role: config.model for role, config in configs.items()},
         "tools": options.tools,

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
+from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Job, Node, Result
 from accelopt.search.memory import MemorySettings
 
@@ -83,6 +84,11 @@ def open_strategy(start: Node, settings: Settings, seed: int = 0) -> Strategy:
     module, _, name = place.partition(":")
     strategy: Strategy = getattr(import_module(module), name)(start, settings, seed)
     return strategy
+
+
+def refuse_wrong_options(case: Case, settings: Settings) -> None:
+    """Raises ConfigError for options that the strategy does not take, before anything is measured."""
+    open_strategy(Node(case, "", Evaluation(status=Status.MISSING)), settings)
 
 
 def no_options(strategy: str, settings: Settings) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from accelopt import measured
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.roofline import Standing, bound, standing
 from accelopt.published import Candidate
 from accelopt.stages.tables import read_candidates, read_table, write_table
+
+SIZE = re.compile(r"_([A-Z]+)(\d+)(?=_|$)")  # in a case's name: matmul_K5120_M4096_N12288
 
 
 def peak_words(candidate: Candidate) -> str:
@@ -21,30 +26,46 @@ def peak_words(candidate: Candidate) -> str:
     return f"{limit.fraction(candidate.profile.latency):.1%} of peak ({limit.key})"
 
 
-def standings(profiles: Path, best: Path | None = None) -> list[Standing]:
+def standings(profiles: Path | None, best: Path | None = None) -> list[Standing]:
     """The standing of every profiled case with a known bound.
 
-    `profiles` is a profile_results.csv. `best` names what was reached: a table with `case_name` and
+    `profiles` is a profile_results.csv, None what was measured for NKIBench's published baselines, on
+    trn1 (`accelopt/measured/`). `best` names what was reached: a table with `case_name` and
     `best_speedup` (or `speedup`), of which the largest counts; without it the baseline stands alone.
     """
     reached = _best_speedups(best) if best else {}
     found = []
-    for candidate in read_candidates(profiles):
-        profile = candidate.profile
-        if profile is None:
-            continue
-        speedup = reached.get(candidate.case.case_name, 1.0)
-        place = standing(
-            candidate.case.problem,
-            candidate.case.case_name,
-            candidate.case.values,
-            profile.latency,
-            profile.latency / speedup,
-            profile.target,
-        )
+    for row in _measured() if profiles is None else _profiled(profiles):
+        speedup = reached.get(row.case_name, 1.0)
+        best_ms = row.latency_ms / speedup
+        place = standing(*row[:4], best_ms, row.target)
         if place is not None:
             found.append(place)
     return found
+
+
+class _Row(NamedTuple):
+    """A case and its baseline's latency."""
+
+    problem: str
+    case_name: str
+    values: Mapping[str, Any]
+    latency_ms: float
+    target: str
+
+
+def _profiled(path: Path) -> Iterator[_Row]:
+    for candidate in read_candidates(path):
+        case, profile = candidate.case, candidate.profile
+        if profile is not None:
+            yield _Row(case.problem, case.case_name, case.values, profile.latency, profile.target)
+
+
+def _measured() -> Iterator[_Row]:
+    for row in measured.rows("trn1_nkibench"):
+        name = row["case_name"]
+        values = {key: int(size) for key, size in SIZE.findall(name)}
+        yield _Row(SIZE.sub("", name), name, values, float(row["latency"]), "trn1")
 
 
 def _best_speedups(path: Path) -> dict[str, float]:

@@ -89,6 +89,22 @@ def test_workers_beyond_any_machine(files):
     assert "Invalid value for '--workers'" in said(files, *words, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--strategy-option", "a=b"), "the strategy beam has no option 'a'"),
+        (("--strategy", "random", "--strategy-option", "a=b"), "the strategy random has no option"),
+        (("--strategy", "mcgs", "--strategy-option", "reward=z"), "reward=z is unknown"),
+        (("--strategy", "experts", "--strategy-option", "x=1"), "has no option 'x'"),
+        (("--strategy", "fsm", "--strategy-option", "variant=z"), "no strategy 'z'"),
+    ],
+)
+def test_an_option_that_a_strategy_does_not_have_is_refused_at_the_door(files, words, sentence):
+    order = ("optimize", "kernel.py", "--reference", "reference.py", "--out", "run", *words)
+    assert sentence in said(files, *order)
+    assert not (files / "run").exists()
+
+
 def test_an_endpoint_that_is_no_address(files):
     (files / "model.json").write_text(json.dumps({"url": "::::", "model": "m"}))
     words = ("optimize", "kernel.py", "--reference", "reference.py", "--model-config", "model.json")

@@ -78,3 +78,12 @@ def test_words():
     assert peak_words(candidate) == "40.0% of peak (memory)"
     other = case.model_copy(update={"problem": "sorting"})
     assert peak_words(Candidate(other, profile=profile)) == ""
+
+
+def test_what_was_measured_for_the_published_baselines_is_there_by_default():
+    """The fourteen timings of zhang677/AccelOpt, in `accelopt/measured/`."""
+    rows = {row.case_name: row for row in standings(None)}
+    assert len(rows) == 14
+    silu = rows["silu_M4096_N7168"]
+    assert 0.39 < silu.baseline_percentage < 0.41 and silu.bound_key == "memory"
+    assert rows["gqa_full_B1_D128_KH8_N4096_QH16"].baseline_percentage < 0.31
