@@ -8,6 +8,7 @@ been verified: that is for the referee.
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import os
 import tempfile
@@ -34,6 +35,7 @@ from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import Operand, ResourceShort, Result, Schedule, Streaming
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
+FLAT_COLUMNS = (512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 ROW_TILES = (1, 2, 4, 8)
 STREAMING: tuple[Streaming, ...] = ("resident", "columns", "accumulate")
 RESULTS: tuple[Result, ...] = ("rows", "turned")
@@ -84,7 +86,7 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
     can hold them: each axis that can be rows, with each way to move operands for all of them."""
     if flat_elements(graph):
         for columns in _flat_columns(flat_offsets(graph)):
-            for width in sorted({min(columns, most) for most in COLUMNS}):
+            for width in sorted({columns, *(min(columns, most) for most in COLUMNS)}):
                 yield Schedule(rows=ROWS, flat=columns, columns=width)
         return
     for axis in row_axes(graph):
@@ -108,9 +110,12 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
 
 
 def _flat_columns(common: int) -> list[int]:
-    """Lengths of rows that divide everything, those near 2048 first: a few of each size."""
-    found = [d for d in range(256, 8193) if common % d == 0]
-    return sorted(found, key=lambda d: (common // d % 128 != 0, abs(d - 2048)))[:8]
+    """Lengths of rows that divide everything, of all sizes from 512 to 16384: near each of
+    FLAT_COLUMNS, if possible one that cuts the arrays into whole tiles of 128 rows."""
+    found = [d for d in range(256, 20_000) if common % d == 0]
+    whole = [d for d in found if common // d % 128 == 0] or found
+    nearest = (min(whole, key=lambda d: abs(math.log(d / near))) for near in FLAT_COLUMNS)
+    return list(dict.fromkeys(nearest)) if found else []
 
 
 def neighbours(graph: Graph, schedule: Schedule) -> Iterator[Schedule]:
