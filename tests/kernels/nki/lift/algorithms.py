@@ -326,6 +326,48 @@ def bias_and_scale(m_size: int, n_size: int) -> Algorithm:
     )  # fmt: skip
 
 
+def depthwise(channels: int, length: int, taps: int) -> Algorithm:
+    """A convolution of every channel by itself; zeros stand before the first element."""
+    c, t, k = Axis("c", channels), Axis("t", length), Axis("k", taps)
+    place = index_of(t) + index_of(k) - (taps - 1)
+    term = times(read("x", c, place), read("w", c, k))
+    return Algorithm(
+        "depthwise",
+        (array("x", channels, length), array("w", channels, taps), array("bias", channels)),
+        (
+            Reduce("y", (c, t), (k,), "add", Where((place,), term, Constant(0.0))),
+            Map("out", (c, t), apply("silu", apply("add", read("y", c, t), read("bias", c)))),
+        ),
+        (array("out", channels, length),),
+    )
+
+
+def pooled(channels: int, height: int, width: int) -> Algorithm:
+    """The largest of every two by two elements."""
+    c, h, w = Axis("c", channels), Axis("h", height // 2), Axis("w", width // 2)
+    a, b = Axis("a", 2), Axis("b", 2)
+    source = read("x", c, index_of(h), index_of(a), index_of(w), index_of(b))
+    return Algorithm(
+        "pooled",
+        (array("x", channels, height // 2, 2, width // 2, 2, given=(channels, height, width)),),
+        (Reduce("out", (c, h, w), (a, b), "maximum", source),),
+        (array("out", channels, height // 2, width // 2),),
+    )
+
+
+def convolution(length: int, taps: int, channels: int, filters: int) -> Algorithm:
+    """A product over taps and channels."""
+    t, f = Axis("t", length), Axis("f", filters)
+    k, c = Axis("k", taps), Axis("c", channels)
+    place = index_of(t) + index_of(k)
+    return Algorithm(
+        "convolution",
+        (array("x", length + taps - 1, channels), array("w", taps, channels, filters)),
+        (Reduce("out", (t, f), (k, c), "add", times(read("x", place, c), read("w", k, c, f))),),
+        (array("out", length, filters),),
+    )
+
+
 def narrow(algorithm: Algorithm) -> Algorithm:
     """The same of and to bfloat16, with operands of products rounded to it."""
 
@@ -365,6 +407,9 @@ SMALL = (
     bias_and_scale(512, 768),
     causal_attention(512, 64),
     banded(256, 1024),
+    depthwise(256, 1024, 4),
+    pooled(128, 16, 32),
+    convolution(256, 3, 256, 512),
     narrow(bias_and_scale(256, 512)),
     narrow(matmul(256, 256, 1024)),
     narrow(attention(512, 2, 128)),

@@ -23,6 +23,7 @@ from accelopt.kernels.nki.lift.emission.places import (
     Spot,
     Tile,
     part,
+    strided,
     variable,
 )
 from accelopt.kernels.nki.lift.emission.products import Products
@@ -35,6 +36,7 @@ from accelopt.kernels.nki.lift.emission.selection import (
 from accelopt.kernels.nki.lift.emission.storage import Storage, Tiling
 from accelopt.kernels.nki.lift.emission.transfers import Transfers
 from accelopt.kernels.nki.lift.emission.turned_phases import TurnedPhases
+from accelopt.kernels.nki.lift.emission.windows import Windows, whole_rows
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import Schedule
 
@@ -45,6 +47,7 @@ class RowBlock:
     def __init__(
         self, graph: Graph, schedule: Schedule, spec: Hardware, numbers: Mapping[float, str]
     ) -> None:
+        graph = whole_rows(graph, schedule.rows)
         self.graph = graph
         self.schedule = schedule
         self.spec = spec
@@ -61,6 +64,7 @@ class RowBlock:
         self.products = Products(self)
         self.transfers = Transfers(self)
         self.masks = Masks(self)
+        self.windows = Windows(self)
         self.row_phases = RowPhases(self)
         self.turned_phases = TurnedPhases(self)
         self.lives = Lifetimes(self.plan)
@@ -315,6 +319,8 @@ class RowBlock:
             middle = f"{spot.row}, " if self.tiling.tiles > 1 else ""
             where = part(spot.start, spot.width, axis.extent)
             return f"{tile.name}[:, {middle}{where}]"
+        if tile.stride:
+            return f"{tile.name}[:, {strided(spot.offset, spot.width, tile)}]"
         if spot.width == spot.block:
             return tile.name
         return f"{tile.name}[:, {part(spot.offset, spot.width, spot.block)}]"

@@ -38,6 +38,13 @@ class Builder:
         axes = {axis for index in indices for axis in index.axes}
         return self._value("input", axes, array=array, indices=indices, dtype=dtype)
 
+    def padded(self, value: Value, number: float) -> Value:
+        """An input that is a number outside of its array."""
+        return self._value(
+            "input", value.axes, array=value.array, indices=value.indices, dtype=value.dtype,
+            padding=number,
+        )  # fmt: skip
+
     def rounded(self, value: Value, dtype: str) -> Value:
         """A value in a format."""
         if value.dtype == dtype:

@@ -23,7 +23,8 @@ class Value:
     """A scalar that depends on axes, however it is laid out. `kind` is `input` (an element of
     `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
     `product` (the sum of matrix products, two arguments and one axis of `reduced` each) or `scan`
-    (factor, term and initial value along the axis `reduced`). `dtype` is the format of its tiles."""
+    (factor, term and initial value along the axis `reduced`). `dtype` is the format of its tiles.
+    An input with a `padding` may lie outside of its array, where it is that number."""
 
     number: int
     kind: str
@@ -35,6 +36,7 @@ class Value:
     indices: tuple[Index, ...] = ()
     reduced: tuple[Axis, ...] = ()
     dtype: str = "float32"
+    padding: float | None = None
 
     @property
     def terms(self) -> tuple[tuple[Value, Value, Axis], ...]:

@@ -199,6 +199,8 @@ class Phases:
                 raise NotLowered("something that has no rows is computed on the way")
             return 0
         if value.kind == "input":
+            if layout == "transposed" and value.padding is not None:
+                raise NotLowered(f"a padded {value.array} along partitions")
             if self.roles.feature(value) and self.stored_as(value.indices) != layout:
                 raise NotLowered(f"{value.array} would have to be read element by element")
             return 0

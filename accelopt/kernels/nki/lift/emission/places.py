@@ -64,6 +64,18 @@ def part(start: At, width: int, whole: int) -> str:
     return f"nl.ds({start}, {width})"
 
 
+def strided(start: At, width: int, tile: Tile) -> str:
+    """A slice of a window: of `width` positions from `start`."""
+    begin = start * tile.stride + tile.first
+    end = (width - 1) * tile.stride + 1
+    if begin.terms and tile.stride > 1:
+        raise NotLowered("a part of a row at a stride")
+    if begin.terms:
+        return f"nl.ds({begin}, {end})"
+    step = f":{tile.stride}" if tile.stride > 1 else ""
+    return f"{begin.constant}:{begin.constant + end}{step}"
+
+
 Kind = Literal["number", "kept", "temporary", "sums", "vector", "column"]
 
 
@@ -78,6 +90,8 @@ class Tile:
     kind: Kind
     prefix: str = ""  # an index between partition and free axis, `[:, j, ...]`
     psum: bool = False
+    first: int = 0  # of a part of a window: where it begins,
+    stride: int = 0  # and how far apart its elements are
 
 
 class Names:

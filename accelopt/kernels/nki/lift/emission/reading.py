@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from accelopt.kernels.nki.lift.algorithm import (
     Algorithm,
@@ -13,8 +16,11 @@ from accelopt.kernels.nki.lift.algorithm import (
     Expression,
     Map,
     Read,
+    Reduce,
     Scan,
     Where,
+    axes_of,
+    walk,
 )
 from accelopt.kernels.nki.lift.contraction import contraction
 from accelopt.kernels.nki.lift.emission.axes import axis_of, joined_axes, own_axes, pieces_of
@@ -73,6 +79,10 @@ def graph_of(algorithm: Algorithm) -> Graph:
     return sums_of_rounded(graph)
 
 
+MOST_UNROLLED = 32
+"""Terms of a sum that are written one after the other."""
+
+
 class _Reader:
     """Expressions of one definition as values; `values` says what its axes are in the graph."""
 
@@ -101,6 +111,42 @@ class _Reader:
             along = axis_of(self._values[definition.along])
             factor, term = self.value(definition.factor), self.value(definition.term)
             return self._builder.scan(factor, term, self.value(definition.initial), along)
+        unrolled = self._unrolled(definition)
+        if not unrolled:
+            return self._reduced(definition)
+        remaining = tuple(axis for axis in definition.reduced if axis not in unrolled)
+        terms = [
+            self._with(dict(zip(unrolled, map(Index, places), strict=True)))
+            for places in itertools.product(*(range(axis.extent) for axis in unrolled))
+        ]
+        values = [term._reduced(replace(definition, reduced=remaining)) for term in terms]
+        result = values[0]
+        for value in values[1:]:
+            result = self._builder.apply(definition.combiner, result, value)
+        return result
+
+    def _with(self, places: Mapping[Axis, Index]) -> _Reader:
+        values = {**self._values, **places}
+        return _Reader(self._builder, self._known, values, self._arrays, self._formats)
+
+    def _unrolled(self, definition: Reduce) -> tuple[Axis, ...]:
+        """The short axes of a Reduce that are written out: those of a window (a convolution, a
+        pooling), and those of a matrix product beyond its longest."""
+        reads = [p for p in walk(definition.expression) if isinstance(p, Read)]
+        if contraction(definition) is not None:
+            longest = max(definition.reduced, key=lambda axis: axis.extent)
+            short = tuple(axis for axis in definition.reduced if axis != longest)
+        elif len(axes_of(definition.expression)) > 2 and all(
+            read.array not in self._known for read in reads
+        ):
+            short = definition.reduced
+        else:
+            return ()
+        return short if math.prod(axis.extent for axis in short) <= MOST_UNROLLED else ()
+
+    def _reduced(self, definition: Reduce) -> Value:
+        if not definition.reduced:
+            return self.value(definition.expression)
         found = contraction(definition)
         reduced = tuple(
             axis for one in definition.reduced for axis in sorted(self._values[one].axes)
@@ -147,10 +193,34 @@ class _Reader:
                 return self.value(expression.on_false)
             if not open_ones:
                 return self.value(expression.on_true)
-            return self._builder.where(
-                open_ones, self.value(expression.on_true), self.value(expression.on_false)
-            )
+            on_true, on_false = self.value(expression.on_true), self.value(expression.on_false)
+            return self._chosen(open_ones, on_true, on_false)
         raise NotLowered("an index is used as a number")
+
+    def _chosen(self, conditions: Sequence[Index], on_true: Value, on_false: Value) -> Value:
+        """A choice; one that only keeps an input within its array is a padded input."""
+        rest: list[Index] = []
+        for condition in conditions:
+            padded = self._padded(condition, on_true, on_false)
+            if padded:
+                on_true = padded
+            else:
+                rest.append(condition)
+        return self._builder.where(tuple(rest), on_true, on_false) if rest else on_true
+
+    def _padded(self, condition: Index, value: Value, outside: Value) -> Value | None:
+        if outside.kind != "constant":
+            return None
+        if value.kind == "apply" and value.function == "multiply" and outside.constant == 0.0:
+            for number, factor in enumerate(value.arguments):
+                if made := self._padded(condition, factor, outside):
+                    return self._builder.apply("multiply", made, value.arguments[1 - number])
+        if value.kind != "input" or value.padding not in (None, outside.constant):
+            return None
+        for index, extent in zip(value.indices, self._arrays[value.array].shape, strict=True):
+            if condition in (index, index * -1 + (extent - 1)):
+                return self._builder.padded(value, outside.constant)
+        return None
 
     def _read(self, read: Read) -> Value:
         indices = tuple(index.substitute(self._values) for index in read.indices)

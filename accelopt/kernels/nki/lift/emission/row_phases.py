@@ -102,9 +102,7 @@ class RowPhases:
 
     def _cell(self, body: list[Node], number: int, phase: Phase, spot: Spot, narrow: int) -> None:
         """The work of one pass: loads, products with what reads their sums, the rest, stores."""
-        for value in phase.values:
-            if value.kind == "input":
-                self.block.transfers.load(body, value, spot)
+        self._load(body, phase, spot)
         inner, outer = self.block.lives.split(number, phase)
         products = [value for value in phase.values if value.kind == "product"]
         if products:
@@ -126,6 +124,18 @@ class RowPhases:
             if value in self.block.plan.transposed:
                 self.block.products.transpose(body, value, spot)
         self.block.transfers.stores(body, phase, "rows", spot)
+
+    def _load(self, body: list[Node], phase: Phase, spot: Spot) -> None:
+        seen: set[Value] = set()
+        for value in phase.values:
+            if value.kind != "input" or value in seen:
+                continue
+            window = self.block.windows.of(value, phase)
+            if window is None:
+                self.block.transfers.load(body, value, spot)
+                continue
+            self.block.windows.load(body, window, phase, spot)
+            seen.update(window.members)
 
     def _sums(
         self,
