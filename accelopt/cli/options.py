@@ -67,6 +67,10 @@ class Shared(NamedTuple):
         int,
         typer.Option(min=0, max=MOST_WORKERS, help="evaluations at a time; 0: one for each CPU"),
     ] = 0
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="evaluate on a Ray cluster; `local` is this machine"),
+    ] = None
     max_dollars: Annotated[float | None, typer.Option(min=0, help="stop in good order there")] = (
         None
     )
@@ -114,6 +118,7 @@ class Shared(NamedTuple):
             workshop=WorkshopOptions(
                 language,
                 workers=self.workers,
+                cluster=self.cluster,
                 cores=neuron_cores(),
                 budget=Budget(self.max_dollars, self.max_tokens),
                 replay=self.replay,

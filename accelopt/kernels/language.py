@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrutiny
 from accelopt.nodes import Action, Node
-from accelopt.sandbox.workers import WorkerPool
+from accelopt.sandbox.workers import Pool
 from accelopt.space import Parameter, Space
 
 
@@ -130,7 +130,7 @@ LANGUAGES = {
 }
 
 
-def open_language(pool: WorkerPool, options: LanguageOptions) -> Language:
+def open_language(pool: Pool, options: LanguageOptions) -> Language:
     """The language that the options name, or of the class `module:Class`, evaluating on `pool`.
 
     Raises ConfigError for another name.

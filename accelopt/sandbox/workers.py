@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext as free
 from importlib import import_module
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -45,7 +45,8 @@ class Call(NamedTuple):
     """One piece of work as plain data, which any process of any machine can do.
 
     `function` ("module:name") takes the payload and returns a Row. With `warm`, in a process that has
-    these modules imported already; for short work.
+    these modules imported already; for short work. `files` are the paths in the payload whose files
+    it reads. `gpu` says that it needs one.
     """
 
     function: str
@@ -54,6 +55,8 @@ class Call(NamedTuple):
     memory_bytes: int
     environment: Mapping[str, str] | None = None
     warm: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    gpu: bool = False
 
 
 class Fault(NamedTuple):
@@ -174,6 +177,21 @@ def _how(code: int) -> str:
     name = signal.Signals(code - 128).name
     killed = ", as when the machine runs out of memory" if name == "SIGKILL" else ""
     return f"ended by signal {code - 128} ({name}){killed}"
+
+
+class Pool(Protocol):
+    """Who does calls for a run: processes of this machine (`WorkerPool`), or nodes of a cluster.
+
+    `cache` is the folder of this machine for what holds for every run.
+    """
+
+    cache: str
+
+    async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
+        """`perform`, when a worker is free. Cancelling the task ends the child."""
+
+    async def submit(self, call: Call) -> Evaluation:
+        """The same for calls that give an Evaluation; a fault is one, too."""
 
 
 class WorkerPool:

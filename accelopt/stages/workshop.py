@@ -15,6 +15,7 @@ from accelopt.agents.tracing import start_tracing
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
+from accelopt.sandbox.cluster import ClusterPool
 from accelopt.sandbox.workers import WorkerPool
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
@@ -26,13 +27,14 @@ class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
     `language` says how kernels are judged; `screening` is what is asked of every sample; the winner is always asked for everything.
-    `workers` 0 is one for each CPU. `cores` are the NeuronCores of a machine that has some. `traced`
+    `workers` 0 is one for each CPU; `cluster` is where a Ray cluster does the work instead. `cores` are the NeuronCores of a machine that has some. `traced`
     sends spans of model calls to logfire. The budget bounds the run: what its folder and those in
     `spent_in` hold already counts. With `replay`, the folder of an earlier run, no model is called.
     """
 
     language: LanguageOptions
     workers: int = 0
+    cluster: str | None = None
     cores: tuple[int, ...] = ()
     budget: Budget = Budget()
     replay: Path | None = None
@@ -72,8 +74,7 @@ async def open_workshop(
         if saved is not None:
             run_folder.save_config(saved)
         journal = run_folder.journal
-        cores = options.cores if trainium.available() else ()
-        async with WorkerPool(options.workers or os.cpu_count() or 1, cores) as pool:
+        async with _pool(options) as pool:
             screening = options.language._replace(scrutiny=options.screening)
             language = open_language(pool, screening)
             evaluations = Evaluations(language, journal)
@@ -98,6 +99,13 @@ async def open_workshop(
                 await evaluations.stop()
                 await verifications.stop()
                 await calls.close()
+
+
+def _pool(options: WorkshopOptions) -> WorkerPool | ClusterPool:
+    cores = options.cores if trainium.available() else ()
+    if options.cluster is not None:
+        return ClusterPool(options.cluster, options.workers, neuron_cores=bool(cores))
+    return WorkerPool(options.workers or os.cpu_count() or 1, cores)
 
 
 def _spent_elsewhere(folders: tuple[Path, ...]) -> Iterator[Exchange]:

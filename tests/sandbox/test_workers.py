@@ -175,12 +175,16 @@ def test_a_live_thread_of_a_reference_keeps_nobody_waiting(cache, tmp_path):
 
 
 def test_a_winner_is_measured_again_beside_its_parent(cache):
-    assert not confirm(request(), request(), cache=cache).confirmed
-    found = confirm(request("recurses", compile_seconds=3), request(), cache=cache)
+    async def confirmed(winner, parent):
+        async with WorkerPool(1, cache=cache) as pool:
+            return await confirm(pool, winner, parent)
+
+    assert not asyncio.run(confirmed(request(), request())).confirmed
+    found = asyncio.run(confirmed(request("recurses", compile_seconds=3), request()))
     # Before Python 3.11 each call takes room on the process's stack, and recursion ends with that.
     ending = "timeout" if sys.version_info >= (3, 11) else "crash"
     assert not found.confirmed and found.message.startswith(ending)
     less_work = request("maximum_of_the_first_columns")
-    found = confirm(less_work, request(), cache=cache)
+    found = asyncio.run(confirmed(less_work, request()))
     assert found.confirmed is (found.speedup > 1.02)
     assert len(found.winner_ms) == len(found.parent_ms) == 5

@@ -52,7 +52,9 @@ def inspection_call(
 ) -> Call:
     """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given."""
     payload = {"kernel": kernel, "arguments": arguments, "target": target}
-    return Call(INSPECTION, payload, INSPECTION_SECONDS, INSPECTION_BYTES, warm=WARM)
+    return Call(
+        INSPECTION, payload, INSPECTION_SECONDS, INSPECTION_BYTES, warm=WARM, files=(kernel,)
+    )
 
 
 def brief_call(

@@ -381,15 +381,18 @@ class _Run:
 
 def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
     """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
-    request = EvaluationRequest.model_validate(payload["request"])
-    if "core" in payload:  # the worker's, where a machine has several
-        request = request.model_copy(update={"core": payload["core"]})
+    request = _request_of(payload, "request")
     return evaluate(request, trials=trial_store(str(payload["cache"])))
 
 
 def confirm_job(payload: Mapping[str, object]) -> Confirmation:
     """`confirm` for a worker's child process."""
-    winner, parent = (
-        EvaluationRequest.model_validate(payload[key]) for key in ("winner", "parent")
-    )
+    winner, parent = (_request_of(payload, key) for key in ("winner", "parent"))
     return confirm(winner, parent, trials=trial_store(str(payload["cache"])))
+
+
+def _request_of(payload: Mapping[str, object], key: str) -> EvaluationRequest:
+    request = EvaluationRequest.model_validate(payload[key])
+    if "core" in payload:  # the worker's, where a machine has several
+        request = request.model_copy(update={"core": payload["core"]})
+    return request

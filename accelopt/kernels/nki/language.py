@@ -43,7 +43,7 @@ from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, made_arguments, submit, submit_in_halves
 from accelopt.kernels.nki.tuning import Tuning, rewrites_of
 from accelopt.nodes import Action, Node
-from accelopt.sandbox.workers import WorkerPool
+from accelopt.sandbox.workers import Pool
 from accelopt.space import Parameter, Space
 from accelopt.store import Shelf, content_key, package_key, read_text, write_atomically
 
@@ -81,7 +81,7 @@ class NKI:
 
     name = "nki"
 
-    def __init__(self, pool: WorkerPool, options: LanguageOptions) -> None:
+    def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         if options.target not in TARGETS:
             raise ConfigError(f"no target {options.target!r}; there are {', '.join(TARGETS)}")
         self.pool = pool
@@ -156,7 +156,7 @@ class NKI:
         """Both measured again, in turns, in a worker of their own."""
         sources = [self._write(source, content_key(source)) for source in (winner, parent)]
         requests = [self._request(case, path) for path in sources]
-        return await asyncio.to_thread(confirm, *requests)
+        return await confirm(self.pool, *requests)
 
     async def _inspect(self, case: Case, source: str) -> Evaluation:
         known = await asyncio.to_thread(self._arguments, case, source)

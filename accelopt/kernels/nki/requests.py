@@ -10,7 +10,7 @@ from typing import Any
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
-from accelopt.sandbox.workers import Call, Fault, WorkerPool
+from accelopt.sandbox.workers import Call, Fault, Pool
 from accelopt.store import default_cache
 
 EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
@@ -36,12 +36,12 @@ def evaluate(
     return workers.evaluate(call, threads=threads, cancelled=cancelled)
 
 
-async def submit(pool: WorkerPool, request: EvaluationRequest) -> Evaluation:
+async def submit(pool: Pool, request: EvaluationRequest) -> Evaluation:
     """`evaluate`, when a worker of `pool` is free."""
     return await pool.submit(call_for(request, pool.cache))
 
 
-async def submit_in_halves(pool: WorkerPool, request: EvaluationRequest) -> Evaluation:
+async def submit_in_halves(pool: Pool, request: EvaluationRequest) -> Evaluation:
     """`submit` for full scrutiny, by two workers at once; the verdict is the same. Who waits for a
     winner waits half as long."""
     first, second = (
@@ -75,21 +75,27 @@ def joined(first: Evaluation, second: Evaluation) -> Evaluation:
 
 def call_for(request: EvaluationRequest, cache: str) -> Call:
     """What a worker does for `request`."""
-    payload = {"request": _placed(request), "cache": cache}
-    return Call(EVALUATION, payload, request.total_seconds, request.memory_bytes)
+    placed = _placed(request)
+    return Call(
+        EVALUATION,
+        {"request": placed, "cache": cache},
+        request.total_seconds,
+        request.memory_bytes,
+        files=(placed["kernel"], placed["task"]),
+    )
 
 
-def confirm(
-    winner: EvaluationRequest, parent: EvaluationRequest, *, cache: str | None = None
-) -> Confirmation:
-    """Measure two correct kernels of one problem again, alternating, in a child process."""
-    payload = {
-        "winner": _placed(winner),
-        "parent": _placed(parent),
-        "cache": cache or str(default_cache()),
-    }
-    call = Call(CONFIRMATION, payload, winner.total_seconds, winner.memory_bytes)
-    found = workers.perform(call, Confirmation)
+async def confirm(pool: Pool, winner: EvaluationRequest, parent: EvaluationRequest) -> Confirmation:
+    """Measure two correct kernels of one problem again, alternating, by a worker of `pool`."""
+    one, other = _placed(winner), _placed(parent)
+    call = Call(
+        CONFIRMATION,
+        {"winner": one, "parent": other, "cache": pool.cache},
+        winner.total_seconds,
+        winner.memory_bytes,
+        files=(one["kernel"], other["kernel"], one["task"]),
+    )
+    found = await pool.ask(call, Confirmation)
     if isinstance(found, Fault):
         return Confirmation(confirmed=False, message=found.message)
     return found

@@ -40,7 +40,7 @@ from accelopt.kernels.triton.moves.space import tile_space, with_values
 from accelopt.kernels.triton.names import describe, sheet
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.drivers import NVIDIA
-from accelopt.sandbox.workers import Call, WorkerPool
+from accelopt.sandbox.workers import Call, Pool
 from accelopt.space import Parameter, Space
 from accelopt.store import content_key
 
@@ -154,7 +154,7 @@ class Triton:
 
     name = "flashinfer"
 
-    def __init__(self, pool: WorkerPool, options: LanguageOptions) -> None:
+    def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         self.pool = pool
         self.options = options
         self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
@@ -170,7 +170,7 @@ class Triton:
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker; its solution and trace go to the run's folder."""
-        problem = self._problem(case)
+        problem, gpu = self._problem(case), self._environment.get("TRITON_INTERPRET") != "1"
         payload = {
             "root": str(problem.root(self.options.traceset_root).resolve()),
             "definition": problem.definition.model_dump(mode="json", exclude_unset=True),
@@ -179,10 +179,10 @@ class Triton:
             "start": problem.template.model_dump(mode="json", exclude_unset=True),
             "keep_in": str(self.options.folder.resolve()),
             "scrutiny": self.options.scrutiny.value,
-            "device": "cpu" if self._environment.get("TRITON_INTERPRET") == "1" else "cuda:0",
+            "device": "cuda:0" if gpu else "cpu",
         }
         return await self.pool.submit(
-            Call(EVALUATION, payload, WORKER_SECONDS, WORKER_BYTES, self._environment)
+            Call(EVALUATION, payload, WORKER_SECONDS, WORKER_BYTES, self._environment, gpu=gpu)
         )
 
     def time_reference(self, case: Case, addition: str = "") -> float | None:

@@ -1,0 +1,196 @@
+"""Work on the nodes of a Ray cluster: the same calls, limits and results as on one machine.
+
+A node does a call as this machine would (`workers.perform`): in a confined child of its own, with hard
+limits. What the call reads travels with it, and what comes back names the caller's paths, so a run's
+decisions and its journal do not depend on where the work was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from accelopt.errors import ConfigError, MissingExtra
+from accelopt.evaluation import Evaluation, Row, Status
+from accelopt.sandbox.forkserver import ForkServer
+from accelopt.sandbox.leases import lease
+from accelopt.sandbox.scratch import scratch_folder
+from accelopt.sandbox.starting import spawn
+from accelopt.sandbox.workers import Call, Fault, as_evaluation, perform
+from accelopt.store import default_cache, package_key
+
+LOCAL = "local"
+RETRIES = 3  # of a call whose node or process dies; after that it is a fault of the machines
+NEURON_CORES = "neuron_cores"
+
+Answer = TypeVar("Answer", bound=Row)
+
+
+class ClusterPool:
+    """A `workers.Pool` of all CPUs of a Ray cluster, one a call.
+
+    `address` is `local` (a cluster of this machine alone, with `count` CPUs, 0 for all), `auto`, or
+    what `ray status` calls the head ("10.0.0.1:6379"). With `neuron_cores` a call takes one of those
+    the cluster has; a call that needs a GPU takes a GPU. Raises MissingExtra without Ray, ConfigError
+    where no cluster answers.
+    """
+
+    def __init__(self, address: str, count: int = 0, *, neuron_cores: bool = False) -> None:
+        self._ray = ray = _ray()
+        self.cache = str(default_cache())
+        self._neuron_cores = neuron_cores
+        where = {"num_cpus": count or None} if address == LOCAL else {"address": address}
+        with _signals_kept():
+            try:
+                ray.init(
+                    **where,
+                    include_dashboard=False if address == LOCAL else None,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    ignore_reinit_error=True,
+                )
+            except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+                said = str(error).strip().partition("\n")[0]
+                raise ConfigError(
+                    f"no Ray cluster answers at {address!r} ({said}); start one with `ray start "
+                    "--head`, or use --cluster local"
+                ) from None
+        self._task: Any = ray.remote(on_node)
+
+    async def submit(self, call: Call) -> Evaluation:
+        """`workers.evaluate` on a node that is free. Cancelling the task ends the child."""
+        return as_evaluation(await self.ask(call, Evaluation))
+
+    async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
+        """`workers.perform` on a node that is free. Cancelling the task ends the child."""
+        files = {path: Path(path).read_bytes() for path in call.files}
+        needs = self._task.options(
+            num_cpus=1,
+            num_gpus=int(call.gpu),
+            resources={NEURON_CORES: 1} if self._neuron_cores else None,
+            max_retries=RETRIES,
+            scheduling_strategy="SPREAD",
+        )
+        under_way = needs.remote(call, answer, files, self.cache, package_key())
+        try:
+            found: Answer | Fault = await under_way
+            return found
+        except asyncio.CancelledError:
+            self._ray.cancel(under_way, force=True)
+            raise
+        except self._ray.exceptions.RayError as error:
+            said = str(error).strip().partition("\n")[0]
+            return Fault(
+                Status.FAULT, f"no node of the cluster did the evaluation: {said}", str(error), 0.0
+            )
+
+    def close(self) -> None:
+        """End what is under way, and leave the cluster."""
+        self._ray.shutdown()
+
+    async def __aenter__(self) -> ClusterPool:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def on_node(
+    call: Call, answer: type[Answer], files: Mapping[str, bytes], cache: str, package: str
+) -> Answer | Fault:
+    """The node's side: the call with its files put here, and its answer as if they lay there.
+
+    Raises ConfigError on a node with another version of this package or of what it computes with.
+    """
+    if package != package_key():
+        raise ConfigError(
+            f"{_name()} has another version of AccelOpt, or of what it computes with; install the "
+            "same on every node"
+        )
+    with scratch_folder() as folder:
+        places = {cache: str(default_cache())}
+        for number, (path, content) in enumerate(files.items()):
+            here = folder / str(number) / Path(path).name
+            here.parent.mkdir()
+            here.write_bytes(content)
+            places[path] = str(here)
+        core = _core()
+        payload = {**placed(call.payload, places), **({} if core is None else {"core": core})}
+        start = _server(call.warm).start if call.warm else spawn
+        with lease(f"neuron-{core}") if core is not None else contextlib.nullcontext():
+            found = perform(call._replace(payload=payload), answer, threads=1, start=start)
+        return _returned(found, answer, {here: there for there, here in places.items()})
+
+
+def placed(value: Any, places: Mapping[str, str]) -> Any:
+    """Plain data in which every text that is one of `places` is that place."""
+    if isinstance(value, str):
+        return places.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: placed(item, places) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [placed(item, places) for item in value]
+    return value
+
+
+def _returned(
+    found: Answer | Fault, answer: type[Answer], places: Mapping[str, str]
+) -> Answer | Fault:
+    """What was found, in the caller's words: paths of the node within texts are the caller's."""
+
+    def words(text: str) -> str:
+        for here, there in places.items():
+            text = text.replace(here, there)
+        return text
+
+    if isinstance(found, Fault):
+        return found._replace(message=words(found.message), output=words(found.output))
+    return answer.model_validate_json(words(found.model_dump_json()))
+
+
+@cache
+def _server(modules: tuple[str, ...]) -> ForkServer:
+    return ForkServer(modules)
+
+
+def _core() -> int | None:
+    """The NeuronCore that Ray gave this call; None where it asked for none."""
+    given = _ray().get_runtime_context().get_accelerator_ids().get(NEURON_CORES, [])
+    return int(given[0]) if given else None
+
+
+def _name() -> str:
+    return f"the node {_ray().util.get_node_ip_address()}"
+
+
+def _ray() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError:
+        raise MissingExtra("ray", "ray") from None
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray's driver takes SIGTERM for itself; here it ends a run in good order (`interruption`)."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # not in the main thread
+            for number, action in before.items():
+                signal.signal(number, action)

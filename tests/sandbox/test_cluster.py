@@ -1,0 +1,103 @@
+"""Evaluations on a real Ray cluster of two nodes (`make test-cluster`): the same verdicts as here,
+also when a node dies in their midst."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from accelopt.errors import ConfigError
+from accelopt.evaluation import EvaluationRequest, Status
+from accelopt.kernels.nki.requests import submit
+from accelopt.sandbox.cluster import ClusterPool, placed
+from accelopt.sandbox.workers import WorkerPool
+
+HOSTILE = Path(__file__).parents[1] / "hostile"
+KERNELS = ["honest_softmax", "exits_with_success", "softmax_without_maximum", "recurses"]
+
+
+def request(kernel):
+    task = HOSTILE / "references" / "softmax.py"
+    return EvaluationRequest(
+        kernel=str(HOSTILE / "kernels" / f"{kernel}.py"), task=str(task), compile_seconds=20
+    )
+
+
+def without_seconds(evaluation):
+    return evaluation.model_copy(update={"seconds": 0.0})
+
+
+def test_texts_that_are_paths_are_replaced_wherever_they_stand():
+    payload = {"request": {"kernel": "/a/k.py", "fields": ["/a/k.py", 3]}, "cache": "/c"}
+    assert placed(payload, {"/a/k.py": "/b/k.py"}) == {
+        "request": {"kernel": "/b/k.py", "fields": ["/b/k.py", 3]},
+        "cache": "/c",
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    pytest.importorskip("ray", reason="make test-cluster installs it")
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    started.add_node(num_cpus=1)
+    yield started
+    started.shutdown()
+
+
+async def all_of(pool, kernels):
+    async with pool:
+        return await asyncio.gather(*(submit(pool, request(kernel)) for kernel in kernels))
+
+
+@pytest.mark.slow
+def test_verdicts_are_those_of_this_machine(cluster):
+    there = asyncio.run(all_of(ClusterPool(cluster.address), KERNELS))
+    here = asyncio.run(all_of(WorkerPool(2), KERNELS))
+    assert [e.status for e in here][:3] == [
+        Status.CORRECT,
+        Status.REFUSED,
+        Status.WRONG_NUMBERS,
+    ]
+    assert list(map(without_seconds, there)) == list(map(without_seconds, here))
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_costs_a_retry_and_nothing_else(cluster):
+    doomed = cluster.add_node(num_cpus=2)
+
+    async def go():
+        async with ClusterPool(cluster.address) as pool:
+            tasks = [asyncio.create_task(submit(pool, request(KERNELS[n % 3]))) for n in range(9)]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.to_thread(cluster.remove_node, doomed, False)
+            return await asyncio.gather(*tasks)
+
+    expected = [Status.CORRECT, Status.REFUSED, Status.WRONG_NUMBERS] * 3
+    assert [evaluation.status for evaluation in asyncio.run(go())] == expected
+
+
+@pytest.mark.slow
+def test_cancelling_ends_the_child_on_the_node(cluster):
+    async def go():
+        async with ClusterPool(cluster.address) as pool:
+            hanging = asyncio.create_task(submit(pool, request("never_ends")))
+            await asyncio.sleep(10)
+            hanging.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hanging
+            started = time.monotonic()
+            both = await asyncio.gather(*(submit(pool, request(KERNELS[0])) for _ in range(2)))
+            return both, time.monotonic() - started
+
+    both, _ = asyncio.run(go())
+    assert [evaluation.status for evaluation in both] == [Status.CORRECT, Status.CORRECT]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_does_not_answer_is_one_sentence():
+    pytest.importorskip("ray", reason="make test-cluster installs it")
+    with pytest.raises(ConfigError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'"):
+        ClusterPool("127.0.0.1:1")
