@@ -39,9 +39,10 @@ async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Ou
     start = await measure(case, run)
     if start.profile is None:
         return Outcome(start, failure=start.evaluation.message)
-    strategy = open_strategy(start, run.settings, run.seed)
-    found = await search(strategy, start, run, known)
-    return await settle(start, strategy.best, found.history, found.ended, run)
+    warm = await run.workshop.archive.warm_start(start, run.workshop.evaluations)
+    strategy = open_strategy(warm.node, run.settings, run.seed)
+    found = await search(strategy, start, run, known.with_more(warm.experiences, warm.findings))
+    return await settle(start, warm.node, strategy.best, found.history, found.ended, run)
 
 
 async def optimize_all(
@@ -51,6 +52,7 @@ async def optimize_all(
     found = await together(optimize(case, run, known) for case in cases)
     outcomes = await try_elsewhere(found, run)
     project.write_outcomes(outcomes, run)
+    await run.workshop.archive.keep()
     return outcomes
 
 
@@ -102,6 +104,7 @@ async def _close_round(
     history.append(Iteration(number, told, experiences))
     project.write_iteration(history, strategy.kept, run)
     project.write_state(told[0].job.node.case, strategy, "", run)
+    await run.workshop.archive.keep()
     results = (*known.results, *told)
     write_findings(run.folder, told[0].job.node.case, results)
     return known._replace(results=results, experiences=tuple(experiences))

@@ -66,6 +66,14 @@ class Setting(Row):
         return "set " + ", ".join(f"{name}={self.values[name]}" for name in sorted(self.values))
 
 
+class Known(Row):
+    """A kernel that an earlier run found, by its key in the database."""
+
+    kind: Literal["known"] = "known"
+    key: str
+    sentence: str
+
+
 class Plan(Row):
     """What somebody wants done, in words: only an executor that reads can carry it out.
 
@@ -135,8 +143,15 @@ class Chain(Row):
         return " > ".join(step.key for step in self.steps)
 
 
-Change = Annotated[Rewrite | Schedule | Setting | Plan | Chain, Field(discriminator="kind")]
+Change = Annotated[Rewrite | Schedule | Setting | Plan | Known | Chain, Field(discriminator="kind")]
 _CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
+
+
+def method_of(change: Change) -> str:
+    """What a change does, by name: that of its move; of several, joined; else what kind it is."""
+    if isinstance(change, Chain):
+        return "+".join(map(method_of, change.steps))
+    return change.move if isinstance(change, Rewrite) else change.kind
 
 
 class Action(Row):
@@ -176,10 +191,9 @@ def made(
     predicted: float | None = None,
 ) -> Action:
     """An action whose kernel is there already; its method is by default the move's own name."""
-    name = change.move if isinstance(change, Rewrite) else change.kind
     return Action(
         change=change,
-        method=method or name,
+        method=method or method_of(change),
         touches=touches,
         promise=promise,
         predicted=predicted,
@@ -324,6 +338,8 @@ class Result(NamedTuple):
         return {
             **self._asdict(),
             "job": self.job.number,
+            "case": self.job.node.case.case_name,
+            "node": self.job.node.name,
             "actions": [action.model_dump(mode="json") for action in self.actions],
             "nodes": [node.record() for node in self.nodes],
             "diagnosis": self.diagnosis.model_dump(mode="json") if self.diagnosis else None,

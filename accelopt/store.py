@@ -214,6 +214,18 @@ def _flat(config: JsonObject, within: str = "") -> Iterator[tuple[str, object]]:
             yield f"{within}{name}", value
 
 
+def read_entries(path: Path | str) -> Iterator[Entry]:
+    """The valid entries of a journal, which another process may be writing, in the order in which
+    their keys first came. Raises ConfigError where the file cannot be read."""
+    try:
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise ConfigError(f"cannot read the journal {path}: {reason(error)}") from error
+    whole = (_entry(line) for line in lines if line.endswith(b"\n"))
+    found = {(entry.kind, entry.key): entry for entry in whole if entry is not None}
+    yield from found.values()
+
+
 def _entry(line: bytes) -> Entry | None:
     """The entry in a line; None for blocks that reached the disk out of order before a power cut, and
     for whatever else is no entry: later lines stand."""

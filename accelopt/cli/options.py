@@ -71,6 +71,13 @@ class Shared(NamedTuple):
         str | None,
         typer.Option(metavar="ADDRESS", help="evaluate on a Ray cluster; `local` is this machine"),
     ] = None
+    database: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="keep what is found there: a SQLite file, postgresql://"),
+    ] = None
+    warm_start: Annotated[
+        bool, typer.Option("--warm-start", help="begin from what the database knows")
+    ] = False
     max_dollars: Annotated[float | None, typer.Option(min=0, help="stop in good order there")] = (
         None
     )
@@ -101,6 +108,8 @@ class Shared(NamedTuple):
             rel_tol=self.rel_tol,
             precision=formats_of(self.precision),
         )
+        if self.warm_start and self.database is None:
+            raise ConfigError("--warm-start begins from a database: name it with --database")
         return SessionOptions(
             out=out,
             settings=Settings(
@@ -119,6 +128,8 @@ class Shared(NamedTuple):
                 language,
                 workers=self.workers,
                 cluster=self.cluster,
+                database=self.database,
+                warm_start=self.warm_start,
                 cores=neuron_cores(),
                 budget=Budget(self.max_dollars, self.max_tokens),
                 replay=self.replay,

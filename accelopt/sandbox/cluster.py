@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -29,6 +30,7 @@ from accelopt.store import default_cache, package_key
 
 LOCAL = "local"
 RETRIES = 3  # of a call whose node or process dies; after that it is a fault of the machines
+CONNECT_SECONDS = 10.0
 NEURON_CORES = "neuron_cores"
 
 Answer = TypeVar("Answer", bound=Row)
@@ -47,6 +49,7 @@ class ClusterPool:
         self._ray = ray = _ray()
         self.cache = str(default_cache())
         self._neuron_cores = neuron_cores
+        _refuse_silence(address)
         where = {"num_cpus": count or None} if address == LOCAL else {"address": address}
         with _signals_kept():
             try:
@@ -58,11 +61,7 @@ class ClusterPool:
                     ignore_reinit_error=True,
                 )
             except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-                said = str(error).strip().partition("\n")[0]
-                raise ConfigError(
-                    f"no Ray cluster answers at {address!r} ({said}); start one with `ray start "
-                    "--head`, or use --cluster local"
-                ) from None
+                raise _no_answer(address, error) from None
         self._task: Any = ray.remote(on_node)
 
     async def submit(self, call: Call) -> Evaluation:
@@ -159,6 +158,25 @@ def _returned(
     if isinstance(found, Fault):
         return found._replace(message=words(found.message), output=words(found.output))
     return answer.model_validate_json(words(found.model_dump_json()))
+
+
+def _refuse_silence(address: str) -> None:
+    """Ray itself tries for minutes to reach an address where nobody is."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_answer(address, error) from None
+
+
+def _no_answer(address: str, error: Exception) -> ConfigError:
+    said = str(error).strip().partition("\n")[0]
+    return ConfigError(
+        f"no Ray cluster answers at {address!r} ({said}); start one with `ray start --head`, or use "
+        "--cluster local"
+    )
 
 
 @cache

@@ -34,6 +34,12 @@ class Knowledge(NamedTuple):
     experiences: tuple[Experience, ...] = ()
     earlier: tuple[Finding, ...] = ()
 
+    def with_more(self, experiences: Sequence[Experience], earlier: Sequence[Finding]) -> Knowledge:
+        """The same, and what else is known from elsewhere."""
+        return self._replace(
+            experiences=(*self.experiences, *experiences), earlier=(*self.earlier, *earlier)
+        )
+
 
 NOTHING_KNOWN = Knowledge()
 

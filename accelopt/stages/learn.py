@@ -88,6 +88,8 @@ async def learn(
         iteration=number,
         origin=f"{case.case_name}, iteration {number}",
     )
+    for experience in new:
+        run.workshop.archive.learned(experience)
     return accumulate(new, experiences, memory.exp_n)
 
 

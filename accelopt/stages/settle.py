@@ -23,14 +23,16 @@ async def measure(case: Case, run: Run) -> Node:
     language = run.workshop.language
     source = language.complete(language.source(case))
     node = Node(case, source, await run.workshop.evaluations.evaluate(case, source))
+    run.workshop.archive.begin(node, language)
     run.watcher.measured(node)
     return node
 
 
 async def settle(
-    start: Node, fastest: Node, history: Sequence[Iteration], ended: str, run: Run
+    start: Node, begun: Node, fastest: Node, history: Sequence[Iteration], ended: str, run: Run
 ) -> Outcome:
-    """The outcome of a search: the best kernel that passes every check, with the steps to it."""
+    """The outcome of a search that began from `begun`, the start itself or a kernel known before: the
+    best kernel that passes every check, with the steps to it."""
     language = run.workshop.language
     polished = await polish(fastest, run)
     first = polished[-1] if polished else fastest
@@ -39,13 +41,15 @@ async def settle(
         return Outcome(start, failure=verdict.message, ended=ended)
     project.write_kernels([best], (), len(history) + 1, run)
     results = [result for round_ in history for result in round_.results]
+    made = [] if begun is start else [begun]
+    made += [*(node for result in results for node in result.nodes), *polished]
     outcome = Outcome(
         start=start,
         best=best,
         confirmation=await _confirm(start, best, run),
         before=await language.explain(start),
         after=await language.explain(best),
-        nodes=(*(node for result in results for node in result.nodes), *polished),
+        nodes=tuple(made),
         developments=tuple((r.job, r.development) for r in results if r.development),
         holds_for=verdict.holds_for,
         ended=ended,

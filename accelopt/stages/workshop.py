@@ -17,6 +17,7 @@ from accelopt.kernels.language import Language, LanguageOptions, open_language
 from accelopt.kernels.nki.devices import trainium
 from accelopt.sandbox.cluster import ClusterPool
 from accelopt.sandbox.workers import WorkerPool
+from accelopt.stages.archive import Archive
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls
@@ -26,10 +27,12 @@ from accelopt.store import Journal, JsonObject, RunFolder
 class WorkshopOptions(NamedTuple):
     """How a workshop is set up.
 
-    `language` says how kernels are judged; `screening` is what is asked of every sample; the winner is always asked for everything.
-    `workers` 0 is one for each CPU; `cluster` is where a Ray cluster does the work instead. `cores` are the NeuronCores of a machine that has some. `traced`
-    sends spans of model calls to logfire. The budget bounds the run: what its folder and those in
-    `spent_in` hold already counts. With `replay`, the folder of an earlier run, no model is called.
+    `language` says how kernels are judged; `screening` is what is asked of every sample; the winner is
+    always asked for everything. `workers` 0 is one for each CPU; `cluster` is where a Ray cluster does
+    the work instead. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of
+    model calls to logfire. The budget bounds the run: what its folder and those in `spent_in` hold
+    already counts. With `replay`, the folder of an earlier run, no model is called. `database` keeps
+    what the run finds for others, and with `warm_start` what they found is where it begins.
     """
 
     language: LanguageOptions
@@ -42,6 +45,8 @@ class WorkshopOptions(NamedTuple):
     traced: bool = False
     screening: Scrutiny = Scrutiny.FULL
     spent_in: tuple[Path, ...] = ()
+    database: str | None = None
+    warm_start: bool = False
 
 
 class Workshop(NamedTuple):
@@ -57,6 +62,7 @@ class Workshop(NamedTuple):
     ledger: Ledger
     calls: Calls
     offline: OfflineProposer
+    archive: Archive
 
 
 @asynccontextmanager
@@ -91,14 +97,16 @@ async def open_workshop(
                 seed=options.seed,
             )
             offline = OfflineProposer(language.actions, language.predict, language.scheduled)
+            archive = Archive(journal, options.database, warm=options.warm_start)
             try:
                 yield Workshop(
-                    journal, language, evaluations, verifications, ledger, calls, offline
+                    journal, language, evaluations, verifications, ledger, calls, offline, archive
                 )
             finally:
                 await evaluations.stop()
                 await verifications.stop()
                 await calls.close()
+                archive.close()
 
 
 def _pool(options: WorkshopOptions) -> WorkerPool | ClusterPool:

@@ -1,0 +1,9 @@
+"""What Alembic runs: the open connection comes from `accelopt.database.opening`."""
+
+from alembic import context
+
+from accelopt.database.schema import METADATA
+
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=METADATA)
+context.run_migrations()
