@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install run test test-slow check docs format clean
+.PHONY: install run test test-slow test-cluster test-postgresql check docs format clean
 
 install: $(STAMP)
 
@@ -22,6 +22,16 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+# Ray's cluster and a PostgreSQL server of the test's own; what is missing is installed.
+test-cluster: install
+	@$(BIN)/python -c 'import ray' 2>/dev/null || $(BIN)/python -m pip install --quiet -e '.[ray]'
+	$(BIN)/python -m pytest tests/sandbox/test_cluster.py
+
+test-postgresql: install
+	@$(BIN)/python -c 'import psycopg' 2>/dev/null || $(BIN)/python -m pip install --quiet -e '.[postgresql]'
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || (apt-get update -qq && apt-get install -y -qq postgresql)
+	$(BIN)/python -m pytest tests/database
 
 check: install
 	$(BIN)/ruff format --check accelopt scripts tests benchmarks

@@ -111,7 +111,7 @@ def content_key(*parts: str | bytes) -> str:
     """A name for content: equal parts give equal keys, and parts do not run into each other."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:32]

@@ -42,7 +42,7 @@ def commands():
 def order(line):
     """A run is resumed, learned from and reported after it was made."""
     later = "--resume" in line or "--findings" in line
-    return line.startswith("accelopt report"), later, line
+    return line.startswith(("accelopt report", "accelopt db")), later, line
 
 
 RUN = sorted(

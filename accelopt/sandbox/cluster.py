@@ -62,6 +62,7 @@ class ClusterPool:
                 )
             except (ConnectionError, ValueError, RuntimeError, OSError) as error:
                 raise _no_answer(address, error) from None
+        self.count = int(ray.cluster_resources().get("CPU", 1))
         self._task: Any = ray.remote(on_node)
 
     async def submit(self, call: Call) -> Evaluation:

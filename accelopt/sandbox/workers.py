@@ -182,9 +182,11 @@ def _how(code: int) -> str:
 class Pool(Protocol):
     """Who does calls for a run: processes of this machine (`WorkerPool`), or nodes of a cluster.
 
-    `cache` is the folder of this machine for what holds for every run.
+    `count` calls can be under way at once; `cache` is the folder of this machine for what holds for
+    every run.
     """
 
+    count: int
     cache: str
 
     async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:

@@ -38,12 +38,20 @@ async def run_toy(
     backend="toy:ToyLanguage",
     screening=Scrutiny.FULL,
     known=NOTHING_KNOWN,
+    database=None,
+    warm_start=False,
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
     language = LanguageOptions(folder / "kernels", backend)
     options = WorkshopOptions(
-        language, workers=workers, budget=budget, replay=replay, screening=screening
+        language,
+        workers=workers,
+        budget=budget,
+        replay=replay,
+        screening=screening,
+        database=database,
+        warm_start=warm_start,
     )
     async with open_workshop(folder, options) as shop:
         proposer = Proposer(
@@ -56,10 +64,11 @@ async def run_toy(
 
 
 if __name__ == "__main__":
-    folder, url, log = sys.argv[1:]
+    folder, url, log, *database = sys.argv[1:]
     toy.ToyLanguage.log = Path(log)
     toy.ToyLanguage.seconds = 0.01
     kernels = Path(folder) / "start"
     starts = [toy.start(kernels, 100.0), toy.start(kernels, 97.123, "other")]
     settings = SETTINGS._replace(iterations=2, plans=2)
-    asyncio.run(run_toy(Path(folder), url, starts=starts, settings=settings))
+    database = database[0] if database else None
+    asyncio.run(run_toy(Path(folder), url, starts=starts, settings=settings, database=database))
