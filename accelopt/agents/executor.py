@@ -73,8 +73,12 @@ class Executor:
         """Implementation number `sample` of `change`."""
         if self.by_rule is not None and not isinstance(change, Plan):
             return await self.by_rule.implement(view, change, draw, sample)
+        return await self._draft(self.model, self.question(view, change, draw, sample), view)
+
+    def question(self, view: KernelView, change: Change, draw: int, sample: int) -> Question:
+        """The prompt of sample number `sample`: the same for the same view and change."""
         slots = self._slots(view, change)
-        question = Question(
+        return Question(
             role="executor",
             label=f"executor/{view.iteration}/{view.service_name}/{draw}/{sample}",
             system=render(self.prompts.executor.system, {"machine": view.machine}),
@@ -82,7 +86,6 @@ class Executor:
             iteration=view.iteration,
             temperature=TEMPERATURES[sample % len(TEMPERATURES)],
         )
-        return await self._draft(self.model, question, view)
 
     async def repair(
         self, view: KernelView, change: Change, draw: int, sample: int, failure: Failure
@@ -131,6 +134,7 @@ class Executor:
             **view.brief,
             "problem_code": quote(view.reference, "python"),
             "kernel_code": quote(view.kernel, "python"),
+            "numbered_kernel": quote(numbered(view.kernel)),
             "profile": "" if simulated else profile_lines(metadata, displayed, random.Random(0)),
             "facts": "" if simulated else bullet_list(view.facts, NOTHING_MEASURED),
             "gate": view.gate,

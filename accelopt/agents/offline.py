@@ -11,7 +11,7 @@ import difflib
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, NamedTuple, TypeVar
 
 from accelopt.agents.prompts import quote
@@ -89,9 +89,10 @@ class OfflineProposer:
         return await self._made(node, action.change)
 
     async def suggestions(self, node: Node, most: int) -> tuple[Suggestion, ...]:
-        """The rules' own first choices for `node`, by name, the fastest predicted first."""
+        """The rules' own first choices for `node`, by name, the fastest predicted first; none that is
+        predicted to gain nothing."""
         ranked = await self._rank(node, MOST_PREDICTED)
-        likely = [one for one in ranked if one.predicted is None or isfinite(one.predicted)]
+        likely = [one for one in ranked if not _hopeless(one.predicted, node.latency or inf)]
         return tuple(
             Suggestion(f"R{number}", *option) for number, option in enumerate(likely[:most], 1)
         )

@@ -34,10 +34,12 @@ MOST_LINES = 8
 MOST_PRICES = 16
 MOST_DECISIONS = 8
 SILENT_BELOW = 0.005  # of the time
+TELLING = 0.01  # of the time: a what-if that changes less makes no difference
 QUIET = frozenset({"choose_engines"})  # decisions that the list of prices shows
 MEBIBYTE = 1 << 20
 TENSOR = re.compile(r"\bt\d+\b")  # a tensor that the kernel gives no name
 SHORT_PIECE = 2048  # bytes; of shorter pieces the list of prices says what they reach
+WIDE = 128  # elements from which what an instruction takes is its elements
 PIECES = (256, 512, 1024, 2048, 4096)
 
 
@@ -84,7 +86,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
         *_floors(found),
         "If one thing were different, and everything else as it is, the kernel would take:",
     ]
-    telling = [one for one in asked if abs(one.latency_ms / now - 1) >= SILENT_BELOW]
+    telling = [one for one in asked if abs(one.latency_ms / now - 1) >= TELLING]
     for one in sorted(telling, key=lambda one: one.latency_ms):
         rows.append(f"  {one.latency_ms:8.4g} ms {one.latency_ms / now - 1:+5.0%}  {one.question}")
     silent = [one.question for one in asked if one not in telling]
@@ -230,7 +232,8 @@ def _remark(row: Priced, spec: Hardware) -> str:
         remarks.append(f"{row.partitions} of {spec.partitions} lanes work")
     two = row.instruction.startswith(("tensor_tensor.", "loop_reduce"))
     slow = row.cycles > 1.5 * row.elements * spec.vector_cycles_per_element
-    if two and slow and row.engine == "vector" and row.memories.startswith("SBUF SBUF"):
+    wide = row.elements >= WIDE
+    if two and slow and wide and row.engine == "vector" and row.memories.startswith("SBUF SBUF"):
         remarks.append("half of that with one operand in PSUM")
     return "; ".join(remarks)
 
@@ -277,7 +280,8 @@ def machine(spec: Hardware) -> str:
         f"HBM and SBUF. {spec.dma_partitions_per_engine} partitions belong to one engine: fewer than "
         f"{spec.partitions} partitions leave engines idle. A transfer starts "
         f"{spec.dma_latency_ns / 1e3:.1f} us after it is asked for. It moves pieces, each the "
-        f"contiguous bytes of one partition; scattered pieces reach of the full rate: {sizes}.",
+        f"contiguous bytes of one partition; pieces that lie apart in HBM reach of the full rate: "
+        f"{sizes}; short ones that follow each other there up to twice that.",
         f"- SBUF: {spec.partitions} partitions of {usable:,} usable bytes. A tile's first axis is its "
         "partition axis (at most 128), the others lie inside a partition. What does not fit is "
         "spilled to HBM or loaded again by the compiler.",

@@ -221,6 +221,10 @@ class Pricing:
             reason = refusal.resource if isinstance(refusal, ResourceShort) else str(refusal)
             self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
             return None
+        except (LookupError, ArithmeticError, AssertionError) as error:  # a bug of ours ends no run
+            reason = f"lowering itself failed with {type(error).__name__}"
+            self.found.refused[reason] = self.found.refused.get(reason, 0) + 1
+            return None
         self.found.priced += 1
         self.priced.setdefault(lowered.body, (schedule, lowered))
         return lowered

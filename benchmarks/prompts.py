@@ -1,0 +1,115 @@
+"""How long the prompts are: tokens by part, for the problems of NKIBench.
+
+    .venv/bin/python benchmarks/prompts.py [PROBLEM ...]
+
+Tokens are counted as four characters each. Prints the first round's planner prompt (system and user,
+section by section) for each problem, and the executor's for a plan that names a few calls. Nothing is
+judged and no model is asked, but what the rules would do is predicted: minutes where no cache knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from accelopt.agents.calls import Answer, CallFailed, Question, Tool
+from accelopt.agents.completion import CHARACTERS_PER_TOKEN
+from accelopt.agents.executor import Executor
+from accelopt.agents.planner import Planner
+from accelopt.agents.proposer import KernelView
+from accelopt.evaluation import Case, Evaluation, Profile, Status
+from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
+from accelopt.nodes import Node, Plan
+from accelopt.stages.plan import view_kernel
+from accelopt.stages.roles import PromptFolder
+from accelopt.stages.toolbox import TOOLS, toolbox_for
+from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMED = Plan.read(
+    "Title: Drain PSUM with the function\nChange: cheaper_instruction line 1\n\n"
+    "Use nisa.nc_matmul with nisa.activation_reduce, and `nisa.tensor_scalar`."
+)
+
+
+class Silent:
+    """A model that is never asked: prompts are only made."""
+
+    async def ask(self, question: Question, tools: tuple[Tool, ...] = (), limit: int = 0) -> Answer:
+        """No answer."""
+        raise CallFailed("no model is asked")
+
+
+async def measure(case: Case, shop: Workshop) -> KernelView:
+    """What a planner sees of the starting kernel in the first round; nothing is judged."""
+    source = shop.language.complete(shop.language.source(case))
+    predicted = await shop.language.predict(
+        Node(case, source, Evaluation(status=Status.MISSING)), source
+    )
+    profile = Profile(
+        latency=predicted or 1.0,
+        min_ms=0.0,
+        max_ms=0.0,
+        rel_diffs=0.0,
+        target="trn1",
+        simulated=True,
+    )
+    node = Node(case, source, Evaluation(status=Status.CORRECT, profile=profile))
+    return await view_kernel(node, shop.language, rules=shop.offline)
+
+
+def parts(text: str) -> dict[str, int]:
+    """Tokens by section, the text before the first heading under `start`; headings inside of fences
+    are the material's own."""
+    found: dict[str, int] = {}
+    name, fenced = "start", ""
+    for line in text.splitlines():
+        fence = re.match(r"(`{3,})", line)
+        if fence and not fenced:
+            fenced = fence[1]
+        elif fence and line.strip() == fenced:
+            fenced = ""
+        elif not fenced and line.startswith("# "):
+            name = line[2:]
+        found[name] = found.get(name, 0) + len(line) + 1
+    return {name: size // CHARACTERS_PER_TOKEN for name, size in found.items()}
+
+
+async def main(args: Namespace) -> None:
+    """Print the parts of the prompts of the chosen problems."""
+    cases = read_benchmark(summary_path(ROOT)).cases
+    chosen = [case for case in cases if not args.problems or case.problem in args.problems]
+    prompts = PromptFolder(ROOT / "prompts")
+    with tempfile.TemporaryDirectory() as folder:
+        options = WorkshopOptions(LanguageOptions(Path(folder) / "kernels"), workers=1)
+        async with open_workshop(Path(folder) / "run", options) as shop:
+            toolbox = toolbox_for(shop.evaluations, shop.offline, TOOLS)
+            model, texts = Silent(), prompts.executor()
+            planner = Planner(model, prompts.planner(), toolbox=toolbox)
+            executor = Executor(model, model, texts, toolbox, sheet=shop.language.sheet)
+            for case in chosen:
+                view = await measure(case, shop)
+                asked = planner.question(view, 0, 2)
+                written = executor.question(view, NAMED, 0, 0)
+                report(case.problem, "planner", asked.system, asked.user)
+                report(case.problem, "executor", written.system, written.user)
+
+
+def report(problem: str, role: str, system: str, user: str) -> None:
+    """One line a section, and the sum."""
+    total = (len(system) + len(user)) // CHARACTERS_PER_TOKEN
+    print(
+        f"{problem} {role}: {total} tokens, of which {len(system) // CHARACTERS_PER_TOKEN} system"
+    )
+    for name, size in parts(user).items():
+        print(f"  {size:6d}  {name}")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("problems", nargs="*")
+    asyncio.run(main(parser.parse_args()))
