@@ -29,6 +29,8 @@ NOTHING_MEASURED = "(no analysis of this kernel)"
 FIRST_TRY = "Nothing yet."
 LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they taught"
 RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
+TITLE = re.compile(r"^[\s*#>-]*Title\b", re.MULTILINE | re.IGNORECASE)
+NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
 REFUSED = "Your schedule was refused: {} Correct it, or answer with a plan."
 
 Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
@@ -96,6 +98,8 @@ class Planner:
             for one in view.suggestions:
                 if one.name == chosen[1].upper():
                     return PlanDraft(one.action.change, reasoning)
+        if (done := NOTHING.search(answer.text)) and not TITLE.search(answer.text):
+            return PlanDraft(None, reasoning, f"nothing is left: {done[1].strip()}")
         found = await self.scheduled(view.node, answer.text)
         if isinstance(found, str):
             return found

@@ -51,9 +51,12 @@ def select_contrasts(results: Sequence[Result], settings: MemorySettings) -> lis
     Of each plan the fastest kernel when it beats its parent, else, when none reaches it, the
     slowest. Those above `max_threshold`, fastest first, take at most half of the `topk` places;
     those below 1 / `min_threshold`, slowest first, take the rest. Only kernels that the referee
-    found correct have a speedup, so a wrong kernel teaches nothing.
+    found correct have a speedup, so a wrong kernel teaches nothing; the same kernel teaches once.
     """
-    found = [contrast for result in results for contrast in _of_plans(result)]
+    distinct: dict[tuple[str, str], Contrast] = {}
+    for contrast in (one for result in results for one in _of_plans(result)):
+        distinct.setdefault((contrast.service_name, contrast.node.key), contrast)
+    found = list(distinct.values())
     faster = [c for c in found if c.speedup > max(1.0, settings.max_threshold)]
     slower = [c for c in found if c.speedup <= 1.0 and c.speedup < 1 / settings.min_threshold]
     positive = sorted(faster, key=lambda c: -c.speedup)[: settings.topk // 2]

@@ -79,8 +79,14 @@ async def _limits(node: Node, language: Language | None) -> str:
 async def learn(
     results: Sequence[Result], experiences: Sequence[Experience], number: int, run: Run
 ) -> list[Experience]:
-    """The experiences with those of this round in front."""
+    """The experiences with those of this round in front. Where models plan, they learn from plans in
+    words: what the rules do is offered to them anyway, and costs no call."""
     memory, case = run.settings.memory, results[0].job.node.case
+    if run.proposer.planner is not run.workshop.offline:
+        results = [
+            result._replace(nodes=tuple(n for n in result.nodes if isinstance(n.change, Plan)))
+            for result in results
+        ]
     new = await summarize_contrasts(
         select_contrasts(results, memory),
         run.proposer.summarizer,

@@ -167,6 +167,16 @@ def test_rules_and_schedules_are_answers_too(event_loop_run):
     assert "z cannot be the rows." in model.questions[3].user  # asked again with the reason
 
 
+def test_a_planner_may_say_that_nothing_is_left(event_loop_run):
+    model = Listening(
+        "**Nothing left:** the Tensor engine works 96% of the time.", "Title: A\nNothing left: b"
+    )
+    planner = Planner(model, PROMPTS.planner())
+    draft = event_loop_run(planner.plan(view(), 0, 1))
+    assert draft.change is None and not draft.failed and "works 96%" in draft.reason
+    assert event_loop_run(planner.plan(view(), 0, 1)).change.sentence == "A"
+
+
 def test_an_executor_is_given_the_kernel_that_a_plan_takes_over_from(event_loop_run):
     model = Listening("```python\ndef kernel(x):\n    return x\n```")
     executor = Executor(model, model, PROMPTS.executor(), sheet=lambda texts: f"{len(texts)} texts")

@@ -82,7 +82,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
     )
     rows = [
         f"{now:.4g} ms, simulated {found.target}. Limiting resource: {said}.",
-        f"At work: {listed}.",
+        f"At work: {listed}. Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
         *_floors(found),
         "If one thing were different, and everything else as it is, the kernel would take:",
     ]
@@ -174,7 +174,9 @@ def _reread(one: Reread) -> str:
     if one.blind and one.displaced < one.read - one.size:
         loops = ", ".join(f"line {place.line} ({trips} times)" for place, trips in one.blind)
         why.append(f"its address does not depend on the loop of {loops}")
-    said = f": {' and '.join(why)}" if why else ""
+    if not why:
+        why.append("what one iteration loads overlaps with what others load")
+    said = f": {' and '.join(why)}"
     return (
         f"{one.tensor} ({one.size / MEBIBYTE:.4g} MiB) is read {one.read / (one.size or 1):.3g} times "
         f"by line {one.source.line}{said}."

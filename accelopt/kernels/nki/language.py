@@ -283,8 +283,7 @@ class NKI:
 
         def worded() -> str:
             lifted = self._lifted(node)
-            metrics = _metrics(node.profile)
-            return brief(lifted, node.source, offers, metrics, self.options.target)
+            return brief(lifted, node.source, offers, target=self.options.target)
 
         try:
             return await asyncio.to_thread(worded)
