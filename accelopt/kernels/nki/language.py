@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import threading
@@ -33,7 +34,14 @@ from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspection import LEAST, WHAT_IF, Brief, brief_call, inspection_call
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.offers import Lifted, Offer, actions_of, lifted_kernel, offered
+from accelopt.kernels.nki.lift.offers import (
+    Lifted,
+    Offer,
+    Offers,
+    actions_of,
+    lifted_kernel,
+    offered,
+)
 from accelopt.kernels.nki.lift.planning import AnswerRefused, answered, brief, has_schedule
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
@@ -279,7 +287,7 @@ class NKI:
         arguments = self._arguments(node.case, node.source)
         key = content_key(node.source, repr(arguments), self.options.target, package_key())
         kept = self.shelf.find("schedules", key)
-        offers = tuple(map(Offer.from_json, kept)) if actions and isinstance(kept, list) else ()
+        offers = Offers.from_json(kept).offers if actions and isinstance(kept, dict) else ()
 
         def worded() -> str:
             lifted = self._lifted(node)
@@ -316,13 +324,17 @@ class NKI:
         arguments = self._arguments(node.case, node.source)
         key = content_key(node.source, repr(arguments), self.options.target, package_key())
         kept = self.shelf.find("schedules", key)
-        if not isinstance(kept, list):
+        if isinstance(kept, dict):
+            found = Offers.from_json(kept)
+        else:
             path = self._write(node.source, content_key(node.source))
             times = partial(self._times, arguments, loop)
             found = offered(node.source, path, arguments, self.options.target, self.shelf, times)
-            kept = [offer.as_json() for offer in found.offers]
-            self.shelf.put("schedules", key, kept)
-        return actions_of(map(Offer.from_json, kept), _metrics(node.profile))
+            self.shelf.put("schedules", key, found.as_json())
+        account = {"kernel": node.name, **found.account()}
+        place = self.options.folder / f"{content_key(node.source)}.schedules.json"
+        write_atomically(place, json.dumps(account, indent=2) + "\n")
+        return actions_of(found.offers, _metrics(node.profile))
 
     def _times(
         self,

@@ -21,17 +21,22 @@ DEEPEST = 20_000
 """Python frames that composing may take: a few for each instruction between input and output."""
 
 
-def lift(program: Program) -> Algorithm:
+SECONDS = 60.0
+"""That lifting one kernel may take; NKIBench's take less than one."""
+
+
+def lift(program: Program, seconds: float = SECONDS) -> Algorithm:
     """What a kernel computes, exactly, as a function of real numbers.
 
     Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become
     whole ones; what kernels write out gets its name. Two kernels of one problem give the same
     Algorithm, or nearly. Raises NotLifted, with the source line and the reason, for a kernel that
-    has none: run-time indices, random numbers, sorting, bits.
+    has none: run-time indices, random numbers, sorting, bits; and for one that would take more
+    than so many `seconds`.
     """
     with _deep():
         try:
-            return _lifted(program)
+            return _lifted(program, seconds)
         except RecursionError:
             raise NotLifted("too many instructions build on each other", program.source) from None
         except (LookupError, ArithmeticError, AssertionError) as error:
@@ -42,8 +47,8 @@ def lift(program: Program) -> Algorithm:
             raise NotLifted(said, program.source) from error
 
 
-def _lifted(program: Program) -> Algorithm:
-    reaching = Reaching(program)
+def _lifted(program: Program, seconds: float) -> Algorithm:
+    reaching = Reaching(program, seconds)
     outputs: list[Output] = []
     names = {array.name for array in _inputs(program)}
     for number, tensor in enumerate(program.results):

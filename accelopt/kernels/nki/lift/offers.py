@@ -61,6 +61,34 @@ class Offers(NamedTuple):
     refusal: str = ""
     counts: Mapping[str, int] = {}
 
+    def as_json(self) -> dict[str, object]:
+        """As plain data, which `from_json` reads."""
+        offers = [offer.as_json() for offer in self.offers]
+        return {"offers": offers, "refusal": self.refusal, "counts": dict(self.counts)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Offers:
+        """What `as_json` gave. Raises KeyError or ValueError for anything else."""
+        offers = tuple(map(Offer.from_json, data["offers"]))
+        return cls(offers, data["refusal"], data["counts"])
+
+    def account(self) -> dict[str, object]:
+        """For people: how many schedules were priced and timed, why others were refused, and the
+        fastest with what is predicted for them."""
+        priced, timed = self.counts.get("priced", 0), self.counts.get("timed", 0)
+        refused = {why: n for why, n in self.counts.items() if why not in ("priced", "timed")}
+        fastest = [
+            {
+                "schedule": offer.schedule.model_dump(mode="json", exclude_defaults=True),
+                "predicted_ms": offer.predicted_ms,
+                "moved_bytes": offer.moved_bytes,
+                "what": offer.sentence,
+            }
+            for offer in self.offers
+        ]
+        found = {"priced": priced, "timed": timed, "refused": refused, "fastest": fastest}
+        return {"none_because": self.refusal, **found} if self.refusal else found
+
 
 class Lifted(NamedTuple):
     """What a kernel computes, and how it is called. `twins` are the same with other numbers for its
@@ -121,8 +149,8 @@ def offered(
         same = (lifted.algorithm.to_json(), repr(lifted.interface), target, package_key())
         key = content_key(*same)
         kept = shelf.find("searches", key) if shelf else None
-        if isinstance(kept, list):
-            return Offers(tuple(map(Offer.from_json, kept)))
+        if isinstance(kept, dict):
+            return Offers.from_json(kept)
         values = [
             Argument(what.shape, what.dtype) if what.shape else Argument(value=value)
             for what, value in zip(given.values(), _values(given, FIRST), strict=True)
@@ -132,7 +160,7 @@ def offered(
         return Offers(refusal=str(refusal))
     result = _offered(lifted, found, target)
     if shelf:
-        shelf.put("searches", key, [offer.as_json() for offer in result.offers])
+        shelf.put("searches", key, result.as_json())
     return result
 
 

@@ -8,6 +8,8 @@ stands what earlier ones left.
 
 from __future__ import annotations
 
+import math
+import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,9 +62,11 @@ class _Write:
 class Reaching:
     """Answers what tensors hold, for one Program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, seconds: float = math.inf) -> None:
         self.values = Values()
         self._program = program
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
         self._numbers = {tensor: n for n, tensor in enumerate(program.arguments)}
         self._tensors = {tensor.id: tensor for tensor in program.all_tensors()}
         self._blocks: dict[Path, _Block] = {}
@@ -154,6 +158,9 @@ class Reaching:
         self, tensor: Tensor, address: Index, block: Path, trips: tuple[Index, ...],
         writers: list[int],
     ) -> Value:  # fmt: skip
+        if time.monotonic() > self._end:
+            reason = f"what this holds was not found within the {self._seconds:g} s of lifting"
+            raise NotLifted(reason, tensor.source)
         nodes = self._blocks[block].nodes
         partial: list[Found] = []
         for number in reversed(writers):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK
-from accelopt.kernels.nki.lift.offers import Offer, actions_of, offered, signature
+from accelopt.kernels.nki.lift.offers import Offer, Offers, actions_of, offered, signature
 from accelopt.kernels.nki.moves.reading.source import Argument
 
 NAIVE = '''
@@ -54,6 +57,10 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     assert f"def kernel({signature(NAIVE)}):" in offer.source
     assert signature(NAIVE) == "x, eps, gain=None"
     assert found.counts["timed"] >= 1
+    assert Offers.from_json(found.as_json()) == found
+    account = found.account()
+    assert account["priced"] == found.counts["priced"] > account["timed"] >= 1
+    assert account["fastest"][0]["predicted_ms"] == offer.predicted_ms
 
     arguments = [TensorArgument((512, 1024), "float32"), 0.5]
     fast = tmp_path / "fast.py"
@@ -87,3 +94,12 @@ def test_an_offer_becomes_an_action_that_says_what_it_saves() -> None:
     assert action.promise == 0.5
     assert action.predicted == 1.5
     assert action.sentence == "Write it anew: 2 GB fewer bytes."
+
+
+def test_lifting_ends_in_time_with_the_line_that_it_was_at(tmp_path: Path) -> None:
+    path = tmp_path / "naive.py"
+    path.write_text(NAIVE)
+    program = SimulatedDevice().compile(str(path), [TensorArgument((512, 1024), "float32"), 0.5])
+    with pytest.raises(NotLifted, match="within the -1 s of lifting") as refusal:
+        lift(program.program, seconds=-1.0)
+    assert refusal.value.source.line > 0
