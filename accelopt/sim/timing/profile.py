@@ -288,4 +288,7 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
     if any(cost and cost.conflict_ns for cost in found.run.costs):
         smooth = replace(spec, hbm_conflict_stride=1 << 62)
         variants.append(("rows far apart in HBM do not collide", base, smooth))
+    slower = replace(spec, dma_even_row_ns=spec.dma_even_row_most_ns)
+    if slower != spec and price_transfers(found.run.stream, slower) != found.run.costs:
+        variants.append(("slow rows of whole multiples of 512 bytes", base, slower))
     return variants

@@ -324,6 +324,14 @@ class TestTrn2:
             found = timed(sums_at_once, (2, 128, 128), (2, 128, 512), 8, target=target)
             assert (busy_ns(found, "vector") > 0) == both
 
+    def test_what_even_rows_may_cost_stands_in_the_interval(self):
+        """adamw with chunks of 768 numbers takes 0.752 ms on trn2, with 608 0.586 and with 912 0.561;
+        silu shows nothing of the kind (trn2_kernels.csv), so it is no rule."""
+        asked = "slow rows of whole multiples of 512 bytes"
+        for width, told in ((768, True), (912, False)):
+            found = interval(timed(load_rows, (1024, width), 128, target="trn2"))
+            assert told == (asked in [scenario.question for scenario in found.scenarios])
+
     def test_products_of_few_rows_run_at_half_rate(self):
         """Neuron Explorer, understanding throttling: on trn2 the Tensor engine runs at half its rate
         while less than half of it is used; bmm_v1's products of 64 rows take 853 ns where those of

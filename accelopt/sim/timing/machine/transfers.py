@@ -20,6 +20,9 @@ from accelopt.sim.timing.stream.operation import Operation
 from accelopt.sim.timing.stream.stream import Stream
 from accelopt.sim.timing.stream.touches import row_elements
 
+EVEN_BYTES = 512
+"""Rows of whole multiples of this are those of `dma_even_row_ns`."""
+
 
 class Transfer(NamedTuple):
     """One DMA instance."""
@@ -76,6 +79,8 @@ def partition_ns(elements: int, layout: Layout, spec: Hardware) -> float:
     row = run / spec.dma_bytes_per_ns
     if not layout.contiguous:
         row = max(row, min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * run))
+    if run % EVEN_BYTES == 0:
+        row += spec.dma_even_row_ns
     rows = -(-elements // layout.hbm_run)
     return spec.dma_buffer_ns * (sources + targets) + rows * row
 
