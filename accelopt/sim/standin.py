@@ -31,6 +31,7 @@ STANDALONE = {
     "nki.language": "accelopt.sim.standalone.language",
     "nki.isa": "accelopt.sim.standalone.isa",
     "nki.isa.constants": "accelopt.sim.standalone.isa.enums",
+    "nki.dtype": "accelopt.sim.standalone.language.memories",
     "nki.typing": "accelopt.sim.nki.typing",
 }
 """Modules of the `nki` package that exist, and who answers them."""

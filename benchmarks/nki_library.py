@@ -1,0 +1,345 @@
+"""How much of the vendor's kernel library (aws-neuron/nki-library) runs right on the simulated core.
+
+    python benchmarks/nki_library.py CHECKOUT [--tests -k cumsum] [--seconds 120] [--jobs 2]
+
+Runs the library's own fast tests, unchanged, against their own references; what the library's test
+framework brings (hosts, uploads, metrics) is left out. Each file runs in a child process, and a test
+that takes too long ends. Prints a line a test, then counts: tests by outcome, and
+source files that emitted instructions in tests that passed. Needs torch for the references.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.abc
+import importlib.machinery
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import types
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+TESTS = "test/integration/nkilib"
+SOURCES = "src/nkilib_src/nkilib"
+BEYOND = {
+    "microscaling": r"_x4\b|_mx\b|mxfp|quantize_mx|nc_matmul_mx|e8m0",
+    "collectives": r"nki\.collectives|\bncc\.",
+    "registers": r"register_(alloc|load|store|move)|dynamic_range|fori_loop|while_loop",
+}
+"""What a source file must not name to count as one that needs no more than the dialect has."""
+FOREIGN = (
+    "test.utils.scripts test.utils.perf_analysis_private nkilib_src.nkilib.experimental.subkernels allpairspy attr aws_embedded_metrics boto3 botocore fabric2 paramiko filelock plotext pytest_html neuron_dtypes nki.compiler.frontend"
+).split()
+
+
+def main() -> int:
+    """Collect, run, count."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--tests", nargs=argparse.REMAINDER, default=[], help="pytest's flags")
+    parser.add_argument("--seconds", type=float, default=120.0, help="limit of one test")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--each", type=int, default=2, help="cases of a test function")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        return run_child(options.checkout, options.child)
+    found = first_of_each(collected(options.checkout, options.tests), options.each)
+    files: dict[str, list[str]] = defaultdict(list)
+    for test in found:
+        files[test.partition("::")[0]].append(test)
+
+    def run(tests: list[str]) -> list[dict[str, Any]]:
+        return in_child(options.checkout, tests, options.seconds)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = [result for batch in pool.map(run, files.values()) for result in batch]
+    report(options.checkout, results)
+    return 0
+
+
+def collected(checkout: Path, flags: list[str]) -> list[str]:
+    """The fast tests, by pytest's names."""
+    command = [
+        sys.executable,
+        __file__,
+        str(checkout),
+        "--child",
+        json.dumps(["--collect-only", *flags]),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    names = [line for line in done.stdout.splitlines() if "::" in line and " " not in line]
+    for line in done.stdout.splitlines():
+        if line.startswith("ERROR"):
+            print(line)
+    return names
+
+
+def first_of_each(tests: list[str], count: int) -> list[str]:
+    """The first cases of every test function."""
+    kept: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        kept[test.partition("[")[0]].append(test)
+    return [test for cases in kept.values() for test in cases[:count]]
+
+
+def in_child(checkout: Path, tests: list[str], seconds: float) -> list[dict[str, Any]]:
+    """What became of the tests of one file, run in one process."""
+    with tempfile.NamedTemporaryFile("r+") as file:
+        command = [sys.executable, __file__, str(checkout)]
+        command += [
+            "--child",
+            json.dumps([*tests, f"--result={file.name}", f"--seconds={seconds}"]),
+        ]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, capture_output=True, timeout=60 + 2 * seconds * len(tests))
+        told = {r["test"]: r for r in map(json.loads, file.read().splitlines())}
+    results = [
+        told.get(test.rpartition("::")[2], {"outcome": "fail", "detail": "the process ended"})
+        for test in tests
+    ]
+    results = [
+        {"files": [], "detail": "", **r, "test": t} for r, t in zip(results, tests, strict=True)
+    ]
+    for result in results:
+        print(f"{result['outcome']:<12} {result['test']}  {result['detail'][:300]}", flush=True)
+    return results
+
+
+def report(checkout: Path, results: list[dict[str, Any]]) -> None:
+    """The counts."""
+    counts = Counter(result["outcome"] for result in results)
+    print(", ".join(f"{n} {outcome}" for outcome, n in counts.most_common()))
+    reached: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        for file in result["files"]:
+            reached[file].add(result["outcome"])
+    files = {
+        str(p.relative_to(checkout)): p.read_text() for p in (checkout / SOURCES).rglob("*.py")
+    }
+    plain = {f for f, text in files.items() if is_kernel(text) and not beyond(text)}
+    right = {f for f, outcomes in reached.items() if "pass" in outcomes}
+    print(f"{len(plain)} source files name NKI and need no microscaling, collectives or registers")
+    print(f"{len(right & plain)} of them emitted instructions in a test that passed")
+    print(f"{len(right - plain)} of the others did as well")
+
+
+def is_kernel(text: str) -> bool:
+    """True for a file that uses NKI."""
+    return bool(re.search(r"^(import nki|from nki)", text, re.MULTILINE))
+
+
+def beyond(text: str) -> list[str]:
+    """What else a file needs."""
+    return [name for name, pattern in BEYOND.items() if re.search(pattern, text)]
+
+
+# In the child.
+
+
+class Anything(types.ModuleType):
+    """A module whose every name exists and does nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Exception,), {"__getattr__": lambda self, _: self})
+
+
+class Foreign(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers the packages that only the library's hosts have."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Itself, for those packages."""
+        if any(name == f or name.startswith(f"{f}.") for f in FOREIGN):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        """What stands in for the package."""
+        return number_formats() if spec.name == "neuron_dtypes" else Anything(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """There is nothing to run."""
+
+
+def number_formats() -> types.ModuleType:
+    """`neuron_dtypes`: names of formats, and conversion."""
+    import ml_dtypes
+
+    module = Anything("neuron_dtypes")
+    for name in ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"):
+        setattr(module, name, getattr(ml_dtypes, name))
+    for name in ("float16", "float32", "int8", "int16", "int32", "uint8", "uint16", "uint32"):
+        setattr(module, name, getattr(np, name))
+    module.static_cast = lambda values, dtype: np.asarray(values).astype(_format(dtype))
+    module.is_float_type = lambda dtype: np.dtype(_format(dtype)).kind in "fV"
+    return module
+
+
+def _format(dtype: Any) -> np.dtype:
+    from accelopt.sim import dtypes
+
+    return dtypes.parse(dtype)
+
+
+def run_child(checkout: Path, flags: str) -> int:
+    """pytest in this process, with the simulated core as the device."""
+    given = json.loads(flags)
+    result = next((f.removeprefix("--result=") for f in given if f.startswith("--result=")), None)
+    limit = next((f.removeprefix("--seconds=") for f in given if f.startswith("--seconds=")), "0")
+    rest = [f for f in given if not f.startswith(("--result=", "--seconds="))]
+    sys.path[:0] = [str(checkout), str(checkout / "src")]
+    sys.meta_path.insert(0, Foreign())
+    from accelopt.sim import standin
+
+    standin.install(always=True)
+    own = ["-q", "--noconftest", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "ignore",
+           "-m", "fast", "--continue-on-collection-errors", "--rootdir", str(checkout), "-c", "/dev/null"]  # fmt: skip
+    where = [] if any("::" in flag for flag in rest) else [str(checkout / TESTS)]
+    tests = [str(checkout / flag) if "::" in flag else flag for flag in rest]
+    return int(
+        pytest.main([*where, *tests, *own], plugins=[Plugin(result, checkout, float(limit))])
+    )
+
+
+class Willing:
+    """Has every method; those not given do nothing."""
+
+    def __init__(self, **methods: Any) -> None:
+        vars(self).update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: contextlib.nullcontext()
+
+
+class Plugin:
+    """The fixtures of the library's tests, and the result of the one that runs."""
+
+    def __init__(self, result: str | None, checkout: Path, seconds: float) -> None:
+        self.result, self.checkout, self.seconds = result, checkout, seconds
+        self.files: set[str] = set()
+
+    @pytest.fixture
+    def test_manager(self) -> Any:
+        """Runs kernels on the simulated core; whatever else is asked of it, it ignores."""
+        return Willing(execute=self.execute)
+
+    @pytest.fixture
+    def collector(self) -> Any:
+        """Takes metrics and forgets them."""
+        return Willing()
+
+    @pytest.fixture
+    def platform_target(self) -> Any:
+        """trn2."""
+        from test.utils.common_dataclasses import Platforms
+
+        return Platforms.TRN2
+
+    def execute(self, arguments: Any) -> None:
+        """Trace, execute, compare with the reference."""
+        from accelopt.sim import compute, rules
+        from accelopt.sim.standalone.kernel import Kernel, trace_kernel
+        from accelopt.sim.standalone.kernel import _leaves as leaves
+
+        given = {k.removesuffix(".must_alias_input"): v for k, v in arguments.kernel_input.items()}
+        cores = int(arguments.compiler_input.logical_nc_config)
+        kernel = Kernel(arguments.kernel_func, (cores,))
+        program = trace_kernel(
+            kernel, (), given, target=str(arguments.compiler_input.platform_target)
+        )
+        for _, node in program.walk():
+            path = Path(node.source.file)
+            if self.checkout in path.parents:
+                self.files.add(str(path.relative_to(self.checkout)))
+        rules.check(program)
+        arrays = [np.ascontiguousarray(a) for a in leaves(list(given.values())) if is_array(a)]
+        found = [r for r in compute.execute(program, arrays) if r is not None]
+        compare(arguments.validation_args, found)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: Any) -> Any:
+        """Ends a test that takes too long."""
+        self.files.clear()
+        signal.signal(signal.SIGALRM, _too_long)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        yield
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        """Writes the result of a test where the parent reads it."""
+        from accelopt.sim.errors import Unsupported
+
+        if self.result is None or (call.excinfo is None and call.when != "call"):
+            return
+        if call.excinfo is None:
+            outcome, detail = "pass", ""
+        else:
+            error = call.excinfo.value
+            skipped = type(error).__name__ == "Skipped"
+            absent = isinstance(error, Unsupported)
+            outcome = "skip" if skipped else "unsupported" if absent else "fail"
+            outcome = "time" if isinstance(error, TooLong) else outcome
+            detail = " ".join(f"{type(error).__name__}: {error}".split())
+        record = {
+            "test": item.name,
+            "outcome": outcome,
+            "detail": detail,
+            "files": sorted(self.files),
+        }
+        with Path(self.result).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+class TooLong(BaseException):
+    """A test has used up its time."""
+
+
+def _too_long(*_: Any) -> None:
+    raise TooLong
+
+
+def is_array(value: Any) -> bool:
+    """True for what becomes a tensor of the kernel."""
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def compare(validation: Any, found: list[np.ndarray]) -> None:
+    """Every output within the test's tolerance of its reference, in nearly all elements, as the
+    library's own comparison allows (`maxAllClose`)."""
+    golden = getattr(validation.golden_output, "golden", validation.golden_output)
+    wanted = list(golden.items())
+    assert len(found) >= len(wanted), f"{len(found)} outputs, {len(wanted)} expected"
+    for (name, expected), result in zip(wanted, found, strict=False):
+        if hasattr(expected, "validator"):
+            shaped = np.asarray(result).reshape(expected.output_ndarray.shape)
+            assert expected.validator().validate(shaped), f"output {name} is not accepted"
+            continue
+        one = np.asarray(result).astype(np.float32).reshape(-1)
+        other = np.asarray(expected).astype(np.float32).reshape(-1)
+        assert one.shape == other.shape, f"{name}: {np.shape(result)} against {np.shape(expected)}"
+        rtol, atol = validation.relative_accuracy, validation.absolute_accuracy
+        close = np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
+        worst = float(np.nanmax(np.abs(one - other))) if one.size else 0.0
+        assert close.mean() >= 0.99, (
+            f"{name}: {1 - close.mean():.1%} differ, by {worst:.3g} at most"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
