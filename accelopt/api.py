@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelopt.cli.optimize import elsewhere, mind_earlier_run, own_kernel
+from accelopt.cli.optimize import aimed, elsewhere, mind_earlier_run, own_kernel
 from accelopt.cli.options import Shared
 from accelopt.cli.session import hold_session
 from accelopt.stages.run import Outcome
@@ -18,7 +18,7 @@ def optimize(
     out: str | Path | None = None,
     also: Sequence[str] = (),
     resume: bool = False,
-    target: str = "trn1",
+    target: str | None = None,
     strategy: str = "beam",
     evaluations: int | None = None,
     iterations: int = 4,
@@ -33,7 +33,8 @@ def optimize(
     `out` is the run's folder (by default `runs/` and the kernel's name), which `resume` continues.
     `also` are other sizes of the reference's (`"N=8192"`) or paths of other references: the kernel is
     made faster there too, each winner is tried at all of them, and the outcome's `elsewhere` says how
-    this one did. `target` is an entry of `accelopt.hardware.TARGETS`, `strategy` one of
+    this one did. `target` is an entry of `accelopt.hardware.TARGETS` (without it
+    trn2 for kernels of `nki.*`, trn1 for others), `strategy` one of
     `accelopt.search.strategy.STRATEGIES`; `evaluations` bounds the distinct kernels that are judged.
     The other options are those of the command. Without `model_config`, the path of a model's
     configuration, no model is called.
@@ -58,4 +59,5 @@ def optimize(
         strategy=strategy,
         evaluations=evaluations,
     )
-    return hold_session([start, *elsewhere(start, also, folder)], shared.session(folder))[0]
+    aim = aimed(shared, Path(kernel))
+    return hold_session([start, *elsewhere(start, also, folder)], aim.session(folder))[0]

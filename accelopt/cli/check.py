@@ -21,7 +21,7 @@ def check(
     reference: Annotated[
         Path | None, typer.Option(help="NumPy module that says what the kernel computes")
     ] = None,
-    target: Target = "trn1",
+    target: Target = None,
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
     ] = "float32",

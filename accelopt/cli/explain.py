@@ -17,7 +17,7 @@ from accelopt.report.problem import problem_text
 def explain(
     kernel: KernelFile,
     reference: ReferenceFile,
-    target: Target = "trn1",
+    target: Target = None,
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Say what KERNEL computes, in which loops and tiles, and what limits it."""

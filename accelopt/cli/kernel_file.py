@@ -13,9 +13,13 @@ from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
+from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
-Target = Annotated[str, typer.Option(help="trn1 or trn2")]
+Target = Annotated[
+    str | None,
+    typer.Option(help="trn1, trn2 or trn3; without it trn2 for `nki.*`, trn1 for `neuronxcc.nki`"),
+]
 RelTol = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="bound of the relative L2 error; by default the problem's own"),
@@ -33,6 +37,14 @@ def existing(path: Path) -> Path:
     return path
 
 
+def default_target(kernel: Path) -> str:
+    """The generation that kernels of this file's dialect are written for."""
+    try:
+        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_TARGETS["neuronxcc"]
+
+
 def known(target: str) -> str:
     """`target`. Raises ConfigError when there is no such generation."""
     if target not in TARGETS:
@@ -40,13 +52,15 @@ def known(target: str) -> str:
     return target
 
 
-def order(kernel: Path, reference: Path | None, target: str, seconds: float) -> dict[str, object]:
+def order(
+    kernel: Path, reference: Path | None, target: str | None, seconds: float
+) -> dict[str, object]:
     """What a child process is told of the files on the command line, as they are named there and as
     they are found from anywhere. Raises ConfigError where one is no file."""
     return {
         "kernel": str(existing(kernel).resolve()),
         "reference": None if reference is None else str(existing(reference).resolve()),
-        "target": known(target),
+        "target": known(target or default_target(kernel)),
         "seconds": seconds,
     }
 

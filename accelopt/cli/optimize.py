@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from accelopt.cli.kernel_file import default_target
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.report import REPORT
 from accelopt.cli.session import device_of, hold_session, result_rows
@@ -61,11 +62,16 @@ def optimize(
     folder = out or Path("runs") / kernel.stem
     mind_earlier_run(folder, resume)
     cases = [start, *elsewhere(start, also or [], folder)]
-    options = shared.session(folder)
+    options = aimed(shared, kernel).session(folder)
     if definition is not None:
         options = options.for_triton()
     outcomes = hold_session(cases, options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
+
+
+def aimed(shared: Shared, kernel: Path) -> Shared:
+    """The options with the generation that the kernel is for, where none is given."""
+    return shared._replace(target=shared.target or default_target(kernel))
 
 
 def starting_case(

@@ -19,6 +19,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
+from accelopt.sim.dialects import DEFAULT_TARGETS
 from accelopt.stages.command_line import MOST_WORKERS
 from accelopt.stages.toolbox import TOOLS
 from accelopt.stages.workshop import WorkshopOptions
@@ -57,8 +58,12 @@ class Shared(NamedTuple):
     ] = None
     window: Annotated[int, typer.Option(min=1, help="jobs under way, on any machine")] = 4
     target: Annotated[
-        str, typer.Option(help="trn1 or trn2; h200, h100 or a100 for a Triton solution")
-    ] = "trn1"
+        str | None,
+        typer.Option(
+            help="trn1 or trn2 (without it, by the kernel's dialect: trn2 for `nki.*`); h200, h100 "
+            "or a100 for a Triton solution"
+        ),
+    ] = None
     rel_tol: RelTol = None
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
@@ -104,7 +109,7 @@ class Shared(NamedTuple):
         language = LanguageOptions(
             folder=out / "kernels",
             save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
-            target=self.target,
+            target=self.target or DEFAULT_TARGETS["neuronxcc"],
             rel_tol=self.rel_tol,
             precision=formats_of(self.precision),
         )

@@ -24,7 +24,7 @@ ReferenceFile = Annotated[Path, typer.Option(help="NumPy module that makes the a
 def profile(
     kernel: KernelFile,
     reference: ReferenceFile,
-    target: Target = "trn1",
+    target: Target = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: Annotated[
         str,
@@ -57,7 +57,7 @@ def timeline(
     kernel: KernelFile,
     reference: ReferenceFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="the trace")] = Path("trace.json"),
-    target: Target = "trn1",
+    target: Target = None,
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""
