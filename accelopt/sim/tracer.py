@@ -40,6 +40,22 @@ DEFAULT_ENGINES = {
 """Who carries an instruction out unless the kernel says so."""
 
 
+Observer = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any], None]
+"""Takes a function of the NKI surface, its arguments and what it returned."""
+
+_observer: ContextVar[Observer | None] = ContextVar("accelopt_observer", default=None)
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Traces that are begun inside tell the observer of every call."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
 class Iteration(NamedTuple):
     """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
     loop in the source."""
@@ -100,6 +116,7 @@ class Tracer:
         entry: SourceLine = NOWHERE,
         view_type: type[Any] | None = None,
     ) -> None:
+        self.observer = _observer.get()  # told of every call of the NKI surface
         self.view_type = view_type  # what the kernel's dialect hands out for a tensor
         self.conditions = set(conditions)
         self.target = target

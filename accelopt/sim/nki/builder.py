@@ -64,7 +64,10 @@ def api(
         try:
             if not kwargs.keys() <= known:
                 kwargs = known_only(kwargs)
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if tracer.observer is not None:
+                tracer.observer(function, args, kwargs, result)
+            return result
         except KernelError as error:
             if not tracer.collecting:
                 raise

@@ -195,7 +195,8 @@ class Range(KernelRange):
             try:
                 yield Counter(variable(index))
             except GeneratorExit:  # break, return, or an exception on its way out
-                tracer.demanded.add(key)
+                if not tracer.demanded:  # else another loop is why
+                    tracer.demanded.add(key)
                 raise
             if next(before.changes(lambda old, new: False), None) is not None:
                 tracer.demand(frozenset({index}))

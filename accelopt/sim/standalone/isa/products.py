@@ -10,6 +10,7 @@ from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
+from accelopt.sim.nki.shaping import reshaped_strides
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
@@ -59,7 +60,7 @@ def nc_matmul(
         said = f"nc_matmul writes {wanted}, and dst is {target.tile_shape}."
         fail(KernelValueError("destination_shape", said))
     if not double and columns != target.tile_shape[1:]:
-        target = _with_columns(target, columns) or target
+        target = _with_columns(target, columns)
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
         "is_moving_onezero": bool(is_moving_onezero),
@@ -73,13 +74,11 @@ def nc_matmul(
          attributes=attributes)  # fmt: skip
 
 
-def _with_columns(target: TensorView, columns: tuple[int, ...]) -> TensorView | None:
-    """dst with the free axes of the moving tile, where its layout allows it."""
-    from accelopt.sim.nki.shaping import reshaped_strides
-
-    shape = (target.tile_shape[0], *columns)
-    strides = reshaped_strides(target.tile_shape, target.strides, shape)
-    return None if strides is None else target.replaced(shape=shape, strides=strides)
+def _with_columns(view: TensorView, columns: tuple[int, ...]) -> TensorView:
+    """The tile with other free axes, where its layout allows it."""
+    shape = (view.tile_shape[0], *columns)
+    strides = reshaped_strides(view.tile_shape, view.strides, shape)
+    return view if strides is None else view.replaced(shape=shape, strides=strides)
 
 
 def _check_result_format(target: TensorView, data: TensorView, transposes: bool) -> None:
@@ -191,7 +190,7 @@ def nc_transpose(dst: Any, data: Any, engine: Any = enums.engine.unknown) -> Non
     if target.tile_shape[0] != columns or math.prod(target.tile_shape[1:]) != rows:
         said = f"nc_transpose of {source.tile_shape} into {target.tile_shape}."
         fail(KernelValueError("destination_shape", said))
-    flat = _with_columns(source, (columns,)) or source
+    flat = _with_columns(source, (columns,))
     emit("transpose", result=target, inputs={"data": flat}, engine=chosen)
 
 

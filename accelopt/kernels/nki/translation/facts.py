@@ -1,0 +1,118 @@
+"""What the calls of a kernel turned out to be: shapes, formats and memories, by place in the source.
+
+Learned by tracing the kernel once, for arguments of given shapes. A place is the line and the column
+where a call's expression begins and ends, as CPython keeps them since 3.11.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.sim import dtypes
+from accelopt.sim.call_sites import running_frame
+from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.program import Program
+from accelopt.sim.tracer import observed
+
+Place = tuple[int, int, int, int]
+"""First line and column, last line and column; columns count characters from 0."""
+
+
+class Tile(NamedTuple):
+    """A tensor as an operand."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: str
+    blocks: int
+
+
+class Fact(NamedTuple):
+    """One call: the function, its tensor arguments by parameter, its other arguments, and what it
+    returned. `varies` when it was not always the same."""
+
+    function: str
+    tiles: dict[str, Tile]
+    values: dict[str, Any]
+    result: Tile | None
+    varies: bool = False
+
+
+class Facts:
+    """The calls of one kernel, by place."""
+
+    def __init__(self, file: str) -> None:
+        if sys.version_info < (3, 11):
+            raise ConfigError("translating a kernel needs Python 3.11 or later")
+        self.file = file
+        self.found: dict[Place, Fact] = {}
+        self.symbolic: frozenset[int] = frozenset()  # lines of loops that stayed loops
+        self.product_lines: frozenset[int] = frozenset()  # where tiles of products are made
+
+    def at(self, place: Place) -> Fact | None:
+        """The call that stands there."""
+        return self.found.get(place)
+
+    def note(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, result: Any
+    ) -> None:
+        """One call, told by the tracer."""
+        frame = running_frame(3)
+        if frame is None or frame.f_code.co_filename != self.file:
+            return
+        place = _place(frame)
+        if place is None:
+            return
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        tiles = {name: tile_of(value) for name, value in given.items() if _is_tensor(value)}
+        values = {name: value for name, value in given.items() if not _is_tensor(value)}
+        made = tile_of(result) if _is_tensor(result) else None
+        fact = Fact(function.__name__, tiles, values, made)
+        known = self.found.get(place)
+        if known is not None and known.function == fact.function and known[1:4:2] != fact[1:4:2]:
+            fact = fact._replace(varies=True)
+        self.found[place] = fact
+
+
+def learn(trace: Callable[[], Program], file: str) -> tuple[Facts, Program]:
+    """The facts of a kernel in `file`, and its Program, by one trace of it."""
+    facts = Facts(file)
+    with observed(facts.note):
+        program = trace()
+    facts.symbolic = frozenset(loop.source.line for loops, _ in program.walk() for loop in loops)
+    facts.product_lines = frozenset(
+        node.result.tensor.source.line for _, node in program.walk() if node.opcode == "matmul"
+    )
+    return facts, program
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, TensorView)
+
+
+def tile_of(view: TensorView) -> Tile:
+    """What a translation needs to know of a tensor."""
+    name = dtypes.name_of(np.dtype(view.dtype))
+    return Tile(view.shape, name, view.storage.buffer.value, view.storage.block_rank)
+
+
+def _place(frame: FrameType) -> Place | None:
+    positions = frame.f_code.co_positions()  # type: ignore[attr-defined]
+    found = next(itertools.islice(positions, frame.f_lasti // 2, None), None)
+    if found is None or None in found:
+        return None
+    line, last, column, end = found
+    return (line, column, last, end)
+
+
+def same_shape(tiles: Sequence[Tile]) -> bool:
+    """True when all have one shape."""
+    return len({tile.shape for tile in tiles}) <= 1

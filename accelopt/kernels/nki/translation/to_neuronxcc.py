@@ -1,0 +1,285 @@
+"""From `nki` to `neuronxcc.nki`: instructions return their result, which is assigned to what was the
+destination; loops that Python had to run are nl.static_range.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from accelopt.kernels.nki.translation.facts import Fact, Facts
+from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
+from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
+from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.to_nki import RANGES, arguments_of
+
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    **{name: ("dst", *form.parameters) for name, form in LIKE.items()},
+    **{name: ("dst", *parameters) for name, parameters in SHAPED.items()},
+    "nc_matmul": (
+        "dst", "stationary", "moving", "is_stationary_onezero", "is_moving_onezero",
+        "is_transpose", "accumulate", "tile_position", "tile_size", "perf_mode",
+    ),
+    "memset": ("dst", "value", "engine"),
+    "dma_copy": ("dst", "src", "priority", "oob_mode", "dge_mode", "engine"),
+    "dma_compute": ("dst", "srcs", "reduce_op", "scales", "unique_indices", "oob_mode"),
+    "dma_transpose": ("dst", "src", "axes", "priority", "dge_mode", "oob_mode"),
+    "tensor_copy_predicated": ("dst", "src", "predicate", "reverse_pred"),
+    "select_reduce": (
+        "dst", "predicate", "on_true", "on_false", "reduce_res", "reduce_cmd", "reduce_op",
+        "reverse_pred",
+    ),
+    "nc_stream_shuffle": ("dst", "src", "shuffle_mask"),
+    "nc_n_gather": ("dst", "data", "indices"),
+    "iota": ("dst", "pattern", "offset", "channel_multiplier"),
+    "affine_select": (
+        "dst", "pattern", "channel_multiplier", "on_true_tile", "on_false_value", "cmp_op", "offset",
+    ),
+    "sequence_bounds": ("dst", "segment_ids"),
+}  # fmt: skip
+KEPT = frozenset({"dma_copy", "tensor_copy_predicated", "select_reduce", "nc_stream_shuffle"})
+"""Calls with a destination in both dialects."""
+GONE = {
+    "ap": "an access pattern; neuronxcc.nki indexes with nl.arange and nl.mgrid",
+    "permute": "the order of dimensions; index with nl.arange",
+    "rearrange": "the order of dimensions; index with nl.arange",
+    "select": "a run-time index; index with a tile",
+    "vector_select": "run-time indices; index with a tile and nl.arange",
+    "sendrecv": "an exchange between cores",
+    "core_barrier": "a barrier between cores",
+    "fori_loop": "a loop of the device",
+    "while_loop": "a loop of the device",
+}
+COMPARISONS = {
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+    "greater_equal": ">=",
+}  # fmt: skip
+
+
+class ToNeuronxcc(cst.CSTTransformer):
+    """Rewrites a module; `problems` are what it could not, as (line, sentence)."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self, facts: Facts, names: Names) -> None:
+        super().__init__()
+        self.facts, self.names = facts, names
+        self.nl, self.nisa = names.language, names.isa
+        self.problems: list[tuple[int, str]] = []
+        self.statements: dict[int, str] = {}  # calls that have become assignments
+
+    def _fact(self, node: cst.CSTNode) -> Fact | None:
+        place = self.get_metadata(PositionProvider, node, None)
+        if place is None:
+            return None
+        return self.facts.at(
+            (place.start.line, place.start.column, place.end.line, place.end.column)
+        )
+
+    def _line(self, node: cst.CSTNode) -> int:
+        place: Any = self.get_metadata(PositionProvider, node, None)
+        return 0 if place is None else int(place.start.line)
+
+    # Statements.
+
+    def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> Any:
+        text = self.statements.pop(id(original_node.value), None)
+        if text is None:
+            return updated_node
+        statement = cst.parse_statement(text)
+        assert isinstance(statement, cst.SimpleStatementLine)
+        return statement.body[0]
+
+    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> Any:
+        """Loops that stayed loops of the Program are traced once, the others are unrolled."""
+        head = original_node.iter
+        if not isinstance(head, cst.Call):
+            return updated_node
+        called = self.names.called(head.func)
+        plain = text_of(head.func) == "range"
+        if not plain and (called is None or called[1] not in RANGES):
+            return updated_node
+        symbolic = self._line(original_node) in self.facts.symbolic
+        kind = "static_range"
+        if symbolic:
+            kind = "sequential_range" if plain or called is None else called[1]
+            kind = "sequential_range" if kind == "static_range" else kind
+        made = updated_node.iter
+        assert isinstance(made, cst.Call)
+        return updated_node.with_changes(
+            iter=made.with_changes(func=cst.parse_expression(f"{self.nl}.{kind}"))
+        )
+
+    # Calls.
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> Any:
+        try:
+            return self._call(original_node, updated_node)
+        except Untranslated as problem:
+            self.problems.append((self._line(original_node), f"{problem} has no counterpart"))
+            return updated_node
+
+    def _call(self, node: cst.Call, made: cst.Call) -> Any:
+        name = self.names.called(node.func)
+        if name is None:
+            return self._method(node, made)
+        space, function = name
+        if function in GONE:
+            self.problems.append((self._line(node), f"{space}.{function}: {GONE[function]}"))
+            return made
+        if space == "nisa" and function in PARAMETERS:
+            return self._instruction(node, made, function)
+        if space == "nl" and function in ("ndarray", "zeros", "ones", "full"):
+            return self._creation(node, made, function)
+        if space == "nl" and function == "broadcast_to":
+            given = [text_of(a.value) for a in made.args]
+            return cst.parse_expression(f"{self.nl}.broadcast_to({given[0]}, shape={given[1]})")
+        return made
+
+    def _method(self, node: cst.Call, made: cst.Call) -> Any:
+        """Methods of tensors that the other dialect spells differently."""
+        if not isinstance(made.func, cst.Attribute):
+            return made
+        method, owner = made.func.attr.value, text_of(made.func.value)
+        given = [text_of(a.value) for a in made.args]
+        if method in GONE and owner.isidentifier() and owner in self.names.tiles:
+            self.problems.append((self._line(node), f".{method}: {GONE[method]}"))
+            return made
+        if method == "broadcast" and len(given) == 2:
+            return cst.parse_expression(f"{owner}.broadcast_to({_replaced(owner, given[0], given[1])})")
+        if method == "expand_dim":
+            return cst.parse_expression(f"{owner}.expand_dims({given[0]})")
+        if method == "reshape_dim":
+            return cst.parse_expression(f"{owner}.reshape({_replaced(owner, given[0], '*' + given[1])})")
+        return made
+
+    def _creation(self, node: cst.Call, made: cst.Call, function: str) -> Any:
+        order = ("shape", "fill_value", "dtype") if function == "full" else ("shape", "dtype")
+        order = (*order, "buffer", "name", "address")
+        given = {
+            (order[n] if a.keyword is None else a.keyword.value): text_of(a.value)
+            for n, a in enumerate(made.args)
+        }
+        if "address" in given:
+            raise Untranslated("an address of a tensor")
+        if given.get("buffer", "").endswith("hbm") and function != "ndarray":
+            raise Untranslated("an initial value in HBM")
+        fact = self._fact(node)
+        accumulates = fact is not None and fact.result is not None and fact.result.buffer == "psum"
+        if function == "ndarray" and accumulates and self._is_product(node):
+            function = "zeros"
+        return made.with_changes(
+            func=cst.parse_expression(f"{self.nl}.{function}"), args=arguments_of(given)
+        )
+
+    def _is_product(self, node: cst.Call) -> bool:
+        return self._line(node) in self.facts.product_lines
+
+    def _instruction(self, node: cst.Call, made: cst.Call, function: str) -> Any:
+        order = PARAMETERS[function]
+        given: dict[str, str] = {}
+        for at, argument in enumerate(made.args):
+            key = order[at] if argument.keyword is None else argument.keyword.value
+            given[key] = text_of(argument.value)
+        given.pop("name", None)
+        given.pop("priority", None)
+        fact = self._fact(node)
+        if function in KEPT:
+            if function == "dma_copy":
+                given.pop("engine", None)
+            return made.with_changes(args=arguments_of(given))
+        if fact is None:
+            raise Untranslated(f"{function}, which no trace reached,")
+        dst = given.pop("dst")
+        self.statements[id(node)] = self._assignment(function, dst, given, fact)
+        return made
+
+    def _assignment(self, function: str, dst: str, given: dict[str, str], fact: Fact) -> str:
+        place = dst if "[" in dst else f"{dst}[...]"
+        sign = "="
+        if function == "nc_matmul":
+            wanted = given.pop("accumulate", "None")
+            sign = "=" if wanted == "False" else "+="
+            if "double_row" in given.get("perf_mode", ""):
+                given["perf_mode"] = "'double_row_gen3'"
+        elif function == "memset":
+            value, engine = given["value"], given.get("engine")
+            tail = f", engine={engine}" if engine else ""
+            return f"{place} = {self.nisa}.memset({dst}.shape, {value}, dtype={dst}.dtype{tail})"
+        elif function == "dma_compute":
+            return self._accumulating(dst, given)
+        elif function == "nc_n_gather":
+            return f"{place} = {self.nl}.gather_flattened({given['data']}, {given['indices']})"
+        elif function in ("iota", "affine_select"):
+            return self._by_position(function, place, dst, given, fact)
+        elif function == "tensor_reduce":
+            given["keepdims"] = "True"
+        if function in LIKE and self._format_differs(function, fact):
+            given["dtype"] = f"{dst}.dtype"
+        if function in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"):
+            given["dtype"] = f"{dst}.dtype"
+        arguments = ", ".join(f"{k}={v}" for k, v in given.items())
+        return f"{place} {sign} {self.nisa}.{function}({arguments})"
+
+    def _format_differs(self, function: str, fact: Fact) -> bool:
+        """True when the result would not have the destination's format by itself."""
+        form, dst = LIKE[function], fact.tiles.get("dst")
+        like = fact.tiles.get(form.like)
+        formats = {tile.dtype for key, tile in fact.tiles.items() if key.startswith("data")}
+        if dst is None or like is None:
+            return False
+        return dst.dtype != like.dtype or (form.promotes and len(formats) > 1)
+
+    def _accumulating(self, dst: str, given: dict[str, str]) -> str:
+        sources = cst.parse_expression(given["srcs"])
+        if not isinstance(sources, (cst.List, cst.Tuple)):
+            raise Untranslated("dma_compute of a list that is made elsewhere")
+        texts = [text_of(e.value) for e in sources.elements]
+        others = [text for text in texts if text != dst]
+        if len(others) != 1 or len(texts) != 2:
+            raise Untranslated("dma_compute that does not add one tensor to dst")
+        return (
+            f"{self.nisa}.dma_copy(dst={dst}, src={others[0]}, dst_rmw_op={self.nl}.add)"
+        )
+
+    def _by_position(
+        self, function: str, place: str, dst: str, given: dict[str, str], fact: Fact
+    ) -> str:
+        """nisa.iota and nisa.affine_select by an expression of nl.arange."""
+        pattern = fact.values["pattern"]
+        rank = len(pattern) + 1
+        tile = fact.tiles["dst"]
+        terms = given.get("offset", "0")
+        axes = [(given.get("channel_multiplier", "0"), tile.shape[0]),
+                *((str(step), number) for step, number in pattern)]  # fmt: skip
+        for at, (factor, extent) in enumerate(axes):
+            if factor != "0":
+                spread = ", ".join(":" if n == at else "None" for n in range(rank))
+                terms = plus(terms, product(f"{self.nl}.arange({extent})[{spread}]", factor))
+        if terms == given.get("offset", "0"):
+            raise Untranslated(f"{function} of one number")
+        if function == "iota":
+            return f"{place} = {self.nisa}.iota({terms}, dtype={dst}.dtype)"
+        sign = COMPARISONS.get(given.get("cmp_op", "equal").rpartition(".")[2])
+        if sign is None:
+            raise Untranslated(f"the comparison {given['cmp_op']}")
+        return (
+            f"{place} = {self.nisa}.affine_select(pred=({terms} {sign} 0), "
+            f"on_true_tile={given['on_true_tile']}, on_false_value={given['on_false_value']}, "
+            f"dtype={dst}.dtype)"
+        )
+
+
+def _replaced(owner: str, at: str, size: str) -> str:
+    """The shape of a tensor with one dimension replaced, as text."""
+    return f"(*{owner}.shape[:{at}], {size}, *{owner}.shape[{at} + 1 :])"
+
+
+def to_neuronxcc(source: str, facts: Facts, names: Names) -> tuple[str, list[tuple[int, str]]]:
+    """The module in the dialect of `neuronxcc.nki`, and what could not be translated."""
+    wrapper = MetadataWrapper(cst.parse_module(source))
+    rewriter = ToNeuronxcc(facts, names)
+    made = wrapper.visit(rewriter)
+    return made.code, rewriter.problems

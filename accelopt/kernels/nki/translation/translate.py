@@ -1,0 +1,149 @@
+"""A kernel's file in the other dialect, with what proves it: both are traced and run on the same
+arguments, and their results and Programs compared.
+
+Runs the file's Python, so only a process that holds nothing worth having should call it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import libcst as cst
+import numpy as np
+
+from accelopt.errors import ConfigError
+from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.lift.emission.text import wrapped
+from accelopt.kernels.nki.translation.facts import learn
+from accelopt.kernels.nki.translation.imports import with_imports
+from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
+from accelopt.kernels.nki.translation.to_nki import to_nki
+from accelopt.sim import compute, rules
+from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect, dialect_of, trace_kernel
+from accelopt.sim.errors import KernelError
+from accelopt.sim.kernel_text import load, specs_of
+from accelopt.sim.program import Program
+
+_files = itertools.count()
+TOLERANCE = 1e-5
+"""Of the largest number of a result: both dialects compute the same, in another order at most."""
+
+
+class Proof(NamedTuple):
+    """How original and translation compare: the largest difference of their results relative to the
+    largest number, and the instructions of their Programs by opcode, where these differ."""
+
+    difference: float
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+    @property
+    def equal_results(self) -> bool:
+        """True when the results agree to rounding."""
+        return self.difference <= TOLERANCE
+
+    @property
+    def equal_programs(self) -> bool:
+        """True when both Programs execute the same instructions."""
+        return self.before == self.after
+
+
+class Translation(NamedTuple):
+    """The text in the other dialect; what could not be translated, by line; what was compared, or why
+    there was nothing to compare."""
+
+    source: str
+    problems: tuple[tuple[int, str], ...]
+    proof: Proof | None
+    failure: str = ""
+
+
+def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation:
+    """The kernel of `source` in the dialect `to`; `arguments` are arrays and plain values.
+
+    Raises ConfigError where the file has no kernel or is in that dialect already, and KernelError
+    where the kernel itself is refused.
+    """
+    file = f"<kernel {next(_files)}>"
+    kernel = _kernel(source, file)
+    own = dialect_of(kernel)
+    if own == to:
+        shown = "neuronxcc.nki" if to == "neuronxcc" else to
+        raise ConfigError(f"the kernel is in the dialect {shown} already")
+    specs = specs_of(arguments)
+    facts, program = learn(lambda: trace_kernel(kernel, specs, target=_target(own)), file)
+    names = Names(cst.parse_module(source), own)
+    rewrite = to_nki if to == "nki" else to_neuronxcc
+    made, problems = rewrite(source, facts, names)
+    made = _laid_out(with_imports(made, names, to))
+    try:
+        twin = trace_kernel(_kernel(made, f"<kernel {next(_files)}>"), specs, target=_target(to))
+        rules.check(twin)
+    except (KernelError, ConfigError, SyntaxError, TypeError, NameError, AttributeError) as error:
+        return Translation(made, tuple(problems), None, f"{type(error).__name__}: {error}")
+    return Translation(made, tuple(problems), _compared(program, twin, arguments))
+
+
+def _target(dialect: Dialect) -> str:
+    return DEFAULT_TARGETS[dialect]
+
+
+def _kernel(source: str, file: str) -> Any:
+    names = vars(load(source, file))
+    for name in KERNEL_NAMES:
+        if name in names:
+            return names[name]
+    decorated = [v for v in names.values() if hasattr(v, "func") and callable(v)]
+    if len(decorated) != 1:
+        raise ConfigError(
+            f"the file defines no function named {' or '.join(KERNEL_NAMES)}, and "
+            f"{len(decorated) or 'none'} with @nki.jit"
+        )
+    return decorated[0]
+
+
+def _compared(program: Program, twin: Program, arguments: Sequence[Any]) -> Proof:
+    arrays = [a for a in arguments if isinstance(a, np.ndarray) and a.ndim]
+    one, other = (compute.execute(p, [a.copy() for a in arrays]) for p in (program, twin))
+    difference = 0.0 if len(one) == len(other) else float("inf")
+    for first, second in zip(one, other, strict=False):
+        if first is not None and second is not None:
+            difference = max(difference, _difference(first, second))
+    before, after = counted(program), counted(twin)
+    return Proof(difference, *_where_they_differ(before, after))
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> float:
+    if one.shape != other.shape:
+        return float("inf")
+    first, second = one.astype(np.float64), other.astype(np.float64)
+    largest = max(float(np.nanmax(np.abs(first), initial=0.0)), 1e-30)
+    with np.errstate(invalid="ignore"):
+        gap = np.where((first == second) | (np.isnan(first) & np.isnan(second)), 0.0,
+                       np.abs(first - second))  # fmt: skip
+    return float(np.max(gap, initial=0.0)) / largest
+
+
+def counted(program: Program) -> dict[str, int]:
+    """How often each opcode is executed; a fill counts as the memset that it is."""
+    found: dict[str, int] = {}
+    for loops, node in program.walk():
+        times = int(np.prod([loop.variable.trips for loop in loops], dtype=np.int64))
+        found[node.opcode] = found.get(node.opcode, 0) + times
+    return found
+
+
+def _where_they_differ(
+    before: Mapping[str, int], after: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    keys = [k for k in sorted({*before, *after}) if before.get(k, 0) != after.get(k, 0)]
+    return {k: before.get(k, 0) for k in keys}, {k: after.get(k, 0) for k in keys}
+
+
+def _laid_out(source: str) -> str:
+    """Long lines on several."""
+    lines = [text for line in source.splitlines() for text in wrapped(line)]
+    return "\n".join(lines) + "\n"
