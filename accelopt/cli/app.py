@@ -24,6 +24,7 @@ COMMANDS = {
     "explain": "accelopt.cli.explain:explain",
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
+    "translate": "accelopt.cli.translate:translate",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",

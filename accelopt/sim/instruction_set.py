@@ -54,7 +54,7 @@ OPCODES: dict[str, Opcode] = {
         Opcode("transpose", ("data",), (), (_T, _V), meaning="(F, P) = data(P, F).T"),
         # Elementwise.
         Opcode("activation", ("data", "bias", "scale"),
-               ("op", "scale", "reduce_op", "reduce_cmd"), (_S,), ("result", "reduce_result"),
+               ("op", "scale", "bias", "reduce_op", "reduce_cmd"), (_S,), ("result", "reduce_result"),
                ("bias", "scale", "reduce_op", "reduce_cmd", "reduce_result"),
                "result = op(data * scale + bias); reduce_result (P, 1) = reduction of the result "
                "over the free axes"),

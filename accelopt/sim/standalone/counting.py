@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -200,6 +200,24 @@ class Range(KernelRange):
                 raise
             if next(before.changes(lambda old, new: False), None) is not None:
                 tracer.demand(frozenset({index}))
+
+
+def _extremum(least: bool) -> Callable[..., Any]:
+    choose = min if least else max
+
+    def function(*values: Any, **options: Any) -> Any:
+        if options or len(values) < 2 or not any(isinstance(value, Index) for value in values):
+            return choose(*values, **options)
+        best = values[0]
+        for value in values[1:]:
+            best = value if (value <= best if least else value >= best) else best
+        return best
+
+    return function
+
+
+BUILTINS = {"range": Range, "min": _extremum(True), "max": _extremum(False)}
+"""What Python's builtins are inside of a kernel: a bound that is met exactly is no reason to unroll."""
 
 
 def counted(start: Any, stop: Any = None, step: Any = 1) -> Range:

@@ -29,7 +29,7 @@ from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
 from accelopt.sim.standalone import cores
-from accelopt.sim.standalone.counting import AllLoops, Range
+from accelopt.sim.standalone.counting import BUILTINS, AllLoops
 from accelopt.sim.standalone.language.creation import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.standalone.tensor import NkiTensor
@@ -39,7 +39,6 @@ from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 RESTARTS = 8
 """How often a trace with symbolic loops starts again before every loop is unrolled."""
 MAX_CORES = 2
-BUILTINS = {"range": Range}
 
 
 class Kernel:

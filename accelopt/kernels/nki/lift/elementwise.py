@@ -21,7 +21,7 @@ def activation(site: Site) -> Value:
     value = site.operand("data")
     if "scale" in site.instruction.inputs or "scale" in site.instruction.attributes:
         value = values.product([(value, 1.0), (site.operand("scale"), 1.0)])
-    if "bias" in site.instruction.inputs:
+    if "bias" in site.instruction.inputs or site.instruction.attributes.get("bias"):
         value = values.sum([(value, 1.0), (site.operand("bias"), 1.0)])
     return applied(site, site.text("op"), [value])
 

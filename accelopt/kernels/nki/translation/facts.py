@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +49,6 @@ class Facts:
     """The calls of one kernel, by place."""
 
     def __init__(self, file: str) -> None:
-        if sys.version_info < (3, 11):
-            raise ConfigError("translating a kernel needs Python 3.11 or later")
         self.file = file
         self.found: dict[Place, Fact] = {}
         self.symbolic: frozenset[int] = frozenset()  # lines of loops that stayed loops
@@ -84,6 +81,8 @@ class Facts:
 
 def learn(trace: Callable[[], Program], file: str) -> tuple[Facts, Program]:
     """The facts of a kernel in `file`, and its Program, by one trace of it."""
+    if not hasattr(CodeType, "co_positions"):
+        raise ConfigError("translating a kernel needs Python 3.11 or later")
     facts = Facts(file)
     with observed(facts.note):
         program = trace()

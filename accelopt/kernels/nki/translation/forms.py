@@ -21,13 +21,9 @@ def _form(parameters: str, like: str, promotes: bool = False) -> Form:
 LIKE: dict[str, Form] = {
     "activation": _form("op data bias scale reduce_op reduce_res reduce_cmd", "data"),
     "activation_reduce": _form("op data reduce_op reduce_res bias scale", "data"),
-    "tensor_scalar": _form(
-        "data op0 operand0 reverse0 op1 operand1 reverse1 engine", "data"
-    ),
+    "tensor_scalar": _form("data op0 operand0 reverse0 op1 operand1 reverse1 engine", "data"),
     "tensor_scalar_reduce": _form("data op0 operand0 reduce_op reduce_res reverse0", "data"),
-    "scalar_tensor_tensor": _form(
-        "data op0 operand0 op1 operand1 reverse0 reverse1", "data"
-    ),
+    "scalar_tensor_tensor": _form("data op0 operand0 op1 operand1 reverse0 reverse1", "data"),
     "tensor_tensor": _form("data1 data2 op engine", "data1", promotes=True),
     "tensor_tensor_scan": _form(
         "data0 data1 initial op0 op1 reverse0 reverse1", "data0", promotes=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import libcst as cst
@@ -31,9 +32,9 @@ class IndexText(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """`index < stop` in a mask."""
+    """`bounded < stop` in a mask."""
 
-    index: IndexText
+    bounded: IndexText
     stop: str
 
 
@@ -83,9 +84,9 @@ class Indices:
             return True
         if not isinstance(target, cst.Name):
             return False
-        index = self.index(value)
-        if index is not None:
-            self.names[target.value] = index
+        found = self.index(value)
+        if found is not None:
+            self.names[target.value] = found
             return True
         limits = self.limits(value)
         if limits:
@@ -183,7 +184,7 @@ class Indices:
                 return _stepped(index.start, axis), ()
             return f"{index.start} : {self._stop(index, axis, limits)}", ()
         sizes = [axis.extent for axis in ordered]
-        for outer, inner in zip(ordered, ordered[1:], strict=False):
+        for outer, inner in itertools.pairwise(ordered):
             if outer.factor != product(inner.extent, inner.factor) and outer.factor != inner.extent:
                 raise Untranslated("an index of several axes that do not follow one another")
         whole = " * ".join(f"({size})" if " " in size else size for size in sizes)
@@ -191,11 +192,11 @@ class Indices:
 
     def _stop(self, index: IndexText, axis: Axis, limits: tuple[Limit, ...]) -> str:
         for limit in limits:
-            if limit.index.axes[0].made != axis.made:
+            if limit.bounded.axes[0].made != axis.made:
                 continue
-            if limit.index.start == index.start:
+            if limit.bounded.start == index.start:
                 return f"min({plus(index.start, axis.extent)}, {limit.stop})"
-            left = f"{limit.stop} - ({limit.index.start})"
+            left = f"{limit.stop} - ({limit.bounded.start})"
             return plus(index.start, f"min({axis.extent}, {left})")
         return plus(index.start, axis.extent)
 
@@ -208,12 +209,8 @@ def _stepped(start: str, axis: Axis) -> str:
 def _spread(index: IndexText, node: cst.Subscript) -> IndexText:
     """`index[:, None]`: the axis at its place among others."""
     items = [element.slice for element in node.slice]
-    kinds = [
-        isinstance(item, cst.Index) and text_of(item.value) == "None" for item in items
-    ]
+    kinds = [isinstance(item, cst.Index) and text_of(item.value) == "None" for item in items]
     if len(index.axes) != 1:
         raise Untranslated(f"the index {text_of(node)}")
     [axis] = index.axes
-    return IndexText(
-        index.start, (axis._replace(position=kinds.index(False), rank=len(kinds)),)
-    )
+    return IndexText(index.start, (axis._replace(position=kinds.index(False), rank=len(kinds)),))

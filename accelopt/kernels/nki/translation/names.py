@@ -64,7 +64,9 @@ class _Imports(cst.CSTVisitor):
             leaf = text_of(alias.name)
             known = text_of(alias.asname.name) if alias.asname else leaf
             self._bind(f"{module}.{leaf}", known)
-            space = {"language": "nl", "isa": "nisa"}.get(module.removeprefix(f"{self.names.root}."))
+            space = {"language": "nl", "isa": "nisa"}.get(
+                module.removeprefix(f"{self.names.root}.")
+            )
             if module.startswith(self.names.root) and space is not None:
                 self.names.direct[known] = (space, leaf)
 

@@ -12,8 +12,9 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from accelopt.kernels.nki.translation.facts import Fact, Facts
 from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
+from accelopt.kernels.nki.translation.instructions import arguments_of
 from accelopt.kernels.nki.translation.names import Names
-from accelopt.kernels.nki.translation.to_nki import RANGES, arguments_of
+from accelopt.kernels.nki.translation.to_nki import RANGES
 
 PARAMETERS: dict[str, tuple[str, ...]] = {
     **{name: ("dst", *form.parameters) for name, form in LIKE.items()},
@@ -148,11 +149,15 @@ class ToNeuronxcc(cst.CSTTransformer):
             self.problems.append((self._line(node), f".{method}: {GONE[method]}"))
             return made
         if method == "broadcast" and len(given) == 2:
-            return cst.parse_expression(f"{owner}.broadcast_to({_replaced(owner, given[0], given[1])})")
+            return cst.parse_expression(
+                f"{owner}.broadcast_to({_replaced(owner, given[0], given[1])})"
+            )
         if method == "expand_dim":
             return cst.parse_expression(f"{owner}.expand_dims({given[0]})")
         if method == "reshape_dim":
-            return cst.parse_expression(f"{owner}.reshape({_replaced(owner, given[0], '*' + given[1])})")
+            return cst.parse_expression(
+                f"{owner}.reshape({_replaced(owner, given[0], '*' + given[1])})"
+            )
         return made
 
     def _creation(self, node: cst.Call, made: cst.Call, function: str) -> Any:
@@ -170,9 +175,9 @@ class ToNeuronxcc(cst.CSTTransformer):
         accumulates = fact is not None and fact.result is not None and fact.result.buffer == "psum"
         if function == "ndarray" and accumulates and self._is_product(node):
             function = "zeros"
-        return made.with_changes(
-            func=cst.parse_expression(f"{self.nl}.{function}"), args=arguments_of(given)
-        )
+        plain = [given.pop("shape")] if "shape" in given and not _is_named(made, "shape") else []
+        args = [*(cst.Arg(cst.parse_expression(text)) for text in plain), *arguments_of(given)]
+        return made.with_changes(func=cst.parse_expression(f"{self.nl}.{function}"), args=args)
 
     def _is_product(self, node: cst.Call) -> bool:
         return self._line(node) in self.facts.product_lines
@@ -240,9 +245,7 @@ class ToNeuronxcc(cst.CSTTransformer):
         others = [text for text in texts if text != dst]
         if len(others) != 1 or len(texts) != 2:
             raise Untranslated("dma_compute that does not add one tensor to dst")
-        return (
-            f"{self.nisa}.dma_copy(dst={dst}, src={others[0]}, dst_rmw_op={self.nl}.add)"
-        )
+        return f"{self.nisa}.dma_copy(dst={dst}, src={others[0]}, dst_rmw_op={self.nl}.add)"
 
     def _by_position(
         self, function: str, place: str, dst: str, given: dict[str, str], fact: Fact
@@ -270,6 +273,10 @@ class ToNeuronxcc(cst.CSTTransformer):
             f"on_true_tile={given['on_true_tile']}, on_false_value={given['on_false_value']}, "
             f"dtype={dst}.dtype)"
         )
+
+
+def _is_named(call: cst.Call, name: str) -> bool:
+    return any(a.keyword is not None and a.keyword.value == name for a in call.args)
 
 
 def _replaced(owner: str, at: str, size: str) -> str:

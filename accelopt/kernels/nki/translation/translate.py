@@ -1,40 +1,50 @@
-"""A kernel's file in the other dialect, with what proves it: both are traced and run on the same
-arguments, and their results and Programs compared.
+"""A kernel's file in the other dialect, with what proves it: both are traced, and their Programs
+executed on the same arrays and compared.
 
-Runs the file's Python, so only a process that holds nothing worth having should call it.
+`rewritten` runs the file's Python, so only a process that holds nothing worth having should call it;
+`translate_job` is that process's work, `translate_file` asks for it.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import libcst as cst
 import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernels.nki.arguments import argument_of
+from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.kernels.nki.lift.emission.text import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
 from accelopt.kernels.nki.translation.names import Names
 from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
 from accelopt.kernels.nki.translation.to_nki import to_nki
-from accelopt.sim import compute, rules
-from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect, dialect_of, trace_kernel
+from accelopt.sandbox import Limits, Policy, run
+from accelopt.sim import compute, rules, serial
+from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of, trace_kernel
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Program
+from accelopt.sim.trace import TensorSpec
 
 _files = itertools.count()
 TOLERANCE = 1e-5
 """Of the largest number of a result: both dialects compute the same, in another order at most."""
+JOB = "accelopt.kernels.nki.translation.translate:translate_job"
+MEMORY_BYTES = 6 << 30
+RESULT_BYTES = 512 << 20
 
 
 class Proof(NamedTuple):
     """How original and translation compare: the largest difference of their results relative to the
-    largest number, and the instructions of their Programs by opcode, where these differ."""
+    largest number, and how often an opcode is executed, where that differs."""
 
     difference: float
     before: Mapping[str, int]
@@ -51,6 +61,17 @@ class Proof(NamedTuple):
         return self.before == self.after
 
 
+class Rewritten(NamedTuple):
+    """The text in the other dialect, what could not be translated by line, the Programs of both, or
+    why the translation leaves none."""
+
+    source: str
+    problems: tuple[tuple[int, str], ...]
+    program: Program
+    twin: Program | None
+    failure: str = ""
+
+
 class Translation(NamedTuple):
     """The text in the other dialect; what could not be translated, by line; what was compared, or why
     there was nothing to compare."""
@@ -60,9 +81,14 @@ class Translation(NamedTuple):
     proof: Proof | None
     failure: str = ""
 
+    @property
+    def complete(self) -> bool:
+        """True when everything was translated and computes the same."""
+        return not self.problems and self.proof is not None and self.proof.equal_results
 
-def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation:
-    """The kernel of `source` in the dialect `to`; `arguments` are arrays and plain values.
+
+def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewritten:
+    """The kernel of `source` in the dialect `to`, learned by tracing it for arguments without data.
 
     Raises ConfigError where the file has no kernel or is in that dialect already, and KernelError
     where the kernel itself is refused.
@@ -73,7 +99,6 @@ def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation
     if own == to:
         shown = "neuronxcc.nki" if to == "neuronxcc" else to
         raise ConfigError(f"the kernel is in the dialect {shown} already")
-    specs = specs_of(arguments)
     facts, program = learn(lambda: trace_kernel(kernel, specs, target=_target(own)), file)
     names = Names(cst.parse_module(source), own)
     rewrite = to_nki if to == "nki" else to_neuronxcc
@@ -82,9 +107,72 @@ def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation
     try:
         twin = trace_kernel(_kernel(made, f"<kernel {next(_files)}>"), specs, target=_target(to))
         rules.check(twin)
-    except (KernelError, ConfigError, SyntaxError, TypeError, NameError, AttributeError) as error:
-        return Translation(made, tuple(problems), None, f"{type(error).__name__}: {error}")
-    return Translation(made, tuple(problems), _compared(program, twin, arguments))
+    except Exception as error:  # whatever the translated Python raises
+        return Rewritten(made, tuple(problems), program, None, f"{type(error).__name__}: {error}")
+    return Rewritten(made, tuple(problems), program, twin)
+
+
+def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation:
+    """A kernel that we vouch for, in the dialect `to`; `arguments` are arrays and plain values."""
+    return _proven(rewritten(source, to, specs_of(arguments)), arguments)
+
+
+def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: float) -> Translation:
+    """The kernel of a file, whose Python runs in a confined child that sees no data. Raises
+    ConfigError where there is nothing to translate, in one sentence."""
+    if to not in DIALECTS:
+        raise ConfigError(f"no dialect {to!r}; there are {', '.join(DIALECTS)}")
+    given = arguments_to_json([argument_of(value) for value in arguments])
+    payload = {"source": kernel.read_text(encoding="utf-8"), "to": to, "arguments": given}
+    limits = Limits(seconds=seconds, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
+    outcome = run(JOB, payload, policy=Policy(), limits=limits)
+    head, _, data = outcome.result.partition(b"\n")
+    message = read_message(head)
+    if message is None:
+        raise ConfigError(
+            f"{kernel}: its Python came to no end within {seconds:g} s, or ended the child"
+        )
+    if "error" in message:
+        raise ConfigError(f"{kernel}: {message['error']}")
+    size = int(str(message["size"]))
+    program, rest = serial.loads(data[:size], str(kernel)), data[size:]
+    twin = serial.loads(rest, "translation") if rest else None
+    problems = tuple((int(line), str(said)) for line, said in message["problems"])  # type: ignore[attr-defined]
+    found = Rewritten(str(message["source"]), problems, program, twin, str(message["failure"]))
+    return _proven(found, arguments)
+
+
+def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """In the child: the translation and the bytes of both Programs, or what is wrong."""
+    specs = [
+        TensorSpec(tuple(item["shape"]), np.dtype(item["dtype"]))
+        if isinstance(item, dict)
+        else item
+        for item in payload["arguments"]
+    ]
+    try:
+        found = rewritten(str(payload["source"]), payload["to"], specs)
+    except (ConfigError, KernelError) as error:
+        channel.write(json.dumps({"error": str(error)}).encode() + b"\n")
+        return
+    except Exception as error:  # the file's own Python
+        said = f"{type(error).__name__}: {error}"
+        channel.write(json.dumps({"error": said}).encode() + b"\n")
+        return
+    first = serial.dumps(found.program)
+    message = {"source": found.source, "problems": found.problems, "failure": found.failure,
+               "size": len(first)}  # fmt: skip
+    channel.write(json.dumps(message).encode() + b"\n" + first)
+    if found.twin is not None:
+        channel.write(serial.dumps(found.twin))
+
+
+def _proven(found: Rewritten, arguments: Sequence[Any]) -> Translation:
+    if found.twin is None:
+        return Translation(found.source, found.problems, None, found.failure)
+    return Translation(
+        found.source, found.problems, _compared(found.program, found.twin, arguments)
+    )
 
 
 def _target(dialect: Dialect) -> str:

@@ -84,7 +84,9 @@ def _scale(site: Site) -> Read | None:
 
 def _bias(site: Site) -> Read | None:
     access = site.input("bias")
-    if access is None or site.lane.constants.number(access) == 0:
+    if access is None and not site.attribute("bias"):
+        return None
+    if access is not None and site.lane.constants.number(access) == 0:
         return None
     return site.operand("bias", len(site.result.shape))
 

@@ -1,0 +1,74 @@
+"""`accelopt translate`: a kernel from one dialect of NKI to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from accelopt.cli.apart import Said, ask, said_by
+from accelopt.cli.kernel_file import KernelFile, Seconds, existing, naming
+from accelopt.cli.profile import ReferenceFile
+from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.translation.translate import Translation, translate_file
+from accelopt.store import write_atomically
+
+
+def translate(
+    kernel: KernelFile,
+    reference: ReferenceFile,
+    to: Annotated[str, typer.Option(help="nki or neuronxcc")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="the translation; by default KERNEL_<to>.py"),
+    ] = None,
+    seconds: Seconds = TRACE_SECONDS,
+) -> None:
+    """Write KERNEL in the other dialect of NKI, and compare both on the arguments of REFERENCE."""
+    place = output or kernel.with_name(f"{kernel.stem}_{to}.py")
+    asked = {
+        "kernel": str(existing(kernel).resolve()),
+        "reference": str(existing(reference).resolve()),
+        "to": to,
+        "output": str(place.absolute()),
+        "seconds": seconds,
+    }
+    with naming(kernel, reference):
+        said = ask("accelopt.cli.translate:translate_job", asked, seconds)
+    typer.echo(said.text + f"{place} has the translation.")
+    if not said.passed:
+        raise typer.Exit(1)
+
+
+def translate_job(asked: Mapping[str, Any]) -> Said:
+    """The work of `translate`, in a child process."""
+
+    def work() -> Said:
+        problem = Reference(Path(asked["reference"]))
+        arguments = problem.kernel_inputs(problem.inputs(0))
+        found = translate_file(Path(asked["kernel"]), asked["to"], arguments, asked["seconds"])
+        write_atomically(Path(asked["output"]), found.source)
+        return Said(text=told(found, Path(asked["kernel"])), passed=found.complete)
+
+    return said_by(work)
+
+
+def told(found: Translation, kernel: Path) -> str:
+    """What became of the translation, in lines."""
+    lines = [f"{kernel}:{line}: not translated: {said}" for line, said in found.problems]
+    if found.proof is None:
+        lines.append(f"The translation does not run: {found.failure}")
+        return "".join(f"{line}\n" for line in lines)
+    proof = found.proof
+    same = "equal" if proof.difference == 0 else f"equal to {proof.difference:.1e} of the largest"
+    lines.append(
+        f"Results: {same if proof.equal_results else f'differ by {proof.difference:.1e}'}."
+    )
+    if proof.equal_programs:
+        lines.append("Programs: the same instructions.")
+    for opcode, count in proof.before.items():
+        lines.append(f"Programs: {opcode} {count} times before, {proof.after[opcode]} times after.")
+    return "".join(f"{line}\n" for line in lines)

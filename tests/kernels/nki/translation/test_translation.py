@@ -1,0 +1,209 @@
+"""Kernels there and back: equal results, the same instructions, comments kept."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.nki.translation.translate import translate
+from accelopt.shipped import shipped_folder
+
+KERNELS = shipped_folder() / "NKIBench" / "kernels"
+
+
+def f(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+SMALL = {
+    "adamw": (f(200, 1024), f(200, 1024), f(200, 1024), abs(f(200, 1024))),
+    "add_rmsnorm_matmul": None,
+    "bmm": None,
+    "bmm_softmax": (f(2, 128, 64), f(2, 64, 1024)),
+    "gqa_full": (f(2, 128, 4, 128), f(1, 1, 4, 128, 2, 128), f(1, 4, 128, 256)),
+    "lora": (f(1, 2, 128, 2, 128), f(2, 128, 512), f(2, 128, 128), f(128, 512)),
+    "mamba": (f(128, 256), f(128, 256), f(128, 4), f(4, 256), f(4, 256)),
+    "matmul": (f(2, 128, 2, 128), f(2, 128, 512)),
+    "matmul_add_rmsnorm": (f(256, 256), f(256, 512), 1e-5, f(256, 512), f(512)),
+    "rmsnorm_matmul": (f(2, 128, 256), f(2, 128, 1024)),
+    "rope_single_freq_apply": (f(128, 1024), f(64, 1024), f(64, 1024)),
+    "silu": (f(128, 4, 2048),),
+    "swiglu": (f(1, 2, 128, 2, 128), f(2, 128, 512), f(4, 128, 512), f(2, 128, 512)),
+    "transpose_matmul": (f(128, 2, 256), f(128, 2, 700)),
+}
+"""Arguments of NKIBench's kernels at sizes that take a moment; their sources hold for any."""
+MORE = {"mamba": {"copy", "memset"}, "matmul_add_rmsnorm": {"copy"}}
+"""What the translation needs besides: rows repeated on all partitions become tiles."""
+
+
+def source_of(problem):
+    summary = json.loads((KERNELS.parent / "summary.json").read_text())
+    [case] = summary[problem]["cases"].values()
+    return (KERNELS.parent / case["impls"][0]["kernel"]).read_text()
+
+
+@pytest.mark.parametrize("problem", [name for name, given in SMALL.items() if given])
+def test_nkibench_there_and_back(problem):
+    given, source = SMALL[problem], source_of(problem)
+    there = translate(source, "nki", given)
+    assert there.complete and there.proof.difference == 0, there
+    assert set(there.proof.before) <= MORE.get(problem, set())
+    assert "neuronxcc" not in there.source
+    back = translate(there.source, "neuronxcc", given)
+    assert back.complete and back.proof.difference == 0, back
+    assert set(back.proof.before) <= {"memset"}
+    comments = [line.strip() for line in source.splitlines() if line.strip().startswith("#")]
+    for made in (there.source, back.source):
+        kept = [comment for comment in comments if comment in made]
+        assert kept == comments
+
+
+OLD = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+from neuronxcc.nki.language import par_dim
+
+
+@nki.jit
+def kernel(a, b):
+    # what it returns
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.load(a)
+    u = nl.load(b)  # the other
+{lines}
+    nl.store(out, r)
+    return out
+"""
+FORMS = {
+    "operators": "    r = (t + u) * 2.0 - t / 4.0",
+    "a column": "    m = nl.max(t, axis=1, keepdims=True)\n    r = nl.exp(t - m)",
+    "a column on the left": "    m = nl.mean(t, axis=[1], keepdims=True)\n    r = nl.subtract(m, t)",
+    "a nested instruction": "    r = nl.add(nisa.activation(op=nl.exp, data=t, scale=0.5), u)",
+    "into a slice": "    r = nl.ndarray((128, 64), dtype=nl.float32)\n"
+    "    for i in nl.affine_range(2):\n"
+    "        r[:, i * 32 : (i + 1) * 32] = nisa.tensor_tensor(\n"
+    "            t[:, nl.ds(i * 32, 32)], u[:, nl.ds(i * 32, 32)], op=np.multiply)",
+    "a transpose": "    x = nisa.nc_transpose(t)\n    r = nl.copy(nisa.nc_transpose(nl.copy(x)))",
+    "block dimensions": "    r = nl.ndarray((128, 64), dtype=nl.float32)\n"
+    "    k = nl.ndarray((2, par_dim(128), 32), dtype=nl.float32)\n"
+    "    for i in nl.affine_range(2):\n        k[i] = nl.copy(t[:, nl.ds(i * 32, 32)])\n"
+    "    for i in nl.affine_range(2):\n        r[:, nl.ds(i * 32, 32)] = nl.copy(k[i, :, :])",
+    "in place": "    r = nl.zeros((128, 64), dtype=nl.float32)\n"
+    "    for i in nl.sequential_range(3):\n        r += nl.multiply(t, u)",
+    "a narrower format": "    h = nl.copy(t, dtype=nl.bfloat16)\n    r = nl.add(h, u)",
+    "statistics": "    s = nisa.bn_aggr(nisa.bn_stats(t))\n"
+    "    r = nisa.tensor_scalar(t, nl.subtract, s[:, 0:1], op1=nl.multiply, operand1=s[:, 1:2])",
+    "a scan": "    r = nisa.tensor_tensor_scan(t, u, initial=0, op0=nl.multiply, op1=nl.add)",
+    "rows and a mask": "    i = nl.arange(128)[:, None]\n    j = nl.arange(64)[None, :]\n"
+    "    v = nl.load(a[i, j], mask=(i < 128))\n    r = nl.add(v, u)",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_there_and_back(form):
+    given = (f(128, 64), f(128, 64))
+    source = OLD.format(lines=FORMS[form]).replace(
+        "import neuronxcc.nki as", "import numpy as np\nimport neuronxcc.nki as", 1
+    )
+    there = translate(source, "nki", given)
+    assert there.complete, there
+    assert "# what it returns" in there.source and "# the other" in there.source
+    back = translate(there.source, "neuronxcc", given)
+    assert back.complete, back
+
+
+GONE = {
+    "    r = nl.loop_reduce(t, op=nl.add, loop_indices=[])": "accumulate with nisa.tensor_tensor",
+    "    i = nl.arange(64)\n    r = nl.add(t, nisa.iota(i[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.float32))": "nisa.iota",
+}
+
+
+@pytest.mark.parametrize("lines", GONE)
+def test_what_has_no_counterpart_is_listed_by_its_line(lines):
+    source = OLD.format(lines=lines)
+    found = translate(source, "nki", (f(128, 64), f(128, 64)))
+    assert not found.complete
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "    r = " in text)
+    assert any(at == line and GONE[lines] in said for at, said in found.problems), found.problems
+
+
+def test_a_kernel_that_is_there_already_is_told_so():
+    with pytest.raises(ConfigError, match="already"):
+        translate(source_of("silu"), "neuronxcc", SMALL["silu"])
+
+
+NEW = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t, u = nl.load(a), nl.load(b)
+    r = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+{lines}
+    nisa.dma_copy(dst=out, src=r)
+    return out
+"""
+BACK = {
+    "a pattern": "    nisa.affine_select(r, [[-1, 64]], 1, t, -9.0, cmp_op=nl.greater_equal)",
+    "positions": "    nisa.iota(dst=r, pattern=[[2, 64]], offset=1, channel_multiplier=3)",
+    "a list of tiles": "    tiles = []\n    for i in range(2):\n"
+    "        tiles.append(nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.sbuf))\n"
+    "        nisa.tensor_copy(dst=tiles[i], src=t[:, i * 32 : i * 32 + 32])\n"
+    "    for i in range(2):\n"
+    "        nisa.tensor_copy(dst=r[:, i * 32 : i * 32 + 32], src=tiles[1 - i])",
+    "accumulation": "    nisa.memset(dst=r, value=0.0)\n"
+    "    p = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)\n"
+    "    for k in range(2):\n"
+    "        nisa.nc_matmul(dst=p, stationary=t, moving=u, accumulate=(k > 0))\n"
+    "    nisa.tensor_copy(dst=r[0:64, :], src=p)",
+    "a broadcast": "    nisa.tensor_tensor(dst=r, data1=t, data2=u[:, 3].broadcast(1, 64), op=nl.add)",
+    "a narrower format": "    h = nl.ndarray((128, 64), dtype=nl.bfloat16, buffer=nl.sbuf)\n"
+    "    nisa.tensor_copy(dst=h, src=t)\n    nisa.activation(dst=r, op=nl.exp, data=h)",
+}
+
+
+@pytest.mark.parametrize("form", BACK)
+def test_a_form_of_nki_there_and_back(form):
+    given = (f(128, 64), f(128, 64))
+    there = translate(NEW.format(lines=BACK[form]), "neuronxcc", given)
+    assert there.complete, (there.problems, there.proof, there.failure, there.source)
+
+
+def test_an_access_pattern_is_left_to_people():
+    lines = "    nisa.tensor_copy(dst=r, src=t.ap(pattern=[[64, 128], [1, 64]]))"
+    found = translate(NEW.format(lines=lines), "neuronxcc", (f(128, 64), f(128, 64)))
+    assert not found.complete
+    assert any("access pattern" in said for _, said in found.problems) or found.failure
+
+
+def test_the_command_writes_the_translation(tmp_path, run_command=None):
+    from typer.testing import CliRunner
+
+    from accelopt.cli.app import app, command
+
+    command()
+    (tmp_path / "kernel.py").write_text(NEW.format(lines=BACK["accumulation"]))
+    (tmp_path / "reference.py").write_text(
+        "import numpy as np\n"
+        "def get_inputs():\n    return [np.random.normal(size=(128, 64)).astype(np.float32)] * 2\n"
+        "def forward(a, b):\n    return a\n"
+        "def transform_to_nki_inputs(inputs):\n    return inputs\n"
+    )
+    given = [
+        "translate",
+        str(tmp_path / "kernel.py"),
+        "--reference",
+        str(tmp_path / "reference.py"),
+    ]
+    said = CliRunner().invoke(app, [*given, "--to", "neuronxcc"])
+    assert said.exit_code == 0, said.output
+    assert "Results: equal." in said.output
+    made = Path(tmp_path / "kernel_neuronxcc.py").read_text()
+    assert "import neuronxcc.nki as nki" in made

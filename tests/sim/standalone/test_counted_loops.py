@@ -1,0 +1,134 @@
+"""Python's own loops: kept as loops where that is the same, run as they are written where not."""
+
+import numpy as np
+import pytest
+
+from accelopt.sim.program import Loop
+
+A = np.random.default_rng(0).standard_normal((512, 64)).astype(np.float32)
+
+KERNEL = """
+@nki.jit
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    {before}
+    for i in {loop}:
+        t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=a[{rows}, :])
+        {body}
+        nisa.dma_copy(dst=out[{rows}, :], src=t)
+    return out
+"""
+
+
+def text(loop="range(4)", rows="i * 128 : (i + 1) * 128", body="pass", before="pass"):
+    return KERNEL.format(loop=loop, rows=rows, body=body, before=before)
+
+
+def loops(program):
+    return [node for node in program.body if isinstance(node, Loop)]
+
+
+@pytest.mark.parametrize(
+    "loop", ["range(4)", "nl.affine_range(4)", "nl.sequential_range(4)", "nl.static_range(0, 4, 1)"]
+)
+def test_a_loop_whose_index_stands_in_addresses_stays_a_loop(nki_text, loop):
+    """Language guide: every range is Python's; a loop of the Program says the same, shorter."""
+    kernel = nki_text(text(loop))
+    program = kernel.trace(A)
+    assert [one.variable.trips for one in loops(program)] == [4]
+    assert np.array_equal(kernel.run(A), A)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"before": "count = 0", "body": "count += 1; nisa.tensor_scalar(t, t, nl.multiply, count)"},
+        {
+            "before": "seen = []",
+            "body": "seen.append(i); nisa.tensor_scalar(t, t, nl.multiply, len(seen))",
+        },
+        {"body": "nisa.tensor_scalar(t, t, nl.multiply, float(i + 1))"},
+        {"body": "nisa.tensor_scalar(t, t, nl.multiply, [1, 2, 3, 4][i])"},
+        {"body": "k = 1 if i == 0 else i + 1; nisa.tensor_scalar(t, t, nl.multiply, k)"},
+        {
+            "before": "scale = {}",
+            "body": "scale[i] = i + 1; nisa.tensor_scalar(t, t, nl.multiply, scale[i])",
+        },
+    ],
+)
+def test_python_sees_every_iteration(nki_text, changes):
+    """Migration guide 0.1 to 0.2: `val += 1` in a loop of eight ends at eight, not at one."""
+    kernel = nki_text(text(**changes))
+    assert loops(kernel.trace(A)) == []
+    wanted = A * np.repeat([1, 2, 3, 4], 128)[:, None]
+    np.testing.assert_allclose(kernel.run(A), wanted, rtol=1e-6)
+
+
+def test_slices_may_end_at_min(nki_text):
+    """Migration guide, "Deprecation of masking": slices end at min() of the tensor's size."""
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a):
+            rows = a.shape[0]
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in range((rows + 127) // 128):
+                p = slice(i * 128, min(rows, i * 128 + 128))
+                t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+                count = p.stop - p.start
+                nisa.dma_copy(dst=t[0:count, :], src=a[p, :])
+                nisa.dma_copy(dst=out[p, :], src=t[0:count, :])
+            return out
+        """)
+    assert np.array_equal(kernel.run(A[:300]), A[:300])
+    assert loops(kernel.trace(A[:256]))  # every slice is whole: the loop stays one
+
+
+@pytest.mark.parametrize("how", ["break", "return out"])
+def test_a_loop_may_be_left_early(nki_text, how):
+    kernel = nki_text(
+        text(
+            before="nisa.dma_copy(dst=out, src=a)",
+            body=f"nisa.memset(t, 0.0)\n        if i == 2: {how}",
+        )
+    )
+    result = kernel.run(A)
+    assert np.array_equal(result[256:], A[256:]) and not result[:256].any()
+
+
+def test_a_value_carries_over_to_the_next_iteration(nki_text):
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            total = nl.zeros((128, 64), dtype=a.dtype)
+            for i in range(4):
+                total = nl.add(total, nl.load(a[i * 128 : (i + 1) * 128, :]))
+            nl.store(out, total)
+            return out
+        """)
+    np.testing.assert_allclose(kernel.run(A), A.reshape(4, 128, 64).sum(0), rtol=1e-5)
+
+
+def test_a_tile_lives_on_after_its_loop(nki_text):
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in range(4):
+                last = nl.load(a[i * 128 : (i + 1) * 128, :])
+            nl.store(out, last)
+            return out
+        """)
+    assert np.array_equal(kernel.run(A), A[384:])
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [("if t: pass", "truth value"), ("while t: pass", "condition of a while loop")],
+)
+def test_control_flow_on_a_tile_is_refused(nki_text, condition, said):
+    """Language guide: conditions are evaluated when the kernel is specialised."""
+    kernel = nki_text(text(body=condition))
+    with pytest.raises(Exception, match=said):
+        kernel.trace(A)

@@ -1,0 +1,94 @@
+"""What differs between the dialects by the vendor's rules (migration guides 0.1 to 0.6)."""
+
+import numpy as np
+import pytest
+
+from accelopt.sim.errors import KernelError
+
+A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+
+KERNEL = """
+@nki.jit
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    t = nl.load(a)
+    number = nl.ndarray((128, 64), dtype=nl.int32, buffer=nl.sbuf)
+    product = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    {line}
+    nl.store(out, t)
+    return out
+"""
+REFUSED = {
+    "nisa.activation(dst=t, op=nl.exp, data=t, mask=True)": "min[(]p0",
+    "nisa.activation(dst=t, op=nl.exp, data=t, dtype=nl.float32)": "format of dst",
+    "nisa.dma_copy(dst=out, src=t, dst_rmw_op=nl.add)": "dma_compute",
+    "nisa.memset(dst=number, value=2.0)": "memset of 2.0",
+    "nisa.dma_copy(dst=out, src=product)": "nisa.tensor_copy first",
+    "nl.ndarray((128, 64), nl.float32, buffer='sbuf')": "unknown buffer",
+    "nl.ndarray((2, 4, 4), nl.float32, buffer=nl.psum, address=(0, 100))": "Start at a bank",
+    "nisa.dma_copy(dst=out, src=t, dge_mode=2)": "no nki.isa.dge_mode",
+    "nisa.dma_copy(dst=number, src=a, dge_mode=nisa.dge_mode.hwdge)": "hwdge moves bytes",
+    "nisa.tensor_reduce(dst=t[:, 0:8], op=nl.add, data=t.reshape((128, 8, 8)), axis=1)": "last dim",
+    "nisa.nc_transpose(dst=nl.ndarray((64, 128), nl.bfloat16, buffer=nl.psum), data=t)": "dst is bf",
+    "nisa.tensor_tensor(dst=t, data1=t, data2=t[:, 0:1], op=nl.add)": "tensor_tensor",
+    "nl.add(t, t[:, 0:1])": "Repeat it",
+    "nl.arange(128)": "Removed in NKI 0.2",
+    "nl.par_dim(128)": "Block dimensions were removed",
+    "nisa.register_alloc(0)": "Registers and dynamic loops",
+    "nisa.quantize_mx(t, t, t)": "Microscaling formats",
+    "nl.ndarray((128, 4), nl.float8_e4m3fn_x4)": "a microscaling format",
+    "nl.fori_loop(0, 4, print)": "a loop of the device",
+    "nisa.core_barrier(out, (0, 1))": "two cores of a logical core",
+    "nl.rsqrt(product)": "NKI 0.5",
+    "nisa.nc_matmul(dst=t, stationary=t, moving=t)": "PSUM",
+    "nisa.tensor_copy_dynamic_src(t)": "Removed in NKI 0.4",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_this_dialect_refuses(nki_text, line):
+    with pytest.raises(KernelError, match=REFUSED[line].replace("bf", "bfloat16")):
+        nki_text(KERNEL.format(line=line)).trace(A)
+
+
+def test_the_jit_of_this_dialect_takes_no_platform(nki_text):
+    with pytest.raises(KernelError, match="no platform_target"):
+        nki_text("@nki.jit(platform_target='trn2')\ndef kernel(a): return a")
+
+
+def test_outputs_live_in_shared_memory(nki_text):
+    text = KERNEL.format(line="pass").replace("nl.shared_hbm", "nl.hbm")
+    with pytest.raises(KernelError, match="shared HBM"):
+        nki_text(text).trace(A)
+
+
+def test_a_star_in_the_signature_is_refused(nki_text):
+    text = KERNEL.format(line="pass").replace("kernel(a)", "kernel(a, *, scale=1.0)")
+    with pytest.raises(KernelError, match="'scale' stands after"):
+        nki_text(text).trace(A)
+
+
+def test_arguments_are_updated_in_place(nki_text):
+    """nki_simulator.rst: arrays are updated when the kernel writes their tensors."""
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a):
+            t = nl.load(a)
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.add, operand0=1.0)
+            nl.store(a, t)
+        """).kernel
+    array = A.copy()
+    kernel(array)
+    np.testing.assert_allclose(array, A + 1, rtol=1e-6)
+
+
+def test_every_violation_is_collected(nki_text):
+    found = []
+    text = KERNEL.format(line="nisa.memset(dst=number, value=2.0); nl.add(t, t[:, 0:1])")
+    nki_text(text)
+    from accelopt.sim.dialects import trace_kernel
+    from accelopt.sim.kernel_text import specs_of
+
+    trace_kernel(nki_text(text).kernel, specs_of([A]), report=found.append)
+    assert [error.identifier for error in found][:1] == ["memset_value"]
+    assert len(found) == 2

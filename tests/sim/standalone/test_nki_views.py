@@ -1,0 +1,98 @@
+"""Views of NkiTensor: those of the language guide and of nki-aps.rst, by what they read."""
+
+import numpy as np
+import pytest
+
+from accelopt.sim.errors import KernelError
+
+A = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+
+READ = """
+@nki.jit
+def kernel(a):
+    t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=a)
+    view = {view}
+    out = nl.ndarray(view.shape, dtype=view.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=view)
+    return out
+"""
+VIEWS = {
+    "t[:, 0:32:2]": A[:, 0:32:2],
+    "t[5, 7]": A[5:6, 7:8],
+    "t[:, -1]": A[:, -1:],
+    "t[0:64].slice(1, 8, 24)": A[:64, 8:24],
+    "t.reshape((128, 4, 16))[:, 2]": A.reshape(128, 4, 16)[:, 2],
+    "t.reshape((128, 4, 16)).permute((0, 2, 1))": A.reshape(128, 4, 16).transpose(0, 2, 1),
+    "t.reshape_dim(1, (4, -1)).flatten_dims(1, 2)": A,
+    "t[:, 3].expand_dim(1).broadcast(1, 5)": np.repeat(A[:, 3:4, None], 5, 1),
+    "t.expand_dim(1).squeeze_dim(1)": A,
+    "t.ap(pattern=[[64, 16], [1, 8]], offset=8)": A[:16, 8:16],
+    "t.ap(pattern=[[64, 128], [2, 4], [1, 2]])": A[:, :8].reshape(128, 4, 2),
+    "t[:, 8:].ap(pattern=[[64, 128], [1, 4]])": A[:, 8:12],
+    "t.rearrange(('p', ('h', 'w')), ('p', 'w', 'h'), {'h': 4})": A.reshape(128, 4, 16).transpose(0, 2, 1),
+    "t.view(nl.int32)": A.view(np.int32),
+    "t.ap(pattern=[[128, 128], [1, 128]], dtype=nl.int16)": A.view(np.int16),
+    "t[nl.ds(32, 32), nl.ds(4, 2)]": A[32:64, 4:6],
+    "a[3]": A[3],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_reads_what_the_documentation_says(nki_text, view):
+    assert np.array_equal(nki_text(READ.format(view=view)).run(A), VIEWS[view])
+
+
+def test_a_pattern_says_where_a_view_is(nki_text):
+    """nki-aps.rst: a slice and the pattern written by hand are the same access."""
+    nki_text("""
+        @nki.jit
+        def kernel(a):
+            t = nl.load(a)
+            assert t.slice(dim=1, start=8, end=24).get_pattern() == [[64, 128], [1, 16]]
+            assert t.is_contiguous() and not t[:, ::2].is_contiguous()
+            assert t.size == 128 * 64 and t.buffer == nl.sbuf and t.dtype == nl.float32
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            nl.store(out, t)
+            return out
+        """).trace(A)
+
+
+REFUSED = {
+    "t.permute((1, 0))": "partition dimension",
+    "t.broadcast(1, 3)": "not 1",
+    "t.ap(pattern=[[128, 8], [1, 32]])": "row length",
+    "t.ap(pattern=[[64, 128], [1, 65]])": "flattened",
+    "t.reshape((128, 65))": "cannot reshape",
+    "t[:, 0:65]": "err_tensor_access_out_of_bound",
+    "t[:, None]": "cannot be indexed with None",
+    "t[a]": "cannot be indexed with a tensor",
+    "t[::2]": "step",
+    "t + t": "no operator [+]",
+}
+
+
+@pytest.mark.parametrize("view", REFUSED)
+def test_a_view_that_cannot_be_is_refused(nki_text, view):
+    with pytest.raises(KernelError, match=REFUSED[view]):
+        nki_text(READ.format(view=view)).trace(A)
+
+
+def test_run_time_indices_by_access_pattern(nki_text):
+    """nki-aps.rst, "Dynamic Access": a scalar and a vector offset along the tensor's dimension."""
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a, rows):
+            index = nl.load(rows)
+            out = nl.ndarray((32, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=out, src=a.ap([[64, 32], [1, 64]], 0, vector_offset=index, indirect_dim=0))
+            one = nl.ndarray((16, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=one, src=a.ap([[64, 16], [1, 64]], scalar_offset=index[3:4, :], indirect_dim=0))
+            same = nl.ndarray((32, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            nisa.dma_copy(dst=same, src=a.vector_select(0, index))
+            return out, one, same
+        """)
+    rows = np.random.default_rng(1).integers(0, 100, (32, 1)).astype(np.int32)
+    out, one, same = kernel.run(A, rows)
+    assert np.array_equal(out, A[rows[:, 0]]) and np.array_equal(same, out)
+    assert np.array_equal(one, A[rows[3, 0] : rows[3, 0] + 16])
