@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.kernel_file import Target
+from accelopt.cli.kernel_file import Target, default_target
 from accelopt.cli.optimize import mind_earlier_run, starting_case
 from accelopt.cli.options import Shared
 from accelopt.cli.report import REPORT
@@ -52,7 +52,7 @@ def tune(
     sequential: Annotated[
         bool, typer.Option("--sequential", help="each expert sees what came of the one before")
     ] = False,
-    target: Target = "trn1",
+    target: Target = None,
     workers: Annotated[int, typer.Option(min=0, help="evaluations at a time; 0: by CPUs")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of the experts' choices")] = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
@@ -74,7 +74,7 @@ def tune(
         strategy_option=[f"{name}={value}" for name, value in given.items() if value],
         evaluations=evaluations,
         window=1 if sequential else Shared().window,
-        target=target,
+        target=target or default_target(kernel),
         workers=workers,
     )
     options = _seeded(shared.session(folder), seed)
