@@ -14,9 +14,16 @@ from pydantic import ValidationError
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
 from accelopt.agents.configuration import Role
-from accelopt.agents.executor import UNANSWERED, shorten
+from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
 from accelopt.agents.lessons import lessons_text, outcome_text
-from accelopt.agents.prompts import PromptPair, bullet_list, profile_lines, quote, render
+from accelopt.agents.prompts import (
+    PromptPair,
+    bullet_list,
+    profile_lines,
+    quote,
+    render,
+    render_sections,
+)
 from accelopt.agents.proposer import Brief, KernelView, Written
 from accelopt.evaluation import Bottleneck
 from accelopt.findings import Attempt, Reflexion
@@ -24,6 +31,7 @@ from accelopt.kernel_source import KERNEL_NAMES, fenced_blocks, kernel_source
 from accelopt.nodes import Plan
 
 GENERATE_TOKENS, JUDGE_TOKENS, REFLECT_TOKENS = 24_576, 16_384, 2_048
+TEMPERATURES = (0.7, 1.0, 0.9, 1.1)  # of workers on the same kernel
 NAMES = (*KERNEL_NAMES, "run", "kernel_function")
 CATEGORIES = ("memory", "compute", "latency")
 _METHOD = re.compile(r"^\W*method\W+(\w+)", re.IGNORECASE | re.MULTILINE)
@@ -40,13 +48,20 @@ class DeveloperPrompts(NamedTuple):
 
 
 class Developer:
-    """Asks models: `judge` and `reflector` think, `writer` writes."""
+    """Asks models: `judge` and `reflector` think, `writer` writes. `sheet` gives the documentation of the
+    calls that some texts name."""
 
     def __init__(
-        self, judge: Model, writer: Model, reflector: Model, prompts: DeveloperPrompts
+        self,
+        judge: Model,
+        writer: Model,
+        reflector: Model,
+        prompts: DeveloperPrompts,
+        sheet: Sheet = no_sheet,
     ) -> None:
         self.models = {"judge": judge, "executor": writer, "reflector": reflector}
         self.prompts = prompts
+        self.sheet = sheet
         self._judged: dict[str, asyncio.Task[tuple[Bottleneck, ...]]] = {}
 
     async def judge(self, view: KernelView, most: int) -> tuple[Bottleneck, ...]:
@@ -69,16 +84,18 @@ class Developer:
         view, bottleneck = brief.view, brief.bottleneck
         slots = {
             **self._material(view),
-            "bottleneck": bottleneck_text(bottleneck),
-            "methods": ", ".join(brief.methods) or "any",
+            "bottleneck": bottleneck_text(bottleneck) + _siblings(brief),
+            "methods": ", ".join(changes(brief.methods)) or "any",
             "gate": view.gate,
+            "sheet": self.sheet([view.kernel, *changes(brief.methods)]),
             "times": _times(brief),
             "attempts": lessons_text(view.findings, view.recalled),
         }
         label = f"generator/{view.iteration}/{view.service_name}/{brief.worker}"
         prompt = self.prompts.generate
-        found = await self._ask("executor", label, prompt, slots, view, GENERATE_TOKENS)
-        asked = render(prompt.user_template, slots)
+        warmth = TEMPERATURES[brief.rank % len(TEMPERATURES)]
+        found = await self._ask("executor", label, prompt, slots, view, GENERATE_TOKENS, warmth)
+        asked = render_sections(prompt.user_template, slots)
         if not isinstance(found, Answer):
             return Written(
                 None, Plan(sentence=bottleneck.reason), "", found, failed=True, prompt=asked
@@ -86,7 +103,10 @@ class Developer:
         source = kernel_source(found.text, NAMES)
         return Written(
             source,
-            Plan(sentence=_sentence(found.text) or f"Relieve {bottleneck.resource}."),
+            Plan(
+                sentence=_sentence(found.text) or f"Relieve {bottleneck.resource}.",
+                method=_named(_METHOD, found.text),
+            ),
             _named(_METHOD, found.text),
             "" if source else "the reply held no code block with the kernel",
             prompt=asked,
@@ -117,6 +137,7 @@ class Developer:
         slots: dict[str, str],
         view: KernelView,
         tokens: int,
+        temperature: float | None = None,
     ) -> Answer | str:
         """The answer, or why there is none."""
         question = Question(
@@ -125,6 +146,7 @@ class Developer:
             render(prompt.system, {"machine": view.machine}),
             render(prompt.user_template, slots),
             view.iteration,
+            temperature,
             max_tokens=tokens,
         )
         try:
@@ -135,23 +157,33 @@ class Developer:
     def _material(self, view: KernelView) -> dict[str, str]:
         metadata = view.profile.to_metadata() if view.profile else {}
         found = view.diagnosis.bottlenecks if view.diagnosis else ()
+        displayed = self.prompts.displayed
         return {
+            **dict.fromkeys("limits lines memory compiler prices".split(), ""),
+            **view.brief,
             "problem_code": quote(view.reference, "python"),
             "kernel_code": quote(view.kernel, "python"),
-            "profile": profile_lines(metadata, self.prompts.displayed, random.Random(0)),
-            "facts": bullet_list(view.facts, "(no analysis of this kernel)"),
+            "profile": "" if view.brief else profile_lines(metadata, displayed, random.Random(0)),
+            "facts": "" if view.brief else bullet_list(view.facts, "(no analysis of this kernel)"),
             "diagnosis": bullet_list([bottleneck_text(one) for one in found], "(none)"),
         }
 
 
 def bottleneck_text(one: Bottleneck) -> str:
-    """A bottleneck in one line."""
-    lines = f" Lines {', '.join(map(str, one.lines))}." if one.lines else ""
-    fixes = f" What relieves it: {', '.join(one.methods)}." if one.methods else ""
-    share = f" ({one.share:.0%})" if one.share else ""
-    return (
-        f"{one.category}, {one.resource or 'resource unknown'}{share}: {one.reason}{lines}{fixes}"
-    )
+    """A bottleneck in one line, with the changes that relieve it."""
+    fixes = changes(one.methods)
+    said = [
+        f"{one.category}, {one.resource or 'resource unknown'}"
+        f"{f' ({one.share:.0%})' if one.share else ''}: {one.reason.rstrip('.')}.",
+        f"Lines {', '.join(map(str, one.lines))}." if one.lines else "",
+        f"What relieves it: {'; '.join(fixes)}." if fixes else "",
+    ]
+    return " ".join(filter(None, said))
+
+
+def changes(methods: Sequence[str]) -> list[str]:
+    """The methods that somebody who writes a kernel can carry out: knobs are for the rules."""
+    return [name for name in methods if name != "schedule" and not name.startswith("set_")]
 
 
 def read_bottlenecks(reply: str) -> tuple[Bottleneck, ...]:
@@ -232,6 +264,16 @@ def _sentence(reply: str) -> str:
     prose = reply.split("```")[0]
     said = _named(_CHANGE, prose) or " ".join(prose.split())
     return said[:400]
+
+
+def _siblings(brief: Brief) -> str:
+    """What tells workers apart that are after the same bottleneck."""
+    if brief.rank <= len(brief.bottlenecks):
+        return ""
+    return (
+        "\n\nOthers work against it at the same time: choose another change than the first that comes "
+        "to mind."
+    )
 
 
 def _times(brief: Brief) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.experiences import experiences_text
-from accelopt.agents.planner import NOTHING_MEASURED, tools_text
+from accelopt.agents.planner import NOTHING_MEASURED, tools_text, with_lessons
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
@@ -32,7 +32,8 @@ MOST_JOINED = 2  # other kernels that a plan may take something from
 Sheet = Callable[[Sequence[str]], str]
 
 
-def _no_sheet(texts: Sequence[str]) -> str:
+def no_sheet(texts: Sequence[str]) -> str:
+    """Documentation of nothing."""
     return ""
 
 
@@ -60,7 +61,7 @@ class Executor:
         toolbox: Toolbox | None = None,
         *,
         by_rule: Implements | None = None,
-        sheet: Sheet = _no_sheet,
+        sheet: Sheet = no_sheet,
     ) -> None:
         self.model = model
         self.fixer = fixer
@@ -81,7 +82,7 @@ class Executor:
         return Question(
             role="executor",
             label=f"executor/{view.iteration}/{view.service_name}/{draw}/{sample}",
-            system=render(self.prompts.executor.system, {"machine": view.machine}),
+            system=_system(self.prompts.executor, view),
             user=render_sections(self.prompts.executor.user_template, slots),
             iteration=view.iteration,
             temperature=TEMPERATURES[sample % len(TEMPERATURES)],
@@ -101,7 +102,7 @@ class Executor:
         question = Question(
             role="fixer",
             label=(f"fixer/{view.iteration}/{view.service_name}/{draw}/{sample}/{failure.round}"),
-            system=render(self.prompts.fixer.system, {"machine": view.machine}),
+            system=_system(self.prompts.fixer, view),
             user=render_sections(self.prompts.fixer.user_template, slots),
             iteration=view.iteration,
         )
@@ -161,6 +162,11 @@ def joined_text(view: KernelView, change: Change) -> str:
 
 def _sources(bench: Bench) -> tuple[str, ...]:
     return tuple(one.source for one in bench.checked)
+
+
+def _system(pair: PromptPair, view: KernelView) -> str:
+    """Who answers and what it must know: the machine, and what attempts on such kernels taught."""
+    return with_lessons(render(pair.system, {"machine": view.machine}), view)
 
 
 def shorten(error: str, limit: int = LONGEST_ERROR) -> str:

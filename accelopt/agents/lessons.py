@@ -46,10 +46,14 @@ def _lesson(finding: Finding, *, earlier: bool = False) -> str:
 
 
 def _avoided(findings: Sequence[Finding]) -> Iterator[str]:
-    """What was advised against, in order, each once."""
-    reflexions = (finding.reflexion for finding in findings)
-    found = (pattern for told in reflexions if told for pattern in told.avoid_patterns)
-    yield from dict.fromkeys(map(quote_words, found))
+    """What was advised against, in order, each once; of a failure without advice, what was done."""
+    found: dict[str, None] = {}
+    for finding in findings:
+        told = finding.reflexion.avoid_patterns if finding.reflexion else ()
+        failed = not finding.attempt.passed_verification and bool(finding.change)
+        words = told or ((f"{finding.method}: {finding.change}",) if failed else ())
+        found.update(dict.fromkeys(quote_words(word) for word in words))
+    yield from found
 
 
 def outcome_text(attempt: Attempt) -> str:

@@ -137,7 +137,9 @@ def _proposer(
             executor, fixer, calls, prompts.executor(), offline, toolbox, workshop.language
         ),
         summarizer_for(configs["summarizer"], calls, prompts.pair("summarizer"), offline),
-        developer_for(configs["judge"], executor, configs["reflector"], calls, prompts),
+        developer_for(
+            configs["judge"], executor, configs["reflector"], calls, prompts, workshop.language
+        ),
     )
 
 

@@ -179,7 +179,11 @@ def _proposer(
     executor, fixer = config("executor"), config("fixer")
     return Proposer(
         planner_for(config("planner"), calls, prompts.planner(), offline),
-        executor_for(executor, fixer, calls, prompts.executor(), offline),
+        executor_for(
+            executor, fixer, calls, prompts.executor(), offline, language=workshop.language
+        ),
         summarizer_for(config("summarizer"), calls, prompts.pair("summarizer"), offline),
-        developer_for(config("judge"), executor, config("reflector"), calls, prompts),
+        developer_for(
+            config("judge"), executor, config("reflector"), calls, prompts, workshop.language
+        ),
     )

@@ -162,10 +162,12 @@ def developer_for(
     reflector: ModelConfig,
     calls: Calls,
     prompts: PromptFolder,
+    language: Language,
 ) -> Develops | None:
     """The developer that the configurations of its three roles select; None for the rules, which
-    answer for all three where one of them has no model."""
+    answer for all three where one of them has no model. `language` has the documentation of its calls."""
     if judge.offline or writer.offline or reflector.offline:
         return None
     model = calls.model
-    return Developer(model(judge), model(writer), model(reflector), prompts.developer())
+    texts = prompts.developer()
+    return Developer(model(judge), model(writer), model(reflector), texts, language.sheet)

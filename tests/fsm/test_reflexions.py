@@ -34,7 +34,7 @@ class Engineer:
         if role == "judge":
             return "```json\n[]\n```"
         if role == "reflector":
-            method = re.search(r"DONE = \['(\w+)'\]", user)[1]
+            method = re.findall(r"DONE = \['(\w+)'\]", user)[-1]
             told = {"lessons": [f"{method} is what it is"]}
             if "failed" in user:
                 told["avoid_patterns"] = [f"{method} breaks it"]

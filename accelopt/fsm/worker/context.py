@@ -135,8 +135,13 @@ class WorkerContext:
             rank=self.rank,
             best=best,
             eager=self.gear.eager,
-            methods=self.bottleneck.methods,
+            methods=self._methods(self.bottleneck),
         )
+
+    def _methods(self, bottleneck: Bottleneck) -> tuple[str, ...]:
+        """The canonical names of what relieves its resource: a judge's fixes are sentences."""
+        known = self.diagnosis.bottlenecks if self.diagnosis else ()
+        return next((b.methods for b in known if b.resource == bottleneck.resource), ())
 
     @property
     def finding(self) -> Finding | None:
