@@ -17,6 +17,7 @@ from accelopt.stages.together import together
 
 MOST_SUGGESTED = 5  # changes by rule that a planner is told of
 MOST_OTHERS = 3  # kernels beside a line, from which something may be taken over
+GAINED = 1.02  # over its parent, below which a kernel has nothing to take over
 NEAR = 1.5  # times a kernel's time, beyond which another is no good example
 
 
@@ -93,7 +94,7 @@ def good_others(node: Node, others: Sequence[Relative]) -> tuple[Relative, ...]:
     good = [
         one
         for one in distinct.values()
-        if (one.node.speedup or 0.0) > 1.0
+        if (one.node.speedup or 0.0) >= GAINED
         and (one.node.latency or inf) <= NEAR * (node.latency or 0.0)
     ]
     return tuple(sorted(good, key=lambda one: one.node.latency or inf)[:MOST_OTHERS])

@@ -18,6 +18,7 @@ from accelopt.search.strategy import Settings
 from accelopt.stages.jobs import NOTHING_KNOWN
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.run import Run, Watcher
+from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
@@ -34,7 +35,7 @@ async def run_toy(
     replay=None,
     watcher=Watcher(),
     workers=2,
-    toolbox=None,
+    tools=0,
     backend="toy:ToyLanguage",
     screening=Scrutiny.FULL,
     known=NOTHING_KNOWN,
@@ -54,6 +55,7 @@ async def run_toy(
         warm_start=warm_start,
     )
     async with open_workshop(folder, options) as shop:
+        toolbox = toolbox_for(shop.evaluations, shop.offline, tools)
         proposer = Proposer(
             planner_for(config, shop.calls, PROMPTS.planner(), shop.offline),
             executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),

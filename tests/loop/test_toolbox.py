@@ -1,39 +1,91 @@
-"""The executor's function tools on real stage functions and toy kernels."""
+"""The function tools of planners and executors, on real stage functions and toy kernels."""
 
 import asyncio
+import json
 
+import drive
 import toy
 
+from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
+from accelopt.search.strategy import Settings
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 
-def test_check_profile_and_look_up(tmp_path):
+def test_every_tool_answers_and_what_was_checked_is_kept(tmp_path):
     async def use():
-        language = LanguageOptions(tmp_path / "kernels", "toy:ToyLanguage")
+        language = LanguageOptions(tmp_path / "kernels", name="toy:ToyLanguage")
         async with open_workshop(tmp_path, WorkshopOptions(language, workers=1)) as shop:
             case = toy.start(tmp_path / "start")
             source = shop.language.source(case)
             start = Node(case, source, await shop.evaluations.evaluate(case, source))
             view = await view_kernel(start, shop.language)
-            toolbox = toolbox_for(shop.evaluations, 3)
-            tools = {tool.name: tool.call for tool in toolbox.tools(view)}
-            return toolbox.limit, [
+            toolbox = toolbox_for(shop.evaluations, shop.offline, 3)
+            bench = toolbox.open(view)
+            tools = {tool.name: tool.call for tool in bench.tools}
+            assert [told.name for told in toolbox.told] == list(tools)
+            said = [
                 await tools["check_kernel"](toy.kernel(5)),
                 await tools["check_kernel"](toy.kernel(5, "WRONG = 1")),
                 await tools["profile_kernel"](toy.kernel(7)),
                 await tools["profile_kernel"]("not python"),
+                await tools["what_if"]("lines 2 x 0.5"),
                 await tools["look_up"]("nl.load"),
+                await tools["rules"](toy.kernel(90)),
             ]
+            return toolbox.limit, bench, said, toolbox_for(shop.evaluations, shop.offline, 0)
 
-    limit, (right, wrong, profile, broken, note) = asyncio.run(use())
-    assert limit == 3
-    assert right == "correct"
-    assert wrong == "wrong_numbers: row 3 is off by 0.5"
-    assert profile == "COST is 7."
-    assert broken.startswith("not timed, compile_error")
+    limit, bench, said, none = asyncio.run(use())
+    right, wrong, profile, broken, half, note, rules = said
+    assert (limit, none) == (3, None)
+    assert right == "correct, 5 ms, 20.000 times as fast as the kernel given"
+    assert wrong == "wrong_numbers: row 3 is off by 0.5\nline 3: WRONG"
+    assert profile == "COST limits it: 7 ms."
+    assert broken.startswith("not timed. compile_error")
+    assert half == "half of COST would be 50 ms"
     assert note == "nl.load is a number."
-    assert toolbox_for(None, 0) is None
+    assert "R1: time not predicted [divide]" in rules
+    assert [one.latency for one in bench.checked] == [5, None, 7, None]
+    assert bench.best.source == toy.kernel(5)
+
+
+def played(folder, answers):
+    """A run of one round with one plan, whose executor gives `answers` in turn."""
+    turns = iter(answers)
+
+    def respond(request):
+        if "You write" in request["messages"][0]["content"]:
+            return next(turns)
+        return "Make it cheap."
+
+    async def run(server):
+        settings = Settings(iterations=1, beam=1, plans=1, samples=1, fixer_steps=0)
+        return await drive.run_toy(
+            folder, server.url, settings=settings, backend="toy:Ruleless", tools=4
+        )
+
+    with ScriptedServer(respond) as server:
+        [outcome], _ = asyncio.run(run(server))
+    return outcome
+
+
+def checking(source):
+    return Scripted("", tool_calls=(("check_kernel", json.dumps({"source": source})),))
+
+
+def test_the_best_checked_kernel_counts_when_the_answer_is_worse_or_wrong(tmp_path):
+    """Two profile calls took one sample from 1.46 to 2.19 (issue 20); an answer must not lose it."""
+    block = "```python\n{}```"
+    worse = played(tmp_path / "w", [checking(toy.kernel(20)), block.format(toy.kernel(60))])
+    assert worse.best.latency == 20
+    wrong = played(tmp_path / "x", [checking(toy.kernel(20)), block.format(toy.kernel(5, "WRONG"))])
+    assert wrong.best.latency == 20
+    words = played(tmp_path / "y", [checking(toy.kernel(20)), "I have it."])
+    assert words.best.latency == 20
+    better = played(tmp_path / "z", [checking(toy.kernel(20)), block.format(toy.kernel(10))])
+    assert better.best.latency == 10
+    [node] = better.nodes
+    assert [attempt.latency for attempt in node.failed] == [20]  # it was judged, so it is told

@@ -136,6 +136,9 @@ def _lines(found: KernelProfile) -> str:
         )
     if rest >= SILENT_BELOW:
         rows.append(f" rest {rest:8.0%}")
+    launch = found.run.spec.launch_ns * 1e-6 / found.latency_ms
+    if launch >= SILENT_BELOW:
+        rows.append(f"launch{launch:8.0%}")
     return "\n".join(rows)
 
 

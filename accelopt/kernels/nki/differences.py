@@ -28,7 +28,8 @@ def describe(output: Array, wanted: Array) -> list[str]:
     where all are nearly right."""
     output, wanted = _comparable(output), _comparable(wanted)
     with np.errstate(all="ignore"):
-        usual = float(np.sqrt(np.mean(np.square(wanted[np.isfinite(wanted)])))) or 1.0
+        finite = wanted[np.isfinite(wanted)]
+        usual = float(np.sqrt(np.mean(np.square(finite)))) if finite.any() else 1.0
         limit = WRONG * np.maximum(np.abs(wanted), usual)
         wrong = ~(np.abs(output - wanted) <= limit) & ~(np.isnan(output) & np.isnan(wanted))
     count = int(wrong.sum())

@@ -1,0 +1,130 @@
+"""Real exchanges of our own making, played by the scripted server to the whole loop on the simulated core.
+
+They hold the prompts and the loop to what made these answers possible and what must come of them.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from accelopt.agents.configuration import ModelConfig
+from accelopt.agents.proposer import Proposer
+from accelopt.agents.scripted_server import Scripted, ScriptedServer
+from accelopt.evaluation import Case, Scrutiny
+from accelopt.kernels.language import LanguageOptions
+from accelopt.loop import optimize
+from accelopt.nodes import Plan
+from accelopt.search.strategy import Settings
+from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.run import Run
+from accelopt.stages.toolbox import toolbox_for
+from accelopt.stages.workshop import WorkshopOptions, open_workshop
+
+RECORDED = Path(__file__).parent / "recorded"
+PROMPTS = PromptFolder(Path(__file__).resolve().parents[2] / "prompts")
+MARKS = {
+    "performance engineer": "planner",
+    "You write NKI": "executor",
+    "You repair NKI": "fixer",
+    "notebook": "summarizer",
+}
+
+
+class Player:
+    """Answers each role's n-th request with the n-th recorded answer, and keeps what it was asked."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.count = Counter()
+        self.asked = {}
+
+    def __call__(self, request):
+        system = request["messages"][0]["content"]
+        role = next(role for mark, role in MARKS.items() if mark in system)
+        self.count[role] += 1
+        name = f"{role}_{self.count[role]}"
+        self.asked[name] = "\n".join(str(m.get("content")) for m in request["messages"])
+        path = self.folder / f"{name}.md"
+        if not path.exists():
+            return "No optimization found" if role == "summarizer" else "Nothing left: as recorded."
+        text = path.read_text()
+        if text.startswith("TOOL "):
+            tool, _, argument = text[5:].partition("\n")
+            return Scripted("", tool_calls=((tool, json.dumps({"source": argument})),))
+        return text
+
+
+async def played(name, folder, url):
+    model = ModelConfig(url=url, model="recorded", timeout=60.0)
+    place = RECORDED / name
+    case = Case(
+        problem=name,
+        values={},
+        task=str(place / "reference.py"),
+        kernel=str(place / "kernel.py"),
+    )
+    fields = ("hbm_read_bytes", "hbm_write_bytes", "hfu_estimated_percent")
+    options = WorkshopOptions(
+        LanguageOptions(folder / "kernels", save_fields=fields), workers=2, screening=Scrutiny.QUICK
+    )
+    settings = Settings(iterations=2, beam=1, plans=1, samples=1, fixer_steps=1)
+    async with open_workshop(folder, options) as shop:
+        calls, offline = shop.calls, shop.offline
+        tools = toolbox_for(shop.evaluations, offline, 4)
+        proposer = Proposer(
+            planner_for(model, calls, PROMPTS.planner(), offline, tools),
+            executor_for(model, model, calls, PROMPTS.executor(), offline, tools, shop.language),
+            summarizer_for(model, calls, PROMPTS.pair("summarizer"), offline),
+        )
+        return await optimize(case, Run(shop, proposer, settings, folder))
+
+
+def by_plans(outcome):
+    return [node for node in outcome.nodes if isinstance(node.change, Plan)]
+
+
+def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
+    player = Player(RECORDED / "linear_attention")
+    with ScriptedServer(player) as server:
+        outcome = asyncio.run(played("linear_attention", tmp_path, server.url))
+    first, second = by_plans(outcome)
+    assert first.failed and first.speedup > 1.5 and second.speedup > 1.05
+    assert outcome.speedup >= first.speedup * second.speedup * 0.99
+    plan = player.asked["planner_1"]
+    for fact in (
+        "Limiting resource: the Tensor engine",
+        "tensor engine takes no time",
+        "which no kernel avoids",
+        "18                for j in nl.sequential_range(n // 128):",
+        "- R1: ",
+        "matmul 128x128 SBUF SBUF > PSUM, line 23",
+        "check_kernel(source)",
+    ):
+        assert fact in plan, fact
+    assert "neuron" not in plan.split("# What limits it")[1].split("# Tools")[0].lower()
+    mend = player.asked["fixer_1"].split("# What is wrong with it")[1].split("# The calls")[0]
+    assert mend.count("[err_") + mend.count("[operand_") >= 3  # every violation at once
+    assert "line 12: " in mend and "/" not in mend.replace("n // 128", "")  # in its own lines
+    assert "nisa.nc_transpose(data, engine=None)" in player.asked["fixer_1"]
+    later = player.asked["planner_2"]
+    assert "K0: " in later and "Contract keys with values first" in later
+    assert "Reassociate a product chain" in later and "````" in later  # learned, and quoted
+    slow, fast = player.asked["summarizer_1"].split("# Fast version")
+    assert "tensor" in slow.split("# What limits the slow version")[1]
+    assert "dma" in fast.split("# What limits the fast version")[1]
+
+
+@pytest.mark.slow
+def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
+    player = Player(RECORDED / "depthwise_conv")
+    with ScriptedServer(player) as server:
+        outcome = asyncio.run(played("depthwise_conv", tmp_path, server.url))
+    first, second = by_plans(outcome)
+    assert "correct, " in player.asked["executor_2"]  # what the tool said, before the worse answer
+    assert "scalar_tensor_tensor" in first.source and first.speedup > 1.5
+    assert second.speedup > 1.1
+    assert "is read 4 times by line 16" in player.asked["planner_1"]
+    assert "Limiting resource: the Vector engine" in player.asked["planner_2"]
