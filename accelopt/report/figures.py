@@ -90,6 +90,36 @@ def roofline(portraits: Mapping[str, Portrait]) -> Figure:
     return _plain(figure)
 
 
+def traffic(portraits: Mapping[str, Portrait]) -> Figure:
+    """The roofline of kernels without matrix products: time against bytes, above what the memory takes
+    for them at best; both axes are logarithmic."""
+    figure = go.Figure()
+    bandwidth = next(iter(portraits.values())).bandwidth
+    moved = [found.moved for found in portraits.values()]
+    across = [min(moved) / 4, max(moved) * 4]
+    figure.add_trace(
+        go.Scatter(
+            x=across, y=[bytes_ / bandwidth * 1e3 for bytes_ in across],
+            mode="lines", name="roof", hoverinfo="skip",
+        )
+    )  # fmt: skip
+    for name, found in portraits.items():
+        share = found.moved / bandwidth * 1e3 / found.latency
+        figure.add_trace(
+            go.Scatter(
+                x=[found.moved], y=[found.latency], mode="markers+text", name=name,
+                text=[name], textposition="top center", marker={"size": 11},
+                hovertemplate="%{x:.3s}B, %{y:.4g} ms: " + f"{share:.0%} of the memory's rate"
+                + f"<extra>{name}</extra>",
+            )
+        )  # fmt: skip
+    title = "time against HBM traffic; the line is the memory's rate"
+    _shaped(figure, title, "bytes between HBM and the chip", "ms", legend=False)
+    figure.update_xaxes(type="log", exponentformat="SI", ticksuffix="B")
+    figure.update_yaxes(type="log", rangemode="normal")
+    return _plain(figure)
+
+
 def engines(name: str, found: Portrait) -> Figure:
     """How busy each engine is over the kernel's time."""
     names = [engine for engine in found.busy if any(found.busy[engine])]
@@ -135,6 +165,8 @@ def drawn(problems: Sequence[ProblemStory], names: Sequence[str]) -> dict[str, F
             portraits["after" if len(curves) == 1 else name] = problem.best_portrait
     if any(found.intensity for found in portraits.values()):
         figures["roofline"] = roofline(portraits)
+    elif portraits and all(found.moved for found in portraits.values()):
+        figures["roofline"] = traffic(portraits)
     for name, found in portraits.items():
         figures[f"engines {name}"] = engines(name, found)
     return figures

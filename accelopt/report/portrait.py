@@ -27,6 +27,7 @@ def portrait(found: KernelProfile, interval: Interval | None = None) -> Portrait
         flops=useful / seconds,
         peak_flops=spec.peak_bf16_flops_per_ns * 1e9 / slow,
         bandwidth=spec.dma_peak_bytes_per_ns * 1e9,
+        moved=moved,
         lines=tuple(
             LineShare(
                 line=line.source.line,

@@ -49,6 +49,7 @@ class Portrait(Row):
     flops: float = Field(description="FLOP/s, transposes left out")
     peak_flops: float
     bandwidth: float = Field(description="bytes a second between HBM and the chip at best")
+    moved: float = Field(default=0.0, description="bytes between HBM and the chip")
     lines: tuple[LineShare, ...] = ()
     busy: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     questions: tuple[str, ...] = Field(default=(), description="what the interval depends on")

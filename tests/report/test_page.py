@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from accelopt.report.diffs import patch_of, side_by_side
+from accelopt.report.figures import drawn
 from accelopt.report.page import page
 from accelopt.report.portrait import SLICES, portrait
 from accelopt.report.story import Portrait, ProblemStory, Step, Story, read_story, write_story
@@ -70,6 +71,21 @@ def test_the_page_asks_nothing_of_a_network_and_stays_small():
     assert len(text.encode()) < 3_000_000
     assert not re.search(r"""(src|href)\s*=\s*["'](https?:)?//""", text)
     assert "<img src=x" not in text
+
+
+def test_a_kernel_without_products_stands_above_what_the_memory_takes():
+    """Softmax and the like have no FLOPs of the Tensor engine; their roof is the memory's rate."""
+    one = problem()
+    assert "data" in drawn([one], ["run"])["roofline"]
+    seen = one.start_portrait.model_copy(update={"intensity": 0.0, "flops": 0.0, "moved": 1.4e8})
+    after = seen.model_copy(update={"latency": 1.0})
+    quiet = one.model_copy(update={"start_portrait": seen, "best_portrait": after})
+    roof, before, best = drawn([quiet], ["run"])["roofline"]["data"]
+    assert roof["y"][0] == pytest.approx(1.4e8 / 4 / 2.8e11 * 1e3)
+    assert (before["y"], best["y"]) == ([2.0], [1.0]) and "25% of" in before["hovertemplate"]
+    unknown = seen.model_copy(update={"moved": 0.0})  # a story of before there was `moved`
+    old = quiet.model_copy(update={"start_portrait": unknown, "best_portrait": unknown})
+    assert "roofline" not in drawn([old], ["run"])
 
 
 def test_a_diff_shows_both_sides_and_leaves_out_what_stays():
