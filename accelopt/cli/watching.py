@@ -66,9 +66,14 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         latency = f"baseline {line.baseline:.4g} ms" if line.baseline else "the baseline fails"
         board.say(line, latency)
 
+    def verifying(node: Node) -> None:
+        line = board.lines[node.case.case_name]
+        board.say(line, "the referee asks everything of the best kernel")
+
     def settled(outcome: Outcome) -> None:
         line = board.lines[outcome.start.case.case_name]
         why = f": {plain(line.unplanned, 120)}" if line.unplanned and not line.planned else ""
+        line.finished = True
         board.say(line, f"finished{why}")
 
-    return Watcher(planned, sampled, measured, settled)
+    return Watcher(planned, sampled, measured, verifying, settled)

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from accelopt.evaluation import Case, Profile
 
+LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
+
 
 class Spent(Protocol):
     """What of a ledger is shown."""
@@ -35,14 +37,22 @@ class Line:
         self.correct = 0
         self.baseline: float | None = None
         self.best: float | None = None
+        self.finished = False
         self.note = "measuring the baseline"
+
+    def share(self, iterations: int) -> float:
+        """How much of its rounds is done, from 0 to 1."""
+        if self.finished:
+            return 1.0
+        within = self.done / self.expected if self.expected else 0.0
+        return min(1.0, (max(self.iteration - 1, 0) + within) / max(iterations, 1))
 
     def measured(self, profile: Profile | None) -> None:
         """The baseline's own profile."""
         self.baseline = self.best = profile.latency if profile else None
         self.note = "planning" if profile else "the baseline fails"
 
-    def row(self) -> list[str]:
+    def row(self, iterations: int) -> list[str]:
         """The cells of its table row."""
         best = f"{self.best:.4g} ms" if self.best else ""
         gain = f"{self.baseline / self.best:.2f}x" if self.baseline and self.best else ""
@@ -50,7 +60,7 @@ class Line:
         samples = f"{self.done} done, {self.correct} correct, {flight} in flight"
         return [
             self.name,
-            str(self.iteration or ""),
+            f"{self.iteration} of {iterations}" if self.iteration else "",
             samples if self.expected else "",
             best,
             gain,
@@ -83,14 +93,21 @@ class Board:
                 f"{line.name}: {sentence}", soft_wrap=True, markup=False, highlight=False
             )
 
+    def _left(self, seconds: float) -> str:
+        """How long all rounds would take from here; a search ends sooner when nothing is left to try."""
+        share = min((line.share(self.iterations) for line in self.lines.values()), default=1.0)
+        if not LEAST_SHARE <= share < 1:
+            return ""
+        return f", at most about {seconds * (1 / share - 1):.0f} s more"
+
     def __rich__(self) -> RenderableType:
         table = Table(
             "problem", "iteration", "samples", "best so far", "speedup", "now", expand=True
         )
         for line in self.lines.values():
-            table.add_row(*map(Text, line.row()))  # texts of kernels are no markup
+            table.add_row(*map(Text, line.row(self.iterations)))  # texts of kernels are no markup
         seconds = time.monotonic() - self.started
-        text = f"{seconds:.0f} s"
+        text = f"{seconds:.0f} s{self._left(seconds)}"
         if self.spent is not None and self.spent.calls:
             text += f", {self.spent.calls} model calls, ${self.spent.money:.2f}"
         return Group(table, Text(text, style="dim"))

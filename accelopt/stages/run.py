@@ -25,6 +25,7 @@ class Watcher(NamedTuple):
     planned: Callable[[str, int, PlanDraft], None] = lambda *_: None
     sampled: Callable[[str, int, Node], None] = lambda *_: None
     measured: Callable[[Node], None] = lambda *_: None
+    verifying: Callable[[Node], None] = lambda *_: None
     settled: Callable[[Outcome], None] = lambda *_: None
 
 

@@ -98,6 +98,7 @@ async def _first_verified(nodes: Sequence[Node], run: Run) -> tuple[Node | None,
     """The first that passes with full scrutiny, or None; with the verdict on it, or on the last."""
     verdict = Evaluation(status=Status.MISSING, message="there is no kernel to verify")
     for node in nodes:
+        run.watcher.verifying(node)
         verdict = await run.workshop.verifications.evaluate(node.case, node.source)
         if verdict.profile is not None:
             return node, verdict

@@ -64,7 +64,18 @@ def test_the_board_shows_progress_and_money(tmp_path):
     board.say(line, "error [/red] in [bold]")
     text = shown(board)
     assert "2 done, 1 correct, 2 in flight" in text
-    assert "5 ms" in text and "2.00x" in text
+    assert "5 ms" in text and "2.00x" in text and "1 of 2" in text
     assert "3 model calls, $1.50" in text
     assert "error [/red] in [bold]" in text
     assert "toy: error [/red] in [bold]" in console.file.getvalue()
+
+
+def test_the_board_tells_what_is_left(tmp_path):
+    board = Board([toy.start(tmp_path)], 4, Console(file=io.StringIO(), width=150))
+    board.started -= 100
+    line = board.lines["toy_N4"]
+    assert " more" not in shown(board)
+    line.iteration, line.expected, line.done = 2, 8, 8
+    assert "at most about 100 s more" in shown(board)
+    line.finished = True
+    assert " more" not in shown(board)

@@ -19,7 +19,7 @@ from accelopt.kernels.nki.lift.search import neighbours, schedules
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import apply, rewrites
 from accelopt.kernels.nki.moves.registry import MOVES
-from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
+from accelopt.kernels.nki.moves.surgery.review import reviewed
 from accelopt.space import KnobSpec, Parameter, Space
 
 MOST_KNOBS = 6
@@ -137,7 +137,7 @@ class FactorKnobs:
             made = apply(self.source, sites, self.facts)
         except IllegalMove as refusal:
             return Configured(None, str(refusal))
-        return Configured(hold_to_shapes(made, self.facts.arguments))
+        return Configured(reviewed(made, self.source, self.facts.arguments))
 
     def _sites(self, values: Mapping[str, Parameter]) -> Iterable[Site]:
         for name, (site, _, _) in self._places.items():

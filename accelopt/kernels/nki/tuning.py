@@ -23,7 +23,7 @@ from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedul
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.source import NotAKernel
-from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
+from accelopt.kernels.nki.moves.surgery.review import reviewed, told
 from accelopt.nodes import Action, Node, Rewrite, made
 from accelopt.nodes import Schedule as Change
 from accelopt.space import Parameter, Space
@@ -170,8 +170,10 @@ def rewrites_of(source: str, facts: Facts) -> list[Action]:
         return []
     return [
         made(
-            Rewrite(move=site.move, parameters=dict(site.parameters), sentence=site.text),
-            hold_to_shapes(changed, facts.arguments),
+            Rewrite(
+                move=site.move, parameters=dict(site.parameters), sentence=told(site.text, source)
+            ),
+            reviewed(changed, source, facts.arguments),
             promise=site.benefit,
             method=site.move,
             touches=METHODS[site.move].touches,

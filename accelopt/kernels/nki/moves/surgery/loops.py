@@ -19,7 +19,7 @@ from accelopt.kernels.nki.moves.reading.source import (
     line,
 )
 from accelopt.kernels.nki.moves.reading.values import Tensor
-from accelopt.kernels.nki.moves.surgery.names import fresh, taken
+from accelopt.kernels.nki.moves.surgery.names import NUMBER, fresh, taken
 from accelopt.kernels.nki.moves.surgery.rewriting import reindexed, substitute, substituted, tidy
 
 
@@ -161,6 +161,9 @@ class Growth:
         return reindexed(node, self.tensor, self.buffer, change, len(self.sizes))
 
 
+PLURALS = {"tile": "tiles", "tiles": "blocks"}  # what a tile is called that has become several
+
+
 def grow(kernel: Kernel, tensor: Tensor, trips: list[str], buffer: str = "sbuf") -> Growth:
     """Plan a tile's block dimensions, one for each of `trips`. Raises IllegalMove when the tile is
     not an SBUF tile of known shape and dtype."""
@@ -174,7 +177,9 @@ def grow(kernel: Kernel, tensor: Tensor, trips: list[str], buffer: str = "sbuf")
         f"{kernel.spelled('nl.' + tensor.dtype)}" if tensor.dtype else _loaded_dtype(kernel, tensor)
     )
     sizes = tuple(size.render(lambda symbol: symbol.name) for size in tensor.shape)
-    plural = f"{tensor.name}s" if tensor.name.endswith("_tile") else f"{tensor.name}_tiles"
+    stem = NUMBER.sub("", tensor.name)
+    plural = PLURALS.get(stem.rpartition("_")[2], "tiles")
+    plural = f"{stem.removesuffix('_tile').removesuffix('_tiles')}_{plural}"
     name = fresh(plural, taken(kernel))
     partition = f"{kernel.spelled('nl.par_dim')}({sizes[tensor.block_rank]})"
     dims = [*trips, *sizes[: tensor.block_rank], partition, *sizes[tensor.block_rank + 1 :]]

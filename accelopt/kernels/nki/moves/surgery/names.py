@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.reader import read
 from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, names_in
+
+NUMBER = re.compile(r"(?<=[^\d_])(_\d+)+$")  # behind a name, as `fresh` puts it there
 
 
 def taken(kernel: Kernel) -> set[str]:
@@ -19,13 +22,13 @@ def taken(kernel: Kernel) -> set[str]:
 
 
 def fresh(wanted: str, used: Collection[str]) -> str:
-    """`wanted`, or with the smallest number behind it that makes it free."""
+    """`wanted`, or with the smallest number behind it that makes it free; one number, not two."""
     if wanted not in used:
         return wanted
-    number = 1
-    while f"{wanted}_{number}" in used:
+    base, number = NUMBER.sub("", wanted), 1
+    while f"{base}_{number}" in used:
         number += 1
-    return f"{wanted}_{number}"
+    return f"{base}_{number}"
 
 
 def apart(kernel: Kernel) -> Kernel:

@@ -1,0 +1,130 @@
+"""Lines that a rewrite made, in the layout of a formatter: up to 100 characters, and spaces around
+the colon of a slice between sums. Lines that stood in the text before stay."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+
+LONGEST = 100
+INDENT = "    "
+
+
+def laid_out(text: str, before: str) -> str:
+    """`text`, of which `before` had been laid out by its author: statements of its stay."""
+    text = _spaced(text, set(before.splitlines()))
+    lines = text.splitlines()
+    for first, last in sorted(_simple(text), reverse=True):
+        statement = lines[first - 1 : last]
+        if "\n".join(statement) in before or any("#" in line for line in statement[:-1]):
+            continue
+        code, _, comment = _joined(statement).partition("  #")
+        made = list(_wrapped(code, f"  #{comment}" if comment else ""))
+        if made != statement and _same(statement, made):
+            lines[first - 1 : last] = made
+    return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
+
+
+def _simple(text: str) -> Iterator[tuple[int, int]]:
+    """First and last line of every statement that is neither a block nor beside another one."""
+    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    starts = [node.lineno for node in nodes]
+    for node in nodes:
+        if isinstance(node, kinds) and starts.count(node.lineno) == 1:
+            yield node.lineno, node.end_lineno or node.lineno
+
+
+def _joined(statement: list[str]) -> str:
+    """A statement on one line, without the commas that a formatter puts behind last elements."""
+    found = statement[0]
+    for line in (line.strip() for line in statement[1:]):
+        if line[:1] in tuple(")]}"):
+            found = found.removesuffix(",") + line
+        else:
+            found += line if found.endswith(("(", "[", "{")) else f" {line}"
+    return found
+
+
+def _same(statement: list[str], made: list[str]) -> bool:
+    try:
+        first, second = (ast.parse(textwrap.dedent("\n".join(s))) for s in (statement, made))
+        return ast.dump(first) == ast.dump(second)
+    except SyntaxError:
+        return False
+
+
+def _spaced(text: str, known: set[str]) -> str:
+    """Slices with spaces around their colon where a bound is more than a name or a number."""
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    new = {n for n, line in enumerate(text.splitlines(), 1) if line not in known}
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Slice))
+    bounds = [
+        (node.lower, node.upper)
+        for node in nodes
+        if node.step is None and node.lower and node.upper
+    ]
+    for lower, upper in sorted(bounds, key=lambda pair: pair[0].end_col_offset or 0, reverse=True):
+        row, start, end = lower.lineno, lower.end_col_offset or 0, upper.col_offset
+        if row not in new or upper.end_lineno != row or all(map(_plain, (lower, upper))):
+            continue
+        line = lines[row - 1]
+        between = line[start:end].replace(b" ", b"")
+        if between.strip(b"()") == b":":  # brackets of the bounds belong to neither
+            left, _, right = between.partition(b":")
+            lines[row - 1] = line[:start] + left + b" : " + right + line[end:]
+    return b"".join(lines).decode()
+
+
+def _plain(bound: ast.expr) -> bool:
+    if isinstance(bound, ast.UnaryOp):
+        return _plain(bound.operand)
+    return isinstance(bound, (ast.Name, ast.Constant))
+
+
+def _wrapped(line: str, tail: str = "") -> Iterator[str]:
+    """A statement, or an element of one with the comma behind it, on as many lines as it needs: what
+    stands in its last brackets goes on lines of its own."""
+    opened = _last_brackets(line)
+    if len(line) + len(tail) <= LONGEST or opened is None:
+        yield line + tail
+        return
+    first, last = opened
+    pad = line[: len(line) - len(line.lstrip())]
+    inner = line[first + 1 : last].strip()
+    yield line[: first + 1]
+    pieces = _split(inner)
+    if len(pad + INDENT + inner) <= LONGEST:
+        yield pad + INDENT + inner
+    elif len(pieces) == 1:
+        yield from _wrapped(pad + INDENT + inner)
+    else:
+        for piece in pieces:
+            yield from _wrapped(pad + INDENT + piece, ",")
+    yield pad + line[last:] + tail
+
+
+def _last_brackets(line: str) -> tuple[int, int] | None:
+    """Where the outermost brackets that close last, and hold something, are opened and closed."""
+    depth, start, found = 0, 0, None
+    for at, character in enumerate(line):
+        if character in "([{":
+            start = at if depth == 0 else start
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth == 0 and line[start + 1 : at].strip():
+                found = (start, at)
+    return found
+
+
+def _split(inner: str) -> list[str]:
+    """What commas outside of brackets separate."""
+    pieces, depth, start = [], 0, 0
+    for at, character in enumerate(inner):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            pieces.append(inner[start:at].strip())
+            start = at + 1
+    return [piece for piece in (*pieces, inner[start:].strip()) if piece]

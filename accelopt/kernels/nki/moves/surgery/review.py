@@ -1,0 +1,130 @@
+"""A rewritten kernel as its author would have it: familiar names, no aliases, lines that a formatter
+leaves alone. Nothing that is computed changes, and what the author wrote stays as it is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
+from accelopt.kernels.nki.moves.surgery.layout import laid_out
+
+WORD = re.compile(r"[^\W\d]\w*")
+NUMBERED = re.compile(r"(?P<base>.*[^\d_])_\d+")
+
+
+def reviewed(text: str, before: str, arguments: Mapping[str, Argument]) -> str:
+    """`text`, made of `before`, for a reviewer, and held to the shapes of its arguments."""
+    try:
+        text = familiar(without_aliases(text, before))
+        return laid_out(hold_to_shapes(text, arguments), before)
+    except (SyntaxError, ValueError, RecursionError):
+        return text
+
+
+def told(sentence: str, source: str) -> str:
+    """A sentence on `source` that names its variables as the author does: not `k_1` where that is the
+    second of two loops over `k`."""
+    own = set(WORD.findall(source))
+
+    def author_s(word: re.Match[str]) -> str:
+        found = NUMBERED.fullmatch(word[0])
+        return found["base"] if found and word[0] not in own and found["base"] in own else word[0]
+
+    return WORD.sub(author_s, sentence)
+
+
+def without_aliases(text: str, before: str) -> str:
+    """`text` where a value that has two names, of which the author wrote one, has that one.
+
+    before: row_sum = nl.ndarray(...); ...; total = row_sum      after: total = nl.ndarray(...); ...
+    """
+    own = _identifiers(ast.parse(before))
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=kept)], value=ast.Name(id=made)):
+                tree = ast.parse(text)
+                if made in own or kept not in own or not _alias(tree, kept, made, node.lineno):
+                    continue
+                lines = text.splitlines(keepends=True)
+                del lines[node.lineno - 1]
+                return without_aliases(_renamed("".join(lines), made, kept), before)
+    return text
+
+
+def _alias(tree: ast.Module, kept: str, made: str, line: int) -> bool:
+    """Whether `kept`, bound once, in that line, is another name for `made`, bound once and before."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    bound = {
+        name: [n.lineno for n in names if n.id == name and isinstance(n.ctx, ast.Store)]
+        for name in (kept, made)
+    }
+    first = min(node.lineno for node in names if node.id == kept)
+    arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    alone = sum(getattr(n, "lineno", 0) == line for n in ast.walk(tree) if isinstance(n, ast.stmt))
+    single = bound[kept] == [line] and len(bound[made]) == 1 and bound[made][0] < line
+    return single and first == line and alone == 1 and not {kept, made} & arguments
+
+
+def familiar(text: str) -> str:
+    """`text` in which a loop that follows another one has its variable's name again, where nothing
+    can take the one for the other.
+
+    before: for k in ...: a(k)        after: for k in ...: a(k)
+            for k_1 in ...: b(k_1)           for k in ...: b(k)
+    """
+    tree = ast.parse(text)
+    for loop in _loops(tree):
+        name = loop.target.id  # type: ignore[attr-defined]
+        found = NUMBERED.fullmatch(name)
+        if found and _free(tree, loop, name, found["base"]):
+            return familiar(_renamed(text, name, found["base"]))
+    return text
+
+
+def _loops(tree: ast.AST) -> Iterator[ast.For]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            yield node
+
+
+def _free(tree: ast.Module, loop: ast.For, name: str, base: str) -> bool:
+    """Whether the variable of `loop` may be called `base`: all else that has this name are variables
+    of other loops, used within those alone, and none of them is inside or outside of this one."""
+    inside = set(map(id, ast.walk(loop)))
+    if any(id(node) not in inside for node in _named(tree, name)):
+        return False
+    others = [other for other in _loops(tree) if other.target.id == base]  # type: ignore[attr-defined]
+    within = {id(node) for other in others for node in ast.walk(other)}
+    apart = id(loop) not in within and not any(id(other) in inside for other in others)
+    return apart and all(id(node) in within for node in _named(tree, base))
+
+
+def _named(tree: ast.AST, name: str) -> Iterator[ast.AST]:
+    """All that has this name, in whatever sense."""
+    for node in ast.walk(tree):
+        if name in (getattr(node, "id", None), getattr(node, "arg", None)) or (
+            isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.alias)) and node.name == name
+        ):
+            yield node
+
+
+def _identifiers(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _renamed(text: str, name: str, wanted: str) -> str:
+    """`text` with another name for a variable; keywords and attributes of that name stay."""
+    places = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id == name]
+    return _replaced(text, places, lambda _: wanted)
+
+
+def _replaced(text: str, places: list[ast.Name], made: Callable[[ast.Name], str]) -> str:
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    for node in sorted(places, key=lambda n: (n.lineno, n.col_offset), reverse=True):
+        line = lines[node.lineno - 1]
+        end = node.end_col_offset or 0
+        lines[node.lineno - 1] = line[: node.col_offset] + made(node).encode() + line[end:]
+    return b"".join(lines).decode()
