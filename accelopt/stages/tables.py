@@ -58,12 +58,12 @@ def _mind_columns(path: Path, header: Sequence[str], forms: Sequence[Sequence[st
 
 def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) -> None:
     """`rows` as CSV with `columns` first and any others behind; folders are made."""
+    import pandas as pd  # half a second, which reading a table need not take
+
     others = [name for row in rows for name in row if name not in columns]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, *dict.fromkeys(others)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue())
+    names = [*columns, *dict.fromkeys(others)]
+    table = pd.DataFrame([dict(row) for row in rows], columns=names, dtype=object)
+    write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
 
 
 def candidate(row: TableRow, path: Path) -> Candidate:

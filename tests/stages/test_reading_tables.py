@@ -1,8 +1,12 @@
 """Tables and lists that stages read: each fault is one sentence that names the file."""
 
+import csv
+import io
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from accelopt.agents.configuration import load_model_config
 from accelopt.agents.prompts import read_names, read_text
@@ -15,6 +19,7 @@ from accelopt.stages.tables import (
     read_executor_results,
     read_experiences,
     read_plans,
+    write_table,
 )
 from accelopt.store import write_atomically
 
@@ -113,3 +118,21 @@ def test_a_folder_in_the_place_of_an_output_is_named(tmp_path):
         write_atomically(tmp_path, "text")
     assert error.value.filename == str(tmp_path)
     assert list(tmp_path.parent.glob(f".{tmp_path.name}.*")) == []
+
+
+TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\x00"))
+ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c d", 'e"']), TEXTS), max_size=4)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=ROWS)
+def test_tables_have_the_bytes_that_csv_writes(rows, tmp_path_factory):
+    """People's shell loops read these files: pandas writes them as the csv module did."""
+    path = tmp_path_factory.mktemp("table") / "table.csv"
+    write_table(path, rows, ["a", "b"])
+    names = dict.fromkeys(["a", "b", *(name for row in rows for name in row)])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    assert path.read_bytes() == text.getvalue().encode()
