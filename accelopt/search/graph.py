@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from accelopt.evaluation import Diagnosis
 from accelopt.nodes import Action, Node
 
+BEST_SHARE = 0.5
 VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
 
 # The share of the time that a method is expected to save where it relieves what limits a kernel;
@@ -27,24 +28,27 @@ EXPECTED = {
 
 @dataclass(eq=False)
 class Edge:
-    """An action on a state: what it is expected to save of the time, what came of it, and how often it
-    was gone along."""
+    """An action on a state: what it is expected to save of the time, the sum and the best of the rewards
+    below it, and how often it was gone along."""
 
     action: Action
     estimate: float
     prior: float = 0.0
     visits: int = 0
     total: float = 0.0
+    best: float | None = None
     in_flight: int = 0
     child: str | None = None
     closed: bool = False
 
-    def mean(self, worth: float, gain: float) -> float:
-        """Mean reward on a state of `worth`, beginning with visits that brought the expected `gain`;
-        jobs under way count as visits that gained nothing."""
+    def value(self, worth: float, gain: float) -> float:
+        """The reward to be hoped for along it, on a state of `worth` where its action is expected to
+        bring `gain`: half the best that was found below it, for that is what a search keeps, half the
+        mean. Jobs under way count as visits that gained nothing."""
         visits = VIRTUAL_VISITS + self.visits + self.in_flight
         before = VIRTUAL_VISITS * (worth + gain) + self.in_flight * worth
-        return (before + self.total) / visits
+        mean = (before + self.total) / visits
+        return mean if self.best is None else BEST_SHARE * self.best + (1 - BEST_SHARE) * mean
 
     def record(self) -> dict[str, object]:
         """The edge as JSON."""

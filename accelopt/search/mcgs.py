@@ -17,7 +17,8 @@ EXPLORATION = 1.0
 NOISE_SHARE, NOISE_ALPHA = 0.25, 0.30  # Dirichlet noise on the priors of the baseline's edges
 WIDENING_START, WIDENING_RATE = 2, 3  # edges that may be chosen, and more with the root of visits
 DEEPEST = 8
-WEAK_GAIN = 0.02  # edges that are expected to bring less wait for the others
+WEAK_GAIN = 0.02  # edges that are expected to bring less are explored less
+WEAK_SHARE = 0.25  # of the exploration that others get
 PATIENCE = 5  # visits after which a mean below WEAK_GAIN makes an edge weak
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
@@ -135,8 +136,8 @@ class MCGS:
             return self._methods[edge.action.method].expect(edge.estimate)
 
         def weak(edge: Edge) -> bool:
-            mean = edge.mean(state.worth, gain(edge))
-            tired = edge.visits > PATIENCE and mean < state.worth + WEAK_GAIN
+            value = edge.value(state.worth, gain(edge))
+            tired = edge.visits > PATIENCE and value < state.worth + WEAK_GAIN
             hopeless = not edge.visits and gain(edge) < WEAK_GAIN
             return tired or hopeless or (relieving and not state.relieves(edge.action))
 
@@ -144,10 +145,11 @@ class MCGS:
 
         def bound(edge: Edge) -> float:
             explored = sqrt(max(1, state.visits)) / (1 + edge.visits + edge.in_flight)
-            mean = edge.mean(state.worth, gain(edge))
-            return mean / best + EXPLORATION * self._prior(edge) * explored
+            value = edge.value(state.worth, gain(edge)) / best
+            share = WEAK_SHARE if weak(edge) else 1.0
+            return value + EXPLORATION * share * self._prior(edge) * explored
 
-        yield from sorted(open_, key=lambda edge: (weak(edge), -bound(edge)))
+        yield from sorted(open_, key=lambda edge: -bound(edge))
         yield from waiting
 
     def _link(self, edge: Edge, way: list[tuple[State, Edge]]) -> None:
@@ -165,6 +167,7 @@ class MCGS:
             state.visits += 1
             edge.visits += 1
             edge.total += reward
+            edge.best = reward if edge.best is None else max(edge.best, reward)
 
     def _learn(self, edge: Edge, gain: float) -> None:
         known = self._methods[edge.action.method]
