@@ -1,7 +1,7 @@
 """Ways to search, compared at equal numbers of evaluations.
 
     python benchmarks/strategies.py [CHECKOUT] [--strategies all] [--problems all] [--evaluations 32]
-                                    [--seeds 3] [--judge timing|full] [--workers 2] [--out FOLDER]
+                                    [--seeds 3] [--judge timing|full] [--no-verify] [--workers 2] [--out FOLDER]
 
 Every strategy, without a model, on each problem of an NKIBench folder (ours by default). An evaluation
 is a distinct kernel judged; failures count, the baseline and repeats do not. Nothing is simulated to
@@ -40,6 +40,7 @@ from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings, open_strat
 from accelopt.stages.run import Run
 from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.store import content_key
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = "trn1"
@@ -116,8 +117,8 @@ async def run_one(name: str, case: Case, seed: int, options: Namespace) -> Searc
         results = [result for round_ in history for result in round_.results]
     points = curve(name, case, seed, start, results, options.evaluations)
     failed: list[str] = []
-    if options.judge == "timing" and strategy.best.source != start.source:
-        why = refused(strategy.best, case, folder)
+    if options.verify and options.judge == "timing" and strategy.best.source != start.source:
+        why = refused(strategy.best, case, options.out)
         if why:
             failed.append(f"{case.problem}, {name}, seed {seed}: {why}")
             points = [p._replace(best_ms=start.latency, speedup=1.0) for p in points]
@@ -125,10 +126,12 @@ async def run_one(name: str, case: Case, seed: int, options: Namespace) -> Searc
 
 
 def refused(best: Node, case: Case, folder: Path) -> str:
-    """Why the full referee does not accept a winner; empty when it does."""
-    path = folder / f"winner_{case.problem}.py"
+    """Why the full referee does not accept a winner; empty when it does. Each kernel is asked once,
+    whoever found it."""
+    path = folder / "winners" / f"{case.problem}_{content_key(best.source)[:16]}.py"
     known = path.with_suffix(".verdict")
-    if not (path.exists() and known.exists() and path.read_text() == best.source):
+    if not known.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(best.source)
         found = NKIKernel(path, case.task).profile(())
         errors = [str(v) for k, v in found.metadata.items() if k.endswith("_error")]
@@ -295,6 +298,7 @@ def _options() -> Namespace:
     parser.add_argument("--evaluations", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--judge", choices=("timing", "full"), default="timing")
+    parser.add_argument("--no-verify", dest="verify", action="store_false")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/strategies"))
     options = parser.parse_args()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from accelopt.evaluation import Diagnosis
 from accelopt.nodes import Action, Node
 
-BEST_SHARE = 0.5
-VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
-
 # The share of the time that a method is expected to save where it relieves what limits a kernel;
 # any other saves LITTLE, if its rule does not promise more.
 LITTLE = 0.02
+BEST_SHARE = 0.5
+CHANGE_VISITS = 2  # that the method's own mean is worth beside what the very change brought
+FORSAKEN = LITTLE / 8
+VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
+
 EXPECTED = {
     "enable_async_pipeline": 0.18,
     "switch_to_mma_or_wgmma": 0.12,
@@ -33,7 +36,6 @@ class Edge:
 
     action: Action
     estimate: float
-    prior: float = 0.0
     visits: int = 0
     total: float = 0.0
     best: float | None = None
@@ -64,14 +66,53 @@ class Edge:
 
 @dataclass
 class Experience:
-    """What one method brought wherever it was tried: the sum of its gains, and how many they are."""
+    """What a method, or one change by it, brought wherever it was tried: the sum of its gains, how many
+    they are, and the methods that it was tried beside."""
 
     total: float = 0.0
     count: int = 0
+    company: set[str] = field(default_factory=set)
 
-    def expect(self, estimate: float) -> float:
-        """The gain to be expected of it where `estimate` was expected without this."""
-        return (VIRTUAL_VISITS * estimate + self.total) / (VIRTUAL_VISITS + self.count)
+    def novel(self, made: frozenset[str]) -> bool:
+        """Whether it was never tried beside one of the methods `made`: it may do there what it does
+        not do alone."""
+        return not made <= self.company
+
+    def expect(self, estimate: float, visits: float) -> float:
+        """The gain to be expected of it, where without this `estimate` was expected as firmly as
+        after so many visits."""
+        return (visits * estimate + self.total) / (visits + self.count)
+
+    def add(self, gain: float, made: frozenset[str]) -> None:
+        """It brought `gain` beside the methods `made`."""
+        self.total += gain
+        self.count += 1
+        self.company |= made
+
+
+class Lessons:
+    """What was learned of methods and of single changes, on whatever kernel."""
+
+    def __init__(self) -> None:
+        self._methods: defaultdict[str, Experience] = defaultdict(Experience)
+        self._changes: defaultdict[str, Experience] = defaultdict(Experience)
+
+    def add(self, action: Action, gain: float, made: frozenset[str]) -> None:
+        """An action brought `gain` on a kernel that the methods `made` had made."""
+        self._methods[action.method].add(gain, made)
+        self._changes[action.sentence].add(gain, made)
+
+    def gain(self, edge: Edge) -> float:
+        """What an edge is expected to bring: its estimate, then what its method brought, then what
+        this very change did, the nearer the stronger."""
+        method, change = self._methods[edge.action.method], self._changes[edge.action.sentence]
+        return change.expect(method.expect(edge.estimate, VIRTUAL_VISITS), CHANGE_VISITS)
+
+    def appeal(self, edge: Edge, made: frozenset[str]) -> float:
+        """How much an edge deserves to be explored: by what it is expected to bring. What lost is
+        not given up for good where it meets methods that it was never tried beside."""
+        novel = self._changes[edge.action.sentence].novel(made)
+        return max(self.gain(edge), LITTLE if novel else FORSAKEN)
 
 
 @dataclass(eq=False)
@@ -81,6 +122,7 @@ class State:
 
     node: Node
     worth: float = 0.0
+    made: frozenset[str] = frozenset()
     visits: int = 0
     diagnosis: Diagnosis | None = None
     edges: list[Edge] = field(default_factory=list)
@@ -94,16 +136,13 @@ class State:
         return found.resource if found else ""
 
     def list(self, actions: tuple[Action, ...], diagnosis: Diagnosis | None) -> None:
-        """The actions on it, with priors in proportion to what they are expected to save."""
+        """The actions on it, each with what it is expected to save."""
         self.listed, self.diagnosis = True, diagnosis
         self.edges = [
             Edge(action, max(action.promise, self._expected(action)))
             for action in actions
             if action.key != self.node.key
         ]
-        whole = sum(edge.estimate for edge in self.edges) or 1.0
-        for edge in self.edges:
-            edge.prior = edge.estimate / whole
 
     def relieves(self, action: Action) -> bool:
         """Whether an action touches what limits the kernel; overlap helps every resource."""

@@ -4,22 +4,21 @@ on several ways is one state, so that what was learned below it counts on all of
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import isqrt, log, sqrt
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import Action, Job, Node, Result, Want
-from accelopt.search.graph import Edge, Experience, State
+from accelopt.search.graph import Edge, Lessons, State
 from accelopt.search.strategy import Settings
 
-EXPLORATION = 1.0
+EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels
 NOISE_SHARE, NOISE_ALPHA = 0.25, 0.30  # Dirichlet noise on the priors of the baseline's edges
 WIDENING_START, WIDENING_RATE = 2, 3  # edges that may be chosen, and more with the root of visits
 DEEPEST = 8
-WEAK_GAIN = 0.02  # edges that are expected to bring less are explored less
-WEAK_SHARE = 0.25  # of the exploration that others get
-PATIENCE = 5  # visits after which a mean below WEAK_GAIN makes an edge weak
+WEAK_GAIN = 0.02  # a path that never brings more is tired
+WEAK_SHARE = 0.25  # of the exploration that others get, for tired edges
+PATIENCE = 5  # visits after which that shows
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
 REWARDS: dict[str, tuple[Callable[[float], float], float]] = {
@@ -50,7 +49,7 @@ class MCGS:
         self._noise: dict[Edge, float] = {}
         self._states = {start.key: State(start)}
         self._wrong: set[str] = set()
-        self._methods: defaultdict[str, Experience] = defaultdict(Experience)
+        self._lessons = Lessons()
         self._paths: dict[int, list[tuple[State, Edge]]] = {}
         self._numbers = 0
         self._built = 0
@@ -82,15 +81,16 @@ class MCGS:
         if node is None or node.missing or node.latency is None:
             edge.closed = True
             self._wrong.add(edge.action.key)
-            self._learn(edge, self._failed)
+            self._lessons.add(edge.action, self._failed, path[-1][0].made)
             if node is not None and not node.missing:
                 self._back_up(path, path[-1][0].worth)
             return
         assert self.root.latency
         worth = self._reward(self.root.latency / node.latency)
-        state = self._states.setdefault(node.key, State(node, worth))
+        made = path[-1][0].made | {edge.action.method}
+        state = self._states.setdefault(node.key, State(node, worth, made))
         edge.child = state.node.key
-        self._learn(edge, state.worth - path[-1][0].worth)
+        self._lessons.add(edge.action, state.worth - path[-1][0].worth, path[-1][0].made)
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
         self._back_up(path, state.worth)
 
@@ -126,31 +126,38 @@ class MCGS:
         return None
 
     def _by_bound(self, state: State) -> Iterator[Edge]:
-        """Open edges that are promising, by their upper bound; then those that wait, by prior."""
-        edges = sorted((e for e in state.edges if not e.closed), key=lambda e: -self._prior(e))
+        """Open edges by their upper bound, then those that wait, by prior."""
+        edges = [edge for edge in state.edges if not edge.closed]
+        priors = self._priors(state, edges)
+        edges.sort(key=lambda edge: -priors[edge])
         count = max(1, WIDENING_START + isqrt(WIDENING_RATE**2 * state.visits))
         open_, waiting = edges[:count], edges[count:]
-        relieving = any(state.relieves(edge.action) for edge in open_)
-
-        def gain(edge: Edge) -> float:
-            return self._methods[edge.action.method].expect(edge.estimate)
-
-        def weak(edge: Edge) -> bool:
-            value = edge.value(state.worth, gain(edge))
-            tired = edge.visits > PATIENCE and value < state.worth + WEAK_GAIN
-            hopeless = not edge.visits and gain(edge) < WEAK_GAIN
-            return tired or hopeless or (relieving and not state.relieves(edge.action))
-
         best = max(known.worth for known in self._states.values()) or WEAK_GAIN
+        explored = EXPLORATION * sqrt(max(1, state.visits))
 
         def bound(edge: Edge) -> float:
-            explored = sqrt(max(1, state.visits)) / (1 + edge.visits + edge.in_flight)
-            value = edge.value(state.worth, gain(edge)) / best
-            share = WEAK_SHARE if weak(edge) else 1.0
-            return value + EXPLORATION * share * self._prior(edge) * explored
+            hoped = edge.value(state.worth, self._lessons.gain(edge)) / best
+            return hoped + explored * priors[edge] / (1 + edge.visits + edge.in_flight)
 
         yield from sorted(open_, key=lambda edge: -bound(edge))
         yield from waiting
+
+    def _priors(self, state: State, edges: Sequence[Edge]) -> dict[Edge, float]:
+        """In proportion to what deserves to be explored; edges along which nothing came for long get
+        less. The baseline's are mixed with noise."""
+
+        def appeal(edge: Edge) -> float:
+            tired = edge.visits > PATIENCE and (edge.best or 0.0) < state.worth + WEAK_GAIN
+            return (WEAK_SHARE if tired else 1.0) * self._lessons.appeal(edge, state.made)
+
+        appeals = {edge: appeal(edge) for edge in edges}
+        whole = sum(max(edge.estimate, 0.0) for edge in state.edges) or 1.0
+        return {
+            edge: (1 - NOISE_SHARE) * value / whole + NOISE_SHARE * self._noise[edge]
+            if edge in self._noise
+            else value / whole
+            for edge, value in appeals.items()
+        }
 
     def _link(self, edge: Edge, way: list[tuple[State, Edge]]) -> None:
         """An edge to a kernel that is known needs no job."""
@@ -168,15 +175,6 @@ class MCGS:
             edge.visits += 1
             edge.total += reward
             edge.best = reward if edge.best is None else max(edge.best, reward)
-
-    def _learn(self, edge: Edge, gain: float) -> None:
-        known = self._methods[edge.action.method]
-        known.total += gain
-        known.count += 1
-
-    def _prior(self, edge: Edge) -> float:
-        noise = self._noise.get(edge)
-        return edge.prior if noise is None else (1 - NOISE_SHARE) * edge.prior + NOISE_SHARE * noise
 
     def _drawn_noise(self, state: State) -> dict[Edge, float]:
         drawn = [self._random.gammavariate(NOISE_ALPHA, 1.0) for _ in state.edges]
