@@ -14,6 +14,7 @@ LITTLE = 0.02
 BEST_SHARE = 0.5
 CHANGE_VISITS = 2  # that the method's own mean is worth beside what the very change brought
 FORSAKEN = LITTLE / 8
+NOVEL_GAIN = 0.05  # to be hoped of what was slower, for each method that it was never tried beside
 VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
 
 EXPECTED = {
@@ -71,22 +72,24 @@ class Experience:
 
     total: float = 0.0
     count: int = 0
+    failed: int = 0
     company: set[str] = field(default_factory=set)
 
-    def novel(self, made: frozenset[str]) -> bool:
-        """Whether it was never tried beside one of the methods `made`: it may do there what it does
-        not do alone."""
-        return not made <= self.company
+    def novel(self, made: frozenset[str]) -> int:
+        """Beside how many of the methods `made` it was never tried: it may do there what it does not
+        do alone."""
+        return len(made - self.company)
 
     def expect(self, estimate: float, visits: float) -> float:
         """The gain to be expected of it, where without this `estimate` was expected as firmly as
         after so many visits."""
         return (visits * estimate + self.total) / (visits + self.count)
 
-    def add(self, gain: float, made: frozenset[str]) -> None:
+    def add(self, gain: float, made: frozenset[str], failed: bool) -> None:
         """It brought `gain` beside the methods `made`."""
         self.total += gain
         self.count += 1
+        self.failed += failed
         self.company |= made
 
 
@@ -97,22 +100,27 @@ class Lessons:
         self._methods: defaultdict[str, Experience] = defaultdict(Experience)
         self._changes: defaultdict[str, Experience] = defaultdict(Experience)
 
-    def add(self, action: Action, gain: float, made: frozenset[str]) -> None:
+    def add(self, action: Action, gain: float, made: frozenset[str], failed: bool) -> None:
         """An action brought `gain` on a kernel that the methods `made` had made."""
-        self._methods[action.method].add(gain, made)
-        self._changes[action.sentence].add(gain, made)
+        self._methods[action.method].add(gain, made, failed)
+        self._changes[action.sentence].add(gain, made, failed)
 
-    def gain(self, edge: Edge) -> float:
-        """What an edge is expected to bring: its estimate, then what its method brought, then what
-        this very change did, the nearer the stronger."""
+    def gain(self, edge: Edge, made: frozenset[str]) -> float:
+        """What an edge is expected to bring on a kernel that the methods `made` had made: its estimate,
+        then what its method brought, then what this very change did, the nearer the stronger. What
+        was slower may pay in company that it was never tried in, where nothing is expected of it;
+        what failed is expected to fail."""
         method, change = self._methods[edge.action.method], self._changes[edge.action.sentence]
-        return change.expect(method.expect(edge.estimate, VIRTUAL_VISITS), CHANGE_VISITS)
+        gain = change.expect(method.expect(edge.estimate, VIRTUAL_VISITS), CHANGE_VISITS)
+        return (
+            max(gain, NOVEL_GAIN) if change.count > change.failed and change.novel(made) else gain
+        )
 
     def appeal(self, edge: Edge, made: frozenset[str]) -> float:
         """How much an edge deserves to be explored: by what it is expected to bring. What lost is
         not given up for good where it meets methods that it was never tried beside."""
         novel = self._changes[edge.action.sentence].novel(made)
-        return max(self.gain(edge), LITTLE if novel else FORSAKEN)
+        return max(self.gain(edge, made), LITTLE if novel else FORSAKEN)
 
 
 @dataclass(eq=False)

@@ -49,6 +49,7 @@ class MCGS:
         self._noise: dict[Edge, float] = {}
         self._states = {start.key: State(start)}
         self._wrong: set[str] = set()
+        self._building: set[str] = set()  # keys of kernels under way, on whatever edge
         self._lessons = Lessons()
         self._paths: dict[int, list[tuple[State, Edge]]] = {}
         self._numbers = 0
@@ -77,20 +78,22 @@ class MCGS:
         for _, edge in path:
             edge.in_flight -= 1
         edge = path[-1][1]
+        self._building.discard(edge.action.key)
         node = result.nodes[0] if result.nodes else None
         if node is None or node.missing or node.latency is None:
             edge.closed = True
             self._wrong.add(edge.action.key)
-            self._lessons.add(edge.action, self._failed, path[-1][0].made)
+            self._lessons.add(edge.action, self._failed, path[-1][0].made, failed=True)
             if node is not None and not node.missing:
                 self._back_up(path, path[-1][0].worth)
             return
         assert self.root.latency
         worth = self._reward(self.root.latency / node.latency)
-        made = path[-1][0].made | {edge.action.method}
+        before = path[-1][0]
+        made = before.made | {edge.action.method}
         state = self._states.setdefault(node.key, State(node, worth, made))
         edge.child = state.node.key
-        self._lessons.add(edge.action, state.worth - path[-1][0].worth, path[-1][0].made)
+        self._lessons.add(edge.action, worth - before.worth, before.made, failed=False)
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
         self._back_up(path, state.worth)
 
@@ -117,7 +120,7 @@ class MCGS:
             if edge.closed:
                 continue
             if edge.child is None:
-                if not edge.in_flight:
+                if not edge.in_flight and edge.action.key not in self._building:
                     return self._build(way)
             elif edge.child not in dead:
                 job = self._descend(self._states[edge.child], way, dead)
@@ -136,7 +139,7 @@ class MCGS:
         explored = EXPLORATION * sqrt(max(1, state.visits))
 
         def bound(edge: Edge) -> float:
-            hoped = edge.value(state.worth, self._lessons.gain(edge)) / best
+            hoped = edge.value(state.worth, self._lessons.gain(edge, state.made)) / best
             return hoped + explored * priors[edge] / (1 + edge.visits + edge.in_flight)
 
         yield from sorted(open_, key=lambda edge: -bound(edge))
@@ -184,6 +187,7 @@ class MCGS:
         for _, edge in way:
             edge.in_flight += 1
         state, edge = way[-1]
+        self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
         job = self._job(Want.BUILD, state.node, edge.action)
         self._paths[job.number] = way
         return job
