@@ -31,8 +31,9 @@ class Start(Row):
 
     @property
     def problem(self) -> str:
-        """A name for what is computed: equal for equal references and sizes."""
-        sizes = sorted((name, repr(value)) for name, value in self.case.values.items())
+        """A name for what is computed: equal for equal references and sizes, wherever files lie."""
+        values = self.case.values.items()
+        sizes = sorted((name, value) for name, value in values if isinstance(value, int | float))
         return content_key(self.case.problem, repr(sizes), self.reference)
 
 

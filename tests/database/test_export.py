@@ -1,0 +1,58 @@
+"""Triton solutions leave the database as a FlashInfer-Trace folder that others read."""
+
+from pathlib import Path
+
+from accelopt.database.export import export_to
+from accelopt.database.opening import Database
+from accelopt.database.replay import Replay, Start
+from accelopt.database.writing import rows_of
+from accelopt.evaluation import Evaluation, Profile, Status
+from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, write_json
+from accelopt.kernels.triton.language import case_of
+from accelopt.nodes import Node
+
+STARTER = TraceFolder(
+    Path(__file__).resolve().parents[2] / "experiments" / "flb_optimize" / "starter_trace"
+)
+
+
+def test_solutions_and_traces_come_back(tmp_path):
+    name = "softmax_n8192"
+    case = case_of(
+        write_json(STARTER.definitions[name], tmp_path / "definition.json"),
+        write_json(STARTER.solutions_of(name)[0], tmp_path / "solution.json"),
+        write_json(STARTER.workloads[name][0], tmp_path / "workload.json"),
+    )
+    profile = Profile(
+        latency=0.05,
+        min_ms=0.05,
+        max_ms=0.05,
+        rel_diffs=0.0,
+        metrics={"package_latency_ms": 0.06},
+        target="NVIDIA H200",
+        simulated=False,
+    )
+    verdict = Evaluation(status=Status.CORRECT, profile=profile)
+    source = STARTER.solutions_of(name)[0].main_source
+    start = Start(
+        case=case,
+        language="flashinfer",
+        target="NVIDIA H200",
+        toolchain="triton 3.6",
+        reference="its definition",
+        source=source,
+        evaluation=verdict,
+    )
+    root = Node(case, source, verdict)
+    database = Database(str(tmp_path / "k.sqlite"))
+    database.put(rows_of(Replay(start, {root.name: root}, {}, [], []), "run"))
+    assert export_to(tmp_path / "traces", database) == "1 traces"
+    read = TraceFolder(tmp_path / "traces")
+    [solution] = read.solutions_of(name)
+    [trace] = read.traces[name]
+    assert solution.main_source == source and trace.solution == solution.name and trace.passed
+    assert trace.evaluation.performance.latency_ms == 0.06
+    assert trace.evaluation.correctness.extra["launch_free_latency_ms"] == 0.05
+    (tmp_path / "definition.json").unlink()
+    said = export_to(tmp_path / "again", database)
+    assert said == f"0 traces; the definitions of {case.case_name} are not here any more"
