@@ -500,7 +500,7 @@ TRN2 = replace(
         "peak_memory_bytes": _measured("B/s", "as hbm_bytes_per_ns"),
         "least_measured": _measured(
             "1",
-            "88% of 58 kernels of five problems, predicted by constants fitted on the other four, "
+            "90% of 58 kernels of five problems, predicted by constants fitted on the other four, "
             "lie between this and most_measured (timing_accuracy.py --fit)",
         ),
         "most_measured": _measured("1", "as least_measured"),

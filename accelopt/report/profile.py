@@ -31,6 +31,8 @@ def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
 
 def _headline(found: KernelProfile, interval: Interval | None) -> str:
     text = f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
+    if found.compiler:
+        text += f"Compiled as by SDK {found.compiler}. "
     if not found.run.spec.was_measured:
         text += (
             f"Nothing was measured on {found.target}: neither an interval nor a least difference."

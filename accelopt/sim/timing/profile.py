@@ -93,6 +93,13 @@ class KernelProfile:
     calibration: str
     run: Run
 
+    @property
+    def compiler(self) -> str:
+        """The SDK whose compiler was emulated, by its name in `COMPILERS`; empty for one of no
+        name."""
+        bounds = self.run.compiler.bounds
+        return next((name for name, one in COMPILERS.items() if one == bounds), "")
+
     @cached_property
     def bounds(self) -> list[Bound]:
         """Times below which one aspect of the kernel cannot go."""
@@ -129,6 +136,7 @@ class KernelProfile:
             "latency_ms": self.latency_ms,
             "target": self.target,
             "calibration": self.calibration,
+            "compiler": self.compiler,
             "unresolved_below": UNRESOLVED if self.run.spec.was_measured else None,
             "occupancy": self.occupancy,
             "bounds": [asdict(bound) for bound in self.bounds],

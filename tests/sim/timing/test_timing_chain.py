@@ -275,6 +275,9 @@ class TestCompilerEmulation:
     def test_a_compiler_has_a_name(self):
         assert Compiler.of("2.21") == Compiler()
         assert Compiler.of("2.26").bounds == bounds_of("trn2") == bounds_of("trn3")
+        assert timed(fresh_buffers, (128, 8192)).compiler == "2.21"
+        newer = timed(fresh_buffers, (128, 8192), compiler=Compiler.of("2.26"))
+        assert newer.compiler == "2.26"
         with pytest.raises(ValueError, match=r"known: 2\.21, 2\.26; not 2\.30"):
             Compiler.of("2.30")
 
