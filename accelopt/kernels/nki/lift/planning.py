@@ -19,6 +19,7 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.notation import algorithm_text
 from accelopt.kernels.nki.lift.offers import Lifted, Offer
+from accelopt.kernels.nki.lift.recovery import own_schedule
 from accelopt.kernels.nki.lift.schedule import Operand, ResourceShort, Result, Schedule, Streaming
 from accelopt.kernels.nki.moves.propose import busy_shares
 
@@ -51,6 +52,7 @@ def brief(
         return ""
     parts = ["What the kernel computes:", _indented(algorithm_text(lifted.algorithm))]
     parts += _present(source, metrics or {})
+    parts += _own(source, metrics or {}, graph, lifted, target)
     parts += ["A schedule says how. Its fields:", *fields]
     if offers:
         parts.append("The fastest schedules that a search found, with predicted times:")
@@ -82,6 +84,16 @@ def _present(source: str, metrics: Mapping[str, float]) -> Iterator[str]:
     for line in source.splitlines():
         if line.startswith(MARK):
             yield f"It was written by the schedule {line[len(MARK) :]}"
+
+
+def _own(
+    source: str, metrics: Mapping[str, float], graph: Graph, lifted: Lifted, target: str
+) -> Iterator[str]:
+    """The schedule that a kernel has which was not written by one, as far as its counters tell."""
+    told = {"latency", "hbm_read_bytes", "hbm_write_bytes"} <= {*metrics}
+    if told and MARK not in source:
+        own = own_schedule(metrics, graph, lifted.interface, target)
+        yield f"Of all schedules this is most like it: {_json(own)}"
 
 
 def _bounds(price: Price) -> str:

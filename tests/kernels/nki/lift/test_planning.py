@@ -46,6 +46,8 @@ def test_the_brief_has_algorithm_bounds_and_legal_values() -> None:
     assert '"m" (2048)' in text
     assert "(lhs) by (rhs)" in text
     assert '{"rows":"m","row_tiles":4}' in text
+    own = brief(PRODUCT, "", [], {**metrics, "hbm_write_bytes": 4e6})
+    assert 'most like it: {"rows":"' in own
 
 
 def test_elementwise_kernels_are_told_where_they_may_be_cut() -> None:
