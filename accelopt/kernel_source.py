@@ -22,6 +22,15 @@ NKI_IMPORTS = {
     "par_dim": "from neuronxcc.nki.language import par_dim",
 }
 
+STANDALONE_IMPORTS = {
+    "np": "import numpy as np",
+    "nki": "import nki",
+    "nl": "import nki.language as nl",
+    "nt": "import nki.typing as nt",
+    "nisa": "import nki.isa as nisa",
+}
+"""The same for kernels of the `nki` package."""
+
 _FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})\s*([\w+.#-]*)[^`\n]*$")
 
 

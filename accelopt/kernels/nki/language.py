@@ -23,7 +23,7 @@ from accelopt.evaluation import (
     Status,
 )
 from accelopt.hardware import TARGETS
-from accelopt.kernel_source import complete_imports
+from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.briefing import machine
@@ -52,6 +52,7 @@ from accelopt.kernels.nki.requests import confirm, made_arguments, submit, submi
 from accelopt.kernels.nki.tuning import Tuning, rewrites_of
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Pool
+from accelopt.sim.dialects import dialect_of_source
 from accelopt.space import Parameter, Space
 from accelopt.store import Shelf, content_key, package_key, read_text, write_atomically
 
@@ -224,7 +225,8 @@ class NKI:
 
     def complete(self, source: str) -> str:
         """`source` with the NKI imports that it uses and lacks."""
-        return complete_imports(source)
+        modern = dialect_of_source(source) == "nki"
+        return complete_imports(source, STANDALONE_IMPORTS if modern else NKI_IMPORTS)
 
     def reference(self, case: Case) -> str:
         """The NumPy reference module."""
@@ -358,6 +360,8 @@ class NKI:
         )
 
     def _rewrites(self, node: Node) -> list[Action]:
+        if dialect_of_source(node.source) != "neuronxcc":
+            return []  # the moves know that dialect's calls and loops
         facts = self._facts(node)
         known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
         key = content_key(node.source, *known, package_key())

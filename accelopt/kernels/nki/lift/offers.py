@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.describing import describe, saving
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
@@ -21,8 +22,10 @@ from accelopt.kernels.nki.lift.lowering import MARK, Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
 from accelopt.kernels.nki.moves.reading.source import Argument as Given
+from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change
+from accelopt.sim.dialects import Dialect, dialect_of_source
 from accelopt.store import Shelf, content_key, package_key
 
 MOST_OFFERED = 3
@@ -97,14 +100,22 @@ class Lifted(NamedTuple):
     algorithm: Algorithm
     interface: Interface
     twins: tuple[Lifted, ...] = ()
+    dialect: Dialect = "neuronxcc"
+    arguments: tuple[Any, ...] = ()  # without data, as plain JSON
 
     def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:
-        """The kernel by a schedule. Raises NotLowered, ResourceShort."""
+        """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
+        ResourceShort."""
         kernel = lower(self.algorithm, schedule, self.interface, target)
         for twin in self.twins:
-            if twin.lowered(schedule, target).source != kernel.source:
+            if lower(twin.algorithm, schedule, twin.interface, target).source != kernel.source:
                 raise NotLowered("a plain argument enters the computation in more than one way")
-        return kernel
+        if self.dialect == "neuronxcc":
+            return kernel
+        source = in_dialect(kernel.source, self.dialect, self.arguments)
+        if source is None:
+            raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
+        return kernel._replace(source=source)
 
 
 def actions_of(offers: Iterable[Offer], metrics: Mapping[str, float]) -> list[Action]:
@@ -146,7 +157,8 @@ def offered(
     try:
         lifted = lifted_kernel(source, path, given, target)
         # Kernels that compute the same, in whatever way, are searched once.
-        same = (lifted.algorithm.to_json(), repr(lifted.interface), target, package_key())
+        called = repr((lifted.interface, lifted.dialect))
+        same = (lifted.algorithm.to_json(), called, target, package_key())
         key = content_key(*same)
         kept = shelf.find("searches", key) if shelf else None
         if isinstance(kept, dict):
@@ -171,6 +183,8 @@ def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
         try:
             kernel = lifted.lowered(timed.schedule, target)
         except NotLowered as refusal:
+            if lifted.dialect != "neuronxcc":
+                continue
             return Offers(refusal=str(refusal))
         if timed.latency_ms != float("inf"):
             sentence = describe(graph, timed.schedule)
@@ -209,7 +223,8 @@ def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, firs
     program = SimulatedDevice(target).compile(str(path), arguments).program
     numbers = {value: name for name, value in zip(given, values, strict=True) if value is not None}
     interface = Interface(signature(source), numbers, program.returns_sequence)
-    return Lifted(lift(program), interface)
+    plain = tuple(arguments_to_json(arguments))
+    return Lifted(lift(program), interface, (), dialect_of_source(source), plain)
 
 
 def signature(source: str) -> str:

@@ -40,6 +40,7 @@ TOLERANCE = 1e-5
 JOB = "accelopt.kernels.nki.translation.translate:translate_job"
 MEMORY_BYTES = 6 << 30
 RESULT_BYTES = 512 << 20
+OWN_SECONDS = 120.0  # for a kernel that we wrote
 
 
 class Proof(NamedTuple):
@@ -140,6 +141,18 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     problems = tuple((int(line), str(said)) for line, said in message["problems"])  # type: ignore[attr-defined]
     found = Rewritten(str(message["source"]), problems, program, twin, str(message["failure"]))
     return _proven(found, arguments)
+
+
+def in_dialect(source: str, to: Dialect, arguments: Sequence[Any]) -> str | None:
+    """A kernel that we wrote ourselves, in the dialect `to`, for arguments without data (as plain
+    JSON); None where something has no counterpart. Worked out in a child process."""
+    payload = {"source": source, "to": to, "arguments": list(arguments)}
+    limits = Limits(seconds=OWN_SECONDS, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
+    outcome = run(JOB, payload, policy=Policy(), limits=limits)
+    message = read_message(outcome.result.partition(b"\n")[0])
+    if message is None or "error" in message or message["problems"] or message["failure"]:
+        return None
+    return str(message["source"])
 
 
 def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
