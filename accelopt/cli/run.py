@@ -15,6 +15,7 @@ from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.report.console import output
 from accelopt.report.tables import Results
+from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect
 
 MOST_SAID = 5  # faults of a benchmark
 FIRST_THREE = "silu,rmsnorm_matmul,matmul"
@@ -29,16 +30,36 @@ def run(
         "runs/first"
     ),
     benchmark: Annotated[Path | None, typer.Option(help="another summary.json or folder")] = None,
+    dialect: Annotated[
+        str,
+        typer.Option(help="the baselines' NKI: neuronxcc, or nki (for trn2 where no --target is)"),
+    ] = "neuronxcc",
     *,
     shared: Shared,
 ) -> None:
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
-    outcomes = hold_session(chosen(problems, benchmark or base_folder()), shared.session(out))
+    written_in = known_dialect(dialect)
+    cases = chosen(problems, benchmark or baselines(written_in))
+    shared = shared._replace(target=shared.target or DEFAULT_TARGETS[written_in])
+    outcomes = hold_session(cases, shared.session(out))
     screen = output()
     screen.print(Results(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it.")
     if all(outcome.best is None for outcome in outcomes):
         raise ConfigError(f"there is nothing to start from: {outcomes[0].failure}")
+
+
+def known_dialect(word: str) -> Dialect:
+    """The dialect of that name. Raises ConfigError for another word."""
+    for dialect in DEFAULT_TARGETS:
+        if word == dialect:
+            return dialect
+    raise ConfigError(f"--dialect {word}: there are {' and '.join(DEFAULT_TARGETS)}")
+
+
+def baselines(dialect: Dialect) -> Path:
+    """The folder of NKIBench with kernels in `dialect`."""
+    return base_folder() / "NKIBench" / "nki" if dialect == "nki" else base_folder()
 
 
 def chosen(problems: str, benchmark: Path) -> list[Case]:

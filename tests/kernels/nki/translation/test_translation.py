@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.translation.translate import translate
 from accelopt.shipped import shipped_folder
+from accelopt.sim.dialects import dialect_of_source
 
 KERNELS = shipped_folder() / "NKIBench" / "kernels"
 
@@ -19,8 +21,8 @@ def f(*shape):
 
 SMALL = {
     "adamw": (f(200, 1024), f(200, 1024), f(200, 1024), abs(f(200, 1024))),
-    "add_rmsnorm_matmul": None,
-    "bmm": None,
+    "add_rmsnorm_matmul": (f(256, 256), f(256, 1024), 1e-5, f(256, 256), f(256)),
+    "bmm": (f(2, 256, 64), f(2, 64, 1024)),
     "bmm_softmax": (f(2, 128, 64), f(2, 64, 1024)),
     "gqa_full": (f(2, 128, 4, 128), f(1, 1, 4, 128, 2, 128), f(1, 4, 128, 256)),
     "lora": (f(1, 2, 128, 2, 128), f(2, 128, 512), f(2, 128, 128), f(128, 512)),
@@ -34,7 +36,7 @@ SMALL = {
     "transpose_matmul": (f(128, 2, 256), f(128, 2, 700)),
 }
 """Arguments of NKIBench's kernels at sizes that take a moment; their sources hold for any."""
-MORE = {"mamba": {"copy", "memset"}, "matmul_add_rmsnorm": {"copy"}}
+MORE = {"mamba": {"copy", "memset"}, "matmul_add_rmsnorm": {"copy"}, "add_rmsnorm_matmul": {"copy"}}
 """What the translation needs besides: rows repeated on all partitions become tiles."""
 
 
@@ -44,7 +46,7 @@ def source_of(problem):
     return (KERNELS.parent / case["impls"][0]["kernel"]).read_text()
 
 
-@pytest.mark.parametrize("problem", [name for name, given in SMALL.items() if given])
+@pytest.mark.parametrize("problem", SMALL)
 def test_nkibench_there_and_back(problem):
     given, source = SMALL[problem], source_of(problem)
     there = translate(source, "nki", given)
@@ -58,6 +60,16 @@ def test_nkibench_there_and_back(problem):
     for made in (there.source, back.source):
         kept = [comment for comment in comments if comment in made]
         assert kept == comments
+
+
+def test_the_baselines_of_the_nki_dialect_are_what_translation_makes():
+    given, folder = SMALL["silu"], KERNELS.parent / "nki"
+    cases, broken = read_benchmark(folder)
+    assert not broken and {case.problem for case in cases} == set(SMALL)
+    [silu] = [case for case in cases if case.problem == "silu"]
+    assert Path(silu.kernel).read_text() == translate(source_of("silu"), "nki", given).source
+    for case in cases:
+        assert dialect_of_source(Path(case.kernel).read_text()) == "nki"
 
 
 OLD = """
