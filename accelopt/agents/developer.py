@@ -144,7 +144,7 @@ class Developer:
             role,
             label,
             render(prompt.system, {"machine": view.machine}),
-            render(prompt.user_template, slots),
+            render_sections(prompt.user_template, slots),
             view.iteration,
             temperature,
             max_tokens=tokens,
