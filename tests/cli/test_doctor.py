@@ -1,0 +1,105 @@
+"""`accelopt doctor`: each fault planted gives its message; `accelopt tune`: what its report says."""
+
+import json
+
+import pytest
+
+from accelopt.agents.scripted_server import Fault, ScriptedServer
+from accelopt.cli import doctor
+from accelopt.cli.doctor import CHECKS, KERNEL, REFERENCE, Patient, examine
+from accelopt.cli.tune import report
+from accelopt.errors import ConfigError
+from accelopt.search.samplers import EXPERTS, Expert
+
+
+@pytest.fixture
+def patient(tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    return Patient(tmp_path / "kernel.py", tmp_path / "reference.py", None, "trn1")
+
+
+def with_model(patient, **config):
+    path = patient.kernel.with_name("model.json")
+    path.write_text(json.dumps({"model": "m", "timeout": 1.0, "attempts": 1, **config}))
+    return patient._replace(model_config=path)
+
+
+def test_there_are_eight_checks_in_the_order_of_need():
+    assert list(CHECKS) == ["environment", "packages", "files", "model", "validation",
+                            "execution", "analysis", "loop"]  # fmt: skip
+
+
+def test_what_is_well_is_said_in_a_line(patient, capsys):
+    assert all(passed for name, passed in examine(patient) if name != "loop")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8 and all(" ok " in line for line in lines[:7])
+    assert "times as fast" in lines[7]
+
+
+def test_a_missing_key(patient):
+    asked = with_model(patient, url="http://127.0.0.1:9", api_key_env="NO_SUCH_KEY_HERE")
+    with pytest.raises(ConfigError, match="NO_SUCH_KEY_HERE, which is not set"):
+        doctor.environment(asked)
+
+
+def test_a_missing_kernel_module(patient):
+    patient.kernel.unlink()
+    with pytest.raises(ConfigError, match=r"kernel\.py is not a file"):
+        doctor.files(patient)
+
+
+def test_a_model_that_answers_prose_other_values_or_json(patient):
+    for answer, said in (("Sure, 128!", "prose where JSON"), ('{"block_m": 1}', "answered")):
+        with (
+            ScriptedServer(lambda _, answer=answer: answer) as server,
+            pytest.raises(ConfigError, match=said),
+        ):
+            doctor.model(with_model(patient, url=server.url))
+    with ScriptedServer(lambda _: 'Here: {"block_m": 128, "num_warps": 4}.') as server:
+        assert "answers with JSON" in doctor.model(with_model(patient, url=server.url))
+
+
+def test_a_model_that_hangs(patient):
+    with (
+        ScriptedServer(lambda _: "", [Fault("hang")] * 9) as server,
+        pytest.raises(ConfigError, match="the model does not answer"),
+    ):
+        doctor.model(with_model(patient, url=server.url))
+
+
+def test_nothing_validates(patient, monkeypatch):
+    wild = Expert("wild", "Anything.", lambda space, history, chance: {"block_m": 7})
+    monkeypatch.setitem(EXPERTS, "wild", wild)
+    with pytest.raises(ConfigError, match="nothing validates: num_warps is missing"):
+        doctor.validation(patient)
+
+
+def test_a_wrong_result_and_a_kernel_out_of_resources(patient):
+    patient.kernel.write_text(KERNEL.replace("(tile, 2.0)", "(tile, 2.5)"))
+    with pytest.raises(ConfigError, match="computes a wrong result"):
+        doctor.execution(patient)
+    patient.kernel.write_text(KERNEL.replace("nl.affine_range(4):", "nl.affine_range(4):\n        "
+                              "big = nl.ndarray((nl.par_dim(256), 1 << 20), nl.float32)"))  # fmt: skip
+    with pytest.raises(ConfigError, match="cannot be built or run"):
+        doctor.execution(patient)
+
+
+def state(history, **more):
+    knobs = [{"name": "n", "type": "int", "allowed": [1, 2, 4], "default": 2}]
+    entries = [
+        {"cfg": {"n": n}, "median_ms": ms, "correct": ms is not None, "reason": reason}
+        for n, ms, reason in history
+    ]
+    found = {"history": entries, "knobs": knobs, "iteration": 3, "converged": "", "ended": "ended"}
+    return {**found, **more}
+
+
+def test_stagnation_and_what_a_tuning_found():
+    said = "\n".join(report(state([(1, 4.0, ""), (2, 3.0, ""), (4, None, "too large")]), 6.0))
+    assert "2 correct, 1 refused" in said and "1 times: too large" in said
+    assert "Best: Set n = 2. 3 ms" in said and "2.000 times as fast as the kernel given" in said
+    assert "1.333 times as the first tried" in said and "1.000 times as the defaults" in said
+    stuck = report(state([(1, 4.0, "")], converged="no gain of 2% for 1 iterations"), 6.0)
+    assert "no gain of 2% for 1 iterations." in stuck[0]
+    assert report(state([(4, None, "no")]), 6.0)[-1].startswith("No configuration is correct")
