@@ -121,30 +121,6 @@ def test_answer_that_depends_on_the_order_of_iterations_is_refused(files):
     assert not report.passed
 
 
-def test_order_that_no_address_tells_is_found_by_running(files):
-    """Run-time indices stand in no address: the iterations are run in other orders."""
-    source = (
-        HEAD
-        + """def kernel(a):
-    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
-    r = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.hbm)
-    nl.store(r, nl.exp(nl.load(a)))
-    rows = nl.arange(128)[:, None]
-    which = nisa.iota(rows, dtype=nl.int32)
-    columns = nl.arange(512)[None, :]
-    for i in nl.affine_range(2):
-        there = nl.load(r[which, columns + 512 * i])
-        nl.store(r[:, nl.ds(512 - 512 * i, 512)], nl.multiply(nl.add(there, 1.0), 2.0))
-    nl.store(out, nl.load(r))
-    return out
-"""
-    )
-    report = check(*files(source))
-    assert not report.violations, report
-    assert "another order" in report.verdict.message
-    assert not report.passed
-
-
 def test_programs_of_a_grid_that_wait_for_each_other_are_told(files):
     source = (
         HEAD

@@ -151,7 +151,7 @@ def _apply(
             far[2::3] *= -1
         far = far.astype(rows.dtype)
         if kind is Kind.SPIKE:
-            rows[chosen, _places(len(chosen), width, generator, last=True)] = far
+            rows[chosen, _places(len(chosen), width, generator, ends=True)] = far
         elif count < FEW_VECTORS:
             for row, distance in zip(chosen, far, strict=True):
                 rows[row] = _far_away(rows[row], float(distance), generator)
@@ -176,15 +176,16 @@ def _variance_by_squares(values: np.ndarray) -> float:
 
 
 def _places(
-    count: int, width: int, generator: np.random.Generator, *, last: bool = False
+    count: int, width: int, generator: np.random.Generator, *, ends: bool = False
 ) -> np.ndarray:
     """A place in each vector: all parts of the width in turn, so that none is left out by luck.
-    The first is the `last` of the width, which is where remainders are forgotten."""
+    With `ends`, the first two are the last and the first of the width, where remainders are
+    forgotten and conditions are off by one."""
     start = generator.uniform()
     spread = (start + np.arange(count) * 0.6180339887498949) % 1  # the golden ratio: evenly
     places = np.minimum((spread * width).astype(np.int64), width - 1)
-    if last:
-        places[:1] = width - 1
+    if ends:
+        places[:2] = (width - 1, 0)[:count]
     return places
 
 
@@ -294,8 +295,8 @@ def _range(count: int, generator: np.random.Generator, severity: float) -> np.nd
 def decided_at_the_end(
     inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
 ) -> list[Any]:
-    """`inputs` of which little is left but their ends: zero except for the last elements, the last
-    of some rows, and some anywhere. A sum of millions shows a single one of them."""
+    """`inputs` of which little is left but their ends: zero except for the first and the last
+    elements, those of some rows, and some anywhere. A sum of millions shows a single one of them."""
     changed: list[Any] = []
     for value in inputs:
         if not changeable(value):
@@ -304,9 +305,9 @@ def decided_at_the_end(
         values = np.zeros_like(value)
         flat, drawn = values.reshape(-1), _varied(value, generator).reshape(-1)
         width = value.shape[-1]
-        ends = np.arange(width - 1, flat.size, width)
-        kept = generator.integers(0, flat.size, KEPT)
-        kept = np.unique(np.concatenate([kept, ends[:: max(1, len(ends) // KEPT)], ends[-1:]]))
+        starts = np.arange(0, flat.size, width)
+        starts = np.append(starts[:: max(1, len(starts) // KEPT)], starts[-1])
+        kept = np.concatenate([generator.integers(0, flat.size, KEPT), starts, starts + width - 1])
         flat[kept] = drawn[kept]
         largest = np.abs(drawn).max()
         flat[-1] = 2 * largest
