@@ -17,6 +17,7 @@ ended it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -35,6 +36,7 @@ _FAILED = 1
 
 def main(result: int, requests: int) -> int:
     """Read the job, run it in a confined process, and return that process's exit code."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever started it may block what ends it
     line = _first_line(0)
     sys.path[:0] = json.loads(line)["search_path"].split(os.pathsep)
     from accelopt.sandbox import confinement, kernel
@@ -201,8 +203,11 @@ def _work(job: Job, entered: list[str], result: int, requests: int) -> None:
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else _FAILED
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno == errno.EBADF:
+            print("the process closed what it was to answer through", file=sys.stderr)
+        else:
+            traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
