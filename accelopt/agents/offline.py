@@ -25,7 +25,7 @@ from accelopt.agents.proposer import (
     Suggestion,
 )
 from accelopt.kernel_source import fingerprint
-from accelopt.nodes import Action, Chain, Change, Node, Rewrite, Schedule
+from accelopt.nodes import Action, Chain, Change, Node, Plan, Rewrite, Schedule
 from accelopt.published import NO_OPTIMIZATION_TITLE
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class OfflineProposer:
         """The plan as a lesson, with the lines that differ."""
         if not pair.plan or fingerprint(pair.slow_kernel) == fingerprint(pair.fast_kernel):
             return Lesson(NO_OPTIMIZATION_TITLE, None)
-        title = f"**{pair.plan.split('. ')[0].rstrip('.')}**"
+        title = f"**{Plan.read(pair.plan).sentence.split('. ')[0].rstrip('.')}**"
         before, after = _difference(pair.slow_kernel, pair.fast_kernel)
         summary = "\n\n".join(
             [

@@ -16,7 +16,7 @@ from accelopt.cli.report import REPORT
 from accelopt.cli.session import device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
-from accelopt.kernels.nki.language import KERNEL_FILE
+from accelopt.kernels.nki.places import KERNEL_FILE
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.kernels.triton.language import case_of
 from accelopt.report.console import output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accelopt.evaluation import Diagnosis
+from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.diagnosis import diagnose
 from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
@@ -14,13 +15,18 @@ SILENT_BELOW = 0.005
 
 
 def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
-    """Headline, what limits it, bounds, engines, costly lines, spills, what the compiler did, and every counter."""
+    """Headline, what limits it, what-ifs, bounds, engines, costly lines, the price of instructions,
+    spills, what the compiler did, and every counter; what a planner reads is in it."""
+    told = briefing(found)
     parts = [
         _headline(found, interval),
         bottlenecks_text(diagnose(found)),
+        told["limits"],
         _bounds(found),
         _engines(found),
         _lines(found),
+        f"what its instructions cost\n{told['prices']}" if told["prices"] else "",
+        told["memory"],
         _reads(found),
         _spills(found),
         _decisions(found.decisions),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -47,6 +46,7 @@ from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
 from accelopt.kernels.nki.names import describe, sheet
+from accelopt.kernels.nki.places import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, made_arguments, submit, submit_in_halves
 from accelopt.kernels.nki.tuning import Tuning, rewrites_of
@@ -61,8 +61,6 @@ BOUNDS = {
     "vec": "the vector and scalar engines",
     "mm": "the tensor engine",
 }
-KERNEL_FILE = "kernel.py"
-ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[1]
 # Verdicts that no load of the machine changes; a time limit or a killed process is none.
@@ -443,28 +441,6 @@ class NKI:
             least_ms=self._bound_ms(case),
             scrutiny=self.options.scrutiny,
         )
-
-
-def without_places(evaluation: Evaluation, path: Path) -> Evaluation:
-    """`evaluation` without the folder of `path` and without addresses in its texts."""
-    return evaluation.model_copy(
-        update={
-            "message": placeless(evaluation.message, path),
-            "traceback": placeless(evaluation.traceback, path),
-            "notes": tuple(placeless(note, path) for note in evaluation.notes),
-        }
-    )
-
-
-def placeless(text: str, path: Path) -> str:
-    """`text` without the folder of `path` and without addresses.
-
-    What a fixer is told must be the same in every folder and every process, or a recording of its
-    answers could not be found again.
-    """
-    for place in (str(path.resolve()), str(path)):
-        text = text.replace(place, KERNEL_FILE)
-    return ADDRESS.sub("0x...", text.replace(path.name, KERNEL_FILE))
 
 
 def _plain(known: Mapping[str, Argument]) -> list[tuple[tuple[int, ...], str] | float]:

@@ -10,8 +10,8 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.kernels.language import LanguageOptions, open_language
 from accelopt.kernels.nki.counters import explain_counters
-from accelopt.kernels.nki.language import without_places
 from accelopt.kernels.nki.names import describe
+from accelopt.kernels.nki.places import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import WorkerPool
 

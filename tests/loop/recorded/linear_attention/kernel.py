@@ -1,4 +1,6 @@
+import numpy as np
 import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
 
