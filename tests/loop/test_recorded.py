@@ -98,7 +98,7 @@ def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
         "Limiting resource: the Tensor engine",
         "tensor engine takes no time",
         "which no kernel avoids",
-        "18                for j in nl.sequential_range(n // 128):",
+        "  18              for j in nl.sequential_range(n // 128):",
         "- R1: ",
         "matmul 128x128 SBUF SBUF > PSUM, line 23",
         "check_kernel(source)",
