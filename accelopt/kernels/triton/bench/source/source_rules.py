@@ -22,6 +22,7 @@ from accelopt.kernels.triton.bench.source.names import (
     matches,
     may_be_named,
 )
+from accelopt.kernels.triton.bench.source.native_rules import SUFFIXES, native_violations
 from accelopt.kernels.triton.bench.source.source_text import (
     Violation,
     is_absent,
@@ -41,9 +42,12 @@ def violations(solution: Solution) -> list[Violation]:
 
     A source that cannot be parsed cannot be loaded either: that is the compiler's to say.
     """
+    native = [source for source in solution.sources if source.path.endswith(SUFFIXES)]
+    paths = frozenset(source.path for source in native)
+    compiled = [one for s in native for one in native_violations(s.path, s.content, paths)]
     sources = [source for source in solution.sources if source.path.endswith(".py")]
     own = {source.path.split("/")[0].removesuffix(".py") for source in sources}
-    found = of_the_files([source.path for source in sources])
+    found = compiled + of_the_files([source.path for source in sources])
     modules: dict[str, tuple[ast.Module, Names]] = {}
     for source in sources:
         found += of_the_text(source.path, source.content)
