@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelopt.kernels.nki.lift.emission.flattening import flat_elements
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of
-from accelopt.kernels.nki.lift.emission.storage import Tiling
+from accelopt.kernels.nki.lift.emission.storage import Tiling, tilings
 from accelopt.kernels.nki.lift.schedule import Schedule
 
 KIBIBYTE = 1024
@@ -33,7 +33,7 @@ def saving(before: float, after: float) -> str:
 def _words(graph: Graph, schedule: Schedule) -> list[str]:
     roles = roles_of(graph, schedule.rows)
     plan = Phases(roles, schedule)
-    tiling = Tiling(roles, schedule.row_tiles)
+    tiling = tilings(roles.rows.extent, schedule.row_tiles)[0]
     words = [f"blocks of {tiling.block} rows of {roles.rows.name}"]
     for number, product in enumerate(plan.products):
         mode = schedule.weights[number] if number < len(schedule.weights) else "resident"

@@ -50,6 +50,8 @@ MOST_OVER = 1.5
 """Times the best simulated time, beyond which the price of a neighbour is not looked into."""
 
 
+NO_ROWS = "no axis is left that rows could lie along: everything is combined over all of them"
+
 Times = Callable[[Sequence[str]], Sequence[float]]
 """The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule."""
 
@@ -158,7 +160,7 @@ def search(
     for schedule in schedules(graph):
         pricing.add(schedule)
     if not pricing.priced:
-        reason = max(found.refused, key=lambda text: found.refused[text], default="no rows")
+        reason = max(found.refused, key=lambda text: found.refused[text], default=NO_ROWS)
         raise NotLowered(reason)
     pricing.descend()
     if times is not None:

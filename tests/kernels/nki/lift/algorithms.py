@@ -368,6 +368,11 @@ def convolution(length: int, taps: int, channels: int, filters: int) -> Algorith
     )
 
 
+def renamed(name: str, algorithm: Algorithm) -> Algorithm:
+    """The same under another name."""
+    return replace(algorithm, name=name)
+
+
 def narrow(algorithm: Algorithm) -> Algorithm:
     """The same of and to bfloat16, with operands of products rounded to it."""
 
@@ -410,6 +415,9 @@ SMALL = (
     depthwise(256, 1024, 4),
     pooled(128, 16, 32),
     convolution(256, 3, 256, 512),
+    renamed("ragged_layernorm", layernorm(263, 1024)),
+    renamed("ragged_matmul", rmsnorm_matmul(263, 256, 512)),
+    renamed("ragged_scan", cumulative_sum(263, 1024)),
     narrow(bias_and_scale(256, 512)),
     narrow(matmul(256, 256, 1024)),
     narrow(attention(512, 2, 128)),

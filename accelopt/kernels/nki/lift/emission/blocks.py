@@ -11,6 +11,7 @@ from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
 from accelopt.kernels.nki.lift.emission.masks import Masks
 from accelopt.kernels.nki.lift.emission.nest import (
+    Comment,
     For,
     Line,
     Node,
@@ -33,7 +34,7 @@ from accelopt.kernels.nki.lift.emission.selection import (
     forms,
     select,
 )
-from accelopt.kernels.nki.lift.emission.storage import Storage, Tiling
+from accelopt.kernels.nki.lift.emission.storage import Storage, Tiling, tilings
 from accelopt.kernels.nki.lift.emission.transfers import Transfers
 from accelopt.kernels.nki.lift.emission.turned_phases import TurnedPhases
 from accelopt.kernels.nki.lift.emission.windows import Windows, whole_rows
@@ -54,7 +55,8 @@ class RowBlock:
         self.plain = numbers
         self.roles = roles_of(graph, schedule.rows)
         self.plan = Phases(self.roles, schedule)
-        self.tiling = Tiling(self.roles, schedule.row_tiles)
+        self.tilings = tilings(self.roles.rows.extent, schedule.row_tiles)
+        self.tiling = self.tilings[0]
         self.storage = Storage(graph, self.roles, spec)
         self.names = self.storage.names
         self.tiles: dict[Placed, Tile] = {}
@@ -85,20 +87,28 @@ class RowBlock:
             bodies.append(inner)
             self.scopes.append(inner)
         self.products.load_residents()
-        rows: list[Node] = []
-        name = self.names.new(f"{self.roles.rows.name}_block" if self.tiling.tiles > 1
-                              else f"{self.roles.rows.name}_tile")  # fmt: skip
-        self.block_start = variable(name if self.tiling.blocks > 1 else None) * self.tiling.block
-        self._rows(rows)
+        resident = dict(self.storage.bytes)
+        for tiling in self.tilings:
+            self.storage.bytes = dict(resident)
+            self._tiled(bodies[-1], tiling)
+            self.storage.check()
         for number, axis in reversed(list(enumerate(self.roles.batch))):
-            target = bodies[number + 1]
-            self._looped(target, rows, name) if number == len(self.roles.batch) - 1 else None
             loop = str(self.loops[axis])
-            bodies[number].append(For(loop, axis.extent, target))
-        if not self.roles.batch:
-            self._looped(body, rows, name)
-        self.storage.check()
+            bodies[number].append(For(loop, axis.extent, bodies[number + 1]))
         return body
+
+    def _tiled(self, body: list[Node], tiling: Tiling) -> None:
+        """The blocks of some of the rows."""
+        self.tiling, self.tiles, self.constants = tiling, {}, {}
+        if tiling.first:
+            body.append(Comment(f"The last {tiling.block} rows."))
+        rows: list[Node] = []
+        name = self.names.new(f"{self.roles.rows.name}_block" if tiling.tiles > 1
+                              else f"{self.roles.rows.name}_tile")  # fmt: skip
+        looped = variable(name if tiling.blocks > 1 else None)
+        self.block_start = looped * tiling.block + tiling.first
+        self._rows(rows)
+        self._looped(body, rows, name)
 
     def _looped(self, body: list[Node], rows: list[Node], name: str) -> None:
         if self.tiling.blocks > 1:

@@ -10,6 +10,8 @@ from accelopt.kernels.nki.lift.emission.places import Names, Tile
 from accelopt.kernels.nki.lift.emission.words import word_of
 from accelopt.kernels.nki.lift.schedule import ResourceShort
 
+PARTITIONS = 128
+
 
 def itemsize(dtype: str) -> int:
     """Bytes of an element of a format that is lowered."""
@@ -76,14 +78,16 @@ class Storage:
 
 
 class Tiling:
-    """How axes are cut: rows into tiles and blocks, feature axes into chunks of partitions."""
+    """How axes are cut: `rows` rows from `first` into tiles and blocks, feature axes into chunks of
+    partitions."""
 
-    def __init__(self, roles: Roles, row_tiles: int) -> None:
-        self.row_tile = largest_divisor(roles.rows.extent, 128)
-        tiles = roles.rows.extent // self.row_tile
+    def __init__(self, rows: int, row_tiles: int, first: int = 0) -> None:
+        self.first = first
+        self.row_tile = largest_divisor(rows, PARTITIONS)
+        tiles = rows // self.row_tile
         self.tiles = largest_divisor(tiles, row_tiles)
         self.block = self.row_tile * self.tiles
-        self.blocks = roles.rows.extent // self.block
+        self.blocks = rows // self.block
 
     def chunk(self, extent: int) -> int:
         """Elements of an axis that lie on partitions at a time."""
@@ -92,6 +96,14 @@ class Tiling:
     def chunks(self, extent: int) -> int:
         """How many of those there are."""
         return extent // self.chunk(extent)
+
+
+def tilings(rows: int, row_tiles: int) -> list[Tiling]:
+    """All rows cut alike; or, where tiles of that kind had few rows, full tiles and what is left."""
+    if rows <= PARTITIONS or largest_divisor(rows, PARTITIONS) >= PARTITIONS // 2:
+        return [Tiling(rows, row_tiles)]
+    full = rows // PARTITIONS * PARTITIONS
+    return [Tiling(full, row_tiles), Tiling(rows - full, 1, full)]
 
 
 Known = dict[Placed, Tile]
