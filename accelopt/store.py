@@ -22,6 +22,7 @@ import platformdirs
 from accelopt.errors import ConfigError, reason
 
 CONFIG_FORMAT = 2  # of a run's config.json: 1 had no `format`, and not all settings of today
+BEGUN = b'["start",'  # how a journal's line begins that says what a search starts from
 LIMIT_FILE = "limit"
 DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
 
@@ -226,6 +227,12 @@ def read_entries(path: Path | str) -> Iterator[Entry]:
     yield from found.values()
 
 
+def came_to_something(journal: Path) -> bool:
+    """Whether more was kept in a journal than that searches began."""
+    with journal.open("rb") as lines:
+        return not all(line.startswith(BEGUN) for line in lines)
+
+
 def _entry(line: bytes) -> Entry | None:
     """The entry in a line; None for blocks that reached the disk out of order before a power cut, and
     for whatever else is no entry: later lines stand."""
@@ -303,12 +310,13 @@ class RunFolder:
     def save_config(self, config: JsonObject) -> None:
         """Keep the configuration; a folder made with another one is refused with the differences.
 
-        One that an older version made, which knew fewer settings, is continued with those given now.
-        One that holds settings which there are no more is refused.
+        One in which nothing was kept yet is made anew. One that an older version made, which knew fewer
+        settings, is continued with those given now; one that holds settings which there are no more is
+        refused.
         """
         file = self.path / "config.json"
         used = {**json.loads(json.dumps(dict(config))), "format": CONFIG_FORMAT}
-        if file.exists():
+        if file.exists() and came_to_something(self.journal.path):
             kept = self._kept_config(file)
             older = kept.get("format") != CONFIG_FORMAT
             before, now = dict(_flat(kept)), dict(_flat(used))

@@ -115,6 +115,7 @@ def test_a_full_disk_keeps_the_journal_whole(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"'])
 def test_a_damaged_configuration_is_said_to_be_so(tmp_path, text):
     with RunFolder(tmp_path) as run:
+        run.journal.append("plan", "a", {})
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ConfigError, match="damaged"):
             run.save_config({"beam": 2})
@@ -163,7 +164,9 @@ def test_a_killed_writer_loses_nothing_it_reported(tmp_path):
 
 def test_a_run_folder_keeps_its_configuration(tmp_path):
     with RunFolder(tmp_path / "run") as run:
-        run.save_config({"beam": 2, "seeds": (1, 2)})
+        run.save_config({"beam": 9})
+        run.save_config({"beam": 2, "seeds": (1, 2)})  # of the first one nothing came
+        run.journal.append("plan", "a", {})
     with RunFolder(tmp_path / "run") as run:
         run.save_config({"beam": 2, "seeds": (1, 2)})
         with pytest.raises(ConfigError, match="beam"):
@@ -174,6 +177,8 @@ def test_a_run_of_an_older_version_is_continued_where_it_can_be(tmp_path):
     """A configuration of before there was a `format`, from a run of an earlier version."""
     old = {"target": "trn1", "settings": {"beam": 2}}
     (tmp_path / "config.json").write_text(json.dumps(old))
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        journal.append("plan", "a", {})
     new = {"target": "trn1", "settings": {"beam": 2, "window": 4, "options": {}}}
     with RunFolder(tmp_path) as run:
         with pytest.raises(ConfigError, match=r"another configuration \(settings.beam differ\)"):

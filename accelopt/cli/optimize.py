@@ -22,7 +22,7 @@ from accelopt.kernels.triton.language import case_of
 from accelopt.report.console import output
 from accelopt.report.tables import Results
 from accelopt.stages.run import Outcome
-from accelopt.store import read_text, write_atomically
+from accelopt.store import came_to_something, read_text, write_atomically
 
 NO_RULE = (
     " `accelopt profile` says where the time goes; with --model-config a model may rewrite what no "
@@ -129,8 +129,9 @@ def elsewhere(start: Case, also: Sequence[str], folder: Path) -> list[Case]:
 
 def mind_earlier_run(folder: Path, resume: bool) -> None:
     """Raises ConfigError when `folder` holds a run that is not to be continued, or none that is."""
-    there = (folder / "journal.jsonl").exists()
-    if there and not resume:
+    journal = folder / "journal.jsonl"
+    there = journal.exists()
+    if there and came_to_something(journal) and not resume:
         raise ConfigError(f"{folder} holds an earlier run; add --resume, or choose another --out")
     if resume and not there:
         raise ConfigError(f"there is no run to resume in {folder}")
@@ -154,10 +155,10 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
         place = folder / outcome.start.case.case_name
         write_atomically(place / "reproduce.txt", text)
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
-        difference = (place / "best.diff").read_text() or unchanged
-        screen.print(difference, markup=False, highlight=False, soft_wrap=True)
+        difference = (place / "best.diff").read_text()
+        screen.print(difference or unchanged, markup=False, highlight=False, soft_wrap=True)
         left |= {f"Kernel {name}".strip(): place / "best.py"}
-        left |= {f"Diff {name}".strip(): place / "best.diff"}
+        left |= {f"Diff {name}".strip(): place / "best.diff"} if difference else {}
     for said, path in {**left, "Report": folder / REPORT}.items():
         screen.print(f"{said}: {path}", markup=False, highlight=False, soft_wrap=True)
     screen.print(text, markup=False, highlight=False, soft_wrap=True)

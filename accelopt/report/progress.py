@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -64,7 +65,6 @@ class Line:
             samples if self.expected else "",
             best,
             gain,
-            self.note,
         ]
 
 
@@ -101,16 +101,19 @@ class Board:
         return f", at most about {seconds * (1 / share - 1):.0f} s more"
 
     def __rich__(self) -> RenderableType:
-        table = Table(
-            "problem", "iteration", "samples", "best so far", "speedup", "now", expand=True
-        )
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("problem", overflow="fold")
+        for name in ("iteration", "samples", "best so far", "speedup"):
+            table.add_column(name, no_wrap=True)
+        notes: list[Text] = []
         for line in self.lines.values():
             table.add_row(*map(Text, line.row(self.iterations)))  # texts of kernels are no markup
+            notes.append(Text(f"  {line.name}: {line.note}", no_wrap=True, overflow="ellipsis"))
         seconds = time.monotonic() - self.started
         text = f"{seconds:.0f} s{self._left(seconds)}"
         if self.spent is not None and self.spent.calls:
             text += f", {self.spent.calls} model calls, ${self.spent.money:.2f}"
-        return Group(table, Text(text, style="dim"))
+        return Group(table, *notes, Text(f"  {text}", style="dim"))
 
 
 class LiveBoard:

@@ -172,3 +172,14 @@ def test_a_damaged_configuration_is_one_sentence(files):
     words = ("optimize", "kernel.py", "--reference", "reference.py", "--out", "run", "--resume")
     assert "config.json is damaged" in said(files, *words)
     assert Path(files / "run" / "journal.jsonl").exists()
+
+
+def test_a_run_of_which_nothing_came_is_no_earlier_run(files):
+    """A reference that cannot be used is mended and tried again, with other options, in its place."""
+    good = (files / "reference.py").read_text()
+    (files / "reference.py").write_text("import nowhere_to_be_found\n")
+    words = ("optimize", "kernel.py", "--reference", "reference.py", "--out", "run")
+    assert "cannot be loaded" in said(files, *words)
+    (files / "reference.py").write_text(good)
+    again = said(files, *words, "--strategy", "random", "--iterations", "0", code=0)
+    assert "earlier run" not in again and "another configuration" not in again
