@@ -105,7 +105,13 @@ def _traced(
     kernel = str(payload["kernel"])
     faulthandler.dump_traceback_later(payload["seconds"], exit=True, file=channel)
     try:
-        return {"traced": True}, serial.dumps(_trace(payload, report))
+        program = _trace(payload, report)
+        try:
+            return {"traced": True}, serial.dumps(program)
+        except TypeError:  # what a broken rule left in an instruction is no data
+            if report is None:
+                raise
+            return {"traced": False}, b""
     except KernelError as error:
         if report is not None:
             report(error)
