@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -190,3 +191,8 @@ _MISDEEDS = {
     "kill": _kill_parent,
     "processes": lambda path: str(list(Path("/proc").iterdir())),
 }
+
+
+def blocked_signals(payload: Payload, channel: BinaryIO) -> None:
+    """Tell which signals are blocked here."""
+    channel.write(json.dumps(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).encode())

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -115,6 +116,15 @@ def test_exit_without_a_result_is_seen():
 
 def test_a_signal_is_told_from_an_exit():
     assert call("crash").exit_code == 128 + 11
+
+
+def test_a_child_blocks_no_signal_though_its_caller_does():
+    """A reference that blocks signals made the trace of every kernel wait for its limit."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+    try:
+        assert json.loads(call("blocked_signals").result) == []
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def test_cancelling_ends_the_child():
