@@ -113,7 +113,7 @@ def traffic(portraits: Mapping[str, Portrait]) -> Figure:
                 + f"<extra>{name}</extra>",
             )
         )  # fmt: skip
-    title = "time against HBM traffic; the line is the memory's rate"
+    title = "roofline: time against HBM bytes"
     _shaped(figure, title, "bytes between HBM and the chip", "ms", legend=False)
     figure.update_xaxes(type="log", exponentformat="SI", ticksuffix="B")
     figure.update_yaxes(type="log", rangemode="normal")
