@@ -30,7 +30,7 @@ from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
 from accelopt.sim.standalone import cores
 from accelopt.sim.standalone.counting import BUILTINS, AllLoops
-from accelopt.sim.standalone.language.creation import element_of
+from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.standalone.tensor import NkiTensor
 from accelopt.sim.trace import TensorSpec, trace

@@ -16,12 +16,13 @@ from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.nki import shaping
-from accelopt.sim.nki.builder import fail, parse_dtype
+from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.poison import POISON
 from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major
 from accelopt.sim.rules import indexing, operands
+from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.tracer import current
 
 
@@ -199,7 +200,7 @@ class NkiTensor(TensorView):
         if scalar_offset is not None and vector_offset is not None:
             said = "an access pattern has both scalar_offset and vector_offset."
             fail(KernelValueError("access_pattern", said, "Give one of them."))
-        element = self.dtype if dtype is None else parse_dtype(dtype)
+        element = self.dtype if dtype is None else element_of(dtype)
         old, new = self.dtype.itemsize, element.itemsize
         start = Affine(
             self.offset.constant * old // new,
@@ -226,7 +227,7 @@ class NkiTensor(TensorView):
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes in another format; the last dimension changes with the element's size."""
-        return shaping.reinterpret(self, dtype)  # type: ignore[return-value]
+        return shaping.reinterpret(self, element_of(dtype))  # type: ignore[return-value]
 
     reinterpret_cast = view
 

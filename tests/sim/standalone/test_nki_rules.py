@@ -37,6 +37,8 @@ REFUSED = {
     "nisa.register_alloc(0)": "Registers and dynamic loops",
     "nisa.quantize_mx(t, t, t)": "Microscaling formats",
     "nl.ndarray((128, 4), nl.float8_e4m3fn_x4)": "a microscaling format",
+    "t.view(nl.float8_e4m3fn_x4)": "a microscaling format",
+    "t.ap([[64, 128], [1, 4]], dtype=nl.float4_e2m1fn_x4)": "a microscaling format",
     "nl.fori_loop(0, 4, print)": "a loop of the device",
     "nisa.core_barrier(out, (0, 1))": "two cores of a logical core",
     "nl.rsqrt(product)": "NKI 0.5",

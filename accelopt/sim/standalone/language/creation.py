@@ -10,8 +10,7 @@ import numpy as np
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
-from accelopt.sim.call_sites import running_line
-from accelopt.sim.errors import KernelTypeError, Unsupported
+from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import emit, fail, new_tile, refuse
 from accelopt.sim.nki.index import number_of
@@ -19,22 +18,14 @@ from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import allocation, limits, shapes
 from accelopt.sim.standalone.calls import call
+from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import (
     MemoryRegion,
-    MicroscalingFormat,
     psum,
     sbuf,
     shared_hbm,
 )
 from accelopt.sim.tracer import current
-
-
-def element_of(dtype: Any) -> np.dtype:
-    """A number format; microscaling formats are refused by name."""
-    if isinstance(dtype, MicroscalingFormat):
-        mend = "It would take the packed formats, their scales, and nc_matmul_mx (trn3)."
-        raise Unsupported(f"tensors of {dtype.name}, a microscaling format", mend, running_line())
-    return builder.parse_dtype(dtype)
 
 
 def _sizes(shape: Any, on_chip: bool) -> tuple[int, ...]:

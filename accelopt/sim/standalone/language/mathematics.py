@@ -14,7 +14,7 @@ from accelopt.sim.nki.language import elementwise, movement, reductions
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.rules import operands
 from accelopt.sim.standalone.calls import call
-from accelopt.sim.standalone.language.creation import element_of
+from accelopt.sim.standalone.formats import element_of
 
 BINARY = (
     "add subtract multiply divide maximum minimum power mod fmod equal not_equal less less_equal "

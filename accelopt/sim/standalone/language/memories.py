@@ -11,6 +11,7 @@ from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.program import Buffer
 from accelopt.sim.rules import limits
+from accelopt.sim.standalone.formats import MicroscalingFormat
 from accelopt.sim.tracer import active
 
 DEFAULT_TARGET = "trn2"
@@ -75,16 +76,6 @@ float8_e5m2 = dtypes.FLOAT8_E5M2
 int8, int16, int32 = dtypes.INT8, dtypes.INT16, dtypes.INT32
 uint8, uint16, uint32 = dtypes.UINT8, dtypes.UINT16, dtypes.UINT32
 bool_ = dtypes.BOOL
-
-
-class MicroscalingFormat:
-    """A format of microscaling data (trn3). It can be named and compared, not computed with."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 float8_e5m2_x4 = MicroscalingFormat("float8_e5m2_x4")
