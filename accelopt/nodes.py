@@ -22,6 +22,8 @@ from accelopt.kernel_source import fingerprint
 from accelopt.space import Configuration, Parameter, Space
 
 THEN = " Then: "
+METHODS_ALONE = "methods"
+"""A focus: of a model's part, one action for each method that no rule offers; no planner is asked."""
 
 
 class Rewrite(Row):

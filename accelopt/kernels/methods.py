@@ -9,6 +9,8 @@ compute, sfu (special functions), control; of both: overlap (nothing waits for a
 
 from __future__ import annotations
 
+from importlib import import_module
+from inspect import getdoc
 from typing import NamedTuple
 
 
@@ -19,13 +21,21 @@ class Method(NamedTuple):
     touches: tuple[str, ...]
     place: str
 
+    @property
+    def of_schedules(self) -> bool:
+        """Whether it sets a field of a schedule; all others can be made to a kernel's text."""
+        return self.place == SCHEDULES
+
+
+SCHEDULES = "accelopt.kernels.nki.tuning:Tuning"
+
 
 def _nki(place: str, *touches: str) -> Method:
     return Method("nki", touches, f"accelopt.kernels.nki.moves.{place}")
 
 
 def _schedule(*touches: str) -> Method:
-    return Method("nki", touches, "accelopt.kernels.nki.tuning:Tuning")
+    return Method("nki", touches, SCHEDULES)
 
 
 def _triton(place: str, *touches: str) -> Method:
@@ -86,3 +96,10 @@ def methods_of(language: str) -> dict[str, Method]:
 def methods_that_touch(language: str, resource: str) -> tuple[str, ...]:
     """The names of the moves of one language that relieve `resource`."""
     return tuple(name for name, m in methods_of(language).items() if resource in m.touches)
+
+
+def what_it_does(name: str) -> str:
+    """The sentence with which the code of a method begins."""
+    module, _, attribute = METHODS[name].place.partition(":")
+    first = (getdoc(getattr(import_module(module), attribute)) or "").partition("\n\n")[0]
+    return " ".join(first.split())

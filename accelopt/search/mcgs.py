@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isqrt, log, sqrt
 
 from accelopt.errors import ConfigError
-from accelopt.nodes import Action, Job, Node, Result, Want
+from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
 from accelopt.search.graph import Edge, Lessons, State
 from accelopt.search.strategy import Settings
 
@@ -110,7 +110,7 @@ class MCGS:
             if state.asked:
                 return None
             state.asked = True
-            return self._job(Want.ACTIONS, state.node)
+            return self._job(Want.ACTIONS, state.node, focus=METHODS_ALONE)
         dead.add(state.node.key)  # also keeps every way down free of circles
         if len(path) == DEEPEST:
             return None
@@ -192,6 +192,6 @@ class MCGS:
         self._paths[job.number] = way
         return job
 
-    def _job(self, want: Want, node: Node, action: Action | None = None) -> Job:
+    def _job(self, want: Want, node: Node, action: Action | None = None, focus: str = "") -> Job:
         self._numbers += 1
-        return Job(self._numbers - 1, self.round, want, node, action)
+        return Job(self._numbers - 1, self.round, want, node, action, focus)

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.errors import AcceloptError
+from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
 from accelopt.kernels.language import Configured
-from accelopt.nodes import Action, Job, Node, Plan, Result, Setting, Want
+from accelopt.kernels.methods import methods_of, what_it_does
+from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Plan, Result, Setting, Want
 from accelopt.published import Experience, plan_id
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
 from accelopt.stages.plan import view_kernel
@@ -155,9 +157,33 @@ async def _actions(job: Job, view: KernelView, run: Run, judged: frozenset[str])
     diagnosis = view.diagnosis
     if run.proposer.planner is run.workshop.offline:
         return Result(job, tuple(offered), diagnosis=diagnosis)
+    if job.focus == METHODS_ALONE and diagnosis is not None:
+        named = by_method(run.workshop.language.name, offered, diagnosis)
+        return Result(job, (*offered, *named), diagnosis=diagnosis)
     drafts = await together(_draft(number, view, run) for number in range(run.settings.plans))
     plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
     return _with_remarks(Result(job, (*plans, *offered), diagnosis=diagnosis), drafts)
+
+
+def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) -> list[Action]:
+    """An action for every method that relieves what limits a kernel and that no rule offers on it: a
+    plan that allows an executor this one method."""
+    limited = diagnosis.bottleneck
+    if limited is None:
+        return []
+    why = f"It must relieve {limited.resource}: {limited.reason}."
+    known, methods = {action.method for action in offered}, methods_of(language)
+    return [
+        Action(
+            change=Plan(
+                sentence=f"Use one method and no other, {name}: {what_it_does(name)} {why}"
+            ),
+            method=name,
+            touches=methods[name].touches,
+        )
+        for name in limited.methods
+        if name in methods and name not in known and not methods[name].of_schedules
+    ]
 
 
 async def _build(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:

@@ -7,9 +7,10 @@ import pytest
 from test_selection import sample, service
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Evaluation, Profile, Status
+from accelopt.evaluation import Bottleneck, Diagnosis, Evaluation, Profile, Status
 from accelopt.nodes import Node, Result, Rewrite, Want, made
 from accelopt.search.strategy import Settings, open_strategy
+from accelopt.stages.jobs import by_method
 
 MOVES = ("a", "b", "c", "trap", "snare", "key")
 
@@ -115,3 +116,14 @@ def test_wrong_options_are_one_sentence():
     for options, said in (({"reward": "x"}, "reward=x is unknown"), ({"c": "1"}, "no option 'c'")):
         with pytest.raises(ConfigError, match=said):
             open_strategy(start, Settings(strategy="mcgs", options=options))
+
+
+def test_a_model_is_allowed_one_method_that_no_rule_offers():
+    found = Bottleneck(category="memory", resource="dma", share=0.9, reason="rows are short",
+                       methods=("widen", "hoist", "set_columns"))  # fmt: skip
+    hoist = made(Rewrite(move="hoist", sentence="Hoist it."), "x", promise=0.1)
+    [action] = by_method("nki", [hoist], Diagnosis(origin="t", bottlenecks=(found,)))
+    assert (action.method, action.source, action.key) == ("widen", None, "")
+    assert "one method and no other, widen: Do several iterations" in action.sentence
+    assert "It must relieve dma: rows are short." in action.sentence
+    assert by_method("nki", [], Diagnosis(origin="t")) == []

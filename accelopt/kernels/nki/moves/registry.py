@@ -9,11 +9,7 @@ from accelopt.kernels.methods import methods_of
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Move, Option, Site
 from accelopt.kernels.nki.moves.reading.source import Kernel
 
-MOVES = {
-    name: method
-    for name, method in methods_of("nki").items()
-    if method.place.startswith("accelopt.kernels.nki.moves.")
-}
+MOVES = {name: method for name, method in methods_of("nki").items() if not method.of_schedules}
 
 
 @cache
