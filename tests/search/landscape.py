@@ -149,6 +149,24 @@ class Planted:
     def look_up(self, name):
         return name
 
+    def sheet(self, texts):
+        return ""
+
+    def machine(self):
+        return "- A planted one."
+
+    async def brief(self, node):
+        return {}
+
+    async def what_if(self, node, question):
+        return "nobody knows"
+
+    async def faults(self, node):
+        return ""
+
+    async def scheduled(self, node, reply):
+        return None
+
     async def actions(self, node, focus=""):
         land, (moves, tile) = Landscape(node.case.values["seed"]), read(node.source)
         found = [
