@@ -53,6 +53,11 @@ def test_what_this_dialect_refuses(nki_text, line):
         nki_text(KERNEL.format(line=line)).trace(A)
 
 
+def test_the_number_that_the_library_writes_for_no_descriptors_made_on_the_way(nki_text):
+    [out] = nki_text(KERNEL.format(line="nisa.dma_copy(dst=t, src=a, dge_mode=3)")).trace(A).results
+    assert out.shape == A.shape
+
+
 def test_the_jit_of_this_dialect_takes_no_platform(nki_text):
     with pytest.raises(KernelError, match="no platform_target"):
         nki_text("@nki.jit(platform_target='trn2')\ndef kernel(a): return a")

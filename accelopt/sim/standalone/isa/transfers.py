@@ -27,8 +27,14 @@ def _endpoint(value: Any, name: str) -> TensorView:
     return value
 
 
+NO_DGE = enums.dge_mode.none.value
+"""The one number that is taken for a member: the vendor's library writes it (norm_tkg_utils.py)."""
+
+
 def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
     """Hardware descriptor generation begins with NeuronCore-v3 and converts nothing (NKI 0.3)."""
+    if type(dge_mode) is int and dge_mode == NO_DGE:
+        return
     mode = member(enums.dge_mode, dge_mode, "dge_mode")
     if mode is not enums.dge_mode.hwdge:
         return
