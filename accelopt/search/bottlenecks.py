@@ -164,6 +164,9 @@ class BottleneckSearch:
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
         options = dict(settings.options)
+        for key, text in options.items():
+            if key != "variant" and not text.isdecimal():
+                raise ConfigError(f"the strategy fsm: {key}={text} is no whole number")
         try:
             name = options.pop("variant", "beam_search")
             self.search = open_variant(name, **{key: int(text) for key, text in options.items()})

@@ -97,6 +97,7 @@ def test_workers_beyond_any_machine(files):
         (("--strategy", "mcgs", "--strategy-option", "reward=z"), "reward=z is unknown"),
         (("--strategy", "experts", "--strategy-option", "x=1"), "has no option 'x'"),
         (("--strategy", "fsm", "--strategy-option", "variant=z"), "no strategy 'z'"),
+        (("--strategy", "fsm", "--strategy-option", "b=many"), "b=many is no whole number"),
     ],
 )
 def test_an_option_that_a_strategy_does_not_have_is_refused_at_the_door(files, words, sentence):
