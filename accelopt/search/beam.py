@@ -12,7 +12,8 @@ from accelopt.search.strategy import Settings, no_options
 class Beam:
     """The `beam` kernels that the run's selection takes from each round's results.
 
-    A round ends when all of its kernels are developed; one that made nothing is the last.
+    A round ends when all of its kernels are developed; one that made nothing is the last. After a round
+    that made nothing new, the fastest kernels that were never developed take the places.
     """
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
@@ -25,6 +26,9 @@ class Beam:
         self._number = 0
         self._told: list[Result] = []
         self._beam: Sequence[Node] = (start,)
+        self._known = {start.key: start}
+        self._developed: set[str] = set()
+        self._fresh = False
 
     @property
     def kept(self) -> Sequence[Node]:
@@ -38,6 +42,7 @@ class Beam:
         node, number = self._beam[self._asked], self._number
         self._asked += 1
         self._number += 1
+        self._developed.add(node.key)
         goal = min((n.latency for n in self._beam if n.latency and _simulated(n)), default=None)
         return Job(number, self.round, Want.DEVELOP, node, goal=goal)
 
@@ -46,12 +51,19 @@ class Beam:
         self._told.append(result)
         correct = (node for node in result.nodes if node.latency is not None)
         self.best = min((self.best, *correct), key=lambda node: node.latency or 0.0)
+        self._fresh |= any(node.key not in self._known for node in result.nodes)
+        self._known |= {node.key: node for node in result.nodes}
         if len(self._told) < len(self._beam):
             return
         made = any(told.nodes for told in self._told)
-        self._beam = tuple(self.selection(self._told, self.width))
-        self._told, self._asked = [], 0 if made else len(self._beam)
+        chosen = self.selection(self._told, self.width)
+        self._beam = tuple(chosen if self._fresh else self._undeveloped() or chosen)
+        self._told, self._fresh, self._asked = [], False, 0 if made else len(self._beam)
         self.round += 1
+
+    def _undeveloped(self) -> list[Node]:
+        correct = [n for n in self._known.values() if n.latency and n.key not in self._developed]
+        return sorted(correct, key=lambda node: node.latency or 0.0)[: self.width]
 
     def state(self) -> dict[str, object]:
         """The beam by name, with latencies in milliseconds."""

@@ -7,8 +7,9 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,19 @@ from accelopt.sandbox.progress import announced
 from accelopt.store import content_key
 
 
+class _AsItStands(SourceFileLoader):
+    """Reads the text each time: bytecode is kept by second and size, and an edit may change neither."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_module(path: str | Path) -> ModuleType:
     """The module in the file `path`; its folder can be imported from while it loads, not after."""
     path = Path(path).resolve()
     name = "accelopt_module_" + hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _AsItStands(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ImportError(f"Could not load module from {path}")
     module = importlib.util.module_from_spec(spec)

@@ -1,5 +1,6 @@
 """How outputs agree, as a reference's `compare` says: ties, sets, bounds; and what no cheat gains."""
 
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee.agreement import agreement_of
 from accelopt.kernels.nki.referee.comparison import Judge
-from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.reference import Reference, load_module
 from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
 from accelopt.report.check import check, check_text
 
@@ -217,3 +218,13 @@ def test_a_kernel_is_checked_by_the_same_rule(said, passes, tmp_path):
     report = check(kernel, reference, cache=tmp_path / "cache")
     assert report.passed is passes, check_text(report)
     assert passes or "is there twice" in check_text(report)
+
+
+def test_an_edit_of_the_same_second_and_size_is_seen(tmp_path):
+    """Python keeps bytecode by second and size: the edited text was judged by the one before."""
+    path = tmp_path / "reference.py"
+    for value in (1, 2):
+        path.write_text(f"VALUE = {value}\n")
+        os.utime(path, (1, 1))
+        assert value == load_module(path).VALUE
+    assert not (tmp_path / "__pycache__").exists()
