@@ -16,6 +16,7 @@ import toy
 from drive import run_toy
 from typer.testing import CliRunner
 
+from accelopt.agents.configuration import OFFLINE
 from accelopt.cli.db import app
 from accelopt.database import queries
 from accelopt.database.export import export_to
@@ -188,21 +189,25 @@ def test_a_journal_of_an_earlier_version_is_one_sentence(tmp_path):
 
 
 def test_a_killed_run_can_be_imported_at_any_moment(tmp_path):
+    """And continued: in the end the database has what the journals tell, once."""
     command = [sys.executable, str(TESTS / "loop" / "drive.py")]
-    from accelopt.agents.configuration import OFFLINE
-
+    place = str(tmp_path / "k.sqlite")
+    journals = []
     for number, pause in enumerate((0.5, 1.5, 2.5)):
-        folder = tmp_path / f"run{number}"
-        process = subprocess.Popen(
-            [*command, str(folder), OFFLINE, str(tmp_path / "log"), str(tmp_path / "k.sqlite")],
-            stderr=subprocess.DEVNULL,
-        )
+        words = [str(tmp_path / f"run{number}"), OFFLINE, str(tmp_path / "log"), place]
+        process = subprocess.Popen([*command, *words], stderr=subprocess.DEVNULL)
         time.sleep(pause)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        journal = folder / "journal.jsonl"
+        journal = tmp_path / f"run{number}" / "journal.jsonl"
         if journal.exists():
-            keep_run(journal, Database(str(tmp_path / "k.sqlite")))
+            keep_run(journal, Database(place))
+            journals.append(journal)
+    assert subprocess.run([*command, *words], stderr=subprocess.DEVNULL).returncode == 0
+    apart = Database(str(tmp_path / "apart.sqlite"))
+    for journal in {*journals, tmp_path / "run2" / "journal.jsonl"}:
+        keep_run(journal, apart)
+    assert counts(Database(place)) == counts(apart) and counts(apart)["kernels"] > 2
 
 
 def test_the_command_lists_tells_and_exports(tmp_path):
