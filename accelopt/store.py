@@ -1,5 +1,4 @@
-"""What is kept on disk: files written whole or not at all, an append-only journal, run folders, and
-a shelf of results that hold for every run."""
+"""What is kept on disk: files written whole or not at all, an append-only journal, run folders."""
 
 from __future__ import annotations
 
@@ -8,49 +7,19 @@ import fcntl
 import hashlib
 import json
 import os
-import sqlite3
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, NamedTuple
-
-import platformdirs
 
 from accelopt.errors import ConfigError, reason
 
 CONFIG_FORMAT = 2  # of a run's config.json: 1 had no `format`, and not all settings of today
 BEGUN = b'["start",'  # how a journal's line begins that says what a search starts from
-LIMIT_FILE = "limit"
-DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
 
-_COMPUTES_WITH = ("numpy", "ml_dtypes", "libcst")
 _PART = ".part"  # ends the names of files that are being written
 
 JsonObject = Mapping[str, object]
-
-
-def default_cache() -> Path:
-    """Where reusable work is kept between runs, for this user: where the platform keeps caches (on
-    Linux `$XDG_CACHE_HOME` or `~/.cache`), or a temporary folder where nothing can be written."""
-    try:
-        folder = platformdirs.user_cache_path("accelopt", appauthor=False)
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        folder = Path(tempfile.gettempdir()) / f"accelopt-cache-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
-def cache_limit(folder: Path | str) -> int:
-    """Bytes that trials may take in a cache folder: what `accelopt cache --limit` set, or 8 GiB."""
-    try:
-        limit = int((Path(folder) / LIMIT_FILE).read_text())
-    except (OSError, ValueError):
-        return DEFAULT_LIMIT
-    return limit if limit >= 0 else DEFAULT_LIMIT
 
 
 def write_atomically(path: Path | str, content: str | bytes) -> None:
@@ -116,17 +85,6 @@ def content_key(*parts: str | bytes) -> str:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()[:32]
-
-
-@cache
-def package_key() -> str:
-    """A name for the text of this package, and for the versions of what it computes with: whatever is
-    kept under it was made by exactly this code. Another version, another key, and a file that moves
-    is another version."""
-    root = Path(__file__).parent
-    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".json"))
-    texts = (part for path in files for part in (str(path.relative_to(root)), path.read_bytes()))
-    return content_key(sys.version, *map(version, _COMPUTES_WITH), *texts)
 
 
 class Entry(NamedTuple):
@@ -254,47 +212,6 @@ def _lock(file: IO[bytes], path: Path) -> None:
         raise ConfigError(
             f"another process is writing {path}; wait for it, or choose another folder"
         ) from error
-
-
-class Shelf:
-    """Results that hold for every run of this user, by kind and key: a database in a cache folder.
-
-    What cannot be read or written is not there: no run depends on it. Beyond `most` results those
-    put there first go.
-    """
-
-    def __init__(self, folder: Path | str, most: int = 20_000) -> None:
-        self.path = Path(folder) / "shelf.sqlite"
-        self.most = most
-
-    def find(self, kind: str, key: str) -> object:
-        """The value under `kind` and `key`, or None."""
-        with contextlib.suppress(sqlite3.Error, OSError, ValueError), self._open() as database:
-            query = "SELECT value FROM results WHERE kind = ? AND key = ?"
-            row = database.execute(query, (kind, key)).fetchone()
-            return None if row is None else json.loads(row[0])
-        return None
-
-    def put(self, kind: str, key: str, value: object) -> None:
-        """Keep `value`, which must be plain JSON, under `kind` and `key`."""
-        with contextlib.suppress(sqlite3.Error, OSError), self._open() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO results (kind, key, value) VALUES (?, ?, ?)",
-                (kind, key, json.dumps(value)),
-            )
-            last = "(SELECT max(rowid) FROM results)"
-            database.execute(f"DELETE FROM results WHERE rowid <= {last} - ?", (self.most,))
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """One transaction; a connection of its own, for any thread."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self.path, timeout=10.0)) as database, database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
-            columns = "kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)"
-            database.execute(f"CREATE TABLE IF NOT EXISTS results ({columns})")
-            yield database
 
 
 class RunFolder:

@@ -10,16 +10,9 @@ import textwrap
 
 import pytest
 
+from accelopt.caches import Shelf, package_key
 from accelopt.errors import ConfigError
-from accelopt.store import (
-    Journal,
-    RunFolder,
-    Shelf,
-    content_key,
-    package_key,
-    write_atomically,
-    write_json,
-)
+from accelopt.store import Journal, RunFolder, content_key, write_atomically, write_json
 
 
 def test_a_file_is_replaced_whole(tmp_path):

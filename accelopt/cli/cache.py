@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from accelopt.store import LIMIT_FILE, cache_limit, default_cache, write_atomically
+from accelopt.caches import LIMIT_FILE, cache_limit, default_cache
+from accelopt.store import write_atomically
 
 GIB = 1 << 30
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.forkserver import ForkServer
@@ -26,7 +27,6 @@ from accelopt.sandbox.leases import lease
 from accelopt.sandbox.scratch import scratch_folder
 from accelopt.sandbox.starting import spawn
 from accelopt.sandbox.workers import Call, Fault, as_evaluation, perform
-from accelopt.store import default_cache, package_key
 
 LOCAL = "local"
 RETRIES = 3  # of a call whose node or process dies; after that it is a fault of the machines
@@ -48,6 +48,7 @@ class ClusterPool:
     def __init__(self, address: str, count: int = 0, *, neuron_cores: bool = False) -> None:
         self._ray = ray = _ray()
         self.cache = str(default_cache())
+        self._secret = secret_of(trials_folder(self.cache))
         self._neuron_cores = neuron_cores
         _refuse_silence(address)
         where = {"num_cpus": count or None} if address == LOCAL else {"address": address}
@@ -79,7 +80,7 @@ class ClusterPool:
             max_retries=RETRIES,
             scheduling_strategy="SPREAD",
         )
-        under_way = needs.remote(call, answer, files, self.cache, package_key())
+        under_way = needs.remote(call, answer, files, (self.cache, self._secret), package_key())
         try:
             found: Answer | Fault = await under_way
             return found
@@ -109,11 +110,16 @@ class ClusterPool:
 
 
 def on_node(
-    call: Call, answer: type[Answer], files: Mapping[str, bytes], cache: str, package: str
+    call: Call,
+    answer: type[Answer],
+    files: Mapping[str, bytes],
+    cache: tuple[str, str],
+    package: str,
 ) -> Answer | Fault:
     """The node's side: the call with its files put here, and its answer as if they lay there.
 
-    Raises ConfigError on a node with another version of this package or of what it computes with.
+    `cache` is the caller's folder and its secret, so that a kernel meets the same hidden inputs on
+    every node. Raises ConfigError on a node with another version of this package or of what it computes with.
     """
     if package != package_key():
         raise ConfigError(
@@ -121,7 +127,8 @@ def on_node(
             "same on every node"
         )
     with scratch_folder() as folder:
-        places = {cache: str(default_cache())}
+        theirs, secret = cache
+        places = {theirs: str(cache_with(secret, default_cache()))}
         for number, (path, content) in enumerate(files.items()):
             here = folder / str(number) / Path(path).name
             here.parent.mkdir()

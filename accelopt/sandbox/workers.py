@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from accelopt.caches import default_cache
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.child import Ending
 from accelopt.sandbox.drivers import NEURON, NVIDIA
@@ -28,7 +29,6 @@ from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.progress import report_to, split
 from accelopt.sandbox.starting import Start, spawn
-from accelopt.store import default_cache
 
 Cancelled = Callable[[], bool]
 Answer = TypeVar("Answer", bound=Row)

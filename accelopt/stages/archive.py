@@ -12,13 +12,14 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelopt import __version__
+from accelopt.caches import package_key
 from accelopt.database.replay import EXPERIENCE, START, Start
 from accelopt.findings import Finding
 from accelopt.kernels.language import Language
 from accelopt.nodes import Known, Node
 from accelopt.published import Experience
 from accelopt.stages.evaluations import Evaluations
-from accelopt.store import Journal, content_key, package_key
+from accelopt.store import Journal, content_key
 
 if TYPE_CHECKING:
     from accelopt.database.opening import Database

@@ -5,12 +5,17 @@ import asyncio
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
 from accelopt.errors import ConfigError
-from accelopt.evaluation import EvaluationRequest, Status
-from accelopt.kernels.nki.requests import submit
-from accelopt.sandbox.cluster import ClusterPool, placed
+from accelopt.evaluation import Evaluation, EvaluationRequest, Status
+from accelopt.kernels.nki.referee.reference import Reference
+from accelopt.kernels.nki.referee.trials import HIDDEN, TrialStore
+from accelopt.kernels.nki.requests import call_for, submit
+from accelopt.sandbox import cluster as cluster_module
+from accelopt.sandbox.cluster import ClusterPool, on_node, placed
 from accelopt.sandbox.workers import WorkerPool
 
 HOSTILE = Path(__file__).parents[1] / "hostile"
@@ -34,6 +39,31 @@ def test_texts_that_are_paths_are_replaced_wherever_they_stand():
         "request": {"kernel": "/b/k.py", "fields": ["/b/k.py", 3]},
         "cache": "/c",
     }
+
+
+def test_a_kernel_meets_the_same_hidden_inputs_on_every_node(tmp_path, monkeypatch):
+    here, node = tmp_path / "here", tmp_path / "node"
+    ours = secret_of(trials_folder(here))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(node))
+    monkeypatch.setattr(
+        cluster_module, "_core", lambda: None
+    )  # Ray's answer to whoever asks for none
+    theirs = secret_of(trials_folder(default_cache()))
+    assert ours != theirs
+    call = call_for(request("honest_softmax"), str(here))
+    found = on_node(call, Evaluation, {}, (str(here), ours), package_key())
+    assert found.status is Status.CORRECT
+    guest = cache_with(ours, default_cache())
+    drawn = [TrialStore(trials_folder(cache)) for cache in (here, guest, default_cache())]
+    task = Reference(HOSTILE / "references" / "softmax.py")
+    first, second, other = (store.get(task, HIDDEN).inputs[0] for store in drawn)
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+    assert (trials_folder(guest) / "secret").stat().st_mode & 0o077 == 0
+
+
+def test_a_node_that_shares_the_cache_uses_it(tmp_path):
+    assert cache_with(secret_of(trials_folder(tmp_path)), tmp_path) == tmp_path
 
 
 @pytest.fixture(scope="module")

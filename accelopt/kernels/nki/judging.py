@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from accelopt.caches import default_cache, trials_folder
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
     Check,
@@ -58,7 +59,6 @@ from accelopt.kernels.nki.referee.trials import (
 )
 from accelopt.kernels.nki.referee.variation import hidden_order
 from accelopt.kernels.nki.roofline import memory_bound_ms
-from accelopt.store import default_cache
 
 ORDER = (
     "in program order it is right: the iterations of nl.affine_range and the programs of a launch run "
@@ -83,7 +83,7 @@ _TRIALS = {
 
 def trial_store(cache: Path | str | None = None) -> TrialStore:
     """The trials under a cache folder, the user's own by default."""
-    return TrialStore(Path(cache or default_cache()) / "trials")
+    return TrialStore(trials_folder(cache or default_cache()))
 
 
 def evaluate(

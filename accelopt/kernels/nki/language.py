@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from accelopt.caches import Shelf, package_key
 from accelopt.errors import ConfigError
 from accelopt.evaluation import (
     Case,
@@ -54,7 +55,7 @@ from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Pool
 from accelopt.sim.dialects import dialect_of_source
 from accelopt.space import Parameter, Space
-from accelopt.store import Shelf, content_key, package_key, read_text, write_atomically
+from accelopt.store import content_key, read_text, write_atomically
 
 BOUNDS = {
     "memory": "HBM bandwidth",

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from accelopt.caches import default_cache
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool
-from accelopt.store import default_cache
 
 EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
 ARGUMENTS = "accelopt.kernels.nki.arguments:arguments_job"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from accelopt.caches import Shelf, package_key
 from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -26,7 +27,7 @@ from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change
 from accelopt.sim.dialects import Dialect, dialect_of_source
-from accelopt.store import Shelf, content_key, package_key
+from accelopt.store import content_key
 
 MOST_OFFERED = 3
 STEP = 2.0**-20

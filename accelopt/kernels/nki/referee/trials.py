@@ -7,18 +7,17 @@ once and never see a part. The store keeps to a size: the trials used longest ag
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from accelopt.caches import cache_limit, locked, secret_of
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee import stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
@@ -28,7 +27,7 @@ from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
 from accelopt.kernels.nki.referee.variation import other_numbers, other_rows, other_shapes
 from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
-from accelopt.store import cache_limit, content_key
+from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
 VERSION = 7
@@ -105,7 +104,7 @@ class TrialStore:
         precision = Precision() if name.kind == "seed" else precision
         formats = "".join(f"-{name}" for name in precision.formats)
         folder = self.root / f"{reference.key}-{name.kind}{name.seed}{formats}-v{VERSION}"
-        with _locked(self.root / f".{folder.name}.lock"):
+        with locked(self.root / f".{folder.name}.lock"):
             if (folder / "trial.json").is_file():
                 with contextlib.suppress(*_DAMAGED):
                     return _read(folder, name)
@@ -155,13 +154,7 @@ class TrialStore:
 
     def _hidden_seed(self, key: str, kind: str) -> int:
         """A seed that nobody can know who cannot read the secret of this store."""
-        file = self.root / "secret"
-        with _locked(self.root / ".secret.lock"):
-            if not file.is_file():
-                handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(handle, "w") as stream:
-                    stream.write(secrets.token_hex(32))
-        digest = sha256(content_key(file.read_text(), key, kind).encode()).digest()
+        digest = sha256(content_key(secret_of(self.root), key, kind).encode()).digest()
         return int.from_bytes(digest[:4], "little")
 
     def _shrink(self, keep: Path) -> None:
@@ -257,14 +250,6 @@ def _updated_input(output: np.ndarray, inputs: Sequence[Any]) -> int | None:
             if 0 < change < UPDATE_FRACTION * size:
                 return index
     return None
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _write(folder: Path, trial: Trial | None) -> None:
