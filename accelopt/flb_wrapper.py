@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accelopt.errors import ConfigError
 from accelopt.eval_numpy import KernelProperties
 from accelopt.evaluation import Evaluation, Scrutiny, Status
-from accelopt.kernels.triton.bench.files.tracefiles import (
+from accelopt.kernels.gpu.bench.files.tracefiles import (
     BuildSpec,
     Definition,
     Solution,
@@ -26,13 +26,13 @@ from accelopt.kernels.triton.bench.files.tracefiles import (
     workload_stem,
     write_json,
 )
-from accelopt.kernels.triton.bench.judging import runner_client
-from accelopt.kernels.triton.bench.judging.baselines import Baseline, BaselineCache
-from accelopt.kernels.triton.bench.judging.evaluation import evaluate
-from accelopt.kernels.triton.bench.judging.task import Plan, Task
-from accelopt.kernels.triton.bench.judging.verdict import Verdict, to_trace
-from accelopt.kernels.triton.bench.process import package
-from accelopt.kernels.triton.bench.process.calling import passes_destination
+from accelopt.kernels.gpu.bench.judging import runner_client
+from accelopt.kernels.gpu.bench.judging.baselines import Baseline, BaselineCache
+from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
+from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.judging.verdict import Verdict, to_trace
+from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.process.calling import passes_destination
 
 if TYPE_CHECKING:
     import flashinfer_bench

@@ -14,9 +14,9 @@ from accelopt.database.queries import everything
 from accelopt.database.schema import KERNELS, PROBLEMS, VERDICTS
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Evaluation
-from accelopt.kernels.triton.bench.files.tracefiles import Trace, trace_stem, write_json
-from accelopt.kernels.triton.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict, to_trace
-from accelopt.kernels.triton.language import ProblemFiles
+from accelopt.kernels.gpu.bench.files.tracefiles import Trace, trace_stem, write_json
+from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict, to_trace
+from accelopt.kernels.gpu.cases import ProblemFiles
 
 TRITON = "flashinfer"
 

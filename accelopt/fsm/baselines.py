@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from accelopt.evaluation import Case
-from accelopt.kernels.triton.language import Triton
+from accelopt.kernels.gpu.language import Solutions
 from accelopt.stages.run import Run
 from accelopt.store import content_key
 
@@ -25,7 +25,7 @@ class Baselines(NamedTuple):
 async def measure_pytorch(case: Case, run: Run) -> Baselines:
     """PyTorch's times for the problem on this GPU, measured once a run."""
     language, journal = run.workshop.language, run.workshop.journal
-    if not isinstance(language, Triton):
+    if not isinstance(language, Solutions):
         return Baselines()
     key = content_key(language.reference(case))
     kept = journal.find(KIND, key)

@@ -110,7 +110,7 @@ def case_of(kernel: Path, problem_file: Path, options: WorkerOptions, folder: Pa
         if not path.is_file():
             raise ConfigError(f"{path} is not a file")
     if options.backend == "flashinfer":
-        from accelopt.kernels.triton.problems import case_of_problem
+        from accelopt.kernels.gpu.problems import case_of_problem
 
         workload = Path(options.workload) if options.workload else None
         return case_of_problem(problem_file, kernel, workload, folder / "problem")
@@ -140,7 +140,7 @@ def with_backend(options: WorkerOptions, problem_file: Path) -> WorkerOptions:
     """The options with a backend: NKI for a NumPy reference, else Triton."""
     if options.backend:
         return options
-    from accelopt.kernels.triton.problems import is_torch_problem
+    from accelopt.kernels.gpu.problems import is_torch_problem
 
     torch = problem_file.suffix == ".json" or is_torch_problem(problem_file)
     return options._replace(backend="flashinfer" if torch else "nki")

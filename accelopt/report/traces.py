@@ -18,8 +18,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from accelopt.errors import AcceloptError, ConfigError
-from accelopt.kernels.triton.bench.files.tracefiles import Trace, TraceFolder, workload_stem
-from accelopt.kernels.triton.bench.judging.verdict import LAUNCH_FREE_KEY, REFERENCE_LAUNCH_FREE_KEY
+from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
+from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, REFERENCE_LAUNCH_FREE_KEY
 from accelopt.store import write_atomically
 
 REFERENCE = "reference"

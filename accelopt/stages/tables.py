@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
-from accelopt.kernels.triton.language import case_of_row
+from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
 from accelopt.published import Candidate, Experience, PlannerResult, ServiceResult
 from accelopt.store import read_text, write_atomically, write_json

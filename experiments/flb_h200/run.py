@@ -24,14 +24,14 @@ from accelopt.agents.proposer import Proposer
 from accelopt.evaluation import Status
 from accelopt.flb_wrapper import keep
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, workload_stem, write_json
-from accelopt.kernels.triton.bench.judging.baselines import BaselineCache
-from accelopt.kernels.triton.bench.judging.evaluation import evaluate
-from accelopt.kernels.triton.bench.judging.task import Plan, Task
-from accelopt.kernels.triton.bench.process import package
-from accelopt.kernels.triton.bench.roofline import bound
-from accelopt.kernels.triton.bench.targets import target_of
-from accelopt.kernels.triton.language import case_of
+from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, workload_stem, write_json
+from accelopt.kernels.gpu.bench.judging.baselines import BaselineCache
+from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
+from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.roofline import bound
+from accelopt.kernels.gpu.bench.targets import target_of
+from accelopt.kernels.gpu.cases import case_of
 from accelopt.loop import optimize_all
 from accelopt.nodes import Node
 from accelopt.report.traces import as_csv, as_svg, as_text, compare

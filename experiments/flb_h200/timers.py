@@ -2,7 +2,7 @@
 
     python experiments/flb_h200/timers.py --out experiments/flb_h200/results/timers.json
 
-`ours` is `accelopt.kernels.triton.bench.judging.evaluation` as every decision sees it: a process of its own, queued
+`ours` is `accelopt.kernels.gpu.bench.judging.evaluation` as every decision sees it: a process of its own, queued
 events, L2 flushed, new inputs for every call, the median. In this process, on the same kind of
 inputs: `profiler` is the sum of the kernels' own times as CUPTI reports them through
 `torch.profiler`, the median over calls with the L2 flushed; `do_bench` and `graph` are
@@ -28,14 +28,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from accelopt.kernels.triton.bench.files.selection import choose
-from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder
-from accelopt.kernels.triton.bench.judging.evaluation import evaluate
-from accelopt.kernels.triton.bench.judging.task import Plan, Task
-from accelopt.kernels.triton.bench.process import package
-from accelopt.kernels.triton.bench.process.calling import passes_destination
-from accelopt.kernels.triton.bench.process.inputs import Draw, InputFactory
-from accelopt.kernels.triton.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.files.selection import choose
+from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
+from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
+from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.kernels.gpu.bench.process.inputs import Draw, InputFactory
+from accelopt.kernels.gpu.bench.process.loading import load_entry
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
@@ -112,7 +112,7 @@ def outside(task: Task) -> dict[str, float | str]:
 
 
 def _outputs(task: Task) -> list[tuple[tuple[int, ...], Any]]:
-    from accelopt.kernels.triton.bench.process.inputs import torch_dtype
+    from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
 
     return [
         (task.definition.shape(spec, task.workload.workload) or (), torch_dtype(spec.dtype))

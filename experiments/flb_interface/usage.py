@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, ".")  # from the root of a checkout, installed or not
 
 from accelopt.flb_wrapper import FlashInferKernel
-from accelopt.kernels.triton.bench.files.tracefiles import (
+from accelopt.kernels.gpu.bench.files.tracefiles import (
     Solution,
     TraceFolder,
     read_json,

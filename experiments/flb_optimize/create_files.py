@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paths import HERE, SELECTED, add_folder_option
 
-from accelopt.kernels.triton.bench.files.tracefiles import (
+from accelopt.kernels.gpu.bench.files.tracefiles import (
     Trace,
     TraceFolder,
     workload_stem,

@@ -13,7 +13,7 @@ from paths import CHECKPOINTS, HERE, SELECTED
 
 from accelopt.evaluation import to_json
 from accelopt.flb_wrapper import FlashInferKernel
-from accelopt.kernels.triton.bench.files.tracefiles import (
+from accelopt.kernels.gpu.bench.files.tracefiles import (
     Solution,
     Trace,
     read_json,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from paths import SELECTED, add_folder_option
 
-from accelopt.kernels.triton.bench.files import blobs
-from accelopt.kernels.triton.bench.files.selection import BOUND_MS, choose
-from accelopt.kernels.triton.bench.files.tracefiles import Trace, TraceFolder, workload_stem
+from accelopt.kernels.gpu.bench.files import blobs
+from accelopt.kernels.gpu.bench.files.selection import BOUND_MS, choose
+from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
 from accelopt.store import write_atomically
 
 

@@ -7,8 +7,8 @@ from accelopt.database.opening import Database
 from accelopt.database.replay import Replay, Start
 from accelopt.database.writing import rows_of
 from accelopt.evaluation import Evaluation, Profile, Status
-from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, write_json
-from accelopt.kernels.triton.language import case_of
+from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
+from accelopt.kernels.gpu.cases import case_of
 from accelopt.nodes import Node
 
 STARTER = TraceFolder(

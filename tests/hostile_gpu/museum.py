@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.kernels.triton.bench.files.tracefiles import Solution, TraceFolder
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution, TraceFolder
 
 FOLDER = Path(__file__).parent / "solutions"
 HONEST = Path(__file__).parent / "honest"

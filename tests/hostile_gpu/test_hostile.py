@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import museum
 
-from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder
-from accelopt.kernels.triton.bench.source.source_rules import violations
+from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
+from accelopt.kernels.gpu.bench.source.source_rules import violations
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = TraceFolder(ROOT / "experiments" / "flb_optimize" / "starter_trace")
@@ -32,8 +32,8 @@ def has_gpu() -> bool:
 
 
 def judge(exhibit, device, **fields):
-    from accelopt.kernels.triton.bench.judging.evaluation import evaluate
-    from accelopt.kernels.triton.bench.judging.task import Plan, Task
+    from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
+    from accelopt.kernels.gpu.bench.judging.task import Plan, Task
 
     definition = FOLDER.definitions[exhibit.definition]
     on_gpu = device != "cpu"

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from accelopt.evaluation import Scrutiny
+from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
+from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.triton.bench.files.tracefiles import TraceFolder, write_json
-from accelopt.kernels.triton.language import Triton, case_of
+from accelopt.kernels.triton.language import Triton
 from accelopt.sandbox.workers import WorkerPool
 
 STARTER = TraceFolder(

@@ -1,0 +1,1 @@
+"""What the kernel languages of a GPU share: problems, the bench that judges, diagnosis."""

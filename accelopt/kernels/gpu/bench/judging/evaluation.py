@@ -1,0 +1,44 @@
+"""One solution on one workload: two child processes, a fixed order of trials, one verdict."""
+
+from __future__ import annotations
+
+import time
+
+from accelopt.evaluation import Evaluation, Status
+from accelopt.kernels.gpu.bench.files import blobs
+from accelopt.kernels.gpu.bench.judging.rules import Ended
+from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.judging.trial import Trial
+from accelopt.kernels.gpu.bench.judging.verdict import Verdict
+from accelopt.kernels.gpu.bench.lock import scratch
+from accelopt.kernels.gpu.bench.source.source_rules import violations
+from accelopt.sandbox import scratch_folder
+
+
+def evaluate(task: Task) -> Verdict:
+    """Check and time one solution; whatever it does, the result is a Verdict."""
+    begin = time.monotonic()
+    found = [] if task.rival else violations(task.solution)
+    if found:
+        message = "forbidden in the source: " + "; ".join(str(item) for item in found[:5])
+        return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
+    blobs.materialise(task.root, task.definition, task.workload.workload)
+    with scratch_folder(scratch()) as folder:
+        trial = Trial(task, folder)
+        try:
+            verdict = trial.run()
+        except Ended as ended:
+            verdict = trial.verdict(
+                Evaluation(
+                    status=ended.status,
+                    message=str(ended),
+                    traceback=ended.traceback,
+                    checks=tuple(trial.checks),
+                    notes=tuple(trial.notes),
+                )
+            )
+        finally:
+            trial.close()
+    seconds = time.monotonic() - begin
+    evaluation = verdict.evaluation.model_copy(update={"seconds": seconds})
+    return verdict.model_copy(update={"evaluation": evaluation})

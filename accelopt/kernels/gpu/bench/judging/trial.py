@@ -1,0 +1,230 @@
+"""The order of trials of one evaluation, and what has been found so far.
+
+The candidate's process computes and times; the referee's process judges. The parent hands out the
+seeds, holds the lock on the GPU, keeps its own clock, and believes nothing that it cannot check.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from pathlib import Path
+
+from accelopt.evaluation import Check, Evaluation, Profile, Status
+from accelopt.kernels.gpu.bench.files.draws import LENGTHS, VALUES, Draw, fresh
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.kernels.gpu.bench.judging import rules
+from accelopt.kernels.gpu.bench.judging.children import CandidateProcess, RefereeProcess
+from accelopt.kernels.gpu.bench.judging.measuring import Kept, Measurement
+from accelopt.kernels.gpu.bench.judging.rules import Ended
+from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.judging.verdict import Verdict
+from accelopt.kernels.gpu.bench.lock import gpu_lock
+from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.process.comparison import Figures
+from accelopt.kernels.gpu.bench.process.timing import Statistics
+
+_KEY_BITS = 62
+
+
+class Trial:
+    """One solution's way through all checks; ends at the first that fails."""
+
+    def __init__(self, task: Task, folder: Path) -> None:
+        self.task = task
+        self.folder = folder
+        self.checks: list[Check] = []
+        self.notes: list[str] = []
+        self.figures: list[Figures] = []
+        self.heavy: dict[str, int] = {}
+        self.place = say.Place(hardware="", libs={})
+        self.expected: tuple[say.Output, ...] = ()
+        self.measured: Measurement | None = None
+        outputs = folder / "candidate"
+        self.candidate = CandidateProcess(task, task.solution, outputs)
+        try:
+            self.referee = RefereeProcess(task, folder / "referee", outputs)
+        except BaseException:
+            self.candidate.child.close()
+            raise
+
+    def close(self) -> None:
+        """End both children."""
+        self.candidate.child.close()
+        self.referee.child.close()
+
+    def run(self) -> Verdict:
+        """Every trial in order; raises Ended at the first one that fails."""
+        self.referee.start()
+        self.place = self.candidate.start()
+        device = self.task.device
+        with gpu_lock(device, alone=False):
+            first = fresh()
+            self.expected = self.referee.ask(say.Expect(draw=first), say.Expected).outputs
+            self._trial("first", first, observe=True)
+            self._stress()
+        measured = Measurement(self.task, self.candidate, self.expected, self._has_indices)
+        self.measured = measured
+        with gpu_lock(device, alone=True):
+            measured.run()
+            if self.task.plan.kernel_clock:
+                measured.watch_kernels()
+        with gpu_lock(device, alone=False):
+            if not self.task.plan.kernel_clock:
+                measured.watch_kernels(alone=False)
+            self.candidate.ask(say.Rest(), say.Done)
+            self.notes += measured.accept()
+            self._judge_timed(measured.kept)
+            self._trial("after", fresh(), observe=True)
+        return self.verdict(self._correct(measured.statistics), measured.statistics)
+
+    def _trial(self, name: str, draw: Draw, *, observe: bool = False) -> None:
+        """One call on inputs of `draw`, and the judgement on its outputs."""
+        key = secrets.randbits(_KEY_BITS)
+        asked = say.Check(draw=draw, name=name, key=key, observe=observe)
+        reply = self.candidate.ask(asked, say.Checked)
+        rules.accept_outputs(self.task, reply.outputs, self.expected)
+        if reply.mutated:
+            raise rules.refuse(f"changes its inputs: {', '.join(reply.mutated)}")
+        if observe:
+            for operator, elements in reply.heavy.items():
+                self.heavy[operator] = max(elements, self.heavy.get(operator, 0))
+            rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
+        self._judge(Kept(name, draw, key, reply.seals), f"{name} inputs")
+
+    def _judge(self, kept: Kept, label: str) -> None:
+        asked = say.Judge(draw=kept.draw, name=kept.name, key=kept.key, seals=kept.seals)
+        reply = self.referee.ask(asked, say.Judged)
+        self.candidate.forget(kept.name)
+        if reply.broken:
+            raise rules.refuse(f"on {label}: outputs are not what they were when the call ended")
+        if reply.skipped:
+            self.notes.append(f"{label}: {reply.skipped}")
+            return
+        figures = list(reply.figures)
+        if not kept.draw.stressed:
+            self.figures += figures
+        self.checks += [
+            Check(
+                name=f"{label}: {item.output}",
+                passed=not item.failure,
+                amount=item.relative_l2,
+                limit=item.limit,
+                where=item.failure,
+            )
+            for item in figures
+        ]
+        wrong = [item for item in figures if item.failure]
+        if wrong:
+            sentences = "; ".join(item.sentence() for item in wrong)
+            if kept.draw.stressed or kept.draw.lengths != Draw(0).lengths:
+                if self._excused(kept.draw):
+                    self.notes.append(f"unstable on {label}: {sentences}")
+                    return
+                self.figures += figures
+            raise Ended(Status.WRONG_NUMBERS, f"on {label}: {sentences}")
+
+    def _stress(self) -> None:
+        """Values spread otherwise, and other index tensors where ours stand in for any."""
+        task = self.task
+        if not task.is_composite and not task.definition.op_type.startswith("sampling"):
+            always, others = VALUES[:2], list(VALUES[2:])
+            random.SystemRandom().shuffle(others)
+            for values in (*always, *others[: task.plan.stress]):
+                self._trial(values, fresh(values))
+        if self._has_indices:
+            self._trial("reindexed", fresh(indices=True))
+            for lengths in LENGTHS:
+                self._trial(lengths, fresh(lengths=lengths))
+
+    @property
+    def _has_indices(self) -> bool:
+        sources = self.task.workload.workload.inputs.values()
+        return any(source.type == "safetensors" for source in sources)
+
+    def _excused(self, draw: Draw) -> bool:
+        """Whether to let a failure on unusual inputs pass: the start shares it, or nobody asked.
+
+        Kernels that others published may, say, leave out the maximum of a softmax. What comes of
+        them need not be better; but nothing may become worse than the start.
+        """
+        if not self.task.refuse_unstable:
+            return True
+        start = self.task.start
+        if start is None or start.main_source == self.task.solution.main_source:
+            return start is not None
+        return self._fails_as_well(start, draw)
+
+    def _fails_as_well(self, start: Solution, draw: Draw) -> bool:
+        with CandidateProcess(self.task, start, self.folder / "start") as child:
+            try:
+                child.start()
+                asked = say.Check(draw=draw, name="start", key=0)
+                child.ask(asked, say.Checked)
+            except Ended:
+                return True
+            for path in child.folder.glob("start_*.bin"):
+                path.rename(self.candidate.folder / path.name)
+        reply = self.referee.ask(say.Judge(draw=draw, name="start"), say.Judged)
+        self.candidate.forget("start")
+        return any(item.failure for item in reply.figures)
+
+    def _judge_timed(self, kept: list[Kept]) -> None:
+        """Outputs of timed calls, as they were when they ended: as many as there is time for.
+
+        Those of the last rounds, of which nobody could know that they would be the last, and of the
+        batches come first; of the others nobody knows which.
+        """
+        first = [item for item in kept if item.surely]
+        others = [item for item in kept if not item.surely]
+        random.SystemRandom().shuffle(others)
+        begin = time.monotonic()
+        for number, item in enumerate((*first, *others)):
+            late = time.monotonic() - begin > self.task.plan.judging_seconds
+            if late and number > len(first):
+                self.candidate.forget(item.name)
+                continue
+            self._judge(item, f"timed call ({item.name})")
+
+    def _correct(self, statistics: Statistics) -> Evaluation:
+        measured = self.measured
+        assert measured is not None
+        disagree = any("disagree" in note for note in self.notes)
+        profile = Profile(
+            latency=statistics.median,
+            min_ms=statistics.fastest,
+            max_ms=statistics.slowest,
+            rel_diffs=(statistics.slowest - statistics.fastest) / statistics.fastest,
+            metrics={
+                "launch_free_latency_ms": statistics.median,
+                **{k: v for k, v in measured.clocks().items() if v is not None},
+            },
+            target=self.place.hardware,
+            simulated=False,
+            stable=statistics.spread <= 0.02 and not disagree,
+            interval_ms=(statistics.low, statistics.high),
+        )
+        held = ", ".join(self.candidate.child.isolation)
+        return Evaluation(
+            status=Status.CORRECT,
+            profile=profile,
+            checks=tuple(self.checks),
+            notes=tuple(self.notes),
+            isolation=f"candidate and referee in processes of their own: {held}",
+        )
+
+    def verdict(self, evaluation: Evaluation, statistics: Statistics | None = None) -> Verdict:
+        """What is known so far, with the given evaluation."""
+        clocks = self.measured.clocks() if self.measured is not None else {}
+        return Verdict(
+            evaluation=evaluation,
+            hardware=self.place.hardware,
+            libs=self.place.libs,
+            latency=statistics,
+            package_latency_ms=clocks.get("package_latency_ms"),
+            outside_latency_ms=clocks.get("outside_latency_ms"),
+            figures=tuple(self.figures),
+            library_operators=tuple(sorted(self.heavy)),
+            log=self.candidate.child.printed()[-20000:],
+        )

@@ -1,0 +1,358 @@
+"""The child process in which a candidate lives: loads it, calls it, times it.
+
+Everything this process says is a claim. Inputs come from seeds that the parent tells when they are
+needed; outputs are sealed when a call ends, and go to files that another process, where the candidate
+never ran, compares with the reference; the parent picks which of them only when all are sealed; and
+the parent's own clock checks the latencies.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from accelopt.kernels.gpu.bench.files.draws import Draw, fresh
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.process.guard import difference, guarded_functions, share_memory
+from accelopt.kernels.gpu.bench.process.inputs import InputFactory, placed, torch_dtype
+from accelopt.kernels.gpu.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.process.observation import (
+    LaunchCounter,
+    recording_operators,
+    watching_kernels,
+)
+from accelopt.kernels.gpu.bench.process.sealing import Sealer
+from accelopt.kernels.gpu.bench.process.surroundings import describe
+from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock
+from accelopt.sandbox.conversation import Handlers
+
+SET_BUDGET_BYTES = 24 << 30
+MOST_CALLS = 240  # of a batch
+ROUND_SECONDS = 0.3  # a slow kernel is timed on fewer sets a round
+PACKAGE_SECONDS = 4.0  # beyond this the package's timer gets fewer iterations
+
+
+class Candidate:
+    """A loaded solution with the harness's own references to what it must not replace."""
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        import torch
+
+        self.torch = torch
+        self.definition = Definition.model_validate(payload["definition"])
+        self.workload = Trace.model_validate(payload["workload"]).workload
+        self.solution = Solution.model_validate(payload["solution"])
+        self.folder = Path(payload["folder"])
+        self.device = torch.device(payload["device"])
+        self.destination_passing = bool(payload["destination_passing_style"])
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.cuda.init()
+        self.inputs = InputFactory(
+            Path(payload["root"]), self.definition, self.workload, str(self.device)
+        )
+        self.clock = Clock(self.device)
+        self.sealer = Sealer(self.device)
+        self.counter = LaunchCounter()
+        self.guarded = guarded_functions(torch)
+        self.sets: list[list[Any]] = []
+        self.results: list[list[Any]] = []
+        self.set_count = 2
+        self.held_bytes: int | None = None
+        self.backlog_ms = 0.0
+        self.call_seconds = 1.0
+        self.function: Callable[..., Any] = _missing
+
+    def introduce(self, _: say.Introduce) -> say.Place:
+        """Versions and the device's name."""
+        return describe(self.torch, self.device)
+
+    def load(self, _: say.Load) -> say.Done:
+        """Import the sources and find the entry point."""
+        self.function = load_entry(self.solution, self.folder / "source", self.definition)
+        return say.Done()
+
+    def call(self, inputs: list[Any]) -> list[Any]:
+        """One call; the outputs as a list, exactly as they came."""
+        if self.destination_passing:
+            outputs = self._allocate()
+            self.function(*inputs, *outputs)
+            return outputs
+        result = self.function(*inputs)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    def _allocate(self) -> list[Any]:
+        made = []
+        for spec in self.definition.outputs.values():
+            shape = self.definition.shape(spec, self.workload) or ()
+            made.append(placed(shape, torch_dtype(spec.dtype), self.device))
+        return made
+
+    def _poison(self) -> None:
+        """Leave NaN in the memory that the allocator will hand out next for the outputs."""
+        for spec in self.definition.outputs.values():
+            shape, dtype = self.definition.shape(spec, self.workload) or (), torch_dtype(spec.dtype)
+            tensor = self.torch.empty(shape, dtype=dtype, device=self.device)
+            if tensor.is_floating_point() and tensor.element_size() > 1:
+                tensor.fill_(float("nan"))
+            else:
+                tensor.view(self.torch.uint8).fill_(0x7F)
+
+    def check(self, asked: say.Check) -> say.Checked:
+        """One call on new inputs; whether they stayed as they were, and what the call returned."""
+        inputs = self.inputs.make(asked.draw)
+        self._poison()
+        heavy: dict[str, int] = {}
+        before = self.counter.count
+        with self.torch.no_grad():
+            if asked.observe:
+                with recording_operators(heavy):
+                    outputs = self.call(inputs)
+            else:
+                outputs = self.call(inputs)
+            self.clock.synchronize()
+            seals = self.sealer.seal(outputs, asked.key).tolist()
+        reply = say.Checked(
+            outputs=self._written(outputs, asked.name),
+            seals=tuple(seals),
+            mutated=tuple(self._mutated(inputs, asked.draw)),
+            launches=self.counter.count - before,
+            heavy=heavy,
+            replaced=self._replaced(),
+        )
+        del inputs, outputs
+        self.clock.release()
+        return reply
+
+    def _written(self, outputs: list[Any], name: str) -> tuple[say.Output, ...]:
+        """Type, shape and dtype of each output; the plain ones are also written to files."""
+        described = []
+        for index, output in enumerate(outputs):
+            plain = type(output) is self.torch.Tensor and output.layout == self.torch.strided
+            if not plain:
+                described.append(say.Output(type=type(output).__name__))
+                continue
+            data = output.detach().contiguous().cpu().reshape(-1).view(self.torch.uint8)
+            data.numpy().tofile(self.folder / f"{name}_{index}.bin")
+            dtype = str(output.dtype).removeprefix("torch.")
+            described.append(
+                say.Output(type="Tensor", plain=True, shape=tuple(output.shape), dtype=dtype)
+            )
+        return tuple(described)
+
+    def _mutated(self, inputs: list[Any], draw: Draw) -> list[str]:
+        """Names of inputs that no longer hold what they were given."""
+        pristine = self.inputs.make(draw)
+        names = list(self.definition.inputs)
+        changed = []
+        for name, was, now in zip(names, pristine, inputs, strict=True):
+            if isinstance(was, self.torch.Tensor):
+                raw = self.torch.uint8
+                same = self.torch.equal(was.reshape(-1).view(raw), now.reshape(-1).view(raw))
+                if not same:
+                    changed.append(name)
+        return changed
+
+    def _replaced(self) -> tuple[str, ...]:
+        """Functions of the library that are no longer the ones this process started with."""
+        return tuple(
+            name for name, (owner, key, value) in self.guarded.items()
+            if getattr(owner, key, None) is not value
+        )  # fmt: skip
+
+    def prepare(self, asked: say.Prepare) -> say.Prepared:
+        """Learn how many sets of inputs a round can have and how long the host takes to queue it."""
+        first = self.inputs.make(fresh())
+        sizes = [t.numel() * t.element_size() for t in first if hasattr(t, "numel")]
+        outputs = sum(t.numel() * t.element_size() for t in self._allocate())
+        one = max(1, sum(sizes) + 2 * outputs)
+        self.call_seconds = self._seconds(first)
+        count = min(SET_BUDGET_BYTES // one, asked.sets, int(ROUND_SECONDS / self.call_seconds))
+        self.set_count = max(2, int(count))
+        sets = [self.inputs.make(fresh()) for _ in range(self.set_count + 1)]
+        draws = [fresh() for _ in range(self.set_count)]
+        with self.torch.no_grad():
+            self.backlog_ms = self.clock.backlog_ms(
+                self.call, sets[: self.set_count], self._filler(sets, draws)
+            )
+            lag = self.clock.lag_ms(self.call, first)
+            queue_ms = self.clock.queueing_ms(self.call, first)
+        return say.Prepared(
+            sets=self.set_count,
+            most_calls=int(max(6, min(MOST_CALLS, SET_BUDGET_BYTES // one))),
+            queue_ms=queue_ms,
+            lag_ms=lag,
+        )
+
+    def _filler(self, sets: list[list[Any]], draws: list[Draw]) -> Callable[[int], None]:
+        """What is queued before a timed call: calls on other sets, then its set's new contents.
+
+        In this order: what the candidate starts in the one call cannot see the contents of the next.
+        How many calls there are, and on which sets, cannot be foreseen; and as any set may come in
+        any of them, no address says which call is timed.
+        """
+        files = [self.inputs.files_of(draw) for draw in draws]
+
+        def fill(index: int) -> None:
+            for _ in range(1 + secrets.randbelow(2)):
+                other = secrets.randbelow(len(sets) - 1)
+                self.call(sets[other + (other >= index)])
+            self.inputs.fill(sets[index], draws[index], files[index])
+
+        return fill
+
+    def _seconds(self, inputs: list[Any]) -> float:
+        """Wall time of one call, to plan by; never zero."""
+        with self.torch.no_grad():
+            self.call(inputs)
+            self.clock.synchronize()
+            begin = time.perf_counter()
+            self.call(inputs)
+            self.clock.synchronize()
+        return max(1e-6, time.perf_counter() - begin)
+
+    def round(self, asked: say.Round) -> say.Timed:
+        """Time one call for each draw, with contents that are new by then, and call each once more."""
+        grown = self._grown()
+        sets = [self.inputs.make(fresh()) for _ in range(len(asked.draws) + 1)]
+        fill = self._filler(sets, list(asked.draws))
+        heavy: dict[str, int] = {}
+        seen: say.Seen | None = None
+        before = self.counter.count
+        seals: list[Any] = []
+
+        def timed(mark: Callable[[], object] = lambda: None) -> list[float]:
+            latencies, outputs = self.clock.round(
+                self.call, sets[:-1], self.backlog_ms, fill,
+                lambda index, result: seals.append(self.sealer.seal(result, asked.keys[index])),
+                mark,
+            )  # fmt: skip
+            self.results.extend(outputs)
+            return latencies
+
+        with self.torch.no_grad():
+            self._poison()
+            self.clock.settle(lambda: self.call(secrets.choice(sets)), BUSY_SECONDS)
+            if asked.observe == "operators":
+                with recording_operators(heavy):
+                    latencies = timed()
+            elif asked.observe == "kernels":
+                latencies, seen = watching_kernels(timed, self.counter, self.device)
+            else:
+                latencies = timed()
+            launches = self.counter.count - before
+            sealed = [tuple(seal.tolist()) for seal in seals]
+            worst = self._worst_difference(sets[:-1])
+        return say.Timed(
+            latencies=tuple(latencies),
+            seals=tuple(sealed),
+            changed=self._changed(sealed, asked.keys),
+            shared=share_memory(self.results),
+            difference=worst,
+            launches=launches,
+            heavy=heavy,
+            replaced=self._replaced(),
+            seen=seen,
+            grown_bytes=grown,
+        )
+
+    def _grown(self) -> int:
+        """Let go of the last round, and see what the candidate has kept since the one before."""
+        self.sets, self.results = [], []
+        before, self.held_bytes = self.held_bytes, self.clock.allocated_bytes()
+        return 0 if before is None else self.held_bytes - before
+
+    def _worst_difference(self, sets: list[list[Any]]) -> float:
+        """Between the outputs of the round and those of one more call each on the same inputs."""
+        again = [
+            difference(self.torch, result, self.call(inputs))
+            for result, inputs in zip(self.results, sets, strict=True)
+        ]
+        self.clock.synchronize()
+        return max(again)
+
+    def _changed(self, sealed: list[tuple[int, ...]], keys: tuple[int, ...]) -> int:
+        """How many of the round's outputs are no longer what they were when their call ended."""
+        return sum(
+            tuple(self.sealer.seal(result, key).tolist()) != seal
+            for result, key, seal in zip(self.results, keys, sealed, strict=True)
+        )
+
+    def reveal(self, asked: say.Reveal) -> say.Revealed:
+        """Write the outputs of a call that the parent has picked, now that all are sealed."""
+        return say.Revealed(outputs=self._written(self.results[asked.index], asked.name))
+
+    def rest(self, _: say.Rest) -> say.Done:
+        """Let go of sets and outputs: others share the device's memory while this one is judged."""
+        self.sets, self.results = [], []
+        self.clock.release()
+        return say.Done()
+
+    def fill(self, asked: say.Fill) -> say.Done:
+        """Make the inputs of a batch, and be as warm as in a round."""
+        self.sets, self.results = [], []
+        self.sets = [self.inputs.make(draw) for draw in asked.draws]
+        with self.torch.no_grad():
+            warm = self.inputs.make(fresh())
+            self.clock.settle(lambda: self.call(warm), BUSY_SECONDS)
+        return say.Done()
+
+    def batch(self, asked: say.Batch) -> say.Batched:
+        """So many calls, each on inputs of its own, and a synchronisation: for the parent's clock."""
+        dry = False
+        with self.torch.no_grad():
+            self.clock.wait(asked.wait_ms)
+            waited = self.clock.mark() if self.clock.on_gpu else None
+            self.results = [
+                self.call(inputs) for inputs in self.sets[asked.first : asked.first + asked.calls]
+            ]
+            if waited is not None:
+                dry = self.clock.over(waited)
+            self.clock.synchronize()
+        return say.Batched(dry=dry, replaced=self._replaced())
+
+    def package(self, asked: say.Package) -> say.Latency:
+        """The package's own timer on its own protocol: mean over trials, milliseconds."""
+        time_runnable = package.timer()
+
+        def function(*arguments: Any) -> Any:
+            return self.function(*arguments)
+
+        sets = [self.inputs.make(fresh()) for _ in range(asked.trials)]
+        calls = PACKAGE_SECONDS / asked.trials / self._seconds(sets[0])
+        iterations = max(3, min(asked.iterations, int(calls * 0.8)))
+        warmup = max(1, min(asked.warmup_runs, int(calls * 0.2)))
+        latencies = []
+        with self.torch.no_grad():
+            for inputs in sets:
+                arguments = [*inputs, *self._allocate()] if self.destination_passing else inputs
+                latencies.append(
+                    time_runnable(function, arguments, warmup, iterations, str(self.device))
+                )
+        return say.Latency(milliseconds=sum(latencies) / len(latencies))
+
+
+def _missing(*_: Any) -> Any:
+    raise RuntimeError("the solution was not loaded")
+
+
+def handlers(payload: Mapping[str, Any]) -> Handlers:
+    """What this process answers."""
+    candidate = Candidate(payload)
+    return {
+        say.Introduce: candidate.introduce,
+        say.Load: candidate.load,
+        say.Check: candidate.check,
+        say.Prepare: candidate.prepare,
+        say.Round: candidate.round,
+        say.Reveal: candidate.reveal,
+        say.Rest: candidate.rest,
+        say.Fill: candidate.fill,
+        say.Batch: candidate.batch,
+        say.Package: candidate.package,
+    }

@@ -1,0 +1,246 @@
+"""Compile a solution's kernels for a GPU that is not there.
+
+The solution's host code runs on tensors of the workload's shapes that live nowhere near a GPU and
+say that they do; every launch is compiled for the target instead of being started. What comes
+back are the resources of each kernel: shared memory from the compiler, registers and spills from
+the assembler's own notes in the binary. A kernel that does not compile is known before it costs
+device time, and what does compile is in Triton's cache when the device's turn comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import tempfile
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
+from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.targets import TARGETS, Target
+from accelopt.sandbox.conversation import Handlers
+
+
+class Resources(NamedTuple):
+    """What one compiled kernel takes: bytes and 32-bit registers a thread; spills in bytes."""
+
+    kernel: str
+    warps: int
+    stages: int
+    shared_bytes: int
+    registers: int
+    spilled_bytes: int
+
+
+class _TargetDriver:
+    """Stands where Triton expects a CUDA driver; answers what compiling needs."""
+
+    def __init__(self, target: Target) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self.target = GPUTarget("cuda", target.capability, 32)
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+
+class Compiler:
+    """Compiles one solution after another for one target, in this process."""
+
+    def __init__(self, target: Target) -> None:
+        import triton
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        self.target = target
+        self.compiled: list[Any] = []
+        triton.runtime.driver.set_active(_TargetDriver(target))
+        original = JITFunction.run
+        compiled = self.compiled
+
+        def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            kernel = original(function, *args, grid=grid, warmup=True, **kwargs)
+            compiled.append(kernel.result() if hasattr(kernel, "result") else kernel)
+            return kernel
+
+        def every_configuration(tuner: Any, *args: Any, **kwargs: Any) -> None:
+            failures = []
+            for configuration in tuner.configs:
+                try:
+                    tuner.fn.run(*args, **{**kwargs, **configuration.all_kwargs()})
+                except Exception as error:  # one of several configurations may not fit
+                    failures.append(error)
+            if len(failures) == len(tuner.configs):
+                raise failures[0]
+
+        JITFunction.run = compile_only
+        Autotuner.run = every_configuration
+
+    def compile(self, asked: say.Compile) -> say.Compiled:
+        """Every kernel that one call of the solution would launch, compiled for the target."""
+        import torch
+
+        from accelopt.kernels.gpu.bench.process.loading import load_entry
+
+        self.compiled.clear()
+        definition = Definition.model_validate(asked.definition)
+        workload = Trace.model_validate(asked.workload)
+        solution = Solution.model_validate(asked.solution)
+        with (
+            tempfile.TemporaryDirectory(prefix="accelopt-source-") as folder,
+            _pretending(self.target),
+            torch.no_grad(),
+        ):
+            function = load_entry(solution, Path(folder), definition)
+            arguments = _arguments(definition, workload)
+            if asked.destination_passing_style:
+                arguments += _outputs(definition, workload)
+            function(*arguments)
+        resources = dict.fromkeys(_resources(kernel) for kernel in self.compiled)
+        return say.Compiled(resources=tuple(item._asdict() for item in resources))
+
+
+def _arguments(definition: Definition, workload: Trace) -> list[Any]:
+    """Unfilled tensors of the right shapes; index tensors with their values."""
+    import torch
+
+    from accelopt.kernels.gpu.bench.files import blobs
+    from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
+
+    generated = blobs.generate(definition, workload.workload, 1)
+    made: list[Any] = []
+    for name, spec in definition.inputs.items():
+        shape = definition.shape(spec, workload.workload)
+        source = workload.workload.inputs.get(name)
+        if shape is None:
+            made.append(1.0 if source is None or source.value is None else source.value)
+        elif name in generated and generated[name].dtype.kind in "iub":
+            made.append(torch.from_numpy(generated[name]))
+        else:
+            made.append(torch.empty(shape, dtype=torch_dtype(spec.dtype)))
+    return made
+
+
+def _outputs(definition: Definition, workload: Trace) -> list[Any]:
+    import torch
+
+    from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
+
+    return [
+        torch.empty(definition.shape(spec, workload.workload) or (), dtype=torch_dtype(spec.dtype))
+        for spec in definition.outputs.values()
+    ]
+
+
+@contextlib.contextmanager
+def _pretending(target: Target) -> Iterator[None]:
+    """Host code finds a GPU: `cuda` devices are the CPU, and `is_cuda` is true."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    properties = types.SimpleNamespace(
+        name=target.name,
+        multi_processor_count=target.multiprocessors,
+        major=target.capability // 10,
+        minor=target.capability % 10,
+        shared_memory_per_block_optin=target.shared_memory_bytes,
+        total_memory=141 << 30,
+        warp_size=32,
+    )
+    replacements = {
+        "is_available": lambda: True,
+        "current_device": lambda: 0,
+        "device_count": lambda: 1,
+        "synchronize": lambda *_: None,
+        "get_device_properties": lambda *_: properties,
+        "get_device_capability": lambda *_: (target.capability // 10, target.capability % 10),
+        "get_device_name": lambda *_: target.name,
+        "set_device": lambda *_: None,
+        "device": lambda *_: contextlib.nullcontext(),
+        "current_stream": lambda *_: types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None),
+    }
+
+    class Pretence(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+        def __torch_function__(
+            self, function: Any, types_: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = dict(kwargs or {})
+            name = getattr(function, "__name__", "")
+            owner = getattr(function, "__self__", None)
+            if owner is torch.Tensor.is_cuda:
+                return True
+            if name == "cuda":
+                return args[0]
+            if "device" in kwargs and kwargs["device"] is not None:
+                kwargs["device"] = torch.device("cpu")
+            if name == "to":
+                args = tuple(
+                    torch.device("cpu") if _is_cuda_device(item) else item for item in args
+                )
+            kwargs.pop("pin_memory", None)
+            return function(*args, **kwargs)
+
+    for name, value in replacements.items():
+        setattr(torch.cuda, name, value)
+    with Pretence():
+        yield
+
+
+def _is_cuda_device(item: Any) -> bool:
+    import torch
+
+    if isinstance(item, str):
+        return item.startswith("cuda")
+    return isinstance(item, torch.device) and item.type == "cuda"
+
+
+def _resources(kernel: Any) -> Resources:
+    """Read one compiled kernel."""
+    metadata = kernel.metadata
+    registers, spilled = _from_binary(kernel.asm["cubin"])
+    return Resources(
+        kernel=str(metadata.name),
+        warps=int(metadata.num_warps),
+        stages=int(getattr(metadata, "num_stages", 0)),
+        shared_bytes=int(metadata.shared),
+        registers=registers,
+        spilled_bytes=spilled,
+    )
+
+
+def _from_binary(cubin: bytes) -> tuple[int, int]:
+    """Registers a thread and stack bytes, as `cuobjdump` that comes with Triton prints them."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    if not tool.exists():
+        return 0, 0
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        printed = subprocess.run(
+            [str(tool), "--dump-resource-usage", file.name],
+            capture_output=True, text=True, check=False,
+        ).stdout  # fmt: skip
+    registers = re.search(r"REG:(\d+)", printed)
+    stack = re.search(r"STACK:(\d+)", printed)
+    return int(registers[1]) if registers else 0, int(stack[1]) if stack else 0
+
+
+def handlers(payload: Mapping[str, Any]) -> Handlers:
+    """What this process answers."""
+    return {say.Compile: Compiler(TARGETS[payload["target"]]).compile}

@@ -1,0 +1,228 @@
+"""What parent and children say to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from accelopt.kernels.gpu.bench.files.draws import Draw
+from accelopt.kernels.gpu.bench.process.comparison import Figures
+from accelopt.kernels.gpu.bench.process.timing import Statistics
+from accelopt.sandbox.conversation import Message
+
+
+class Done(Message):
+    """It was done."""
+
+
+class Introduce(Message):
+    """Who are you?"""
+
+
+class Place(Message):
+    """Where a measurement is made: the device, and the versions of what it depends on."""
+
+    hardware: str
+    libs: dict[str, str]
+
+
+class Load(Message):
+    """Import the sources and find the entry point."""
+
+
+class Output(Message):
+    """One output: a plain tensor of a shape and dtype, written to a file, or something else."""
+
+    type: str
+    plain: bool = False
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+
+class Check(Message):
+    """One call on inputs of `draw`; its outputs to files `<name>_<index>.bin`, sealed with `key`."""
+
+    draw: Draw
+    name: str
+    key: int
+    observe: bool = False
+
+
+class Checked(Message):
+    """What a call returned. `seals` are the outputs' when the call ended (see `sealing`)."""
+
+    outputs: tuple[Output, ...]
+    seals: tuple[int, ...]
+    mutated: tuple[str, ...] = ()
+    launches: int = 0
+    heavy: dict[str, int] = Field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+
+
+class Prepare(Message):
+    """Learn how long a call takes, to plan by, with at most `sets` sets of inputs a round."""
+
+    sets: int
+
+
+class Prepared(Message):
+    """How many sets a round has and a batch may have; milliseconds that the host takes to queue a
+    call, and that other streams work on behind it."""
+
+    sets: int
+    most_calls: int
+    queue_ms: float
+    lag_ms: float
+
+
+class Round(Message):
+    """Time one call for each draw, on contents that are new by then; seal each with its key."""
+
+    draws: tuple[Draw, ...]
+    keys: tuple[int, ...]
+    observe: str = ""  # operators, kernels
+
+
+class Seen(Message):
+    """What the profiler saw of a round's calls; None where it saw nothing."""
+
+    triton_share: float | None = None
+    kernel_ms: float | None = None
+    other_streams: int = 0
+    marks_disturbed: bool = False
+    foreign: dict[str, float] = Field(default_factory=dict)  # shares of time, by library kernels
+
+
+class Timed(Message):
+    """One round: milliseconds and seals a call. `changed`: calls whose outputs changed after them."""
+
+    latencies: tuple[float, ...]
+    seals: tuple[tuple[int, ...], ...]
+    changed: int
+    shared: bool
+    difference: float
+    launches: int
+    heavy: dict[str, int] = Field(default_factory=dict)
+    replaced: tuple[str, ...] = ()
+    seen: Seen | None = None
+    grown_bytes: int = 0  # what the candidate has kept of the device's memory since the last round
+
+
+class Reveal(Message):
+    """Write the outputs of a call of the last round or batch to files."""
+
+    index: int
+    name: str
+
+
+class Revealed(Message):
+    """What they were like."""
+
+    outputs: tuple[Output, ...]
+
+
+class Fill(Message):
+    """Make inputs for a batch of calls, one set each."""
+
+    draws: tuple[Draw, ...]
+
+
+class Batch(Message):
+    """So many calls behind a wait that is long enough to queue them, for the parent's own clock."""
+
+    first: int
+    calls: int
+    wait_ms: float
+
+
+class Batched(Message):
+    """`dry`: the device had done its waiting before all calls were queued."""
+
+    dry: bool
+    replaced: tuple[str, ...] = ()
+
+
+class Rest(Message):
+    """Let go of the device's memory: others share it."""
+
+
+class Package(Message):
+    """Time by the package's own timer, with its own protocol."""
+
+    trials: int
+    warmup_runs: int
+    iterations: int
+
+
+class Latency(Message):
+    """Milliseconds a call."""
+
+    milliseconds: float
+
+
+class Expect(Message):
+    """Shapes and dtypes of the reference's outputs for a draw."""
+
+    draw: Draw
+
+
+class Expected(Message):
+    """What outputs must be like."""
+
+    outputs: tuple[Output, ...]
+
+
+class Judge(Message):
+    """Compare the files of one call with the reference; `seals` None where none were made."""
+
+    draw: Draw
+    name: str
+    key: int = 0
+    seals: tuple[int, ...] | None = None
+
+
+class Judged(Message):
+    """Figures by output, or why there are none. `broken`: files that are not what was sealed."""
+
+    figures: tuple[Figures, ...] = ()
+    skipped: str = ""
+    broken: bool = False
+
+
+class TimeReference(Message):
+    """Launch-free latency of the reference, timed as candidates are."""
+
+    rounds: int
+    seconds: float
+
+
+class ReferenceTimed(Message):
+    """Its statistics."""
+
+    latency: Statistics
+
+
+class Compile(Message):
+    """Every kernel that one call of a solution would launch, for the target of the child."""
+
+    definition: dict[str, Any]
+    workload: dict[str, Any]
+    solution: dict[str, Any]
+    destination_passing_style: bool
+
+
+class Compiled(Message):
+    """What each kernel takes (see `compilation.Resources`)."""
+
+    resources: tuple[dict[str, Any], ...]
+
+
+class RunPackage(Message):
+    """Measure through the package's own isolated runner."""
+
+
+class PackageTrace(Message):
+    """Its trace as JSON; None when there is none."""
+
+    trace: dict[str, Any] | None = None

@@ -1,0 +1,224 @@
+"""The child process that judges outputs. The candidate's code never runs here.
+
+It makes the same inputs from the same seeds, runs the definition's own reference on them, and
+compares files of raw output bytes, if they are what was sealed, with what the reference gives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accelopt.kernels.gpu.bench.files.draws import EVEN, Draw, fresh
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace
+from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.process.comparison import Figures, Tolerance, compare, limit_of
+from accelopt.kernels.gpu.bench.process.inputs import InputFactory, torch_dtype
+from accelopt.kernels.gpu.bench.process.sealing import Sealer
+from accelopt.kernels.gpu.bench.process.surroundings import describe
+from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock, summarise
+from accelopt.sandbox.conversation import Handlers
+
+# Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.
+DISTURBANCE = 2.0**-9
+SLOW_SECONDS = 0.3  # of one call, first or not: beyond it launches and clocks do not matter
+
+
+class Referee:
+    """The reference of one definition on one workload."""
+
+    def __init__(self, payload: Mapping[str, Any]) -> None:
+        import torch
+
+        self.torch = torch
+        self.definition = Definition.model_validate(payload["definition"])
+        self.workload = Trace.model_validate(payload["workload"]).workload
+        self.folder = Path(payload["folder"])
+        self.device = torch.device(payload["device"])
+        self.tolerance = Tolerance(**payload["tolerance"])
+        self.inputs = InputFactory(
+            Path(payload["root"]), self.definition, self.workload, str(self.device)
+        )
+        self.sealer = Sealer(self.device)
+        self.coarse = any(
+            spec.dtype.startswith(("float8", "float4")) for spec in self.definition.inputs.values()
+        )
+        namespace: dict[str, Any] = {"__name__": "reference"}
+        exec(compile(self.definition.reference, "<reference>", "exec"), namespace)
+        self.function = namespace["run"]
+        self.wanted: dict[Draw, list[Any]] = {}
+
+    def introduce(self, _: say.Introduce) -> say.Place:
+        """Versions and the device's name."""
+        return describe(self.torch, self.device)
+
+    def _reference(self, draw: Draw) -> list[Any]:
+        if draw not in self.wanted:
+            self.wanted.clear()  # one draw at a time: outputs can be gigabytes
+            with self.torch.no_grad():
+                self.wanted[draw] = self._as_tensors(self.function(*self.inputs.make(draw)))
+        return self.wanted[draw]
+
+    def _as_tensors(self, result: Any) -> list[Any]:
+        outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        if isinstance(result, dict):
+            outputs = [result[name] for name in self.definition.outputs]
+        specs = self.definition.outputs.values()
+        return [
+            value if isinstance(value, self.torch.Tensor)
+            else self.torch.tensor(value, dtype=torch_dtype(spec.dtype), device=self.device)
+            for value, spec in zip(outputs, specs, strict=True)
+        ]  # fmt: skip
+
+    def judge(self, asked: say.Judge) -> say.Judged:
+        """Compare the files of one call with the reference for the same draw."""
+        draw = asked.draw
+        try:
+            wanted = self._reference(draw)
+        except Exception as error:  # a reference need not know what to do with empty sequences
+            if draw.lengths == EVEN:
+                raise
+            return say.Judged(skipped=f"the reference fails on these inputs: {error}")
+        unusual = draw.stressed or draw.lengths != EVEN
+        if unusual and any(bool(self.torch.isnan(value).any()) for value in wanted):
+            return say.Judged(skipped="the reference is not a number on these inputs")
+        amplification = 0.0
+        if draw.stressed:
+            if any(not bool(self.torch.isfinite(value).all()) for value in wanted):
+                return say.Judged(skipped="the reference is not finite on these inputs")
+            amplification = self._amplification(draw, wanted)
+            if amplification > 0.2:
+                return say.Judged(skipped="the problem amplifies rounding on these inputs")
+        got = [
+            self._read(self.folder / f"{asked.name}_{index}.bin", value)
+            for index, value in enumerate(wanted)
+        ]
+        if asked.seals is not None and not self._sealed(got, asked):
+            return say.Judged(broken=True)
+        return say.Judged(figures=tuple(self._figures(got, wanted, draw, amplification)))
+
+    def _sealed(self, got: list[Any], asked: say.Judge) -> bool:
+        return tuple(self.sealer.seal(got, asked.key).tolist()) == asked.seals
+
+    def _figures(
+        self, got: list[Any], wanted: list[Any], draw: Draw, amplification: float
+    ) -> list[Figures]:
+        found = []
+        for name, mine, value in zip(self.definition.outputs, got, wanted, strict=True):
+            dtype = str(value.dtype).removeprefix("torch.")
+            limit = limit_of(dtype, coarse=self.coarse) + amplification
+            elementwise = not draw.stressed
+            found.append(compare(name, mine, value, self.tolerance, limit, elementwise=elementwise))
+        if self.device.type == "cuda":
+            self.torch.cuda.empty_cache()  # others share the device's memory
+        return found
+
+    def _amplification(self, draw: Draw, wanted: list[Any]) -> float:
+        """Relative change of the reference when its inputs change by `DISTURBANCE`."""
+        inputs = self.inputs.make(draw)
+        generator = self.torch.Generator(device=self.device).manual_seed(draw.seed + 1)
+        for tensor in inputs:
+            if not (isinstance(tensor, self.torch.Tensor) and tensor.is_floating_point()):
+                continue
+            if tensor.element_size() > 1:
+                noise = self.torch.empty(
+                    tensor.shape, dtype=self.torch.float32, device=self.device
+                ).uniform_(-DISTURBANCE, DISTURBANCE, generator=generator)
+                tensor.mul_(1 + noise)
+        with self.torch.no_grad():
+            disturbed = self._as_tensors(self.function(*inputs))
+        worst = 0.0
+        for was, now in zip(wanted, disturbed, strict=True):
+            size = float(self.torch.linalg.vector_norm(was.to(self.torch.float32)))
+            gap = float(
+                self.torch.linalg.vector_norm(
+                    was.to(self.torch.float32) - now.to(self.torch.float32)
+                )
+            )
+            worst = max(worst, gap / max(size, 1e-30))
+        return worst
+
+    def _read(self, path: Path, like: Any) -> Any:
+        """A file of raw bytes as a tensor like the reference's."""
+        expected = like.numel() * like.element_size()
+        if path.stat().st_size != expected:
+            raise ValueError(f"{path.name} has {path.stat().st_size} bytes, not {expected}")
+        if expected == 0:
+            return self.torch.empty_like(like)
+        raw = self.torch.from_file(str(path), shared=False, size=expected, dtype=self.torch.uint8)
+        return raw.to(self.device).view(like.dtype).reshape(like.shape)
+
+    def expect(self, asked: say.Expect) -> say.Expected:
+        """Shapes and dtypes of the reference's outputs."""
+        outputs = tuple(
+            say.Output(
+                type="Tensor",
+                plain=True,
+                shape=tuple(value.shape),
+                dtype=str(value.dtype).removeprefix("torch."),
+            )
+            for value in self._reference(asked.draw)
+        )
+        return say.Expected(outputs=outputs)
+
+    def time(self, asked: say.TimeReference) -> say.ReferenceTimed:
+        """Launch-free latency of the reference, timed as candidates are: milliseconds."""
+        clock = Clock(self.device)
+        warm, *sets = [self.inputs.make(fresh()) for _ in range(5)]
+        samples: list[float] = []
+
+        def heat(_: int = 0) -> None:
+            self._call(warm)
+
+        with self.torch.no_grad():
+            begin = time.perf_counter()
+            heat()
+            clock.synchronize()
+            if time.perf_counter() - begin > SLOW_SECONDS:
+                return self._time_slowly(clock, sets[:1])
+            backlog = clock.backlog_ms(self._call, sets, heat)
+            begin = time.perf_counter()
+            for _ in range(asked.rounds):
+                clock.settle(heat, BUSY_SECONDS)
+                samples += clock.round(self._call, sets, backlog, heat)[0]
+                if time.perf_counter() - begin > asked.seconds:
+                    break
+        return say.ReferenceTimed(latency=summarise(samples))
+
+    def _time_slowly(self, clock: Clock, sets: list[list[Any]]) -> say.ReferenceTimed:
+        """A reference that takes long: three calls, for nothing about it is a matter of heat."""
+        samples = [clock.round(self._call, sets, 0.0)[0][0] for _ in range(3)]
+        return say.ReferenceTimed(latency=summarise(samples))
+
+    def package(self, asked: say.Package) -> say.Latency:
+        """The package's own timer on the reference: mean over trials, milliseconds."""
+        time_runnable = package.timer()
+        latencies = []
+        with self.torch.no_grad():
+            for _ in range(asked.trials):
+                inputs = self.inputs.make(fresh())
+                latencies.append(
+                    time_runnable(
+                        self.function, inputs, asked.warmup_runs, asked.iterations,
+                        str(self.device),
+                    )
+                )  # fmt: skip
+        return say.Latency(milliseconds=sum(latencies) / len(latencies))
+
+    def _call(self, inputs: list[Any]) -> Any:
+        return self.function(*inputs)
+
+
+def handlers(payload: Mapping[str, Any]) -> Handlers:
+    """What this process answers."""
+    referee = Referee(payload)
+    return {
+        say.Introduce: referee.introduce,
+        say.Expect: referee.expect,
+        say.Judge: referee.judge,
+        say.TimeReference: referee.time,
+        say.Package: referee.package,
+    }

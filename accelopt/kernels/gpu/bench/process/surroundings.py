@@ -1,0 +1,23 @@
+"""Where a measurement is made: the device and the versions of what it depends on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from accelopt.kernels.gpu.bench.process.messages import Place
+
+
+def describe(torch: Any, device: Any) -> Place:
+    """Hardware name and library versions, as traces record them."""
+    libs = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
+    try:
+        import triton
+
+        libs["triton"] = str(triton.__version__)
+    except ImportError:
+        pass
+    if device.type != "cuda":
+        return Place(hardware="cpu", libs=libs)
+    libs["cuda"] = str(torch.version.cuda)
+    return Place(hardware=torch.cuda.get_device_name(device), libs=libs)

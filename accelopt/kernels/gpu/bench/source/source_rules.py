@@ -1,0 +1,392 @@
+"""What a solution's source must be like: a first door before anything runs.
+
+What may be named is listed (`allowed`), all else is refused: modules, functions, classes where they
+are called or tested for, plain values. Nothing of a library may be handed about as a value, for what
+holds a module or a class can be asked for anything in it; and no attribute is set but on what is the
+solution's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.kernels.gpu.bench.source import allowed
+from accelopt.kernels.gpu.bench.source.forbidden import EVERYONE, OTHER, UNSEEN, reason_for
+from accelopt.kernels.gpu.bench.source.names import (
+    Names,
+    is_device_name,
+    is_value,
+    local_names,
+    matches,
+    may_be_named,
+)
+from accelopt.kernels.gpu.bench.source.native_rules import SUFFIXES, native_violations
+from accelopt.kernels.gpu.bench.source.source_text import (
+    Violation,
+    is_absent,
+    of_the_files,
+    of_the_text,
+)
+
+__all__ = ["Violation", "violations"]
+
+REACHES_OUT = "reaches out of the kernel's own arguments"
+NOT_A_VALUE = "hands a library's module, class or function about"
+WHILE_IT_RUNS = "names what it takes only while it runs"
+
+
+def violations(solution: Solution) -> list[Violation]:
+    """Every forbidden thing in the sources of `solution`; unparsable ones have none but of encoding.
+
+    A source that cannot be parsed cannot be loaded either: that is the compiler's to say.
+    """
+    native = [source for source in solution.sources if source.path.endswith(SUFFIXES)]
+    paths = frozenset(source.path for source in native)
+    compiled = [one for s in native for one in native_violations(s.path, s.content, paths)]
+    sources = [source for source in solution.sources if source.path.endswith(".py")]
+    own = {source.path.split("/")[0].removesuffix(".py") for source in sources}
+    found = compiled + of_the_files([source.path for source in sources])
+    modules: dict[str, tuple[ast.Module, Names]] = {}
+    for source in sources:
+        found += of_the_text(source.path, source.content)
+        try:
+            module = ast.parse(source.content)
+            modules[source.path] = module, Names(module, own)
+        except RecursionError:
+            found.append(Violation(source.path, 1, source.path, "is nested too deeply to be read"))
+        except (SyntaxError, ValueError):
+            continue
+    files = {path: names for path, (_, names) in modules.items()}
+    for path, (module, _) in modules.items():
+        found += Scan(path, module, files).run()
+    return found
+
+
+class Scan(ast.NodeVisitor):
+    """Walks one module, with every name resolved to what it stands for."""
+
+    def __init__(self, file: str, module: ast.Module, files: dict[str, Names]) -> None:
+        self.file = file
+        self.module = module
+        self.files = files
+        self.names = files[file]
+        self.found: list[Violation] = []
+        self.parents: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(module) for child in ast.iter_child_nodes(node)
+        }
+        self.locals: list[set[str]] = []
+
+    def run(self) -> list[Violation]:
+        """All violations, in the order of the text."""
+        self.visit(self.module)
+        return self.found
+
+    def _report(self, node: ast.AST, text: str, reason: str) -> None:
+        self.found.append(Violation(self.file, getattr(node, "lineno", 0), text, reason))
+
+    # What is imported.
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for item in node.names:
+            own = item.name.split(".")[0] in self.names.own_modules
+            if own and "." in item.name:
+                self._report(node, f"import {item.name}", "is a file to import from by name")
+            elif not own and item.name not in allowed.MODULES and not is_absent(item.name):
+                self._report(node, f"import {item.name}", reason_for(item.name))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if not self.names.is_foreign(node):
+            self._own_import(node)
+            return
+        if node.module == "__future__":
+            return
+        for item in node.names:
+            full = f"{node.module}.{item.name}"
+            if not may_be_named(full) and not is_absent(full):
+                self._report(node, f"import {full}", reason_for(full))
+
+    def _own_import(self, node: ast.ImportFrom) -> None:
+        """From another file of the solution only what is that file's own."""
+        folder = self.file.split("/")[:-1]
+        above = folder[: len(folder) - node.level + 1] if node.level else []
+        path = "/".join([*above, *(node.module or "").split(".")]).strip("/")
+        for item in node.names:
+            if not self._is_exported(path, item.name):
+                text = f"from {'.' * node.level}{node.module or ''} import {item.name}"
+                self._report(node, text, "is not that file's own")
+
+    def _is_exported(self, path: str, name: str) -> bool:
+        names = self.files.get(f"{path}.py") or self.files.get(f"{path}/__init__.py".lstrip("/"))
+        return names is not None and names.exports(name)
+
+    # Names of libraries, by where they stand.
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, (ast.Store, ast.Del)):
+            self._store(node, node.value)
+            return
+        full = self.names.resolve(node)
+        if full:
+            for name in sorted(full):
+                self._library(node, name)
+            return
+        if isinstance(node.value, ast.Name) and node.value.id in self.names.own_imports:
+            if not self._is_exported(self.names.own_imports[node.value.id], node.attr):
+                self._report(node, ast.unparse(node), "is not that file's own")
+            return
+        if not (self._is_self(node.value) and node.attr in self.names.own_attributes):
+            self._attribute(node, node.attr)
+        self.visit(node.value)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            dunder = node.id.startswith("__") and node.id.endswith("__")
+            if dunder and node.id not in allowed.OWN_DUNDERS:
+                self._report(node, f"{node.id} = ...", REACHES_OUT)
+            return
+        full = self.names.resolve(node)
+        for name in sorted(full):
+            self._library(node, name)
+        if node.id in self.names.own_imports:
+            self._report(node, node.id, NOT_A_VALUE)
+        if not full:
+            self._plain_name(node)
+
+    def _plain_name(self, node: ast.Name) -> None:
+        name = node.id
+        if any(name in scope for scope in self.locals) or name in allowed.BUILTINS:
+            return
+        if name == "type" and self._only_compared(self.parents[node]):
+            return
+        value = getattr(builtins, name, None)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return
+        if hasattr(builtins, name) or (name.startswith("__") and name.endswith("__")):
+            reason = WHILE_IT_RUNS if name in allowed.BY_LITERAL else UNSEEN
+            self._report(node, name, REACHES_OUT if name == "type" else reason)
+
+    def _library(self, node: ast.expr, full: str) -> None:
+        """A maximal dotted name: is it one that may stand here?"""
+        parts = full.split(".")
+        for length in range(len(parts), 1, -1):
+            head = ".".join(parts[:length])
+            if is_value(head):  # and what is asked of the value
+                for attribute in parts[length:]:
+                    self._attribute(node, attribute)
+                return
+        if is_device_name(full) or self._stands_as_class(node, full) or is_absent(full):
+            return
+        if self._is_called(node):
+            if not matches(full, allowed.CALLS):
+                self._report(node, full, reason_for(full))
+            return
+        reason = reason_for(full)
+        if full != "os.environ" or not isinstance(self.parents[node], ast.Subscript):
+            self._report(node, full, NOT_A_VALUE if reason == OTHER else reason)
+
+    def _is_called(self, node: ast.AST) -> bool:
+        parent = self.parents[node]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            return True
+        return node in getattr(parent, "decorator_list", ())
+
+    def _stands_as_class(self, node: ast.AST, full: str) -> bool:
+        """In a type, a test for a type, or behind `except`, and known as a class."""
+        parent = self.parents[node]
+        while isinstance(parent, (ast.Tuple, ast.List, ast.Subscript, ast.BinOp)):
+            if isinstance(parent, ast.Subscript) and not self._names_a_type(parent.value):
+                return False
+            node, parent = parent, self.parents[parent]
+        if isinstance(parent, ast.ClassDef) and node in parent.bases:
+            return matches(full, allowed.BASES)
+        if not matches(full, allowed.CLASSES):
+            return False
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+            return parent.func.id in ("isinstance", "issubclass") and node in parent.args[1:]
+        if isinstance(parent, ast.Compare):
+            return self._compares_types(parent)
+        return self._is_type_place(node, parent)
+
+    def _is_type_place(self, node: ast.AST, parent: ast.AST) -> bool:
+        if isinstance(parent, ast.ExceptHandler):
+            return node is parent.type
+        if isinstance(parent, (ast.arg, ast.AnnAssign)):
+            return node is parent.annotation
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return node is parent.returns
+        # `Shape = Optional[torch.Tensor]`, another name of a type
+        return isinstance(parent, ast.Assign) and isinstance(node, ast.Subscript)
+
+    def _names_a_type(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Name) and node.id in ("tuple", "list", "dict", "set", "type"):
+            return True
+        return any(
+            full.startswith(("typing", "collections.abc")) for full in self.names.resolve(node)
+        )
+
+    def _compares_types(self, node: ast.Compare) -> bool:
+        return any(
+            isinstance(side, ast.Call)
+            and isinstance(side.func, ast.Name)
+            and side.func.id == "type"
+            for side in (node.left, *node.comparators)
+        )
+
+    # What is asked of values, and what is set.
+
+    def _attribute(self, node: ast.AST, name: str) -> None:
+        if name in allowed.FORBIDDEN_ATTRIBUTES | allowed.FORBIDDEN_UNDERSCORED:
+            self._report(node, name, REACHES_OUT)
+        elif name.startswith("__") and name.endswith("__"):
+            shown = name == "__class__" and self._only_compared(node)
+            if name not in allowed.HARMLESS_DUNDERS and not shown:
+                self._report(node, name, REACHES_OUT)
+        elif name.startswith("_") and name not in (
+            self.names.own_attributes | allowed.HARMLESS_UNDERSCORED
+        ):
+            self._report(node, name, REACHES_OUT)
+
+    def _only_compared(self, node: ast.AST) -> bool:
+        """`type(x) is ...`, or its name in a message."""
+        parent = self.parents[node]
+        if isinstance(parent, ast.Attribute):
+            return parent.attr == "__name__"
+        while isinstance(parent, (ast.Tuple, ast.Subscript)):  # `Dict[str, type]`
+            if isinstance(parent, ast.Subscript):
+                return self._names_a_type(parent.value)
+            parent = self.parents[parent]
+        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+            if parent.func.id == "type" and parent.func is node:
+                return self._only_compared(parent)
+            return parent.func.id in ("str", "repr")
+        return isinstance(parent, (ast.Compare, ast.FormattedValue))
+
+    def _store(self, node: ast.AST, base: ast.expr) -> None:
+        if not self._is_own(base):
+            self._report(node, f"{ast.unparse(base)}.… = ...", EVERYONE)
+        name = node.attr if isinstance(node, ast.Attribute) else ""
+        if name.startswith("__") and name.endswith("__"):
+            self._report(node, name, REACHES_OUT)
+        self.visit(base)
+
+    def _is_own(self, base: ast.expr) -> bool:
+        return self._is_self(base) or (isinstance(base, ast.Name) and self.names.is_own(base.id))
+
+    def _is_self(self, base: ast.expr) -> bool:
+        """Whether it is the first argument of a method of the solution's own class."""
+        function = self._function_around(base)
+        if function is None or not isinstance(self.parents[function], ast.ClassDef):
+            return False
+        first = [*function.args.posonlyargs, *function.args.args][:1]
+        return isinstance(base, ast.Name) and any(item.arg == base.id for item in first)
+
+    def _function_around(self, node: ast.AST) -> ast.FunctionDef | None:
+        while node in self.parents:
+            node = self.parents[node]
+            if isinstance(node, ast.FunctionDef):
+                return node
+        return None
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if "os.environ" in self.names.resolve(node.value) and not isinstance(node.ctx, ast.Load):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else ""
+            if not str(key).startswith(allowed.ENVIRONMENT_PREFIXES):
+                self._report(node, ast.unparse(node), "changes the environment of the harness")
+        self.generic_visit(node)
+
+    # Calls.
+
+    def visit_Call(self, node: ast.Call) -> None:
+        function = node.func
+        named = function.id if isinstance(function, ast.Name) else ""
+        if named in allowed.BY_LITERAL and not any(named in scope for scope in self.locals):
+            self._by_literal(node, named)
+            return
+        if "os.environ.setdefault" in self.names.resolve(function):
+            key = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else ""
+            if not str(key).startswith(allowed.ENVIRONMENT_PREFIXES):
+                self._report(node, ast.unparse(node), "changes the environment of the harness")
+        if isinstance(function, ast.Attribute) and function.attr in ("format", "format_map"):
+            self._format(node, function)
+        self.generic_visit(node)
+
+    def _by_literal(self, node: ast.Call, name: str) -> None:
+        """`getattr(x, "name")` is `x.name`, and `setattr` a store to it; `hasattr` gives nothing."""
+        if name == "hasattr":
+            for argument in node.args:
+                if not self.names.resolve(argument):
+                    self.visit(argument)
+            return
+        literal = node.args[1].value if len(node.args) > 1 and isinstance(
+            node.args[1], ast.Constant) else None  # fmt: skip
+        if not isinstance(literal, str) or node.keywords:
+            self._report(node, f"{name}(...)", WHILE_IT_RUNS)
+            return
+        base, *rest = node.args
+        if name in ("setattr", "delattr"):
+            self._store(node, base)
+        full = {f"{owner}.{literal}" for owner in self.names.resolve(base)}
+        for owned in sorted(full):
+            if not may_be_named(owned):
+                self._report(node, owned, reason_for(owned))
+            elif not is_value(owned) and not is_device_name(owned):
+                self._report(node, owned, NOT_A_VALUE)
+        if not full:
+            self._attribute(node, literal)
+            self.visit(base)
+        for argument in rest:
+            self.visit(argument)
+
+    def _format(self, node: ast.Call, function: ast.Attribute) -> None:
+        """A format may ask its arguments for attributes, so it must be there to be read."""
+        text = function.value.value if isinstance(function.value, ast.Constant) else None
+        if not isinstance(text, str):
+            self._report(node, f".{function.attr}(...)", WHILE_IT_RUNS)
+        elif "__" in text:
+            self._report(node, text, REACHES_OUT)
+
+    # Statements with rules of their own.
+
+    def visit_If(self, node: ast.If) -> None:
+        if self.parents[node] is self.module and ast.unparse(node.test) in (
+            "__name__ == '__main__'", "'__main__' == __name__",
+        ):  # fmt: skip
+            for statement in node.orelse:  # a solution is never the main program
+                self.visit(statement)
+            return
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self.visit(target)
+        if not self.names.is_alias(node):
+            self.visit(node.value)
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        self._report(node, f"case {ast.unparse(node.cls)}(...)", REACHES_OUT)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for keyword in node.keywords:
+            self._report(node, f"class {node.name}({keyword.arg}=...)", EVERYONE)
+        for statement in node.body:
+            name = getattr(statement, "name", "")
+            if name.startswith("__") and name.endswith("__") and name not in allowed.OWN_METHODS:
+                self._report(statement, name, "is called when nobody sees it")
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._in_scope(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._report(node, f"async def {node.name}", "works outside the timed call")
+        self._in_scope(node)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._in_scope(node)
+
+    def _in_scope(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        self.locals.append(local_names(node))
+        self.generic_visit(node)
+        self.locals.pop()

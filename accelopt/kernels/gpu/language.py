@@ -1,0 +1,268 @@
+"""Solutions of FlashInfer-Trace problems on a GPU, whatever language they are written in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution, read_json
+from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.roofline import bound
+from accelopt.kernels.gpu.bench.source.source_rules import violations
+from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, target_of
+from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
+from accelopt.kernels.gpu.diagnosis import of_roofline
+from accelopt.kernels.language import Configured, Explanation, LanguageOptions
+from accelopt.kernels.measurement import faster_beyond_noise
+from accelopt.nodes import Action, Node
+from accelopt.sandbox.drivers import NVIDIA
+from accelopt.sandbox.workers import Call, Pool
+from accelopt.space import Parameter, Space
+from accelopt.store import content_key
+
+EVALUATION = "accelopt.flb_wrapper:evaluate_job"
+WORKER_SECONDS = 3600.0  # waits for the GPU's lock included; the kernel's own limit is far below
+WORKER_BYTES = 96 << 30
+FAILS = 1e12  # milliseconds: tried last
+SPILL_PENALTY = 1.5
+
+
+class Solutions:
+    """A `Language` whose evaluations run on `pool`, one GPU shared by all of them.
+
+    What depends on the language of the solutions is its subclasses' to say: `actions`, `space`,
+    `with_values`, `look_up`, `sheet` and the `work` of the gate.
+    """
+
+    name = "flashinfer"
+    work = "by kernels"
+
+    def __init__(self, pool: Pool, options: LanguageOptions) -> None:
+        self.pool = pool
+        self.options = options
+        self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
+        self._environment = _environment(os.environ)
+        self._compilers: CompilerPool | None = None
+        self._problems: dict[str, ProblemFiles] = {}
+
+    def _problem(self, case: Case) -> ProblemFiles:
+        key = f"{case.values.get('definition')}\n{case.values.get('workload')}"
+        if key not in self._problems:
+            self._problems[key] = ProblemFiles(case.values)
+        return self._problems[key]
+
+    async def evaluate(self, case: Case, source: str) -> Evaluation:
+        """The verdict on `source`, from a worker; its solution and trace go to the run's folder."""
+        problem, gpu = self._problem(case), self._environment.get("TRITON_INTERPRET") != "1"
+        payload = {
+            "root": str(problem.root(self.options.traceset_root).resolve()),
+            "definition": problem.definition.model_dump(mode="json", exclude_unset=True),
+            "workload": problem.workload.model_dump(mode="json", exclude_unset=True),
+            "solution": problem.solution(source).model_dump(mode="json", exclude_unset=True),
+            "start": problem.template.model_dump(mode="json", exclude_unset=True),
+            "keep_in": str(self.options.folder.resolve()),
+            "scrutiny": self.options.scrutiny.value,
+            "device": "cuda:0" if gpu else "cpu",
+        }
+        return await self.pool.submit(
+            Call(EVALUATION, payload, WORKER_SECONDS, WORKER_BYTES, self._environment, gpu=gpu)
+        )
+
+    def time_reference(self, case: Case, addition: str = "") -> float | None:
+        """Milliseconds of the PyTorch reference, with `addition` below its text, on the GPU; None where
+        there is none, or it does not run."""
+        if self._environment.get("TRITON_INTERPRET") == "1":
+            return None
+        problem = self._problem(case)
+        text = problem.definition.reference + addition
+        task = Task(
+            root=problem.root(self.options.traceset_root).resolve(),
+            definition=problem.definition.model_copy(update={"reference": text}),
+            workload=problem.workload,
+            solution=problem.template,
+            environment=tuple(self._environment.items()),
+        )
+        found = measure_reference(task).latency
+        return None if found is None else found.median
+
+    async def explain(self, node: Node) -> Explanation:
+        """The roofline of the workload, and how far the measured latency is from it."""
+        profile = node.profile
+        if profile is None:
+            return Explanation()
+        problem = self._problem(node.case)
+        facts = [f"One call takes {profile.latency:.4g} ms on {profile.target} (launch-free)."]
+        target = target_of(profile.target)
+        if target is None:
+            return Explanation(tuple(facts))
+        least = bound(problem.definition, problem.workload.workload, target)
+        share = least.milliseconds / profile.latency
+        facts.append(
+            f"At least {least.bytes / 1e6:.1f} MB must move and {least.operations / 1e9:.1f} GFLOP "
+            f"be done: {least.memory_ms:.4f} ms by memory, {least.compute_ms:.4f} ms by arithmetic "
+            f"at the data sheet's peaks. The kernel reaches {share:.0%} of that bound, which "
+            f"{least.limit} sets."
+        )
+        package = profile.metrics.get("package_latency_ms")
+        if package is not None:
+            facts.append(f"FlashInfer-Bench's own timer, launch included, says {package:.4g} ms.")
+        return Explanation(tuple(facts), share)
+
+    async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
+        """The solution with these tiles and options, where it compiles within the target's limits."""
+        source = await asyncio.to_thread(self.with_values, node.source, values)
+        predicted = await self.predict(node, source)
+        if predicted == FAILS:
+            return Configured(None, "it does not compile within the target's limits")
+        return Configured(source)
+
+    async def diagnose(self, node: Node) -> Diagnosis | None:
+        """By the roofline alone: bytes and operations of the problem over the measured time."""
+        profile = node.profile
+        target = target_of(profile.target) if profile else None
+        if profile is None or target is None:
+            return None
+        problem = self._problem(node.case)
+        return of_roofline(bound(problem.definition, problem.workload.workload, target), profile)
+
+    async def predict(self, node: Node, source: str) -> float | None:
+        """The node's own latency, more when the compiler spills, very much when it fails."""
+        problem = self._problem(node.case)
+        solution = problem.solution(source)
+        latency = node.latency or 1.0
+        if violations(solution):
+            return FAILS
+        if self._environment.get("TRITON_INTERPRET") == "1":
+            return latency
+        if self._compilers is None:
+            count = max(1, (os.cpu_count() or 2) - 4)
+            self._compilers = CompilerPool(count, self.target, self._environment)
+        compiled = await asyncio.to_thread(
+            self._compilers.check, problem.definition, problem.workload, solution
+        )
+        if compiled.failure and not compiled.unknown:
+            return FAILS
+        return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0)
+
+    async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
+        """By the intervals of two fresh evaluations, one after the other."""
+        profiles = [(await self.evaluate(case, source)).profile for source in (winner, parent)]
+        fast, slow = profiles
+        if fast is None or slow is None:
+            return Confirmation(confirmed=False, message="a kernel failed when it was run again")
+        return Confirmation(
+            confirmed=faster_beyond_noise(fast, slow), speedup=slow.latency / fast.latency
+        )
+
+    def evaluation_key(self, case: Case, source: str) -> str:
+        """A name for the source, its problem, what it started from, how much is asked, and by whom."""
+        problem = self._problem(case)
+        return content_key(
+            source,
+            problem.definition.model_dump_json(),
+            problem.workload.workload.model_dump_json(),
+            problem.template.model_dump_json(exclude={"name"}),
+            self.options.scrutiny.value,
+            self.target,
+            referee_version(),
+        )
+
+    def complete(self, source: str) -> str:
+        """Solutions are whole files already."""
+        return source
+
+    def reference(self, case: Case) -> str:
+        """Shapes, dtypes and the PyTorch reference."""
+        problem = self._problem(case)
+        return describe_definition(problem.definition, problem.workload)
+
+    def source(self, case: Case) -> str:
+        """The text of the entry point's file."""
+        path = Path(case.kernel)
+        if path.suffix == ".json":
+            return read_json(Solution, path).main_source
+        return path.read_text()
+
+    def gate(self, case: Case) -> str:
+        """The referee's rules in words."""
+        return (
+            "The solution runs on fresh random inputs, on values of other scales, far from zero, "
+            "one-sided, or with a few far larger than the others, and with other index tensors: "
+            "sequences of equal lengths, one much longer than the rest, and empty ones. Every output "
+            "is compared with the PyTorch reference in a process of its own: shape, dtype, no NaN, no "
+            "element beyond both 1e-2 absolute and 1e-2 relative error, and a relative L2 error of "
+            "the whole and of each row that only 16-bit rounding explains. Inputs must not change, "
+            f"outputs must be new tensors, and the work must be done {self.work} on the current "
+            "stream. The source may name operators of torch, triton and a few modules of the "
+            "standard library where they are called, and nothing else of a library: no modules or "
+            "classes as values, no other streams, files, threads, or inspection of the interpreter, "
+            "and no attribute is set on what is not its own. It is then timed with a cold L2 cache on "
+            "inputs it has not seen, and timed calls are judged as well."
+        )
+
+    async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
+        """None, where no rule is known."""
+        return ()
+
+    async def space(self, node: Node) -> Space | None:
+        """None, where no knobs are known."""
+        return None
+
+    def with_values(self, source: str, values: Mapping[str, Parameter]) -> str:
+        """`source` with its knobs set."""
+        return source
+
+    def look_up(self, name: str) -> str:
+        """Our notes on one name of the language."""
+        return f"There is no note on {name}."
+
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Our notes on the names that stand in `texts`."""
+        return ""
+
+    def machine(self) -> str:
+        """Nothing: the system prompt describes the GPU."""
+        return ""
+
+    async def brief(self, node: Node) -> Mapping[str, str]:
+        """Nothing beyond `explain`."""
+        return {}
+
+    async def what_if(self, node: Node, question: str) -> str:
+        """Nothing: solutions are measured, not simulated."""
+        return "What-ifs are not known for this language."
+
+    async def faults(self, node: Node) -> str:
+        """Nothing beyond the evaluation's message."""
+        return ""
+
+    async def scheduled(self, node: Node, reply: str) -> Action | str | None:
+        """None: solutions are not written by schedules."""
+        return None
+
+
+@cache
+def referee_version() -> str:
+    """A name for the code that judges and the libraries it judges with."""
+    own = Path(__file__).parent
+    folders = (own / "bench", own.parents[1] / "sandbox")
+    texts = [path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.py"))]
+    versions = [f"{name}={version}" for name, version in sorted(package.versions().items())]
+    return content_key(*versions, *texts)
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """What evaluations need of the caller's environment: the driver's and the compiler's settings."""
+    prefixes = tuple(name for name in NVIDIA.variables if name.endswith("_"))
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in NVIDIA.variables or name.startswith(prefixes)
+    }

@@ -1,0 +1,104 @@
+"""Whole evaluations in real child processes, through the Triton interpreter on tiny shapes."""
+
+import time
+
+import pytest
+
+from accelopt.evaluation import Status
+from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
+from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+
+TINY = Plan(sets=2, least_rounds=2, most_rounds=2, package=False)
+
+
+def task_of(starter, name, environment, source=None, **fields):
+    solution = starter.solutions[f"plain_{name}"]
+    if source is not None:
+        solution = solution.with_source(source, "changed")
+    return Task(
+        root=starter.root,
+        definition=starter.definitions[name],
+        workload=starter.workloads[name][-1],
+        solution=solution,
+        device="cpu",
+        plan=TINY,
+        environment=environment,
+        **fields,
+    )
+
+
+def in_half(text):
+    """Attention in float16: the interpreter of Triton 3.6 multiplies bfloat16 as integers."""
+    return text.replace("bfloat16", "float16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["rmsnorm_h4096", "fused_add_rmsnorm_h4096", "silu_and_mul_h14336", "softmax_n8192",
+     "rope_h32_kv8_d128"],
+)  # fmt: skip
+def test_plain_solutions_are_right(starter, interpreter, name):
+    verdict = evaluate(task_of(starter, name, interpreter))
+    assert verdict.evaluation.status is Status.CORRECT, verdict.evaluation
+    assert verdict.latency.samples > 0
+    assert verdict.evaluation.profile.interval_ms is not None
+    assert len(verdict.evaluation.checks) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["gqa_paged_decode_h32_kv8_d128_ps16", "gqa_ragged_prefill_causal_h32_kv8_d128"]
+)
+def test_attention_is_right_in_half_precision(starter, interpreter, name):
+    task = task_of(starter, name, interpreter)
+    text = in_half(task.definition.model_dump_json(exclude_unset=True))
+    definition = type(task.definition).model_validate_json(text)
+    verdict = evaluate(task._replace(definition=definition))
+    assert verdict.evaluation.status is Status.CORRECT, verdict.evaluation
+
+
+@pytest.mark.slow
+def test_destination_passing_solutions_are_called_so(starter, interpreter):
+    plain = starter.solutions["plain_softmax_n8192"].main_source
+    source = plain.replace("def run(logits):", "def run(logits, output):").replace(
+        "    output = torch.empty_like(logits)\n", ""
+    ).replace("    return output\n", "")  # fmt: skip
+    verdict = evaluate(task_of(starter, "softmax_n8192", interpreter, source))
+    assert verdict.evaluation.status is Status.CORRECT, verdict.evaluation
+
+
+def test_wrong_numbers_come_with_figures(starter, interpreter):
+    source = starter.solutions["plain_softmax_n8192"].main_source.replace(
+        "/ total", "/ (2 * total)"
+    )
+    verdict = evaluate(task_of(starter, "softmax_n8192", interpreter, source))
+    assert verdict.evaluation.status is Status.WRONG_NUMBERS
+    [figures] = verdict.figures
+    assert figures.relative_l2 == pytest.approx(0.5, rel=1e-3)
+    assert "wanted" in verdict.evaluation.message
+    assert "probabilities" in verdict.evaluation.message
+
+
+def test_a_crash_costs_seconds_and_not_the_time_limit(starter, interpreter):
+    source = "import torch\n\n\ndef run(x, w):\n    torch.empty(4).as_strided((1 << 40,), (1,)).zero_()\n"
+    begin = time.monotonic()
+    verdict = evaluate(task_of(starter, "rmsnorm_h4096", interpreter, source, timeout_seconds=300))
+    assert verdict.evaluation.status in (Status.CRASH, Status.RUN_ERROR)
+    assert time.monotonic() - begin < 120
+
+
+def test_import_errors_are_compile_errors(starter, interpreter):
+    verdict = evaluate(task_of(starter, "rmsnorm_h4096", interpreter, "import no_such_module\n"))
+    assert verdict.evaluation.status is Status.COMPILE_ERROR
+    assert "no_such_module" in verdict.evaluation.message
+
+
+def test_a_failing_reference_is_the_baselines_fault(starter, interpreter):
+    task = task_of(starter, "rmsnorm_h4096", interpreter)
+    broken = task.definition.model_copy(
+        update={"reference": "def run(x, w):\n    raise ValueError('no reference')\n"}
+    )
+    verdict = evaluate(task._replace(definition=broken))
+    assert verdict.evaluation.status is Status.BASELINE_FAILED
+    assert "no reference" in verdict.evaluation.message

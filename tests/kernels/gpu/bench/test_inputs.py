@@ -1,0 +1,70 @@
+"""Inputs: the same from the same draw, spread as it says, and never where they lay before."""
+
+import pytest
+
+from accelopt.kernels.gpu.bench.files.draws import NORMAL, VALUES, Draw, fresh
+
+
+@pytest.fixture
+def factory(torch, starter):
+    from accelopt.kernels.gpu.bench.process.inputs import InputFactory
+
+    name = "softmax_n8192"
+    workload = starter.workloads[name][-1].workload
+    return InputFactory(starter.root, starter.definitions[name], workload, "cpu")
+
+
+def test_draws_cannot_be_foreseen_and_say_what_they_are():
+    assert len({fresh().seed for _ in range(50)}) == 50
+    assert not fresh().stressed and fresh("small").stressed
+    assert fresh(lengths="gaps").fresh_indices
+
+
+@pytest.mark.parametrize("values", [NORMAL, *VALUES])
+def test_one_draw_is_one_set_of_values(torch, factory, values):
+    first, second = (factory.make(Draw(7, values))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, factory.make(Draw(8, values))[0])
+    assert bool(torch.isfinite(first).all())
+
+
+def test_values_are_spread_as_their_names_say(torch, factory):
+    drawn = {values: factory.make(Draw(7, values))[0] for values in (NORMAL, *VALUES)}
+    assert drawn["small"].abs().max() < 0.01 < 20 < drawn["large"].std()
+    assert drawn["shifted"].mean() > 10 * drawn["shifted"].std()
+    assert drawn["skewed"].min() >= 0 and drawn["skewed"].max() > 10 * drawn["skewed"].mean()
+    spikes = (drawn["spiked"] == 100.0).sum(dim=1)
+    assert spikes.tolist() == [1] * len(spikes)
+    scales = drawn["uneven"].std(dim=1)
+    assert scales.max() > 1.5 * scales.min()
+
+
+def test_tensors_never_lie_where_they_lay(torch):
+    from accelopt.kernels.gpu.bench.process.inputs import ALIGNMENT, placed
+
+    device = torch.device("cpu")
+    places = set()
+    for _ in range(40):
+        tensor = placed((3, 5), torch.float16, device)
+        assert tensor.shape == (3, 5) and tensor.is_contiguous() and tensor.dtype == torch.float16
+        places.add(tensor.storage_offset())
+    assert len(places) > 30
+    assert all(place * 2 % ALIGNMENT == 0 for place in places)
+
+
+def test_a_seal_is_the_keys_and_the_values(torch):
+    """Equal for equal bytes under one key; another for another key, or for any one bit."""
+    from accelopt.kernels.gpu.bench.process.sealing import Sealer
+
+    sealer = Sealer(torch.device("cpu"))
+    outputs = [torch.randn(7, 5).to(torch.bfloat16), torch.arange(9, dtype=torch.int8), "no tensor"]
+    seal = sealer.seal(outputs, 1).tolist()
+    assert len(seal) == 3 and seal[2] == 0 and 0 not in seal[:2]
+    assert sealer.seal([output.clone() for output in outputs[:2]], 1).tolist() == seal[:2]
+    assert sealer.seal(outputs, 2).tolist() != seal
+    transposed = outputs[0].T.contiguous().T
+    assert sealer.seal([transposed, *outputs[1:]], 1).tolist() == seal
+    for index in range(9):
+        changed = outputs[1].clone()
+        changed[index] ^= 1
+        assert sealer.seal([outputs[0], changed], 1).tolist()[1] != seal[1]
