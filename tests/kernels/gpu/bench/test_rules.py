@@ -179,3 +179,29 @@ def test_what_a_round_must_be_like(starter):
     ):
         with pytest.raises(rules.Ended, match=said):
             rules.accept_round(task(starter), good.model_copy(update=changed), 1, 8)
+
+
+CUDA_KERNELS = """
+template <int kWidth> __global__ void __launch_bounds__(256) scale(float* x) {}
+extern "C" __global__ void add(const float* x) {}
+__global__ __launch_bounds__(128, 2) void reduce_rows(float* x) {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "foreign"),
+    [
+        ("void scale<8>(float*)", False),
+        ("add", False),
+        ("reduce_rows(float*)", False),
+        ("void mine::scale<8>(float*)", False),
+        ("void cub::DeviceReduceKernel<int>(int)", False),
+        ("nvjet_hsh_128x256_64x4", True),
+        ("void cublasLt::splitKreduce_kernel<32>(int)", True),
+        ("void scale_rows<8>(float*)", True),
+    ],
+)
+def test_kernels_that_a_cuda_source_does_not_define_are_foreign(starter, name, foreign):
+    plain = starter.solutions_of("gemm_n4096_k4096")[0]
+    solution = plain.with_source(CUDA_KERNELS, "native")
+    assert bool(rules.foreign_to(solution, {name: 1.0})) is foreign

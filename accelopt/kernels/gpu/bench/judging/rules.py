@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process.messages import Output, Seen, Timed
 
@@ -29,6 +32,12 @@ LONG_OUTSIDE_MS = 0.3
 MOST_KEPT_SHARE = 0.5
 # The package's timer finds a cold cache as well, but adds launches and what the host does in a call.
 MOST_BY_THE_PACKAGE, PACKAGE_SLACK_MS = 2.0, 0.5
+# A kernel as a CUDA source defines it, and as the profiler names it: `void space::name<8>(int)`.
+OWN_KERNEL = re.compile(
+    r"__global__\s+(?:\w+\s*\([^;{]*?\)\s*)?(?:static\s+)?void\s+(?:\w+\s*\([^;{]*?\)\s*)?(\w+)\s*\("
+)
+KERNEL_NAME = re.compile(r"(?:void\s+)?(?:[\w() ]+::)*(\w+)")
+HEADERS_KERNELS = ("cub::", "cutlass::", "cute::")
 NO_TENSORS = ("int", "float", "bool", "NoneType", "dict", "str")
 
 
@@ -83,10 +92,10 @@ def accept_outputs(task: Task, outputs: tuple[Output, ...], expected: tuple[Outp
 def accept_operators(
     task: Task, launches: int, heavy: dict[str, int], expected: tuple[Output, ...]
 ) -> None:
-    """A Triton solution starts kernels, and no operator of the library does their work."""
-    if not task.must_be_triton:
+    """A Triton solution starts kernels, and no operator of the library does a solution's work."""
+    if not task.must_work:
         return
-    if launches == 0:
+    if launches == 0 and task.must_be_triton:
         raise refuse("starts no Triton kernel")
     counted = {
         name: elements for name, elements in heavy.items() if name not in task.allowed_operators
@@ -122,24 +131,45 @@ def accept_kernels(task: Task, seen: Seen) -> list[str]:
         raise refuse("starts kernels that pass for the marks of the harness")
     if seen.other_streams:
         raise refuse(f"starts {seen.other_streams} kernels on another stream")
-    if not task.must_be_triton:
+    if not task.must_work:
         return []
     share = seen.triton_share
     if share is None:
         return ["the profiler saw nothing: whose kernels did the work is not known"]
+    if task.is_compiled:
+        refuse_foreign(task, foreign_to(task.solution, seen.foreign))
+        return []
     if not task.is_composite and not task.allowed_operators:
         other_ms = (seen.kernel_ms or 0.0) * (1.0 - share)
         long = share < LEAST_TRITON_SHARE_OF_LONG and other_ms > LONG_MS
         if share < LEAST_TRITON_SHARE or long:
             raise refuse(f"a library does the work: Triton has {100 * share:.0f}% of the GPU time")
-        foreign = sum(seen.foreign.values())
-        if foreign > MOST_FOREIGN_SHARE:
-            most = max(seen.foreign, key=lambda name: seen.foreign[name])
-            raise refuse(
-                f"a library does the work: its kernels have {100 * foreign:.0f}% of the GPU time, "
-                f"most of it {most[:80]}"
-            )
+        refuse_foreign(task, seen.foreign)
     return [f"Triton's share of the GPU time: {share:.3f}"]
+
+
+def refuse_foreign(task: Task, foreign: Mapping[str, float]) -> None:
+    """Raises Ended where a library's kernels, here with their shares of the time, do the work."""
+    share = sum(foreign.values())
+    if share > MOST_FOREIGN_SHARE and not task.is_composite and not task.allowed_operators:
+        most = max(foreign, key=lambda name: foreign[name])
+        raise refuse(
+            f"a library does the work: its kernels have {100 * share:.0f}% of the GPU time, "
+            f"most of it {most[:80]}"
+        )
+
+
+def foreign_to(solution: Solution, kernels: Mapping[str, float]) -> dict[str, float]:
+    """Those kernels that the sources of a compiled solution do not define, nor headers that they may
+    include. The name of a library's kernel is not the solution's to choose."""
+    own = set(OWN_KERNEL.findall("\n".join(source.content for source in solution.sources)))
+    return {
+        name: share
+        for name, share in kernels.items()
+        if not any(part in name for part in HEADERS_KERNELS)
+        and (match := KERNEL_NAME.match(name)) is not None
+        and match[1] not in own
+    }
 
 
 def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:

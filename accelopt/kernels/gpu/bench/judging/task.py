@@ -35,6 +35,9 @@ class Plan(NamedTuple):
     judging_seconds: float = 60.0
 
 
+COMPILED = ("cuda", "cpp")
+
+
 class Task(NamedTuple):
     """A solution, the problem it claims to solve, and where and how to try it."""
 
@@ -57,6 +60,16 @@ class Task(NamedTuple):
     def must_be_triton(self) -> bool:
         """Whether Triton kernels have to do the work."""
         return self.solution.spec.language == "triton" and not self.rival
+
+    @property
+    def must_work(self) -> bool:
+        """Whether the solution's own kernels have to do the work, in whatever language."""
+        return self.must_be_triton or (self.is_compiled and not self.rival)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether its sources are C++ or CUDA."""
+        return self.solution.spec.language in COMPILED
 
     @property
     def is_composite(self) -> bool:

@@ -44,9 +44,7 @@ _REASONS = {
     "reaches the interpreter": re.compile(
         r"Py[A-Z_]\w*|_Py\w+|py|pybind11|TORCH_LIBRARY\w*|Dispatcher"
     ),
-    "calls a library's kernel": re.compile(
-        r"(cublas|cudnn|cusparse|cufft|cusolver|nvrtc)\w*|\w+_(out|outf)"
-    ),
+    "calls a library's kernel": re.compile(r"(cublas|cudnn|cusparse|cufft|cusolver|nvrtc)\w*"),
 }
 _TORCH = frozenset(
     "Tensor empty empty_like zeros zeros_like ones full TensorOptions ScalarType Dtype Device IntArrayRef "
@@ -54,6 +52,7 @@ _TORCH = frozenset(
     "OptionalCUDAGuard CUDAStream kFloat kFloat32 kHalf kFloat16 kBFloat16 kInt kInt32 kLong kInt64 kCUDA "
     "kFloat8_e4m3fn kByte kUInt8 kInt8 kBool device dtype".split()
 )
+_WRITES_OUT = re.compile(r"\w+_outf?(?=\s*\()")  # an operator of ATen, found by its argument
 _IN_TORCH = re.compile(r"\b(?:at|torch|c10)\s*::\s*((?:\w+\s*::\s*)*\w+)")
 _SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 _INCLUDE = re.compile(r"\s*#\s*(?:include|include_next|import)\b\s*(.*)")
@@ -95,6 +94,8 @@ def _of_line(line: str, own: set[str]) -> Iterator[tuple[str, str]]:
         for reason, forbidden in _REASONS.items():
             if forbidden.fullmatch(name):
                 yield name, reason
+    for name in _WRITES_OUT.findall(code):
+        yield name, "calls a library's kernel"
     for match in _IN_TORCH.finditer(code):
         if any(part.strip() not in _TORCH for part in match.group(1).split("::")):
             yield match.group().replace(" ", ""), "calls a library's kernel"

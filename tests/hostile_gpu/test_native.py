@@ -1,0 +1,60 @@
+"""Solutions in CUDA before the same referee: rules of their text everywhere, verdicts on a GPU."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import native_museum
+from test_hostile import FOLDER, has_gpu
+
+from accelopt.kernels.gpu.bench.source.source_rules import violations
+
+HONEST = native_museum.natives("honest")
+DISHONEST = native_museum.natives("dishonest")
+
+
+def judge(native):
+    from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
+    from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+
+    if "torch" not in native.solution.spec.binding:
+        pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+    return evaluate(
+        Task(
+            root=FOLDER.root,
+            definition=FOLDER.definitions[native.definition],
+            workload=FOLDER.workloads[native.definition][0],
+            solution=native.solution,
+            plan=Plan(package=False),
+            timeout_seconds=240,
+        )
+    ).evaluation
+
+
+@pytest.mark.parametrize("native", HONEST, ids=lambda native: native.name)
+def test_the_rules_let_honest_sources_pass(native):
+    assert violations(native.solution) == []
+
+
+@pytest.mark.parametrize("native", DISHONEST, ids=lambda native: native.name)
+def test_the_rules_refuse_only_what_may_be_refused(native):
+    if violations(native.solution):
+        assert "refused" in native.verdicts
+
+
+def test_the_rules_refuse_what_text_can_show():
+    assert [n.name for n in DISHONEST if violations(n.solution)] == [
+        "leave_the_process",
+        "replay_a_graph",
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_gpu(), reason="no CUDA GPU")
+@pytest.mark.parametrize("native", [*HONEST, *DISHONEST], ids=lambda native: native.name)
+def test_verdicts_on_a_gpu(native):
+    evaluation = judge(native)
+    assert evaluation.status.value in native.verdicts, evaluation
