@@ -1,0 +1,307 @@
+"""Basic blocks, dominators, natural loops, and where threads of a block may part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from accelopt.ptx.module import Function, Statement
+from accelopt.ptx.trips import stays
+from accelopt.ptx.values import LANES, Values, values
+
+ENDS = frozenset({"ret", "exit", "trap"})
+JUMPS = frozenset({"bra", "brx"})
+_WAITING = frozenset(
+    "mbarrier bra setp selp mov nanosleep ld atom not and or bar membar fence".split()
+)
+
+
+class Block(NamedTuple):
+    """Statements `start` to `stop` (excluded) that run one after the other; `successors` by number."""
+
+    number: int
+    start: int
+    stop: int
+    successors: tuple[int, ...]
+
+
+class Loop(NamedTuple):
+    """A natural loop. `trips` is how often its body runs, where immediates say so; `waits` when it does
+    nothing but ask whether something has happened."""
+
+    number: int
+    header: int
+    blocks: frozenset[int]
+    depth: int
+    parent: int | None
+    trips: int | None
+    waits: bool
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Blocks in the order of the text, and what follows from their arrows.
+
+    `order` holds the reachable blocks in reverse postorder, `dominators` the immediate one of each
+    (the entry's own is itself). `divergent` are statements whose guard depends on the thread, `parted`
+    the blocks that only a part of the threads may run. `irreducible` counts jumps back to a block that
+    does not dominate them.
+    """
+
+    blocks: tuple[Block, ...]
+    order: tuple[int, ...]
+    dominators: Mapping[int, int]
+    loops: tuple[Loop, ...]
+    divergent: frozenset[int]
+    parted: frozenset[int]
+    irreducible: int
+
+    def block_of(self, statement: int) -> int:
+        """The block in which a statement stands."""
+        return next(one.number for one in self.blocks if one.start <= statement < one.stop)
+
+    def loop_of(self, block: int) -> Loop | None:
+        """The innermost loop around a block."""
+        around = [loop for loop in self.loops if block in loop.blocks]
+        return max(around, key=lambda loop: loop.depth, default=None)
+
+
+@lru_cache(maxsize=16)
+def blocks(function: Function) -> Flow:
+    """The control flow of a function."""
+    known = values(function)
+    found = _blocks(function, known)
+    arrows = [block.successors for block in found]
+    order = reverse_postorder(arrows, 0)
+    dominators = immediate_dominators(arrows, order)
+    place = {block: at for at, block in enumerate(order)}
+    back: dict[int, list[int]] = {}
+    irreducible = 0
+    for tail in order:
+        for head in arrows[tail]:
+            if place[head] <= place[tail]:
+                if dominates(dominators, head, tail):
+                    back.setdefault(head, []).append(tail)
+                else:
+                    irreducible += 1
+    varying = known.dependent(LANES)
+    divergent = frozenset(
+        at
+        for at, one in enumerate(function.statements)
+        if (one.guard and set(known.names(one.guard.lstrip("!"), one.scope)) & varying)
+        or (one.opcode == "brx" and set(known.effects[at].reads) & varying)
+    )
+    return Flow(
+        tuple(found),
+        tuple(order),
+        dominators,
+        tuple(_loops(function, known, found, back, dominators, order)),
+        divergent,
+        _parted(function, found, order, divergent),
+        irreducible,
+    )
+
+
+def _blocks(function: Function, known: Values) -> list[Block]:
+    statements = function.statements
+    count = len(statements)
+    leaders = {0}  # a label that nothing jumps to (they mark debug ranges) begins no block
+    for at, one in enumerate(statements):
+        if one.opcode in ENDS or one.opcode in JUMPS or one.opcode == "call":
+            leaders.add(at + 1)
+        if one.opcode in JUMPS:
+            found_goals = (known.label(name, one.scope) for name in _goals(function, one))
+            leaders.update(goal for goal in found_goals if goal is not None)
+    starts = sorted(at for at in leaders if at < count)
+    index = {start: place for place, start in enumerate(starts)}
+    found = []
+    for place, start in enumerate(starts):
+        stop = starts[place + 1] if place + 1 < len(starts) else count
+        last = statements[stop - 1]
+        next_ = [place + 1] if stop < count else []
+        if last.opcode in JUMPS:
+            goals = [known.label(name, last.scope) for name in _goals(function, last)]
+            after = [index[goal] for goal in goals if goal is not None and goal in index]
+            after += next_ if last.guard else []
+        elif last.opcode in ENDS:
+            after = next_ if last.guard else []
+        else:
+            after = next_
+        found.append(Block(place, start, stop, tuple(dict.fromkeys(after))))
+    return found
+
+
+def _goals(function: Function, jump: Statement) -> Sequence[str]:
+    """The labels that a jump may lead to."""
+    if jump.opcode == "bra":
+        return jump.operands[:1]
+    table = jump.operands[1] if len(jump.operands) > 1 else ""
+    if table.startswith("{"):
+        return table.strip("{}").split(",")
+    for one in function.declarations:
+        if one.label == table and one.words[:1] == (".branchtargets",):
+            return [word for word in one.words[1:] if word != ","]
+    return ()
+
+
+def reverse_postorder(arrows: Sequence[Sequence[int]], root: int) -> list[int]:
+    """What can be reached from `root`, each before what it leads to but for jumps back."""
+    seen, order = {root}, []
+    stack = [(root, iter(arrows[root]))] if arrows else []
+    while stack:
+        node, rest = stack[-1]
+        for goal in rest:
+            if goal not in seen:
+                seen.add(goal)
+                stack.append((goal, iter(arrows[goal])))
+                break
+        else:
+            order.append(node)
+            stack.pop()
+    return order[::-1]
+
+
+def immediate_dominators(arrows: Sequence[Sequence[int]], order: Sequence[int]) -> dict[int, int]:
+    """By Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001)."""
+    if not order:
+        return {}
+    place = {node: at for at, node in enumerate(order)}
+    before: dict[int, list[int]] = {node: [] for node in order}
+    for node in order:
+        for goal in arrows[node]:
+            before[goal].append(node)
+    found = {order[0]: order[0]}
+    changed = True
+    while changed:
+        changed = False
+        for node in order[1:]:
+            known = [one for one in before[node] if one in found]
+            new = known[0]
+            for other in known[1:]:
+                while new != other:
+                    if place[new] > place[other]:
+                        new = found[new]
+                    else:
+                        other = found[other]
+            if found.get(node) != new:
+                found[node] = new
+                changed = True
+    return found
+
+
+def dominates(dominators: Mapping[int, int], above: int, below: int) -> bool:
+    """Whether every way from the root to `below` leads through `above`."""
+    while below != above and dominators[below] != below:
+        below = dominators[below]
+    return below == above
+
+
+def _loops(
+    function: Function, known: Values, found: Sequence[Block], back: Mapping[int, list[int]],
+    dominators: Mapping[int, int], order: Sequence[int],
+) -> list[Loop]:  # fmt: skip
+    before: dict[int, list[int]] = {}
+    for block in found:
+        for goal in block.successors:
+            before.setdefault(goal, []).append(block.number)
+    bodies: dict[int, set[int]] = {}
+    for head, tails in back.items():
+        body, work = {head}, [tail for tail in tails if tail != head]
+        while work:
+            member = work.pop()
+            if member not in body:
+                body.add(member)
+                work += before.get(member, [])
+        bodies[head] = body
+    loops: list[Loop] = []
+    ordered = sorted(bodies, key=lambda head: (-len(bodies[head]), head))
+    place = {head: at for at, head in enumerate(ordered)}
+    for at, head in enumerate(ordered):
+        around = [one for one in ordered[:at] if head in bodies[one] and one != head]
+        parent = min(around, key=lambda one: len(bodies[one]), default=None)
+        body = bodies[head]
+        inside = [one for block in body for one in _statements(function, found[block])]
+        waits = {one.opcode for one in inside} <= _WAITING and any(map(_asks, inside))
+        loops.append(
+            Loop(
+                at,
+                head,
+                frozenset(body),
+                1 + (loops[place[parent]].depth if parent is not None else 0),
+                None if parent is None else place[parent],
+                _trips(known, found, dominators, order, head, body, back[head], bodies),
+                waits,
+            )
+        )
+    return loops
+
+
+def _trips(
+    known: Values, found: Sequence[Block], dominators: Mapping[int, int], order: Sequence[int],
+    head: int, body: set[int], tails: Sequence[int], bodies: Mapping[int, set[int]],
+) -> int | None:  # fmt: skip
+    """Runs of the body of the loop at `head`, where it has one exit, in its first or last block."""
+    leaving = [
+        one for one in body if set(found[one].successors) - body or not found[one].successors
+    ]
+    if len(tails) != 1 or len(leaving) != 1:
+        return None
+    last = tails[0]
+    if found[last].stop - found[last].start == 1 and last in found[leaving[0]].successors:
+        last = leaving[0]  # a branch out, and a jump back right behind it
+    if leaving[0] not in (head, last):
+        return None
+    inner = set().union(*(other for top, other in bodies.items() if other < body and top != head))
+    every = [
+        block for block in order if block in body - inner and dominates(dominators, block, tails[0])
+    ]
+    members = frozenset(at for one in body for at in range(found[one].start, found[one].stop))
+    spine = [at for one in every for at in range(found[one].start, found[one].stop)]
+    end = spine.index(found[leaving[0]].stop - 1)
+    jump = known.function.statements[spine[end]]
+    goal = known.label(jump.operands[0], jump.scope) if jump.operands else None
+    taken = any(found[one].start == goal for one in body)
+    count = stays(known, members, spine, end, taken)
+    if count is None:
+        return None
+    return count + 1 if leaving[0] == last else count
+
+
+def _statements(function: Function, block: Block) -> tuple[Statement, ...]:
+    return function.statements[block.start : block.stop]
+
+
+def _asks(one: Statement) -> bool:
+    if one.opcode == "mbarrier":
+        return bool({"try_wait", "test_wait"} & set(one.modifiers))
+    return one.opcode == "atom" or (
+        one.opcode == "ld" and bool({"volatile", "acquire", "relaxed"} & set(one.modifiers))
+    )
+
+
+def _parted(
+    function: Function, found: Sequence[Block], order: Sequence[int], divergent: frozenset[int]
+) -> frozenset[int]:
+    """Blocks that run or not by a branch that depends on the thread: control dependence, by the
+    dominators of the reversed arrows."""
+    end = len(found)
+    reverse: list[list[int]] = [[] for _ in range(end + 1)]
+    for index in order:
+        for goal in found[index].successors or (end,):
+            reverse[goal].append(index)
+    after = reverse_postorder(reverse, end)
+    above = immediate_dominators(reverse, after)
+    parted: set[int] = set()
+    for index in order:
+        last = found[index].stop - 1
+        if last not in divergent or len(found[index].successors) < 2 or index not in above:
+            continue
+        if function.statements[last].opcode not in JUMPS:
+            continue
+        for goal in found[index].successors:
+            while goal != above[index] and goal in above and above[goal] != goal:
+                parted.add(goal)
+                goal = above[goal]
+    return frozenset(parted)

@@ -1,0 +1,206 @@
+"""What is read of PTX that Triton made of our own kernels, against counts that know no PTX."""
+
+import gzip
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from accelopt.ptx import views
+from accelopt.ptx.changes import touched
+from accelopt.ptx.lines import by_source
+from accelopt.ptx.phases import BARRIER
+from accelopt.ptx.regions import RegionDag, analyse
+from accelopt.ptx.statements import read
+
+CORPUS = Path(__file__).parent / "corpus"
+FILES = sorted(path.name.removesuffix(".ptx.gz") for path in CORPUS.glob("*.ptx.gz"))
+KERNELS = ("add", "attention", "histogram", "matmul", "reduction", "softmax")
+
+
+@cache
+def text_of(name: str) -> str:
+    return gzip.decompress((CORPUS / f"{name}.ptx.gz").read_bytes()).decode()
+
+
+@cache
+def dag_of(name: str) -> RegionDag:
+    return analyse(text_of(name))
+
+
+@cache
+def bare(text: str) -> str:
+    """`text` with blanks for comments and strings, letter by letter."""
+    kept, at, inside = [], 0, ""
+    while at < len(text):
+        two = text[at : at + 2]
+        if not inside and two in ("//", "/*"):
+            inside, at = two, at + 2
+        elif inside == "//" and text[at] == "\n":
+            inside = ""
+        elif inside == "/*" and two == "*/":
+            inside, at = "", at + 2
+        elif inside == '"' and text[at] == "\\":
+            at += 2
+        elif text[at] == '"' and inside in ("", '"'):
+            inside, at = ("" if inside else '"'), at + 1
+        else:
+            kept.append(" " if inside and text[at] != "\n" else text[at])
+            at += 1
+    return "".join(kept)
+
+
+def opcodes(text: str) -> list[str]:
+    """The first word of what stands between semicolons, by splitting the text."""
+    body = re.sub(r"^\s*\.(loc|file|section)\b[^\n]*", "", bare(text), flags=re.MULTILINE)
+    body = re.sub(r"^\s*[\w$]+:(?!:)", "", body, flags=re.MULTILINE)
+    pieces = (
+        piece.strip(" \t\n{}") for piece in body[body.index("{", body.index(".entry")) :].split(";")
+    )
+    words = (re.sub(r"^@!?[%\w]+\s+", "", piece).split() for piece in pieces)
+    return [word[0] for word in words if word and not word[0].startswith(".")]
+
+
+def test_the_corpus_is_whole() -> None:
+    assert {name.split("_sm")[0] for name in FILES} == set(KERNELS)
+    assert {name.split("_")[1] for name in FILES} == {"sm80", "sm90", "sm100"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_statement_is_lost(name: str) -> None:
+    text = text_of(name)
+    module = read(text)
+    assert module.count == bare(text).count(";")
+    dag = dag_of(name)
+    assert [one.name for one in dag.function.statements] == opcodes(text)
+    in_regions = [one for region in dag.regions for one in region.statements]
+    assert in_regions == list(dag.function.statements)
+    assert dag.unknown == ()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_barriers_waits_and_branches_are_those_that_grep_finds(name: str) -> None:
+    text = bare(text_of(name))
+    dag = dag_of(name)
+    found = [one for region in dag.regions for one in region.statements if region.phase == BARRIER]
+    assert len(found) == len(re.findall(r"\b(?:bar|barrier)\.(?:sync|arrive|red)", text))
+    waits = [
+        one for one in dag.function.statements if {"wait_group", "wait_all"} & {*one.modifiers}
+    ]
+    assert len(waits) == len(re.findall(r"\.wait_(?:group|all)\b", text))
+    branches = [one for one in dag.function.statements if one.opcode == "bra"]
+    assert len(branches) == len(re.findall(r"(?<![\w.])bra\b", text))
+    jumps_back = sum(edge.carried and edge.kind != "async_dep" for edge in dag.edges)
+    assert jumps_back == len(dag.loops)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_not_carried_has_no_circle(name: str) -> None:
+    dag = dag_of(name)
+    before = {one.region_id: set() for one in dag.regions}
+    for edge in dag.edges:
+        if not edge.carried:
+            before[edge.target].add(edge.source)
+    while before:
+        free = [one for one, needs in before.items() if not needs]
+        assert free
+        for one in free:
+            del before[one]
+        for needs in before.values():
+            needs.difference_update(free)
+
+
+@pytest.mark.parametrize("name", [one for one in FILES if one.startswith("add")])
+def test_add_reads_and_writes_its_lanes(name: str) -> None:
+    """1024 lanes of fp32: two are read and one is written, whoever does it."""
+    work = dag_of(name).work
+    assert (work.global_read_bytes, work.global_write_bytes, work.flops) == (8192, 4096, 1024)
+    assert work.masked > 0
+
+
+@pytest.mark.parametrize("name", [one for one in FILES if one.startswith("matmul")])
+def test_a_trip_of_matmul(name: str) -> None:
+    """Tiles of 128 x 64 and 64 x 128 in fp16, and 2 M N K operations; in a descriptor on sm_100."""
+    dag = dag_of(name)
+    loops = [one for one in dag.loops if not one.loop.waits]
+    assert len(loops) == 1
+    work = loops[0].work
+    assert work.global_read_bytes == 2 * 2 * 128 * 64 == 32768
+    if "sm100" in name:
+        assert (work.flops, work.unknown_flops) == (0, 4)
+        assert views.overview(dag)["loops"][0]["work_a_trip"]["flops"] == "unknown"
+    else:
+        assert (work.flops, work.unknown_flops) == (2 * 128 * 128 * 64, 0)
+    assert dag.copies.unawaited == ()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_views_are_json_and_as_wide_as_asked(name: str) -> None:
+    dag = dag_of(name)
+    whole = json.loads(views.to_json(dag))
+    assert whole["metadata"]["counts"]["num_instructions"] == len(dag.function.statements)
+    short = views.overview(dag, 2, 3)
+    assert len(short["pipeline_stages"]) <= 2 and len(short["hot_regions"]) <= 3
+    for region in dag.hot[:3]:
+        detail = json.dumps(views.region_detail(dag, region.region_id, 4))
+        assert json.loads(detail)["ptx_snippet"][0] == region.statements[0].text
+    assert sum(len(stage["region_ids"]) > 0 for stage in whole["pipeline_stages"]) == len(
+        dag.stages
+    )
+    json.dumps(views.stage_detail(dag, len(dag.stages) - 1))
+
+
+def structure(dag: RegionDag) -> tuple[object, ...]:
+    """A DAG without lines and names."""
+    regions = [(one.phase, one.stage_id, one.loop, one.work, one.divergent) for one in dag.regions]
+    loops = [(one.loop, one.work) for one in dag.loops]
+    return regions, dag.edges, loops, dag.copies, dag.round_trips, dag.spills, dag.unknown
+
+
+@pytest.mark.parametrize("name", [one for one in FILES if "w4_s2" in one])
+def test_names_mean_nothing(name: str) -> None:
+    text = text_of(name)
+    new = re.sub(r"%(r|rd|p|rs)(\d+)\b", lambda m: f"%x{m[1]}{int(m[2]) + 3}", text)
+    new = re.sub(r"%(r|rd|p|rs)<(\d+)>", lambda m: f"%x{m[1]}<{int(m[2]) + 3}>", new)
+    new = new.replace("$L__BB0_", "$elsewhere_").replace("waitLoop", "again")
+    before, after = dag_of(name), analyse(new)
+    assert new != text
+    assert structure(before) == structure(after)
+    assert touched(before, after) == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_sm80_w4_s2", "histogram_sm90_w4_s2", "softmax_sm100_w8_s4"]
+)
+def test_an_edit_touches_the_region_of_its_line(name: str) -> None:
+    text = text_of(name)
+    lines, before = text.splitlines(), dag_of(name)
+    for region in [one for one in before.regions if one.phase == "compute"][::9]:
+        at = region.start_line - 1
+        for edited in (lines[at] + lines[at], "", lines[at].replace("%r", "%r1", 1)):
+            after = analyse("\n".join([*lines[:at], edited, *lines[at + 1 :]]))
+            found = touched(before, after)
+            lines_of = [one.start_line <= at + 1 <= one.end_line for one in found]
+            assert any(lines_of)
+            # Without its only statement a region is gone, and those around it may become one.
+            assert all(lines_of) or (not edited and len(region.statements) == 1)
+
+
+def test_lines_of_the_source() -> None:
+    """The load stands in line 11 of the kernels' file, the product in line 26."""
+    add = by_source(read(text_of("add_sm90_w4_s2")))
+    assert {place.file for place in add} == {"/kernels/triton_kernels.py"}
+    opcodes_of = {place.line: {one.opcode for one in found} for place, found in add.items()}
+    assert {line for line, found in opcodes_of.items() if "st" in found} == {13}
+    loads = [
+        place.line for place, found in add.items() for one in found if one.name.startswith("ld.g")
+    ]
+    assert sorted(loads) == [11, 11, 12, 12]
+    for target, product in (("80", "mma"), ("90", "wgmma"), ("100", "tcgen05")):
+        found = by_source(read(text_of(f"matmul_sm{target}_w4_s2")))
+        lines = {
+            place.line for place, ones in found.items() for one in ones if one.opcode == product
+        }
+        assert 26 in lines
