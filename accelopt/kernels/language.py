@@ -31,7 +31,8 @@ class LanguageOptions(NamedTuple):
     problem. `precision` names formats below float32 that are allowed besides those of the inputs.
     `traceset_root` is for languages whose problems live in a trace set. `scrutiny` is how
     much is asked of a kernel, where the referee knows degrees. Without `lookahead` nothing is simulated
-    to find out what is worth an evaluation: closed forms alone say what actions promise.
+    to find out what is worth an evaluation: closed forms alone say what actions promise. Of the kernels
+    that are diagnosed each `profile_every`-th is profiled by Nsight Compute, where that can be; 0 is none.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class LanguageOptions(NamedTuple):
     traceset_root: Path | None = None
     scrutiny: Scrutiny = Scrutiny.FULL
     lookahead: bool = True
+    profile_every: int = 0
 
 
 class Configured(NamedTuple):

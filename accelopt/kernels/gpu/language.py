@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,9 @@ from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, target_of
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
-from accelopt.kernels.gpu.diagnosis import of_roofline
+from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline
+from accelopt.kernels.gpu.profiling.metrics import Metrics
+from accelopt.kernels.gpu.profiling.ncu import Found, collect
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.nodes import Action, Node
@@ -43,6 +46,8 @@ class Solutions:
 
     name = "flashinfer"
     work = "by kernels"
+    written_in = ""
+    """The language of its methods in `kernels.methods`."""
 
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         self.pool = pool
@@ -51,6 +56,8 @@ class Solutions:
         self._environment = _environment(os.environ)
         self._compilers: CompilerPool | None = None
         self._problems: dict[str, ProblemFiles] = {}
+        self._counters: dict[str, Found] = {}
+        self._profiling = threading.Lock()
 
     def _problem(self, case: Case) -> ProblemFiles:
         key = f"{case.values.get('definition')}\n{case.values.get('workload')}"
@@ -81,16 +88,25 @@ class Solutions:
         if self._environment.get("TRITON_INTERPRET") == "1":
             return None
         problem = self._problem(case)
+        task = self._task(case, problem.template)
         text = problem.definition.reference + addition
-        task = Task(
-            root=problem.root(self.options.traceset_root).resolve(),
-            definition=problem.definition.model_copy(update={"reference": text}),
-            workload=problem.workload,
-            solution=problem.template,
-            environment=tuple(self._environment.items()),
-        )
+        definition = problem.definition.model_copy(update={"reference": text})
+        task = task._replace(definition=definition)
         found = measure_reference(task).latency
         return None if found is None else found.median
+
+    def _task(self, case: Case, solution: Solution) -> Task:
+        """A solution on the case's problem, on this machine's GPU."""
+        problem = self._problem(case)
+        gpu = self._environment.get("TRITON_INTERPRET") != "1"
+        return Task(
+            root=problem.root(self.options.traceset_root).resolve(),
+            definition=problem.definition,
+            workload=problem.workload,
+            solution=solution,
+            device="cuda:0" if gpu else "cpu",
+            environment=tuple(self._environment.items()),
+        )
 
     async def explain(self, node: Node) -> Explanation:
         """The roofline of the workload, and how far the measured latency is from it."""
@@ -124,13 +140,32 @@ class Solutions:
         return Configured(source)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
-        """By the roofline alone: bytes and operations of the problem over the measured time."""
+        """By Nsight Compute where it is asked for and may count, else by the roofline: bytes and
+        operations of the problem over the measured time."""
         profile = node.profile
-        target = target_of(profile.target) if profile else None
-        if profile is None or target is None:
+        if profile is None:
             return None
+        target = target_of(profile.target)
         problem = self._problem(node.case)
-        return of_roofline(bound(problem.definition, problem.workload.workload, target), profile)
+        least = bound(problem.definition, problem.workload.workload, target) if target else None
+        counted = await asyncio.to_thread(self._counted, node)
+        if isinstance(counted, Metrics):
+            return of_counters(counted, least, profile, self.written_in)
+        if least is None:
+            return None
+        found = of_roofline(least, profile, self.written_in)
+        asked = self.options.profile_every > 0
+        notes = (f"no counters: {counted.reason}",) if asked else ()
+        return found.model_copy(update={"notes": notes})
+
+    def _counted(self, node: Node) -> Found:
+        """The counters of a kernel, each kernel's once. One thread at a time."""
+        with self._profiling:
+            if node.source not in self._counters:
+                task = self._task(node.case, self._problem(node.case).solution(node.source))
+                number = len(self._counters)
+                self._counters[node.source] = collect(task, self.options.profile_every, number)
+            return self._counters[node.source]
 
     async def predict(self, node: Node, source: str) -> float | None:
         """The node's own latency, more when the compiler spills, very much when it fails."""

@@ -20,6 +20,7 @@ class Triton(Solutions):
 
     name = "flashinfer"
     work = "by Triton kernels"
+    written_in = "triton"
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """What `accelopt.kernels.triton.moves` can do, the most promising ones."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
+from accelopt.kernels.gpu.bench.process.package import without_shared_locks
 
 
 def load_entry(solution: Solution, folder: Path, definition: Definition) -> Callable[..., Any]:
@@ -38,10 +40,18 @@ def load_entry(solution: Solution, folder: Path, definition: Definition) -> Call
 
 
 def _build_with_package(solution: Solution, definition: Definition) -> Callable[..., Any]:
-    """Compiled languages are built by FlashInfer-Bench itself."""
-    from flashinfer_bench import Definition as PackageDefinition
-    from flashinfer_bench import Solution as PackageSolution
-    from flashinfer_bench.compile import BuilderRegistry
+    """Compiled languages are built by FlashInfer-Bench itself, for the GPU at hand."""
+    import torch
+
+    if torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        architecture = f"{major}.{minor}{'a' if major >= 9 else ''}"
+        for builder in ("TVM_FFI", "TORCH"):
+            os.environ.setdefault(f"{builder}_CUDA_ARCH_LIST", architecture)
+    with without_shared_locks():
+        from flashinfer_bench import Definition as PackageDefinition
+        from flashinfer_bench import Solution as PackageSolution
+        from flashinfer_bench.compile import BuilderRegistry
 
     built = BuilderRegistry.get_instance().build(
         PackageDefinition.model_validate_json(definition.model_dump_json(exclude_unset=True)),

@@ -6,10 +6,11 @@ Importing the package is dear (torch), so it happens inside functions only.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import multiprocessing
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,14 +82,21 @@ def _package_settings(definition: Definition) -> Settings:
     )
 
 
-def timer() -> Callable[..., float]:
-    """The package's own timer. It takes a lock between processes, which a confined child cannot make
-    and a child that times alone does not need."""
+@contextlib.contextmanager
+def without_shared_locks() -> Iterator[None]:
+    """For the package's first import in a confined child: it makes a lock between processes, which
+    such a child cannot make and, alone with its solution, does not need."""
     shared, multiprocessing.Lock = multiprocessing.Lock, threading.Lock  # type: ignore[assignment]
     try:
-        from flashinfer_bench.bench import timing
+        yield
     finally:
         multiprocessing.Lock = shared  # type: ignore[method-assign]
+
+
+def timer() -> Callable[..., float]:
+    """The package's own timer."""
+    with without_shared_locks():
+        from flashinfer_bench.bench import timing
     timing.Lock = threading.Lock
     time_runnable: Callable[..., float] = timing.time_runnable
     return time_runnable

@@ -1,0 +1,223 @@
+"""The metrics that Nsight Compute is asked for, under canonical names, and what they say of a kernel.
+
+Metric names are those of Nsight Compute 2025.3 on a device of compute capability 9.0, where each was
+read; a name that a device does not have is missing from its section.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from accelopt.evaluation import Row
+
+PERCENT = "pct_of_peak_sustained_elapsed"
+_STALLS = (
+    "long_scoreboard short_scoreboard barrier membar wait math_pipe_throttle mio_throttle "
+    "lg_throttle drain branch_resolving dispatch_stall no_instruction not_selected gmma imc_miss"
+).split()
+
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "speed_of_light": {
+        "sm_throughput_pct": f"sm__throughput.avg.{PERCENT}",
+        "gpu_dram_throughput_pct": f"gpu__dram_throughput.avg.{PERCENT}",
+        "compute_memory_throughput_pct": f"gpu__compute_memory_throughput.avg.{PERCENT}",
+        "l1_throughput_pct": f"l1tex__throughput.avg.{PERCENT}",
+        "l2_throughput_pct": f"lts__throughput.avg.{PERCENT}",
+    },
+    "memory_metrics": {
+        "dram_read_bytes": "dram__bytes_read.sum",
+        "dram_write_bytes": "dram__bytes_write.sum",
+        "dram_bytes_per_second": "dram__bytes.sum.per_second",
+        "l1_hit_pct": "l1tex__t_sector_hit_rate.pct",
+        "l2_hit_pct": "lts__t_sector_hit_rate.pct",
+    },
+    "compute_metrics": {
+        "instructions": "smsp__inst_executed.sum",
+        "ipc": "sm__inst_executed.avg.per_cycle_active",
+        "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+        "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+        "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+        "hadd": "smsp__sass_thread_inst_executed_op_hadd_pred_on.sum",
+        "hmul": "smsp__sass_thread_inst_executed_op_hmul_pred_on.sum",
+        "hfma": "smsp__sass_thread_inst_executed_op_hfma_pred_on.sum",
+    },
+    "pipeline_metrics": {
+        "tensor_pct": f"sm__pipe_tensor_cycles_active.avg.{PERCENT}",
+        "fma_pct": f"sm__pipe_fma_cycles_active.avg.{PERCENT}",
+        "alu_pct": f"sm__pipe_alu_cycles_active.avg.{PERCENT}",
+        "xu_pct": f"sm__inst_executed_pipe_xu.avg.{PERCENT}",
+        "lsu_pct": f"sm__inst_executed_pipe_lsu.avg.{PERCENT}",
+        "fp64_pct": f"sm__pipe_fp64_cycles_active.avg.{PERCENT}",
+    },
+    "occupancy_metrics": {
+        "warp_occupancy_pct": "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "registers_per_thread": "launch__registers_per_thread",
+        "shared_bytes_per_block": "launch__shared_mem_per_block",
+        "limit_registers": "launch__occupancy_limit_registers",
+        "limit_shared": "launch__occupancy_limit_shared_mem",
+        "limit_warps": "launch__occupancy_limit_warps",
+        "limit_blocks": "launch__occupancy_limit_blocks",
+    },
+    "stall_metrics": {
+        name: f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio" for name in _STALLS
+    },
+    "scheduler_metrics": {
+        "issue_active_pct": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        "sm_cycles_active": "sm__cycles_active.avg",
+        "sm_cycles_elapsed": "sm__cycles_elapsed.max",
+        "waves_per_sm": "launch__waves_per_multiprocessor",
+        "grid_size": "launch__grid_size",
+        "block_size": "launch__block_size",
+    },
+    "access_pattern_metrics": {
+        "load_bytes_per_sector": "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
+        "store_bytes_per_sector": "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",
+        "shared_bank_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+        "local_loads": "smsp__sass_inst_executed_op_local_ld.sum",
+        "local_stores": "smsp__sass_inst_executed_op_local_st.sum",
+        "threads_per_instruction": "smsp__thread_inst_executed_per_inst_executed.ratio",
+    },
+    "roofline_raw": {
+        f"tensor_{kind}": f"sm__ops_path_tensor_src_{kind}.sum"
+        for kind in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "fp8_sparsity_off", "int8")
+    },
+    "timing_metrics": {
+        "duration_ns": "gpu__time_duration.sum",
+        "sm_hz": "sm__cycles_elapsed.avg.per_second",
+    },
+}
+NAMES = tuple(dict.fromkeys(name for part in SECTIONS.values() for name in part.values()))
+_FLOPS = {"fadd": 1, "fmul": 1, "ffma": 2, "hadd": 1, "hmul": 1, "hfma": 2}
+# A library's kernels for simple operators, beside those that a solution is about.
+PLAIN = ("at::", "at_cuda_detail::", "Memset", "Memcpy")
+
+
+class Unavailable(NamedTuple):
+    """Why there are no counters; one clause."""
+
+    reason: str
+
+
+class Metrics(Row):
+    """The counters of one kernel in one call of a solution, by canonical section and name.
+
+    Percent are 0 to 100 and bytes are bytes, as Nsight Compute has them. `raw` holds all that was read, by
+    Nsight Compute's own names. `share` is the kernel's part of the time of all kernels in the call.
+    """
+
+    kernel_name: str
+    device_name: str = ""
+    sections: dict[str, dict[str, float]]
+    raw: dict[str, float]
+    share: float = 1.0
+
+    def value(self, name: str, section: str = "") -> float | None:
+        """A counter by its canonical name, or by Nsight Compute's; None where it was not read."""
+        parts = [self.sections.get(section, {})] if section else [*self.sections.values(), self.raw]
+        return next((part[name] for part in parts if name in part), None)
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations: an FMA is two; of 16-bit operands outside of the tensor cores an
+        instruction counts once, packed or not."""
+        counted = self.sections.get("compute_metrics", {})
+        vector = sum(weight * counted.get(name, 0.0) for name, weight in _FLOPS.items())
+        return vector + sum(self.sections.get("roofline_raw", {}).values())
+
+    @property
+    def dram_bytes(self) -> float:
+        """Bytes that moved from and to device memory."""
+        moved = self.sections.get("memory_metrics", {})
+        return moved.get("dram_read_bytes", 0.0) + moved.get("dram_write_bytes", 0.0)
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations for each byte of device memory; None where none was moved."""
+        return self.flops / self.dram_bytes if self.dram_bytes else None
+
+    def summary(self) -> dict[str, Any]:
+        """The few figures that a reader begins with."""
+
+        def chosen(section: str, *names: str) -> dict[str, float]:
+            known = self.sections.get(section, {})
+            return {name: known[name] for name in names if name in known}
+
+        return {
+            "kernel_name": self.kernel_name,
+            "device_name": self.device_name,
+            "speed_of_light": self.sections.get("speed_of_light", {}),
+            "scheduling": {
+                **chosen("occupancy_metrics", "warp_occupancy_pct"),
+                **chosen("scheduler_metrics", "issue_active_pct", "waves_per_sm"),
+                **chosen("compute_metrics", "ipc"),
+            },
+            "memory": {
+                **chosen("memory_metrics", "dram_bytes_per_second", "l1_hit_pct", "l2_hit_pct"),
+                **chosen("speed_of_light", "gpu_dram_throughput_pct", "l2_throughput_pct"),
+            },
+        }
+
+
+def read_kernels(text: str) -> tuple[Metrics, ...]:
+    """The kernels in what `ncu --csv --page raw` printed, in the order in which they ran. Lines of the
+    program, and warnings, may stand around the table. Empty where there is no table."""
+    lines = text.splitlines()
+    begin = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), None)
+    if begin is None:
+        return ()
+    table = [row for row in csv.reader(lines[begin:]) if row]
+    heading, units = table[0], table[1] if len(table) > 1 else []
+    rows = [row for row in table[2:] if len(row) == len(heading) and row[0].isdigit()]
+    found = [_kernel(dict(zip(heading, row, strict=True)), dict(zip(heading, units, strict=True)))
+             for row in rows]  # fmt: skip
+    total = sum(kernel.value("duration_ns") or 0.0 for kernel in found)
+    return tuple(
+        kernel.model_copy(update={"share": (kernel.value("duration_ns") or 0.0) / total})
+        if total
+        else kernel
+        for kernel in found
+    )
+
+
+def main_kernel(kernels: Sequence[Metrics]) -> Metrics | None:
+    """Of a call's kernels the one that takes longest, those for simple operators left out where there
+    are others."""
+    own = [k for k in kernels if not any(part in k.kernel_name for part in PLAIN)]
+    return max(own or kernels, key=lambda kernel: kernel.share, default=None)
+
+
+_SCALES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_TIMES = {"ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9}
+
+
+def _kernel(cells: Mapping[str, str], units: Mapping[str, str]) -> Metrics:
+    raw = {
+        name: value
+        for name, text in cells.items()
+        if (value := _number(text, units.get(name, ""))) is not None
+    }
+    sections = {
+        section: {ours: raw[theirs] for ours, theirs in named.items() if theirs in raw}
+        for section, named in SECTIONS.items()
+    }
+    return Metrics(
+        kernel_name=cells.get("Kernel Name", ""),
+        device_name=cells.get("Device Name", ""),
+        sections={name: part for name, part in sections.items() if part},
+        raw=raw,
+    )
+
+
+def _number(text: str, unit: str) -> float | None:
+    """A cell as a number in bytes, nanoseconds or its plain unit: units may be scaled (Kbyte, us)."""
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    if unit in _TIMES:
+        return value * _TIMES[unit]
+    if unit[:1] in _SCALES and unit[1:].split("/")[0] in ("byte", "hz", "inst"):
+        return value * _SCALES[unit[0]]
+    return value

@@ -1,0 +1,124 @@
+"""Nsight Compute: what it printed on an H200 is read, and every way in which it may be missing said.
+
+`add_on_h200.csv` is what `ncu --csv --page raw` 2025.3 printed there, its columns cut to those that are
+read, for one launch of a Triton kernel that adds two arrays of 2**26 floats.
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from accelopt.evaluation import Profile
+from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
+from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.roofline import Bound
+from accelopt.kernels.gpu.diagnosis import of_counters
+from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable, main_kernel, read_kernels
+from accelopt.kernels.gpu.profiling.ncu import collect
+
+RECORDED = Path(__file__).with_name("add_on_h200.csv")
+STARTER = TraceFolder(
+    Path(__file__).resolve().parents[4] / "experiments" / "flb_optimize" / "starter_trace"
+)
+ELEMENTS = 1 << 26
+PROFILE = Profile(
+    latency=0.19, min_ms=0.19, max_ms=0.19, rel_diffs=0.0, target="NVIDIA H200", simulated=False
+)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return main_kernel(read_kernels(RECORDED.read_text()))
+
+
+def test_bytes_are_those_that_must_move(counted):
+    assert counted.kernel_name == "add"
+    assert counted.dram_bytes == pytest.approx(12 * ELEMENTS, rel=0.1)
+    assert counted.value("dram_read_bytes") == pytest.approx(8 * ELEMENTS, rel=1e-3)
+    assert counted.value("dram__bytes_read.sum") == counted.value("dram_read_bytes")
+
+
+def test_the_summary_holds_the_published_parts(counted):
+    said = counted.summary()
+    assert {"kernel_name", "device_name", "speed_of_light", "scheduling", "memory"} == set(said)
+    assert said["speed_of_light"]["gpu_dram_throughput_pct"] == pytest.approx(89.54)
+    assert said["memory"]["dram_bytes_per_second"] == pytest.approx(4.307e12, rel=1e-3)
+    assert Metrics.model_validate_json(counted.model_dump_json()) == counted
+
+
+def test_a_copying_kernel_is_limited_by_memory(counted):
+    bound = Bound(12 * ELEMENTS, 0.0, 0.168, 0.0)
+    found = of_counters(counted, bound, PROFILE, "triton")
+    assert found.origin == "Nsight Compute" and found.bottleneck.resource == "gmem"
+    assert found.memory_sol == pytest.approx(0.8954)
+    assert found.registers == 26 and found.occupancy == pytest.approx(0.8417)
+    assert found.notes == ()
+    shares = [one.share for one in found.bottlenecks]
+    assert shares == sorted(shares, reverse=True) and all(0 < share <= 1 for share in shares)
+
+
+def test_bytes_moved_in_vain_are_said(counted):
+    found = of_counters(counted, Bound(3 * ELEMENTS, 0.0, 0.042, 0.0), PROFILE, "triton")
+    assert "moves 786.5 MB where the problem needs 201.3" in found.notes
+
+
+def test_units_may_be_scaled_and_the_longest_of_several_kernels_counts():
+    table = (
+        '"ID","Kernel Name","gpu__time_duration.sum","dram__bytes_read.sum"\n'
+        '"","","us","Mbyte"\n'
+        '"0","void at::native::fill(int)","90","0.5"\n'
+        '"1","mine","10","2.5"\n'
+    )
+    first, second = read_kernels(table)
+    assert (first.share, second.share) == (pytest.approx(0.9), pytest.approx(0.1))
+    assert second.value("dram_read_bytes") == pytest.approx(2.5e6)
+    assert main_kernel((first, second)) is second
+
+
+def task():
+    name = "softmax_n8192"
+    return Task(
+        root=STARTER.root,
+        definition=STARTER.definitions[name],
+        workload=STARTER.workloads[name][0],
+        solution=STARTER.solutions_of(name)[0],
+    )
+
+
+def put(folder, script, monkeypatch):
+    """A program in the place of `ncu`."""
+    program = folder / "ncu"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_counters_are_those_that_the_tool_prints(tmp_path, monkeypatch):
+    (tmp_path / "table.csv").write_text(RECORDED.read_text())
+    put(tmp_path, f"cat {shlex.quote(str(tmp_path / 'table.csv'))}", monkeypatch)
+    found = collect(task())
+    assert isinstance(found, Metrics), found
+    assert found.kernel_name == "add"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission'; exit 1",
+         "may not read the GPU's counters"),
+        ("echo '==ERROR== Failed to prepare kernel for profiling' >&2; exit 9", "Failed to prepare"),
+        ("echo hello", "gave no counters: hello"),
+    ],
+)  # fmt: skip
+def test_why_there_are_no_counters_is_said(tmp_path, monkeypatch, script, reason):
+    put(tmp_path, script, monkeypatch)
+    found = collect(task())
+    assert isinstance(found, Unavailable) and reason in found.reason
+
+
+def test_nothing_is_profiled_unless_asked_for(monkeypatch):
+    assert collect(task(), 0) == collect(task(), 3, 2) == Unavailable("it was not asked for")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert collect(task(), 3, 3) == Unavailable("`ncu` is not on the PATH")
