@@ -14,12 +14,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LONGEST_FIRST = ("test_documents.py", "test_installed.py")
+LONGEST_FIRST = (
+    "test_documents.py",
+    "test_optimize.py",
+    "test_installed.py",
+    "test_kill.py",
+    "test_killed_manager.py",
+    "test_accelopt_command.py",
+    "test_also.py",
+    "test_recorded.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes begin first, so that both processes end together."""
-    items.sort(key=lambda item: item.path.name not in LONGEST_FIRST)
+    """Files that take a minute begin first, so that both processes end together."""
+    longest = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: longest.get(item.path.name, len(longest)))
 
 
 @pytest.fixture(autouse=True, scope="session")

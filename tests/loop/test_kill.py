@@ -51,7 +51,7 @@ def evaluated(log):
     return log.read_text().split() if log.exists() else []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_random_points_the_run_ends_as_if_never_interrupted(tmp_path, seed):
     chance = random.Random(seed)
     folder = tmp_path / "whole" / "run"
