@@ -11,6 +11,7 @@ from accelopt.sandbox.workers import Call, Fault
 
 SECONDS = 1800.0  # for everything but the trace, which has its own limit
 BYTES = 24 << 30
+SHOWN = 4000  # characters of what a child had printed that gave no answer
 
 
 class Said(Row):
@@ -35,7 +36,7 @@ def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
     call = Call(function, payload, seconds + SECONDS, BYTES)
     found = workers.perform(call, Said, start=fork)
     if isinstance(found, Fault):
-        raise ConfigError("\n".join(filter(None, (found.message, found.output.strip()))))
+        raise ConfigError("\n".join(filter(None, (found.message, found.output.strip()[-SHOWN:]))))
     if found.error:
         raise ConfigError(found.error)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 Tell = Callable[[bytes], object]
 
@@ -26,8 +27,12 @@ def announced(what: str) -> Iterator[None]:
     _say(what)
     try:
         yield
-    finally:
+    except KeyboardInterrupt:  # ends the process, which was at this
+        raise
+    except BaseException:
         _say("")
+        raise
+    _say("")
 
 
 def _say(what: str) -> None:
@@ -35,13 +40,23 @@ def _say(what: str) -> None:
         tell(_MARK + json.dumps(what).encode() + b"\n")
 
 
-def split(result: bytes) -> tuple[str, bytes]:
-    """What a child was doing last, and the rest of what it wrote."""
-    doing, rest = "", []
+class Told(NamedTuple):
+    """What a child said of itself: what it was `doing` at the end, empty where nothing, what it had
+    been at last, and the rest of what it wrote."""
+
+    doing: str
+    last: str
+    rest: bytes
+
+
+def split(result: bytes) -> Told:
+    """A child's result without the lines on what it was doing."""
+    doing, last, rest = "", "", []
     for line in result.splitlines(keepends=True):
         if line.startswith(_MARK):
             with contextlib.suppress(ValueError):
                 doing = str(json.loads(line[len(_MARK) :]))
+                last = doing or last
         else:
             rest.append(line)
-    return doing, b"".join(rest)
+    return Told(doing, last, b"".join(rest))

@@ -8,6 +8,7 @@ can tell the folders of the killed from those in use, and remove them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -49,8 +50,11 @@ def _locked_folder(base: str) -> tuple[Path, int]:
         except OSError as error:
             raise OSError(error.errno, error.strerror, base) from error
         handle = _lock(folder, fcntl.LOCK_EX)
-        if handle is not None:  # else somebody who was sweeping took it in between
+        if handle is not None:
             return folder, handle
+        if folder.exists():  # else somebody who was sweeping took it in between
+            folder.rmdir()
+            raise OSError(errno.EMFILE, "a folder cannot be locked: no file can be opened", base)
 
 
 def _lock(folder: Path, how: int) -> int | None:

@@ -27,7 +27,7 @@ from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.launch import Outcome, run
 from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
-from accelopt.sandbox.progress import report_to, split
+from accelopt.sandbox.progress import Told, report_to, split
 from accelopt.sandbox.starting import Start, spawn
 
 Cancelled = Callable[[], bool]
@@ -98,14 +98,14 @@ def perform(
         cancelled=cancelled,
         start=start,
     )
-    doing, result = split(outcome.result)
-    if outcome.completed and result:
+    told = split(outcome.result)
+    if outcome.completed and told.rest:
         try:
-            return answer.model_validate_json(result)
+            return answer.model_validate_json(told.rest)
         except ValidationError as error:
             said = f"the evaluation's process left a damaged answer: {error.error_count()} faults"
             return Fault(Status.FAULT, said, outcome.output, outcome.seconds)
-    return _fault(outcome, limits, doing)
+    return _fault(outcome, limits, told)
 
 
 def evaluate(
@@ -150,9 +150,10 @@ def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     channel.write(row.model_dump_json().encode())
 
 
-def _fault(outcome: Outcome, limits: Limits, doing: str) -> Fault:
+def _fault(outcome: Outcome, limits: Limits, told: Told) -> Fault:
     """Why a child left no result. What it had announced is to blame (a reference, whose child is
-    this one); otherwise limits are the kernel's to keep, and all else says nothing of the kernel."""
+    this one); otherwise limits are the kernel's to keep, and all else says nothing of the kernel:
+    of what had been done to the process before, the last is named."""
     out_of_memory = outcome.exit_code == OUT_OF_MEMORY and outcome.ending is Ending.FINISHED
     status, words = {
         Ending.TIMEOUT: (Status.TIMEOUT, f"took longer than {limits.seconds:g} s"),
@@ -165,10 +166,13 @@ def _fault(outcome: Outcome, limits: Limits, doing: str) -> Fault:
         Ending.CANCELLED: (Status.FAULT, "was cancelled"),
         Ending.FINISHED: (Status.FAULT, _how(outcome.exit_code)),
     }[Ending.MEMORY if out_of_memory else outcome.ending]
-    if doing and outcome.ending is not Ending.CANCELLED:
-        said = f"{doing} {words}"
+    if told.doing and outcome.ending is not Ending.CANCELLED:
+        said = f"{told.doing} {words}"
         return Fault(Status.BASELINE_FAILED, said, outcome.output, outcome.seconds)
-    return Fault(status, f"the evaluation's process {words}", outcome.output, outcome.seconds)
+    said = f"the evaluation's process {words}"
+    if status is Status.FAULT and told.last and outcome.ending is not Ending.CANCELLED:
+        said += f"; before that it ran {told.last}"
+    return Fault(status, said, outcome.output, outcome.seconds)
 
 
 def _how(code: int) -> str:

@@ -103,6 +103,14 @@ class Body:
         return Body(self.nodes, self.tensors, unrolled_loop=loop)
 
 
+class Reduction(NamedTuple):
+    """A call of loop_reduce; `data` is a view of what is reduced, in the dialect's own type."""
+
+    op: str
+    data: Any
+    mask: Mask
+
+
 class Tracer:
     """The recording of one kernel run. Lives as long as the run; nothing outlives it but the
     Program."""
@@ -127,9 +135,7 @@ class Tracer:
         self.demanded: set[LoopKey] = set()
         self.arguments: list[Tensor] = []
         self.mutable: set[Tensor] = set()
-        self.products: dict[
-            Tensor, set[object]
-        ] = {}  # places in PSUM that products were written to
+        self.products: dict[Tensor, set[object]] = {}  # where in PSUM products were written to
         self.pair: object = None  # the two cores of a logical core, where there are two
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()
@@ -144,7 +150,7 @@ class Tracer:
         self.force_auto_allocation = False
         self.placements: dict[LoopKey, Placement | None] = {}  # of unrolled loops, by call site
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
-        self.reductions: dict[Tensor, str] = {}  # results of loop_reduce not assigned yet: their op
+        self.reductions: dict[Tensor, Reduction] = {}  # by the result, which is not assigned yet
         self.reduced: set[Tensor] = set()  # what such results were assigned to
         self.iterations: list[Iteration] = []  # of the unrolled loops around here
         self._report = report

@@ -1,11 +1,14 @@
 """Scratch folders: whatever is left in them goes, and nobody's folders go at the next start."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from accelopt.sandbox import Ending, Limits, Policy, run, scratch_folder, sweep
 from accelopt.sandbox.scratch import Usage, remove, usage
@@ -89,3 +92,15 @@ def test_folders_of_the_killed_go_and_those_in_use_stay(tmp_path):
     assert sweep(tmp_path) == 1 and not living.exists()
     for holder in started:
         holder.stdout.close()
+
+
+def test_without_a_descriptor_there_is_no_folder_and_an_error(tmp_path):
+    """It went on for ever, and made a folder each time."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    try:
+        with pytest.raises(OSError, match="no file can be opened"), scratch_folder(tmp_path):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not list(tmp_path.iterdir())

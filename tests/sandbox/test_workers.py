@@ -167,10 +167,29 @@ def test_a_reference_that_ends_its_process_is_named(tmp_path, where, how, said):
     assert evaluation.message.startswith(named) and said in evaluation.message
 
 
-def test_a_live_thread_of_a_reference_keeps_nobody_waiting(cache, tmp_path):
+def test_a_limit_that_a_reference_lowers_is_raised_again_or_named(cache, tmp_path):
+    """With four descriptors no child can be started. Who may raise a limit gets it back."""
     text = (HOSTILE / "references" / "softmax.py").read_text()
-    thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()\n"
-    (tmp_path / "reference.py").write_text(thread + text)
+    lowers = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))"
+    (tmp_path / "reference.py").write_text(f"{lowers}\n{text}")
+    evaluation = evaluate(request(task=str(tmp_path / "reference.py")), cache=cache)
+    named = "it lowers RLIMIT_NOFILE of its process to 4" in evaluation.message
+    assert named or evaluation.status is Status.CORRECT, evaluation.message
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "import threading, time; threading.Thread(target=time.sleep, args=(3600,)).start()",
+        "import os; os.fork()",
+        "import signal; signal.pthread_sigmask(signal.SIG_SETMASK, range(1, 65)); signal.alarm(1)",
+        "import sys; sys.setrecursionlimit(60)",
+    ],
+)
+def test_what_a_reference_leaves_behind_keeps_nobody_waiting(cache, tmp_path, does):
+    """A thread, a copy of its process, an alarm, a limit of Python's."""
+    text = (HOSTILE / "references" / "softmax.py").read_text()
+    (tmp_path / "reference.py").write_text(f"{does}\n{text}")
     evaluation = evaluate(request(task=str(tmp_path / "reference.py")), cache=cache)
     assert evaluation.status is Status.CORRECT, evaluation.message
 

@@ -10,8 +10,9 @@ from accelopt.sim.folding import ASSIGN
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import fail, refuse
 from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.program import Instruction, Tensor
 from accelopt.sim.rules import indexing, kernels, operands
-from accelopt.sim.tracer import current
+from accelopt.sim.tracer import Tracer, current
 
 
 def assign(target: TensorView, value: Any) -> None:
@@ -27,7 +28,8 @@ def assign(target: TensorView, value: Any) -> None:
     source = builder.tile(value, "value")
     if source.indirect:
         fail(indexing.copy_between_runtime_indices())
-    _check_reduction(target, source)
+    if _goes_on(target, source):
+        return
     fitted = fit(source, target.tile_shape)
     builder.emit(
         "copy",
@@ -42,26 +44,47 @@ IDENTITIES = {"add": 0, "subtract": 0, "multiply": 1}
 """What an initial value may be that changes nothing."""
 
 
-def _check_reduction(target: TensorView, source: TensorView) -> None:
+def _goes_on(target: TensorView, source: TensorView) -> bool:
     """`dst[...] = nl.loop_reduce(...)`: what dst holds before the loop is the first operand (S14). A
-    fresh tile takes the first iteration's value; another initial value is not there yet."""
+    fresh tile takes the first iteration's value; into another one every iteration is combined, and
+    then this is done and True."""
     tracer = current()
-    op = tracer.reductions.pop(source.storage, None)
+    reduction = tracer.reductions.pop(source.storage, None)
     storage = target.storage
-    if op is None:
-        return
+    if reduction is None:
+        return False
     # Of a tile with blocks, and of one that a reduction was assigned to before, it is not told which
     # part an earlier instruction wrote.
     filled = storage in tracer.written and not storage.block_rank
-    if filled and storage not in tracer.reduced:
-        what = "loop_reduce into a tile that an earlier instruction wrote"
-    elif storage.fill is not None and storage.fill != IDENTITIES.get(op):
-        what = f"loop_reduce into a tile that starts at {storage.fill}"
-    else:
+    fresh = storage.fill is None or storage.fill == IDENTITIES.get(reduction.op)
+    if fresh and (not filled or storage in tracer.reduced):
         tracer.reduced.add(storage)
-        return
-    mend = "Declare dst with nl.ndarray, and combine it with the initial value after the loop."
-    raise Unsupported(what, mend, running_line())
+        return False
+    if not _taken_back(tracer, source.storage):
+        what = "loop_reduce into a tile with an initial value, and into another"
+        mend = "Assign the result of nl.loop_reduce where it is called, to one tile."
+        raise Unsupported(what, mend, running_line())
+    data = fit(builder.tile(reduction.data, "x"), target.tile_shape)
+    builder.emit(
+        "tensor_tensor",
+        result=target,
+        inputs={"data1": target, "data2": data},
+        attributes={"op": reduction.op},
+        mask=reduction.mask,
+    )
+    return True
+
+
+def _taken_back(tracer: Tracer, made: Tensor) -> bool:
+    """Takes the last instruction back, which made this tensor; False where another one did."""
+    nodes = tracer.bodies[-1].nodes
+    last = nodes[-1] if nodes else None
+    if not isinstance(last, Instruction) or last.result.tensor is not made:
+        return False
+    nodes.pop()
+    tracer.home.pop(made).tensors.remove(made)
+    tracer.accumulators = {k: t for k, t in tracer.accumulators.items() if t is not made}
+    return True
 
 
 def accumulate(target: TensorView, value: Any, op: str) -> TensorView:

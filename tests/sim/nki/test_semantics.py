@@ -701,43 +701,47 @@ def test_bn_stats_without_a_masked_tail(kernel_text, random):
     assert np.allclose(got, np.stack([a.mean(1), a.var(1)], axis=1), rtol=1e-5)
 
 
-def test_loop_reduce_into_a_tile_with_an_initial_value_is_refused(kernel_text):
-    """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"; what a tile other
-    than a fresh one holds must not be dropped. 0 for a sum changes nothing."""
-    lines = (
-        "for i in nl.affine_range(4):",
-        "    r[...] = nl.loop_reduce(t[:, nl.ds(i * 128, 128)], np.{op}, [i])",
-        "t[:, 0:128] = r",
-    )
-    for made, op, passes in (
-        ("nl.zeros((128, 128), nl.float32)", "add", True),
-        ("nl.ndarray((128, 128), nl.float32)", "max", True),
-        ("nl.zeros((128, 128), nl.float32)", "max", False),
-        ("nl.full((128, 128), 3.0, nl.float32)", "add", False),
-    ):
-        text = kernel_text(copying(f"r = {made}", *(line.format(op=op) for line in lines)))
-        if passes:
-            parts = A.reshape(128, 4, 128)
-            wanted = parts.sum(1) if op == "add" else parts.max(1)
-            assert np.allclose(text.run(A)[:, :128], wanted)
-        else:
-            with pytest.raises(NotImplementedError, match="loop_reduce into a tile that starts at"):
-                text.trace(A)
-
-
-def test_loop_reduce_into_a_tile_that_was_written_is_refused(kernel_text):
-    """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"; an initial value
-    that an instruction wrote must not be dropped."""
+@pytest.mark.parametrize("kind", ["affine_range", "sequential_range", "static_range"])
+@pytest.mark.parametrize(
+    ("made", "op", "function"),
+    [
+        ("r = nl.zeros((128, 128), nl.float32)", "add", lambda parts: parts.sum(1)),
+        ("r = nl.ndarray((128, 128), nl.float32)", "max", lambda parts: parts.max(1)),
+        ("r = nl.zeros((128, 128), nl.float32)", "max", lambda parts: parts.max(1).clip(0)),
+        ("r = nl.full((128, 128), 3.0, nl.float32)", "add", lambda parts: parts.sum(1) + 3),
+        (
+            "r = nl.ndarray((128, 128), nl.float32); r[...] = nl.copy(t[:, 0:128])",
+            "add",
+            lambda parts: parts.sum(1) + parts[:, 0],
+        ),
+    ],
+)
+def test_loop_reduce_begins_with_what_the_destination_holds(kernel_text, made, op, function, kind):
+    """docs (nl.loop_reduce): "The destination tile is also the rhs input to op"."""
     text = kernel_text(
         copying(
-            "r = nl.ndarray((128, 128), nl.float32)",
-            "r[...] = nl.copy(t[:, 0:128])",
-            "for i in nl.affine_range(4):",
-            "    r[...] = nl.loop_reduce(t[:, nl.ds(i * 128, 128)], np.add, [i])",
+            made,
+            f"for i in nl.{kind}(4):",
+            f"    r[...] = nl.loop_reduce(t[:, nl.ds(i * 128, 128)], np.{op}, [i])",
             "t[:, 0:128] = r",
         )
     )
-    with pytest.raises(NotImplementedError, match="that an earlier instruction wrote"):
+    assert np.allclose(text.run(A)[:, :128], function(A.reshape(128, 4, 128)), rtol=1e-6, atol=1e-6)
+
+
+def test_loop_reduce_into_two_tiles_that_hold_values_is_refused(kernel_text):
+    """One result, two first operands: it is not told which."""
+    text = kernel_text(
+        copying(
+            "r = nl.full((128, 128), 3.0, nl.float32)",
+            "for i in nl.affine_range(4):",
+            "    s = nl.loop_reduce(t[:, nl.ds(i * 128, 128)], np.add, [i])",
+            "    other = nl.copy(s)",
+            "    r[...] = s",
+            "t[:, 0:128] = r",
+        )
+    )
+    with pytest.raises(NotImplementedError, match="and into another"):
         text.trace(A)
 
 

@@ -16,7 +16,7 @@ from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Dis
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.tolerance import SLACK, Exact
-from accelopt.kernels.nki.referee.trials import HIDDEN, SWEEP, Trial
+from accelopt.kernels.nki.referee.trials import HIDDEN, SWEEP, Trial, Update
 
 # The widest bound that is published: honest rounding in fp32 needs no more.
 WIDEST_PUBLISHED = 3e-5
@@ -180,24 +180,18 @@ class Judge(NamedTuple):
         if self.scrutiny is not Scrutiny.PUBLISHED:
             yield _rows(errors, sizes, ROW_FACTOR * rel_tol, where)
             if (updated := trial.updates[index]) is not None:
-                before = trial.inputs[updated]
-                yield self._update(reference, before, errors, sizes, rel_tol, where)
+                yield self._update(trial, index, updated, errors, where)
 
     def _update(
-        self,
-        reference: np.ndarray,
-        before: np.ndarray,
-        errors: np.ndarray,
-        sizes: np.ndarray,
-        rel_tol: float,
-        where: str,
+        self, trial: Trial, index: int, update: Update, errors: np.ndarray, where: str
     ) -> Check:
         """The error as a part of the update, which a global error hides behind the parameter."""
-        change = l2_difference(reference, in_single(before))
+        change = l2_difference(trial.expected[index], in_single(trial.inputs[update.input]))
         error = float(np.sqrt(np.sum(np.square(errors)))) / change
         unit = self.rounding * self.precision.unit
-        honest = UPDATE_SLACK * unit * float(np.sqrt(np.sum(np.square(sizes))))
-        limit = max(rel_tol, honest / change)
+        rounded = unit * float(np.sqrt(np.sum(np.square(trial.sizes[index]))))
+        honest = UPDATE_SLACK * max(rounded, self.rounding * update.honest)
+        limit = max(self._bound(index), honest / change)
         return _check("error of the update", error <= limit, error, limit, where)
 
 

@@ -18,6 +18,7 @@ from accelopt.errors import ConfigError, printable
 from accelopt.kernels.nki.referee.agreement import Agreement, agreement_of
 from accelopt.kernels.nki.referee.precision import declared, in_single
 from accelopt.sandbox.progress import announced
+from accelopt.sandbox.state import kept
 from accelopt.store import content_key
 
 
@@ -53,9 +54,11 @@ class Reference:
         try:
             text = self.path.read_bytes()
             self.key = content_key(text, np.__version__)
-            with announced(f"the reference {self.path}"):
+            with announced(f"the reference {self.path}"), kept():
                 module = load_module(self.path)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = printable(f"{type(error).__name__}: {error}")
             raise ConfigError(f"the reference {path} cannot be loaded: {said}") from error
         for name in ("get_inputs", "forward", "transform_to_nki_inputs"):
@@ -77,9 +80,11 @@ class Reference:
     def _blamed(self, function: str) -> Iterator[None]:
         """An error inside is the reference's: ConfigError that says so."""
         try:
-            with announced(f"{function} of the reference {self.path}"):
+            with announced(f"{function} of the reference {self.path}"), kept():
                 yield
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = printable(f"{type(error).__name__}: {error}")
             raise ConfigError(f"{function} of the reference {self.path} failed: {said}") from error
 
@@ -140,7 +145,7 @@ class Reference:
             return list(outputs)
         kernel: Any = outputs if len(outputs) != 1 else outputs[0]
         reference: Any = expected if len(expected) != 1 else expected[0]
-        with announced(f"transform_nki_outputs of the reference {self.path}"):
+        with announced(f"transform_nki_outputs of the reference {self.path}"), kept():
             returned = transform(kernel, reference)
         return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 

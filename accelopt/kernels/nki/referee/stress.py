@@ -10,7 +10,7 @@ masks (arrays of two values) and what is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -28,6 +28,10 @@ SEVERITIES = (30.0, 6.0, 2.0)
 FAR = (30.0, 300.0)
 FEW_VECTORS = 16
 PLACES = 16  # to which one of them is moved that lies far away, to choose from
+UNIT = 2.0**-24  # unit roundoff of float32
+MOST_STEPS = 1 << 16  # of a running mean
+PART = 128
+ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
 # Sums over at least this many elements for each output could lose one unseen.
 LONG_SUM = 1 << 14
@@ -160,19 +164,62 @@ def _apply(
 
 
 def _far_away(row: np.ndarray, distance: float, generator: np.random.Generator) -> np.ndarray:
-    """A vector moved away from zero where chance is left out: of some places at most at `distance`
-    the one where E[x^2] - E[x]^2 comes out lowest, for a variance that is negative shows in every
-    element, and one that is only wrong may be no worse than an honest mean."""
-    places = distance * generator.uniform(0.5, 1, PLACES)
-    moved = (row + row.dtype.type(place) for place in places)
-    return min(moved, key=_variance_by_squares)
+    """A vector moved away from zero where chance is left out: to the one of some places, at most at
+    `distance`, that tells most. Numbers of few bits are among them: there even long sums are nearly
+    exact."""
+    drawn = distance * generator.uniform(0.5, 1, PLACES)
+    powers = 2.0 ** (np.floor(np.log2(max(distance, TINY))) - np.arange(6))
+    places = np.concatenate([drawn, np.outer(powers, (1, 1.25, 1.5, 1.75)).ravel()])
+    moved = row - row.mean() + places[:, None].astype(row.dtype)
+    nudged = moved * (1 + generator.choice((-UNIT, UNIT), row.shape).astype(row.dtype) * 2)
+    return np.asarray(moved[np.argmax(_telling(moved, nudged))])
 
 
-def _variance_by_squares(values: np.ndarray) -> float:
-    """E[x^2] - E[x]^2 in float32, dividing before or after the difference, whichever is more."""
-    count, squares, total = np.float32(len(values)), np.square(values).sum(), values.sum()
-    mean = total / count
-    return max(float(squares / count - mean * mean), float((squares - total * mean) / count))
+def _telling(rows: np.ndarray, nudged: np.ndarray) -> np.ndarray:
+    """How much more each row's E[x^2] - E[x]^2 is off by in float32 than honest rounding allows its
+    mean to be, which shows in sums of values `nudged` by a unit; 0 where another honest mean (of
+    values divided before they are added, kept up to date, of a part) would be off by more than that."""
+    count, scale = np.float32(rows.shape[1]), np.abs(rows).max(axis=1)
+    mean, spread = rows.mean(axis=1, dtype=np.float64), rows.std(axis=1, dtype=np.float64)
+    shows = np.maximum(_off([t / count for t in _in_lines(nudged)], mean), 2 * UNIT * scale)
+    first = rows[:, :MOST_STEPS]
+    honest = _off(_in_lines(rows * (1 / count)), mean)
+    honest = np.maximum(honest, _off([_running_mean(first)], first.mean(axis=1, dtype=np.float64)))
+    part = rows[:, :PART]
+    mean_of_part = _in_lines(part)[0] / np.float32(part.shape[1])
+    honest = np.maximum(honest, _off([mean_of_part], part.mean(axis=1, dtype=np.float64)))
+    wrong = [np.abs(found / spread**2 - 1) for found in _variances_by_squares(rows)]
+    wrong.append(np.ones_like(mean))  # more than all is no more than all
+    told = np.square(np.minimum.reduce(wrong)) * spread / shows
+    return np.where(honest > ANOTHER * shows, 0, told)
+
+
+def _off(found: Sequence[np.ndarray], true: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum.reduce([np.abs(one - true) for one in found]))
+
+
+def _in_lines(rows: np.ndarray) -> list[np.ndarray]:
+    """The sums of rows, one term after another, from both ends."""
+    return [np.add.accumulate(r, axis=1)[:, -1] for r in (rows, rows[:, ::-1])]
+
+
+def _running_mean(rows: np.ndarray) -> np.ndarray:
+    """Welford's mean."""
+    mean: np.ndarray = rows[:, 0].copy()
+    factors = 1 / np.arange(1, rows.shape[1] + 1, dtype=rows.dtype)
+    for value, factor in zip(np.ascontiguousarray(rows.T), factors, strict=True):
+        mean += (value - mean) * factor
+    return mean
+
+
+def _variances_by_squares(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """E[x^2] - E[x]^2 in float32: summed in pairs and in a line, divided before or after."""
+    count, squares = np.float32(rows.shape[1]), np.square(rows)
+    sums = (squares.sum(axis=1), rows.sum(axis=1)), (_in_lines(squares)[0], _in_lines(rows)[0])
+    for square, total in sums:
+        mean = total / count
+        yield square / count - mean * mean
+        yield (square - total * mean) / count
 
 
 def _places(

@@ -72,7 +72,7 @@ def exact_outputs(
     noises = [_sample(expected, exact)]
     for backwards in (False, True):
         moved = [_moved(value, generator, precision) for value in inputs]
-        noises.append(_sample(_in_a_line(reference, moved, expected, backwards), exact))
+        noises.append(_sample(in_a_line(reference, moved, expected, backwards), exact))
     return tuple(
         _with_tolerance(output, samples, _argument_scale(output, inputs), precision)
         for output, *samples in zip(exact, *noises, strict=True)
@@ -92,7 +92,7 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
     return True
 
 
-def _in_a_line(
+def in_a_line(
     reference: Reference, inputs: list[Any], expected: tuple[np.ndarray, ...], backwards: bool
 ) -> tuple[np.ndarray, ...]:
     """The outputs with every sum taken in a line, or, of a reference that cannot be computed with

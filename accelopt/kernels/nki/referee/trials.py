@@ -23,14 +23,14 @@ from accelopt.kernels.nki.referee import stress
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
-from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs
+from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs, in_a_line
 from accelopt.kernels.nki.referee.variation import other_numbers, other_rows, other_shapes
 from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 7
+VERSION = 8
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
@@ -57,17 +57,24 @@ class TrialName(NamedTuple):
         }[self.kind]
 
 
+class Update(NamedTuple):
+    """An output that is a small change of input number `input`, and the norm of what honest rounding
+    in fp32 makes of it: a layernorm may look like one, and its sums are long."""
+
+    input: int
+    honest: float
+
+
 class Trial(NamedTuple):
     """One set of inputs. `exact` only where the reference was also worked out in float64; where it
-    was not, `sizes[i]` are the norms of output i's rows, `updates[i]` is the input that it is a small
-    change of, or None."""
+    was not, `sizes[i]` are the norms of output i's rows, `updates[i]` says what output i updates."""
 
     name: TrialName
     inputs: tuple[Any, ...]
     expected: tuple[np.ndarray, ...]
     sizes: tuple[np.ndarray, ...]
     exact: tuple[Exact, ...] | None
-    updates: tuple[int | None, ...]
+    updates: tuple[Update | None, ...]
 
 
 HIDDEN = TrialName("hidden")
@@ -238,7 +245,23 @@ def _trial(
         expected=expected,
         sizes=tuple(row_norms(output) for output in normed),
         exact=exact,
-        updates=tuple(_updated_input(output, inputs) for output in normed),
+        updates=_updates(reference, inputs, normed),
+    )
+
+
+def _updates(
+    reference: Reference, inputs: Sequence[Any], outputs: tuple[np.ndarray, ...]
+) -> tuple[Update | None, ...]:
+    updated = [_updated_input(output, inputs) for output in outputs]
+    if all(number is None for number in updated):
+        return (None,) * len(outputs)
+    singles = [in_single(value) for value in inputs]
+    lines = [in_a_line(reference, singles, outputs, backwards) for backwards in (False, True)]
+    return tuple(
+        None
+        if number is None
+        else Update(number, max(l2_difference(line, output) for line in found))
+        for number, output, *found in zip(updated, outputs, *lines, strict=True)
     )
 
 
@@ -325,5 +348,5 @@ def _read(folder: Path, name: TrialName) -> Trial | None:
         expected=tuple(load(file) for file in description["expected"]),
         sizes=tuple(load(file) for file in description["sizes"]),
         exact=None if exact is None else tuple(Exact(*map(load, files)) for files in exact),
-        updates=tuple(description["updates"]),
+        updates=tuple(None if u is None else Update(*u) for u in description["updates"]),
     )

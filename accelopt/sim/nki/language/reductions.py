@@ -21,7 +21,7 @@ from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import REDUCTIONS
 from accelopt.sim.program import Buffer
-from accelopt.sim.tracer import current
+from accelopt.sim.tracer import Reduction, current
 
 
 def _reduce_function(name: str, op: str) -> Callable[..., TensorView]:
@@ -98,7 +98,7 @@ def loop_reduce(
         storage = tracer.declare(source.tile_shape, element, Buffer.SBUF, temporary=True, body=body)
         tracer.accumulators[key] = storage
     result = whole(storage)
-    tracer.reductions[storage] = name
+    tracer.reductions[storage] = Reduction(name, source, mask_of(mask))
     if not first:
         return emit("tensor_tensor", result=result, inputs={"data1": result, "data2": source},
                     attributes={"op": name}, mask=mask_of(mask))  # fmt: skip

@@ -50,6 +50,22 @@ def forward(x):
     centred = x - x.mean(axis=1, keepdims=True)
     return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
 """,
+    "one_row_layernorm": """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(1, 1000)).astype(np.float32)]
+def forward(x):
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
+""",
+    "long_row_layernorm": """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(1, 65536)).astype(np.float32)]
+def forward(x):
+    centred = x - x.mean(axis=1, keepdims=True)
+    return centred / np.sqrt(np.mean(np.square(centred), axis=1, keepdims=True) + 1e-5)
+""",
     "causal_attention": """
 import numpy as np
 def get_inputs():
@@ -239,6 +255,15 @@ HONEST = {
         "by parts": lambda x: _normed(x, _statistics_by_parts),
         "two passes": lambda x: _normed(x, _two_passes),
     },
+    "one_row_layernorm": {
+        "by parts": lambda x: _normed(x, _statistics_by_parts),
+        "two passes": lambda x: _normed(x, _two_passes),
+    },
+    "long_row_layernorm": {
+        "by parts": lambda x: _normed(x, _statistics_by_parts),
+        "Welford": lambda x: _normed(x, _welford),
+        "two passes": lambda x: _normed(x, _two_passes),
+    },
     "causal_attention": {
         "infinity": lambda q, k, v: _attention(q, k, v, -np.inf),
         "a finite mask": lambda q, k, v: _attention(q, k, v, -3e38),
@@ -284,6 +309,7 @@ DISHONEST = {
         "no bias": lambda x, g, b, eps: _normed(x, _two_passes, eps) * g,
     },
     "few_rows_layernorm": {"E[x^2] - E[x]^2": lambda x: _normed(x, _squares)},
+    "one_row_layernorm": {"E[x^2] - E[x]^2": lambda x: _normed(x, _squares)},
     "causal_attention": {
         "mask of -100": lambda q, k, v: _attention(q, k, v, -100),
     },
