@@ -7,7 +7,7 @@ from accelopt import eval_numpy
 from accelopt.evaluation import Scrutiny, Status
 from accelopt.kernels.nki.referee.comparison import Judge, expected_dtype, relative_l2, same_layout
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
-from accelopt.kernels.nki.referee.trials import PUBLIC, Trial
+from accelopt.kernels.nki.referee.trials import PUBLIC, Trial, Update
 
 GENERATOR = np.random.default_rng(3)
 X = GENERATOR.normal(size=(64, 96)).astype(np.float32)
@@ -95,9 +95,9 @@ def test_an_update_is_judged_as_an_update():
     after = X - step
     lazy = X - step * np.float32(0.99)
     assert relative_l2(lazy, after) < 2e-5
-    assert verdict((lazy,), after, updates=[0]).checks[-1].name == "error of the update"
+    assert verdict((lazy,), after, updates=[Update(0, 0.0)]).checks[-1].name == "error of the update"
     honest = (X.astype(np.float64) - step).astype(np.float32)
-    assert verdict((honest,), after, updates=[0]).status is Status.CORRECT
+    assert verdict((honest,), after, updates=[Update(0, 0.0)]).status is Status.CORRECT
 
 
 @pytest.mark.parametrize(
