@@ -95,7 +95,9 @@ def test_an_update_is_judged_as_an_update():
     after = X - step
     lazy = X - step * np.float32(0.99)
     assert relative_l2(lazy, after) < 2e-5
-    assert verdict((lazy,), after, updates=[Update(0, 0.0)]).checks[-1].name == "error of the update"
+    assert (
+        verdict((lazy,), after, updates=[Update(0, 0.0)]).checks[-1].name == "error of the update"
+    )
     honest = (X.astype(np.float64) - step).astype(np.float32)
     assert verdict((honest,), after, updates=[Update(0, 0.0)]).status is Status.CORRECT
 
