@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ LOCAL = "local"
 RETRIES = 3  # of a call whose node or process dies; after that it is a fault of the machines
 CONNECT_SECONDS = 10.0
 NEURON_CORES = "neuron_cores"
+TOKEN = Path("~/.ray/auth_token")
 
 Answer = TypeVar("Answer", bound=Row)
 
@@ -182,8 +184,8 @@ def _refuse_silence(address: str) -> None:
 def _no_answer(address: str, error: Exception) -> ConfigError:
     said = str(error).strip().partition("\n")[0]
     return ConfigError(
-        f"no Ray cluster answers at {address!r} ({said}); start one with `ray start --head`, or use "
-        "--cluster local"
+        f"no Ray cluster answers at {address!r} ({said}); start one with `ray start --head`, copy its "
+        f"token to {TOKEN} if it has one (`ray get-auth-token`), or use --cluster local"
     )
 
 
@@ -203,6 +205,10 @@ def _name() -> str:
 
 
 def _ray() -> Any:
+    # `ray start` asks for the token that lies there; a client shows it only when it is told to before
+    # Ray is imported, and to a cluster that asks for none it does no harm (Ray 2.60, token-auth).
+    if TOKEN.expanduser().is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         return import_module("ray")
     except ImportError:
