@@ -1,9 +1,11 @@
-"""What the model calls of a run cost, and the limit at which the run stops in good order."""
+"""What a run spends, on model calls and on evaluations, and the limits at which it stops in good order."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from accelopt.agents.calls import Exchange
@@ -76,3 +78,35 @@ class Ledger:
         except BudgetExhausted:
             return True
         return False
+
+
+class Purse:
+    """The evaluations that one job may spend, paid before a kernel is judged, whoever wants it judged:
+    samples, repairs, and what models try out with their tools.
+
+    `limit` None is no limit; what is in `paid` costs nothing more.
+    """
+
+    def __init__(self, limit: int | None = None, paid: Iterable[str] = ()) -> None:
+        self.limit = limit
+        self._paid = frozenset(paid)
+        self._bought: set[str] = set()
+
+    @property
+    def left(self) -> float:
+        """How many distinct kernels may still be judged."""
+        return inf if self.limit is None else self.limit - len(self._bought)
+
+    @property
+    def bought(self) -> frozenset[str]:
+        """The keys of the evaluations that this job paid for."""
+        return frozenset(self._bought)
+
+    def pay(self, key: str, keep: int = 0) -> bool:
+        """Whether the evaluation `key` may be made, paid for now; `keep` are not to be touched."""
+        if key in self._paid or key in self._bought:
+            return True
+        if self.left <= keep:
+            return False
+        self._bought.add(key)
+        return True

@@ -69,6 +69,7 @@ class Executor:
         self.toolbox = toolbox
         self.by_rule = by_rule
         self.sheet = sheet
+        self.tries = toolbox.limit if toolbox else 0
 
     async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
         """Implementation number `sample` of `change`."""
@@ -114,16 +115,15 @@ class Executor:
         try:
             answer = await model.ask(question, bench.tools, limit)
         except NO_ANSWER as error:
-            checked = bench.best
-            if checked is not None:
-                return Draft(checked.source, checked=_sources(bench))
-            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=_sources(bench))
+            if bench.best is not None:
+                return Draft(bench.best.source, checked=bench.sources)
+            return Draft(None, f"{UNANSWERED}: {error}", failed=True, checked=bench.sources)
         source = kernel_source(answer.text)
         if source is None and bench.best is not None:
-            return Draft(bench.best.source, checked=_sources(bench))
+            return Draft(bench.best.source, checked=bench.sources)
         reason = "" if source else "the reply held no code block with the kernel"
         best = bench.best.source if bench.best else None
-        return Draft(source, reason, checked=_sources(bench), best=best)
+        return Draft(source, reason, checked=bench.sources, best=best)
 
     def _slots(self, view: KernelView, change: Change, *more: str) -> dict[str, str]:
         metadata = view.profile.to_metadata() if view.profile else {}
@@ -158,10 +158,6 @@ def joined_text(view: KernelView, change: Change) -> str:
         for name in wanted
         if name in known
     )
-
-
-def _sources(bench: Bench) -> tuple[str, ...]:
-    return tuple(one.source for one in bench.checked)
 
 
 def _system(pair: PromptPair, view: KernelView) -> str:

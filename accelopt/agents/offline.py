@@ -67,6 +67,8 @@ class OfflineProposer:
     of the actions, and how far a chain goes. `scheduled` reads a schedule, as a model may write one.
     """
 
+    tries = 0
+
     def __init__(
         self,
         actions: Actions,

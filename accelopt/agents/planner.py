@@ -21,7 +21,7 @@ from accelopt.agents.prompts import (
     render_sections,
 )
 from accelopt.agents.proposer import KernelView, PlanDraft, Relative, Suggestion, Tried
-from accelopt.agents.toolbox import Toolbox
+from accelopt.agents.toolbox import Bench, Toolbox
 from accelopt.nodes import Action, Node, Plan
 
 TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
@@ -31,6 +31,7 @@ LESSONS_HEADING = "# Attempts on this kernel and others like it, and what they t
 RULE = re.compile(r"^[\s*#>`-]*Rule\b\**\s*:\s*[*`]*(R\d+)\b", re.MULTILINE | re.IGNORECASE)
 TITLE = re.compile(r"^[\s*#>-]*Title\b", re.MULTILINE | re.IGNORECASE)
 NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE | re.IGNORECASE)
+ASKED = 2  # times for one plan: a refused schedule may be corrected once
 REFUSED = "Your schedule was refused: {} Correct it, or answer with a plan."
 
 Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
@@ -69,27 +70,23 @@ class Planner:
         self.seed = seed
         self.scheduled = scheduled
         self.toolbox = toolbox
+        self.tries = ASKED * toolbox.limit if toolbox else 0
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The change of draw number `draw`; none when the model gives no answer."""
         question = self.question(view, draw, draws)
+        bench = self.toolbox.open(view) if self.toolbox else Bench()
+        limit = self.toolbox.limit if self.toolbox else 0
         try:
-            answer = await self._ask(question, view)
-            draft = await self._read(answer, view)
+            draft = await self._read(await self.model.ask(question, bench.tools, limit), view)
             if isinstance(draft, str):
                 said = f"{question.user}\n\n{REFUSED.format(draft)}"
                 again = question._replace(label=f"{question.label}/again", user=said)
-                answer = await self._ask(again, view)
-                draft = await self._read(answer, view)
+                draft = await self._read(await self.model.ask(again, bench.tools, limit), view)
         except NO_ANSWER as error:
-            return PlanDraft(None, reason=str(error), failed=True)
-        return PlanDraft(None, reason=draft) if isinstance(draft, str) else draft
-
-    async def _ask(self, question: Question, view: KernelView) -> Answer:
-        if self.toolbox is None:
-            return await self.model.ask(question)
-        bench = self.toolbox.open(view)
-        return await self.model.ask(question, bench.tools, self.toolbox.limit)
+            draft = PlanDraft(None, reason=str(error), failed=True)
+        found = PlanDraft(None, reason=draft) if isinstance(draft, str) else draft
+        return found._replace(best=bench.best.source if bench.best else None)
 
     async def _read(self, answer: Answer, view: KernelView) -> PlanDraft | str:
         """What the answer wants done; a sentence for a schedule that the kernel does not have."""

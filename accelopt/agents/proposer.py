@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple, Protocol
 
+from accelopt.agents.budget import Purse
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.findings import Attempt, Finding, Reflexion
 from accelopt.nodes import Action, Change, Node
@@ -44,7 +45,8 @@ class KernelView(NamedTuple):
     the names of their slots, and `machine` what it runs on. `gate` says how results are judged. `goal`
     is the best latency so far in milliseconds, where predictions and measurements are the same, so
     that what is predicted to miss it will. `lineage` leads from the baseline to this kernel, `others`
-    are good kernels beside that line. `turn` counts the views of a run.
+    are good kernels beside that line. `turn` counts the views of a run,
+    `purse` has the evaluations of whoever views the kernel; None has no end of them.
     `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
     what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
     kernels that finished rounds made.
@@ -68,6 +70,7 @@ class KernelView(NamedTuple):
     lineage: tuple[Relative, ...] = ()
     others: tuple[Relative, ...] = ()
     turn: int = 0
+    purse: Purse | None = None
 
     @property
     def service_name(self) -> str:
@@ -86,7 +89,8 @@ class KernelView(NamedTuple):
 
 
 class PlanDraft(NamedTuple):
-    """A change to be made, or None and the reason why there is none.
+    """A change to be made, or None and the reason why there is none. `best` is the fastest correct kernel
+    that was tried out on the way.
 
     `failed` tells a proposer that could not answer from one that has nothing to propose.
     """
@@ -95,6 +99,7 @@ class PlanDraft(NamedTuple):
     reasoning: str = ""
     reason: str = ""
     failed: bool = False
+    best: str | None = None
 
 
 class Draft(NamedTuple):
@@ -145,12 +150,18 @@ class Lesson(NamedTuple):
 class Plans(Protocol):
     """Says what to change. Having no plan is an answer, not an exception."""
 
+    tries: int
+    """How many kernels it may have judged on the way to one answer."""
+
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The plan of draw number `draw` out of `draws`."""
 
 
 class Implements(Protocol):
     """Makes a change, and repairs what it made. Having no source is an answer."""
+
+    tries: int
+    """How many kernels it may have judged on the way to one answer."""
 
     async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
         """Implementation number `sample` of `change`, which came from draw number `draw`."""

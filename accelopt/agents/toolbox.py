@@ -25,6 +25,11 @@ class Bench:
     checked: list[Checked] = field(default_factory=list)
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """All kernels that were checked, in order."""
+        return tuple(one.source for one in self.checked)
+
+    @property
     def best(self) -> Checked | None:
         """The fastest correct kernel that was checked."""
         right = [one for one in self.checked if one.latency is not None]

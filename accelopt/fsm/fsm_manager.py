@@ -54,7 +54,7 @@ class FSMOptimizationManager(Optimization):
         await engine.run_async(INITIAL, ctx)
 
     def _step(self, gear: Gear) -> Work:
-        async def work(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
-            return (await walk(context_of(job, view, run, judged, gear))).result
+        async def work(job: Job, view: KernelView, run: Run) -> Result:
+            return (await walk(context_of(job, view, run, gear))).result
 
         return work

@@ -28,8 +28,8 @@ class OptimizationManager(Optimization):
         await steps.finalize(ctx)
 
     def _step(self, gear: Gear) -> Work:
-        async def work(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
-            ctx = context_of(job, view, run, judged, gear)
+        async def work(job: Job, view: KernelView, run: Run) -> Result:
+            ctx = context_of(job, view, run, gear)
             await _develop(ctx)
             return result_of(ctx, [])
 

@@ -48,7 +48,7 @@ class Processes:
     def __call__(self, gear: Gear) -> Work:
         """The work of the worker with this gear."""
 
-        async def work(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+        async def work(job: Job, view: KernelView, run: Run) -> Result:
             results: Any = self._spawn.Queue()
             process = self._spawn.Process(
                 target=worker_process_entry, args=self._arguments(job, view, gear, results)

@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.agents.budget import Purse
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.language import Language
@@ -17,6 +18,7 @@ from accelopt.published import plan_id
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.together import together
 
+NONE_LEFT = "no evaluation is left for this kernel"
 KERNEL_FILE = "kernel.py"  # what a language calls the kernel's file in its messages
 FRAME = re.compile(r'^  File "([^"]+)", line \d+')
 REPAIRABLE = frozenset(
@@ -42,12 +44,14 @@ class ExecutorSettings(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """What making a change needs. `told` hears of every finished sample."""
+    """What making a change needs. `told` hears of every finished sample; `purse` pays, where evaluations
+    are counted."""
 
     executor: Implements
     evaluations: Evaluations
     settings: ExecutorSettings
     told: Callable[[Node], None] = lambda _: None
+    purse: Purse | None = None
 
 
 async def carry_out(
@@ -61,7 +65,8 @@ async def carry_out(
 async def make_sample(
     view: KernelView, change: Change, draw: int, sample: int, workplace: Workplace
 ) -> Node:
-    """One sample with its verdict: written, judged, and repaired up to `fixer_steps` times."""
+    """One sample with its verdict: written, judged, and repaired up to `fixer_steps` times, as long as
+    an evaluation is left for the repair."""
     executor = workplace.executor
     draft = await executor.implement(view, change, draw, sample)
     label = plan_id(draw, sample)
@@ -71,7 +76,8 @@ async def make_sample(
     if draft.best is not None:
         node = await _faster(node, draft.best, workplace)
     for number in range(1, workplace.settings.fixer_steps + 1):
-        if node.evaluation.status not in REPAIRABLE:
+        spent = workplace.purse is not None and workplace.purse.left < 1
+        if node.evaluation.status not in REPAIRABLE or spent:
             break
         error = await error_text(node, workplace.evaluations.language)
         failure = Failure(node.source or None, error, number)
@@ -101,7 +107,11 @@ async def judge(
     if source is None:
         evaluation = Evaluation(status=Status.MISSING, message=reason)
         return Node(parent.case, "", evaluation, parent, change, label)
-    source = workplace.evaluations.language.complete(source)
+    language = workplace.evaluations.language
+    source = language.complete(source)
+    if workplace.purse and not workplace.purse.pay(language.evaluation_key(parent.case, source)):
+        evaluation = Evaluation(status=Status.MISSING, message=NONE_LEFT)
+        return Node(parent.case, "", evaluation, parent, change, label)
     evaluation = await workplace.evaluations.evaluate(parent.case, source)
     return Node(parent.case, source, evaluation, parent, change, label)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from importlib import import_module
+from math import inf
 from typing import Any, NamedTuple
 
+from accelopt.agents.budget import Purse
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.errors import AcceloptError
@@ -19,6 +22,7 @@ from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judg
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
 from accelopt.stages.together import together
+from accelopt.stages.toolbox import KEPT
 from accelopt.store import content_key
 
 KIND = "result"
@@ -26,7 +30,7 @@ WORKFLOWS = {"machine": "accelopt.fsm.worker.worker_fsm:develop"}
 """Who develops a kernel, besides `plans`, by the name in a job."""
 
 
-Work = Callable[[Job, KernelView, Run, frozenset[str]], Awaitable[Result]]
+Work = Callable[[Job, KernelView, Run], Awaitable[Result]]
 
 
 class Knowledge(NamedTuple):
@@ -60,8 +64,11 @@ async def perform(
         for node in result.nodes:
             run.watcher.sampled(node.case.case_name, job.round, node)
         return result
-    result = await (work or _work_on(job))(job, await _view(job, run, knowledge), run, judged)
-    return result._replace(judged=tuple(_judged(result.nodes, run)))
+    purse = Purse(job.limit, judged)
+    view = (await _view(job, run, knowledge))._replace(purse=purse)
+    result = await (work or _work_on(job))(job, view, run)
+    told = dict.fromkeys([*_judged(result.nodes, run), *sorted(purse.bought)])
+    return result._replace(judged=tuple(told))
 
 
 def _work_on(job: Job) -> Work:
@@ -88,14 +95,22 @@ def keep(results: Sequence[Result], run: Run) -> None:
 def most_of(job: Job, run: Run) -> int:
     """The evaluations that a job can use."""
     attempts = 1 + run.settings.fixer_steps
-    if job.want in (Want.ACTIONS, Want.SPACE):
+    tries = run.settings.plans * run.proposer.planner.tries
+    if job.want is Want.SPACE:
         return 0
+    if job.want is Want.ACTIONS:
+        return tries + KEPT if tries and job.focus != METHODS_ALONE else 0
     if job.want is Want.BUILD:
         by_rule = job.action is not None and not isinstance(job.action.change, Plan)
-        return 1 if by_rule else attempts
+        return 1 if by_rule else _most_of_sample(run)
     if job.workflow in WORKFLOWS:
         return attempts
-    return run.settings.plans * run.settings.samples * attempts
+    return tries + run.settings.plans * run.settings.samples * _most_of_sample(run)
+
+
+def _most_of_sample(run: Run) -> int:
+    """The evaluations that one sample can use: with what its author tries out, and its repairs."""
+    return (1 + run.settings.fixer_steps) * (1 + run.proposer.executor.tries)
 
 
 def refuse_silence(results: Sequence[Result]) -> None:
@@ -145,13 +160,13 @@ def _is_read(job: Job, run: Run) -> bool:
     return not by_rule and job.want is not Want.SPACE and planned
 
 
-async def _space(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+async def _space(job: Job, view: KernelView, run: Run) -> Result:
     """The knobs of the kernel."""
     space = await run.workshop.language.space(job.node)
     return Result(job, diagnosis=view.diagnosis, space=space)
 
 
-async def _actions(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     """What the language offers, and the plans of a model."""
     offered = await run.workshop.offline.offered(job.node, job.focus)
     diagnosis = view.diagnosis
@@ -160,7 +175,7 @@ async def _actions(job: Job, view: KernelView, run: Run, judged: frozenset[str])
     if job.focus == METHODS_ALONE and diagnosis is not None:
         named = by_method(run.workshop.language.name, offered, diagnosis)
         return Result(job, (*offered, *named), diagnosis=diagnosis)
-    drafts = await together(_draft(number, view, run) for number in range(run.settings.plans))
+    drafts = await _drafts(view, run)
     plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
     return _with_remarks(Result(job, (*plans, *offered), diagnosis=diagnosis), drafts)
 
@@ -186,13 +201,11 @@ def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) ->
     ]
 
 
-async def _build(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+async def _build(job: Job, view: KernelView, run: Run) -> Result:
     """One action: its own source, or the executor's, with repairs as far as the limit goes."""
     assert job.action is not None
     change, workplace = job.action.change, _workplace(view, run)
     if isinstance(change, Plan):
-        settings = ExecutorSettings(1, _rounds(run, job.limit))
-        workplace = workplace._replace(settings=settings)
         return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
     source, reason = await _source_of(job.action, job.node, run)
     node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
@@ -208,19 +221,20 @@ async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     return Configured(source, "the rules do not offer this change any more")
 
 
-async def _develop(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+async def _develop(job: Job, view: KernelView, run: Run) -> Result:
     """Plans, drawn concurrently, and the samples of each as soon as it is there."""
     workplace, plans = _workplace(view, run), range(run.settings.plans)
     if job.limit is not None and job.limit < most_of(job, run):
-        drafts = await together(_draft(number, view, run) for number in plans)
-        nodes = await _within_limit(job, view, drafts, workplace, judged, run)
+        drafts = await _drafts(view, run)
+        nodes = await _within_limit(view, drafts, workplace, run)
         return _with_remarks(Result(job, nodes=tuple(nodes)), drafts)
 
     async def draw(number: int) -> tuple[PlanDraft, list[Node]]:
         draft = await _draft(number, view, run)
+        tried = await _tried_out(view, draft, number, workplace)
         if draft.change is None:
-            return draft, []
-        return draft, await carry_out(view, draft.change, number, workplace)
+            return draft, tried
+        return draft, [*await carry_out(view, draft.change, number, workplace), *tried]
 
     drawn = await together([*map(draw, plans), *_rules_pass(job, view, workplace, run)])
     made = Result(job, nodes=tuple(node for _, nodes in drawn for node in nodes))
@@ -248,32 +262,57 @@ def _rules_pass(
 
 
 async def _within_limit(
-    job: Job,
-    view: KernelView,
-    drafts: Sequence[PlanDraft],
-    workplace: Workplace,
-    judged: frozenset[str],
-    run: Run,
+    view: KernelView, drafts: Sequence[PlanDraft], workplace: Workplace, run: Run
 ) -> list[Node]:
-    """The samples of lowest rank, one after the other until the limit is spent."""
-    assert job.limit is not None
-    nodes: list[Node] = []
-    ranks = [(d, k) for d in range(len(drafts)) for k in range(run.settings.samples)]
-    for draw, sample in ranks:
-        change, left = drafts[draw].change, job.limit - len(set(_judged(nodes, run)) - judged)
-        if left <= 0:
-            break
-        if change is not None:
-            settings = workplace.settings._replace(fixer_steps=_rounds(run, left))
-            place = workplace._replace(settings=settings)
-            nodes.append(await make_sample(view, change, draw, sample, place))
+    """The samples of lowest rank until the purse is empty: at a time as many as it surely pays for,
+    else one, so that none takes from another and the order of their ends decides nothing."""
+    purse, nodes = view.purse, list[Node]()
+    assert purse is not None
+    for draw, draft in enumerate(drafts):
+        nodes += await _tried_out(view, draft, draw, workplace)
+    ranks = deque(
+        (draft.change, draw, sample)
+        for draw, draft in enumerate(drafts)
+        for sample in range(run.settings.samples)
+        if draft.change is not None
+    )
+    while ranks and purse.left >= 1:
+        many = _at_once(purse.left, _most_of_sample(run), len(ranks))
+        batch = [ranks.popleft() for _ in range(many)]
+        nodes += await together(make_sample(view, *rank, workplace) for rank in batch)
     return nodes
 
 
-def _rounds(run: Run, limit: int | None) -> int:
-    """Repair rounds of a sample that may spend `limit` evaluations."""
-    steps = run.settings.fixer_steps
-    return steps if limit is None else max(0, min(steps, limit - 1))
+def _at_once(left: float, each: int, most: int) -> int:
+    """How many things that may cost `each` can go on at a time with `left` to pay for them; at least 1."""
+    return max(1, int(min(most, left // each))) if each else most
+
+
+async def _drafts(view: KernelView, run: Run) -> list[PlanDraft]:
+    """The answers of the planner, at a time as many as the purse surely pays for."""
+    drafts: list[PlanDraft] = []
+    while len(drafts) < run.settings.plans:
+        left = view.purse.left - KEPT if view.purse else inf
+        open_ = run.settings.plans - len(drafts)
+        many = _at_once(left, run.proposer.planner.tries, open_)
+        begun = len(drafts)
+        drafts += await together(_draft(begun + number, view, run) for number in range(many))
+    return drafts
+
+
+async def _tried_out(
+    view: KernelView, draft: PlanDraft, draw: int, workplace: Workplace
+) -> list[Node]:
+    """The kernel that a planner tried out and found faster: nothing that was paid for is lost."""
+    if draft.best is None:
+        return []
+    change = draft.change or Plan(sentence="what the planner tried out")
+    label = plan_id(draw, workplace.settings.num_samples)
+    node = await judge(view.node, change, label, draft.best, workplace)
+    if (node.speedup or 0.0) <= 1.0:
+        return []
+    workplace.told(node)
+    return [node]
 
 
 async def _draft(number: int, view: KernelView, run: Run) -> PlanDraft:
@@ -297,6 +336,7 @@ def _workplace(view: KernelView, run: Run) -> Workplace:
         run.workshop.evaluations,
         ExecutorSettings(run.settings.samples, run.settings.fixer_steps),
         lambda node: run.watcher.sampled(case, round_, node),
+        view.purse,
     )
 
 

@@ -15,6 +15,8 @@ from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.execute import error_text
 
 TOOLS = 6  # calls for one answer, unless the command line says otherwise
+KEPT = 1  # of a job's evaluations: for the answer itself
+NONE_LEFT = "No evaluation is left for trying kernels out: answer with the one that you trust most."
 LONGEST = 4000  # characters of a tool's answer
 MOST_RULES = 6
 TOLD = (
@@ -73,6 +75,8 @@ class _Desk:
     async def check(self, source: str) -> str:
         """The verdict, with the time of a correct kernel."""
         node = await self._judged(source)
+        if node is None:
+            return NONE_LEFT
         if node.evaluation.status is not Status.CORRECT:
             return (await error_text(node, self.language))[:LONGEST]
         return f"correct, {node.latency:.4g} ms, {node.speedup or 0:.3f} times as fast as the kernel given"
@@ -80,6 +84,8 @@ class _Desk:
     async def profile(self, source: str) -> str:
         """What limits a kernel; its fault where it is not correct."""
         node = await self._judged(source)
+        if node is None:
+            return NONE_LEFT
         if node.profile is None:
             return f"not timed. {await error_text(node, self.language)}"[:LONGEST]
         brief = await self.language.brief(node)
@@ -100,10 +106,14 @@ class _Desk:
         offered = await self.offline.suggestions(node, MOST_RULES)
         return suggestion_list(offered) or "No rule applies to this kernel."
 
-    async def _judged(self, source: str) -> Node:
+    async def _judged(self, source: str) -> Node | None:
+        """The kernel with its verdict; None where no evaluation is left for it."""
         case, completed = self.view.node.case, self.language.complete(source)
+        purse = self.view.purse
+        if purse and not purse.pay(self.language.evaluation_key(case, completed), KEPT):
+            return None
         evaluation = await self.evaluations.evaluate(case, completed)
         node = Node(case, completed, evaluation, self.view.node)
-        if completed not in [one.source for one in self.bench.checked]:
+        if completed not in self.bench.sources:
             self.bench.checked.append(Checked(completed, node.latency))
         return node

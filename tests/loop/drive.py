@@ -57,7 +57,7 @@ async def run_toy(
     async with open_workshop(folder, options) as shop:
         toolbox = toolbox_for(shop.evaluations, shop.offline, tools)
         proposer = Proposer(
-            planner_for(config, shop.calls, PROMPTS.planner(), shop.offline),
+            planner_for(config, shop.calls, PROMPTS.planner(), shop.offline, toolbox),
             executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),
             summarizer_for(config, shop.calls, PROMPTS.pair("summarizer"), shop.offline),
         )

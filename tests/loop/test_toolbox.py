@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import re
 
 import drive
+import models
+import pytest
 import toy
 
 from accelopt.agents.scripted_server import Scripted, ScriptedServer
 from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
-from accelopt.search.strategy import Settings
+from accelopt.search.strategy import STRATEGIES, Settings
 from accelopt.stages.plan import view_kernel
-from accelopt.stages.toolbox import toolbox_for
+from accelopt.stages.toolbox import NONE_LEFT, toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
 
 
@@ -89,3 +92,63 @@ def test_the_best_checked_kernel_counts_when_the_answer_is_worse_or_wrong(tmp_pa
     assert better.best.latency == 10
     [node] = better.nodes
     assert [attempt.latency for attempt in node.failed] == [20]  # it was judged, so it is told
+
+
+def curious(request):
+    """Planners, executors and fixers that have kernels checked, several in one turn, before they answer."""
+    messages = request["messages"]
+    role, tried = models.role_of(request), sum(m["role"] == "tool" for m in messages)
+    draw = models.number(request)
+    user = next(m["content"] for m in messages if m["role"] == "user")
+    if role in ("planner", "executor", "fixer") and request.get("tools") and tried < draw % 4:
+        costs = [float(cost) for cost in re.findall(r"COST = ([\d.]+)", user)]
+        calls = [checking(toy.kernel(round(costs[0] * (0.7 + k / 9), 3), f"x = {draw % 99}"))
+                 for k in range(1 + draw % 2)]  # fmt: skip
+        return Scripted("", tool_calls=tuple(call.tool_calls[0] for call in calls))
+    return models.respond({**request, "messages": [messages[0], {"content": user}]})
+
+
+def counted(folder, strategy, evaluations, window=4, workers=2, seconds=0.0, iterations=3):
+    """The distinct kernels that were judged beside the baseline, and how the search ended."""
+    folder.mkdir(parents=True)
+    settings = Settings(
+        iterations=iterations, beam=2, plans=2, samples=2, strategy=strategy,
+        evaluations=evaluations, window=window,
+    )  # fmt: skip
+
+    async def run(server):
+        return await drive.run_toy(
+            folder / "run", server.url, settings=settings, tools=3, workers=workers
+        )
+
+    toy.ToyLanguage.log = folder / "log"
+    toy.ToyLanguage.seconds = seconds
+    try:
+        with ScriptedServer(curious) as server:
+            [outcome], _ = asyncio.run(run(server))
+    finally:
+        toy.ToyLanguage.log, toy.ToyLanguage.seconds = None, 0.0
+    said = [
+        message["content"]
+        for request in server.requests
+        for message in request["messages"]
+        if message["role"] == "tool"
+    ]
+    return set((folder / "log").read_text().split()), outcome, said
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("evaluations", [1, 6, 23])
+def test_evaluations_bound_what_tools_try_out_too(tmp_path, strategy, evaluations):
+    judged, outcome, said = counted(tmp_path / "a", strategy, evaluations)
+    assert len(judged) - 1 <= evaluations  # the baseline is free
+    if outcome.ended == f"{evaluations} evaluations are spent":
+        assert len(judged) - 1 == evaluations
+    if strategy == "beam":
+        assert outcome.ended == f"{evaluations} evaluations are spent"
+        assert evaluations > 20 or NONE_LEFT in said
+    if strategy in ("beam", "mcgs") and evaluations > 1:
+        again, other, _ = counted(tmp_path / "b", strategy, evaluations, 4, 5, 0.002)
+        assert again == judged and other.best.source == outcome.best.source
+        few, *_ = counted(tmp_path / "c", strategy, evaluations, 1, 1)
+        assert len(few) == len(judged)

@@ -81,7 +81,6 @@ class WorkerContext:
     view: KernelView
     run: Run
     developer: Develops
-    judged: frozenset[str] = frozenset()
     gear: Gear = field(default_factory=Gear)
     # ---
     parent: Node = field(init=False)

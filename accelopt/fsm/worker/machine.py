@@ -100,12 +100,10 @@ class Walked(NamedTuple):
     ctx: WorkerContext
 
 
-def context_of(
-    job: Job, view: KernelView, run: Run, judged: frozenset[str], gear: Gear
-) -> WorkerContext:
+def context_of(job: Job, view: KernelView, run: Run, gear: Gear) -> WorkerContext:
     """What a worker starts with; the rules develop where no model does."""
     developer = run.proposer.developer or DeveloperByRule(run.workshop.offline)
-    return WorkerContext(job, view, run, developer, judged, gear)
+    return WorkerContext(job, view, run, developer, gear)
 
 
 async def walk(ctx: WorkerContext) -> Walked:

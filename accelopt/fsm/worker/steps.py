@@ -94,7 +94,12 @@ async def passes_tests(ctx: WorkerContext) -> bool:
     if ctx.node is not None:
         ctx.failed.append(ctx.node)
     run = ctx.run
-    place = Workplace(run.proposer.executor, run.workshop.evaluations, ExecutorSettings(1, 0))
+    place = Workplace(
+        run.proposer.executor,
+        run.workshop.evaluations,
+        ExecutorSettings(1, 0),
+        purse=ctx.view.purse,
+    )
     ctx.node = await judge(ctx.parent, ctx.written.change, ctx.label, ctx.source, place)
     if ctx.node.latency is not None and ctx.gear.test_code:
         said = await refusal(ctx.gear.test_code, ctx.node, run)
@@ -112,15 +117,7 @@ def may_refine(ctx: WorkerContext) -> bool:
         return False
     if ctx.node is not None and ctx.node.evaluation.status not in REPAIRABLE:
         return False
-    return ctx.job.limit is None or spent(ctx) < ctx.job.limit
-
-
-def spent(ctx: WorkerContext) -> int:
-    """The evaluations that this step has paid for."""
-    language = ctx.run.workshop.language
-    tested = [*ctx.failed, *([ctx.node] if ctx.node else ())]
-    keys = {language.evaluation_key(node.case, node.source) for node in tested}
-    return len(keys - ctx.judged)
+    return ctx.view.purse is None or ctx.view.purse.left >= 1
 
 
 async def refine(ctx: WorkerContext) -> None:

@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 
-async def develop(job: Job, view: KernelView, run: Run, judged: frozenset[str]) -> Result:
+async def develop(job: Job, view: KernelView, run: Run) -> Result:
     """One step for the common driver: the kernel with its verdict, the path that led to it, and what
     it taught."""
-    return (await walk(context_of(job, view, run, judged, Gear()))).result
+    return (await walk(context_of(job, view, run, Gear()))).result
 
 
 def worker_process_entry(
@@ -133,7 +133,7 @@ async def _in_process(
         )
         number = step.get("number", gear.worker_id or 0)
         job = Job(number, view.iteration, Want.DEVELOP, node, focus=str(start.rank))
-        return await walk(context_of(job, view, run, frozenset(), gear))
+        return await walk(context_of(job, view, run, gear))
 
 
 async def _evaluation(start: _Start, case: Case, step: Mapping[str, Any], run: Run) -> Evaluation:
