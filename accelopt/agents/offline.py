@@ -92,11 +92,19 @@ class OfflineProposer:
 
     async def suggestions(self, node: Node, most: int) -> tuple[Suggestion, ...]:
         """The rules' own first choices for `node`, by name, the fastest predicted first; none that is
-        predicted to gain nothing."""
+        predicted to gain nothing, none without a prediction beside some that have one, and of one
+        method's that are predicted to take the same only the first."""
         ranked = await self._rank(node, MOST_PREDICTED)
-        likely = [one for one in ranked if not _hopeless(one.predicted, node.latency or inf)]
+        if any(one.predicted is not None for one in ranked):
+            ranked = [one for one in ranked if one.predicted is not None]
+        likely: dict[object, Option] = {}
+        for number, one in enumerate(ranked):
+            if not _hopeless(one.predicted, node.latency or inf):
+                same = number if one.predicted is None else (one.action.method, one.predicted)
+                likely.setdefault(same, one)
         return tuple(
-            Suggestion(f"R{number}", *option) for number, option in enumerate(likely[:most], 1)
+            Suggestion(f"R{number}", *option)
+            for number, option in enumerate([*likely.values()][:most], 1)
         )
 
     async def _made(self, node: Node, change: Change) -> str | None:

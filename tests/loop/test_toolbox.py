@@ -100,7 +100,7 @@ def curious(request):
     role, tried = models.role_of(request), sum(m["role"] == "tool" for m in messages)
     draw = models.number(request)
     user = next(m["content"] for m in messages if m["role"] == "user")
-    if role in ("planner", "executor", "fixer") and request.get("tools") and tried < draw % 4:
+    if role in ("planner", "executor", "fixer") and request.get("tools") and tried < 1 + draw % 3:
         costs = [float(cost) for cost in re.findall(r"COST = ([\d.]+)", user)]
         calls = [checking(toy.kernel(round(costs[0] * (0.7 + k / 9), 3), f"x = {draw % 99}"))
                  for k in range(1 + draw % 2)]  # fmt: skip
@@ -146,7 +146,7 @@ def test_evaluations_bound_what_tools_try_out_too(tmp_path, strategy, evaluation
         assert len(judged) - 1 == evaluations
     if strategy == "beam":
         assert outcome.ended == f"{evaluations} evaluations are spent"
-        assert evaluations > 20 or NONE_LEFT in said
+        assert evaluations > 1 or NONE_LEFT in said
     if strategy in ("beam", "mcgs") and evaluations > 1:
         again, other, _ = counted(tmp_path / "b", strategy, evaluations, 4, 5, 0.002)
         assert again == judged and other.best.source == outcome.best.source

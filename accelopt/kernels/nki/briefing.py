@@ -19,7 +19,7 @@ from accelopt.sim.timing.bounds import bounds_of
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.sim.timing.price_list import Priced, price_list
 from accelopt.sim.timing.rereads import Reread, rereads
-from accelopt.sim.timing.stream.operation import Decision
+from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Decision
 from accelopt.sim.timing.what_if import WhatIf, what_ifs
 
 ENGINES = {
@@ -34,6 +34,9 @@ MOST_LINES = 8
 MOST_PRICES = 16
 MOST_DECISIONS = 8
 SILENT_BELOW = 0.005  # of the time
+DEAR = 0.01  # of the time: an instruction that takes less has no row of its own
+AS_MUCH = 0.6  # of what the first engine's absence saves: a second one saves about as much
+ROTATION = "rotate_buffers"
 TELLING = 0.01  # of the time: a what-if that changes less makes no difference
 QUIET = frozenset({"choose_engines"})  # decisions that the list of prices shows
 MEBIBYTE = 1 << 20
@@ -51,7 +54,7 @@ def briefing(found: KernelProfile) -> dict[str, str]:
         "limits": _limits(found, asked),
         "lines": _lines(found),
         "memory": _memory(memory_use(found.run.program), found, sources),
-        "compiler": _decisions(found.decisions, sources),
+        "compiler": _decisions(_decided(found, asked), sources),
         "prices": _prices(price_list(found), found),
     }
 
@@ -65,10 +68,33 @@ def limit_of(found: KernelProfile, asked: Sequence[WhatIf]) -> WhatIf | None:
     return best
 
 
-def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
-    now = found.latency_ms
+def in_turns(found: KernelProfile, asked: Sequence[WhatIf]) -> list[WhatIf]:
+    """Engines that wait for each other: without each of them the kernel would be faster by about as
+    much. At most two; none where one alone limits, or nothing does."""
     best = limit_of(found, asked)
     if best is None:
+        return []
+    saved = found.latency_ms - best.latency_ms
+    both = [
+        one
+        for one in sorted(asked, key=lambda one: one.latency_ms)
+        if one.subject == "engine" and found.latency_ms - one.latency_ms >= AS_MUCH * saved
+    ]
+    return both[:2] if len(both) > 1 else []
+
+
+def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
+    now = found.latency_ms
+    best, turns = limit_of(found, asked), in_turns(found, asked)
+    if turns:
+        first, second = (ENGINES[turn.name] for turn in turns)
+        said = (
+            f"no single engine: {first} and {second} work in turns, each waiting for the other, for "
+            f"{found.occupancy[turns[0].name]:.0%} and {found.occupancy[turns[1].name]:.0%} of the "
+            "time. Less work on either helps; so does work on another tile while one waits (several "
+            "tiles an iteration, the next tile's first step before this one's last)"
+        )
+    elif best is None:
         said = (
             "no single engine: the kernel waits, for results of other engines, for buffers, or for "
             "the fixed cost of many small instructions (see what would change it)"
@@ -86,12 +112,12 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
         *_floors(found),
         "If one thing were different, and everything else as it is, the kernel would take:",
     ]
-    telling = [one for one in asked if abs(one.latency_ms / now - 1) >= TELLING]
+    telling = [one for one in asked if 1 - one.latency_ms / now >= TELLING]
     for one in sorted(telling, key=lambda one: one.latency_ms):
         rows.append(f"  {one.latency_ms:8.4g} ms {one.latency_ms / now - 1:+5.0%}  {one.question}")
     silent = [one.question for one in asked if one not in telling]
     if silent:
-        rows.append(f"No difference: {'; '.join(silent)}.")
+        rows.append(f"Nothing to gain where: {'; '.join(silent)}.")
     return "\n".join(rows)
 
 
@@ -101,13 +127,16 @@ def _floors(found: KernelProfile) -> list[str]:
     bytes_moved = least.read_bytes + least.write_bytes
     moved = found.true_counts.hbm_read_bytes + found.true_counts.hbm_write_bytes
     memory = bytes_moved / spec.dma_peak_bytes_per_ns * 1e-6
+    compute = {bound.name: bound.ms for bound in found.bounds if bound.aspect == "compute"}
+    floor = max(memory, compute["without transposes"]) + spec.launch_ns * 1e-6
     rows = [
+        f"Inputs, outputs and matrix products alone, at full rates, and the launch take {floor:.4g} ms: "
+        f"this kernel is at {floor / found.latency_ms:.0%} of that speed.",
         f"Moved: {moved / MEBIBYTE:.4g} MiB, {moved / spec.dma_peak_bytes_per_ns * 1e-6:.4g} ms at "
         f"the full DMA rate; inputs and outputs once are {bytes_moved / MEBIBYTE:.4g} MiB, "
-        f"{memory:.4g} ms."
+        f"{memory:.4g} ms.",
     ]
-    compute = {bound.name: bound.ms for bound in found.bounds if bound.aspect == "compute"}
-    if compute["at peak FLOPs"]:
+    if found.summary["hardware_flops"] and compute["at peak FLOPs"] >= SILENT_BELOW * floor:
         rows.append(
             f"Matrix products at the peak rate of their format: "
             f"{compute['without transposes']:.4g} ms, with transposes "
@@ -186,16 +215,30 @@ def _reread(one: Reread) -> str:
     )
 
 
+def _decided(found: KernelProfile, asked: Sequence[WhatIf]) -> list[Decision]:
+    """The decisions that a planner can use, the weightiest first: how many buffers tiles take turns in
+    only where more of them would help."""
+    more = [one.latency_ms for one in asked if one.subject == "buffers"]
+    helps = bool(more) and min(more) < (1 - TELLING) * found.latency_ms
+    quiet = QUIET if helps else QUIET | {ROTATION}
+    told = [one for one in found.decisions if one.pass_name not in quiet]
+    return sorted(told, key=lambda one: (-one.bytes, -one.count))
+
+
 def _decisions(decisions: Sequence[Decision], sources: Sources) -> str:
-    told = [one for one in decisions if one.pass_name not in QUIET]
-    told.sort(key=lambda one: (-one.bytes, -one.count))
-    rows = []
-    for one in told[:MOST_DECISIONS]:
+    """One row for each thing that was done, with all lines where it was."""
+    rows: dict[str, list[int]] = {}
+    for one in decisions:
         times = f", {one.count:,} times" if one.count > 1 else ""
         size = f", {one.bytes / MEBIBYTE:.4g} MiB" if one.bytes else ""
         action = TENSOR.sub(partial(_named, sources=sources, source=one.source), one.action)
-        rows.append(f"- line {one.source.line}: {action}{times}{size}")
-    return "\n".join(rows)
+        lines = rows.setdefault(f"{action}{times}{size}", [])
+        if one.source.line not in lines:
+            lines.append(one.source.line)
+    return "\n".join(
+        f"- line{'s' if lines[1:] else ''} {', '.join(map(str, lines))}: {action}"
+        for action, lines in [*rows.items()][:MOST_DECISIONS]
+    )
 
 
 def _named(found: re.Match[str], sources: Sources, source: SourceLine) -> str:
@@ -205,7 +248,8 @@ def _named(found: re.Match[str], sources: Sources, source: SourceLine) -> str:
 def _prices(rows: Sequence[Priced], found: KernelProfile) -> str:
     spec = found.run.spec
     text = [" engine    each      times      ms  instruction (lines)"]
-    shown = [row for row in rows if row.busy_ms >= SILENT_BELOW * found.latency_ms]
+    shown = [row for row in rows if row.busy_ms >= DEAR * found.latency_ms]
+    small = [row for row in rows if row not in shown and row.engine != "dma"]
     same: dict[Priced, list[int]] = {}
     for row in shown:
         same.setdefault(replace(row, source=NOWHERE), []).append(row.source.line)
@@ -219,6 +263,11 @@ def _prices(rows: Sequence[Priced], found: KernelProfile) -> str:
         text.append(
             f" {row.engine:7s} {each:>10s} {row.count:8,d} {row.busy_ms:7.3g}  "
             f"{row.instruction} {size} {row.memories}, {where}" + (f"; {remark}" if remark else "")
+        )
+    if small:
+        text.append(
+            f" {len(small)} further kinds of instructions: {sum(row.count for row in small):,} times, "
+            f"{sum(row.busy_ms for row in small):.3g} ms in all, mostly their fixed cost"
         )
     return "\n".join(text) if shown else ""
 
@@ -278,6 +327,7 @@ def machine(spec: Hardware) -> str:
     vector, two = spec.vector_cycles_per_element, spec.two_input_cycles_per_element
     fixed = f"{spec.access_cycles:.0f}"
     usable = spec.sbuf_usable_bytes
+    looks = ", ".join(f"{name} {n}" for name, n in zip(QUEUE_NAMES, bounds.lookahead, strict=False))
     fp32 = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
     sizes = ", ".join(f"{size:,} B {_piece_rate(size, spec):.0%}" for size in PIECES)
     rows = [
@@ -314,6 +364,8 @@ def machine(spec: Hardware) -> str:
         f"{spec.gpsimd_cycles_per_element:g} cycle an element (two operands "
         f"{spec.two_input_cycles_per_element:g}) beside {spec.gpsimd_start_cycles:.0f} fixed; it "
         "cannot touch PSUM.",
+        "- Order: an engine takes instructions in the order of the program. While one waits it looks at "
+        f"the next few only: {looks}. What stands farther back waits too, ready or not.",
         f"- Every instruction of Vector and Scalar costs about {fixed} cycles beside its elements, at "
         f"least {spec.minimum_issue_cycles}; its result is there {spec.engine_latency_ns:.0f} ns "
         "later, and another engine hears of it "

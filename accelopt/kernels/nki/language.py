@@ -42,7 +42,13 @@ from accelopt.kernels.nki.lift.offers import (
     lifted_kernel,
     offered,
 )
-from accelopt.kernels.nki.lift.planning import AnswerRefused, answered, brief, has_schedule
+from accelopt.kernels.nki.lift.planning import (
+    AnswerRefused,
+    answered,
+    brief,
+    computed,
+    has_schedule,
+)
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
@@ -75,6 +81,7 @@ REPEATABLE = frozenset(
         Status.WRONG_NUMBERS,
     }
 )
+NONE_FASTER = "No schedule of it that a search found is faster than this kernel."
 SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 
@@ -282,8 +289,8 @@ class NKI:
 
     async def schedule_brief(self, node: Node) -> str:
         """What a planner should know to answer with a schedule in place of a plan: what the kernel
-        computes, how it is bound, the fields of a schedule, the fastest ones found. Empty for a
-        kernel that cannot be lifted."""
+        computes, the fields of a schedule, those found that are faster than the kernel; of what no
+        schedule makes faster, only what it computes. Empty for a kernel that cannot be lifted."""
         actions = await self.actions(node)
         arguments = self._arguments(node.case, node.source)
         key = content_key(node.source, repr(arguments), self.options.target, package_key())
@@ -292,7 +299,10 @@ class NKI:
 
         def worded() -> str:
             lifted = self._lifted(node)
-            return brief(lifted, node.source, offers, target=self.options.target)
+            better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
+            if offers and not better:
+                return f"{computed(lifted)}\n{NONE_FASTER}"
+            return brief(lifted, node.source, better, target=self.options.target)
 
         try:
             return await asyncio.to_thread(worded)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from accelopt.sim.collector import collector_paused
@@ -17,7 +18,9 @@ from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.profile import KernelProfile, profile
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
-Subject = Literal["engine", "loads", "stores", "line", "overheads", "overlap", "buffers", "sbuf"]
+Subject = Literal[
+    "engine", "loads", "stores", "line", "lanes", "overheads", "overlap", "buffers", "sbuf"
+]
 
 MOST_LINES = 3
 BUSY = 0.02  # an engine that works for less of the time is not asked about
@@ -54,6 +57,9 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
         for line in found.lines[:lines]:
             question = f"line {line.source.line} takes half as long"
             asked.append(WhatIf("line", question, _halved(found, line.source), source=line.source))
+        if any(_filled(found, item.operation) < 1 for item in found.run.stream.instances):
+            question = "instructions on few partitions were merged until they fill all of them"
+            asked.append(WhatIf("lanes", question, _scaled(found, partial(_filled, found))))
         asked.append(WhatIf("overheads", "instructions have no fixed costs", _bare(found)))
         everything = (
             max(found.occupancy.values()) * found.latency_ms + found.run.spec.launch_ns * 1e-6
@@ -70,7 +76,7 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
 
 def with_lines(found: KernelProfile, lines: frozenset[int], factor: float) -> float:
     """The latency in ms if the instructions of these source lines took `factor` of their time."""
-    return _scaled(found, lambda operation: operation.source.line in lines, factor)
+    return _where(found, lambda operation: operation.source.line in lines, factor)
 
 
 def _transfers(found: KernelProfile) -> list[WhatIf]:
@@ -89,27 +95,38 @@ def _without_engine(found: KernelProfile, name: str) -> float:
 
 
 def _without(found: KernelProfile, chosen: Callable[[Operation], bool]) -> float:
-    return _scaled(found, chosen, 0.0)
+    return _where(found, chosen, 0.0)
 
 
-def _scaled(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:
+def _where(found: KernelProfile, chosen: Callable[[Operation], bool], factor: float) -> float:
     """The latency in ms where the chosen operations take `factor` of their time."""
+    return _scaled(found, lambda operation: factor if chosen(operation) else 1.0)
+
+
+def _scaled(found: KernelProfile, factor: Callable[[Operation], float]) -> float:
+    """The latency in ms where each operation takes `factor` of its time."""
     run = found.run
-    picked = [chosen(item.operation) for item in run.stream.instances]
+    factors = [factor(item.operation) for item in run.stream.instances]
     costs: list[Transfer | None] = [
-        cost._replace(engine_ns=cost.engine_ns * factor, conflict_ns=cost.conflict_ns * factor)
-        if cost is not None and picked[kind]
+        cost._replace(engine_ns=cost.engine_ns * part, conflict_ns=cost.conflict_ns * part)
+        if cost is not None and (part := factors[kind]) != 1.0
         else cost
         for kind, cost in zip(run.stream.kind, run.costs, strict=True)
     ]
-    factors = [factor if hit else 1.0 for hit in picked]
     lookahead = run.compiler.bounds.lookahead
     timeline = schedule(run.stream, run.graph, costs, run.spec, lookahead, factors)
     return timeline.latency_ns * 1e-6
 
 
 def _halved(found: KernelProfile, source: SourceLine) -> float:
-    return _scaled(found, lambda operation: operation.source == source, 0.5)
+    return _where(found, lambda operation: operation.source == source, 0.5)
+
+
+def _filled(found: KernelProfile, operation: Operation) -> float:
+    """The part of the partitions that an operation uses."""
+    accesses = (*operation.reads, *operation.writes)
+    most = found.run.spec.partitions
+    return max((access.partitions for access in accesses), default=most) / most
 
 
 def _bare(found: KernelProfile) -> float:

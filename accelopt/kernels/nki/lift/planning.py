@@ -50,7 +50,7 @@ def brief(
         fields = [*_fields(graph)]
     except NotLowered:
         return ""
-    parts = ["What the kernel computes:", _indented(algorithm_text(lifted.algorithm))]
+    parts = [computed(lifted)]
     parts += _present(source, metrics or {})
     parts += _own(source, metrics or {}, graph, lifted, target)
     parts += ["A schedule says how. Its fields:", *fields]
@@ -65,8 +65,10 @@ def brief(
     return "\n".join([*parts, ASK])
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
+def computed(lifted: Lifted) -> str:
+    """What a kernel computes, as formulas."""
+    lines = algorithm_text(lifted.algorithm).splitlines()
+    return "\n".join(["What the kernel computes:", *(f"    {line}" for line in lines)])
 
 
 def _json(schedule: Schedule) -> str:
