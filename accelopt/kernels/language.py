@@ -55,7 +55,7 @@ class Configured(NamedTuple):
 
 
 class Language(Protocol):
-    """One kernel language (NKI on a NeuronCore, Triton on a GPU) and the device it runs on."""
+    """One kernel language (NKI on a NeuronCore, Triton or CUDA on a GPU) and the device it runs on."""
 
     name: str
 
@@ -129,6 +129,7 @@ class Language(Protocol):
 LANGUAGES = {
     "nki": "accelopt.kernels.nki.language:NKI",
     "flashinfer": "accelopt.kernels.triton.language:Triton",
+    "cuda": "accelopt.kernels.cuda.language:Cuda",
 }
 
 

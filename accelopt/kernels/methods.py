@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """A move: its language, the resources it touches, and where it is made ("module:attribute")."""
+    """A move: its language, the resources it touches, and where it is made ("module:attribute"); `cuda`
+    is where the same is made of CUDA kernels."""
 
     language: str
     touches: tuple[str, ...]
     place: str
+    cuda: str = ""
 
     @property
     def of_schedules(self) -> bool:
@@ -27,6 +29,8 @@ class Method(NamedTuple):
         return self.place == SCHEDULES
 
 
+SOLUTIONS = {"flashinfer": "triton"}
+"""What the solutions of a backend are written in, where its name does not say so."""
 SCHEDULES = "accelopt.kernels.nki.tuning:Tuning"
 
 
@@ -38,8 +42,13 @@ def _schedule(*touches: str) -> Method:
     return Method("nki", touches, SCHEDULES)
 
 
-def _triton(place: str, *touches: str) -> Method:
-    return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}")
+def _triton(place: str, *touches: str, cuda: str = "") -> Method:
+    also = f"accelopt.kernels.cuda.moves:{cuda}" if cuda else ""
+    return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}", also)
+
+
+def _cuda(place: str, *touches: str) -> Method:
+    return Method("cuda", touches, f"accelopt.kernels.cuda.moves:{place}")
 
 
 METHODS = {
@@ -65,15 +74,21 @@ METHODS = {
     "set_weights": _schedule("dma", "overlap"),
     "set_operands": _schedule("tensor", "scalar", "dma"),
     "set_results": _schedule("tensor", "scalar"),
-    "change_block_sizes": _triton("configurations:configurations", "compute", "gmem", "overlap"),
+    "change_block_sizes": _triton(
+        "configurations:configurations", "compute", "gmem", "overlap", cuda="block_sizes"
+    ),
     "grouped_gemm_colmajor": _triton("order:grouped_order", "compute", "gmem"),
-    "enable_async_pipeline": _triton("descriptors:descriptor_tiles", "gmem", "overlap"),
+    "enable_async_pipeline": _triton(
+        "descriptors:descriptor_tiles", "gmem", "overlap", cuda="async_copies"
+    ),
     "prefetch_loads": _triton("hints:pipelined_loops", "gmem", "overlap"),
-    "switch_to_mma_or_wgmma": _triton("arithmetic:own_precision_dots", "compute"),
+    "switch_to_mma_or_wgmma": _triton(
+        "arithmetic:own_precision_dots", "compute", cuda="matrix_instructions"
+    ),
     "softmax_math_fusion": _triton("arithmetic:base_two", "sfu"),
-    "vectorize_global_loads": _triton("hints:constant_sizes", "gmem"),
-    "cache_policy_cg": _triton("hints:streaming_hints", "gmem"),
-    "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
+    "vectorize_global_loads": _triton("hints:constant_sizes", "gmem", cuda="vector_loads"),
+    "cache_policy_cg": _triton("hints:streaming_hints", "gmem", cuda="streaming_accesses"),
+    "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control", cuda="padded_tails"),
     "stop_at_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
     "count_loop": _triton("loops:counted_loop", "control", "overlap"),
     "read_row_once": _triton("loops:one_pass", "gmem"),
@@ -85,12 +100,22 @@ METHODS = {
     "drop_synchronisation": _triton("host:without_synchronisation", "overlap"),
     "drop_value_checks": _triton("host:without_value_checks", "overlap"),
     "read_values_once": _triton("host:values_read_once", "overlap"),
+    "avoid_atomics_reduce": _cuda("block_reductions", "gmem", "overlap"),
+    "walking_grid": _cuda("walking_grid", "overlap", "gmem"),
+    "launch_bounds": _cuda("launch_bounds", "overlap", "compute"),
+    "read_only_pointers": _cuda("read_only_pointers", "gmem", "overlap"),
+    "unroll_loops": _cuda("unrolled_loops", "overlap", "compute"),
 }
 
 
 def methods_of(language: str) -> dict[str, Method]:
     """The moves of one language, in the order in which they are looked for."""
-    return {name: method for name, method in METHODS.items() if method.language == language}
+    wanted = SOLUTIONS.get(language, language)
+    return {
+        name: method
+        for name, method in METHODS.items()
+        if method.language == wanted or (wanted == "cuda" and method.cuda)
+    }
 
 
 def methods_that_touch(language: str, resource: str) -> tuple[str, ...]:
@@ -98,8 +123,10 @@ def methods_that_touch(language: str, resource: str) -> tuple[str, ...]:
     return tuple(name for name, m in methods_of(language).items() if resource in m.touches)
 
 
-def what_it_does(name: str) -> str:
+def what_it_does(name: str, language: str = "") -> str:
     """The sentence with which the code of a method begins."""
-    module, _, attribute = METHODS[name].place.partition(":")
+    method = METHODS[name]
+    place = method.cuda if language == "cuda" and method.cuda else method.place
+    module, _, attribute = place.partition(":")
     first = (getdoc(getattr(import_module(module), attribute)) or "").partition("\n\n")[0]
     return " ".join(first.split())

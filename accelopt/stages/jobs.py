@@ -191,7 +191,7 @@ def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) ->
     return [
         Action(
             change=Plan(
-                sentence=f"Use one method and no other, {name}: {what_it_does(name)} {why}"
+                sentence=f"Use one method and no other, {name}: {what_it_does(name, language)} {why}"
             ),
             method=name,
             touches=methods[name].touches,

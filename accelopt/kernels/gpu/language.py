@@ -46,6 +46,12 @@ class Solutions:
 
     name = "flashinfer"
     work = "by kernels"
+    may_name = (
+        "The source may name operators of torch, triton and a few modules of the standard library "
+        "where they are called, and nothing else of a library: no modules or classes as values, no "
+        "other streams, files, threads, or inspection of the interpreter, and no attribute is set on "
+        "what is not its own."
+    )
     written_in = ""
     """The language of its methods in `kernels.methods`."""
 
@@ -235,11 +241,8 @@ class Solutions:
             "element beyond both 1e-2 absolute and 1e-2 relative error, and a relative L2 error of "
             "the whole and of each row that only 16-bit rounding explains. Inputs must not change, "
             f"outputs must be new tensors, and the work must be done {self.work} on the current "
-            "stream. The source may name operators of torch, triton and a few modules of the "
-            "standard library where they are called, and nothing else of a library: no modules or "
-            "classes as values, no other streams, files, threads, or inspection of the interpreter, "
-            "and no attribute is set on what is not its own. It is then timed with a cold L2 cache on "
-            "inputs it has not seen, and timed calls are judged as well."
+            f"stream. {self.may_name} It is then timed with a cold L2 cache on inputs it has not "
+            "seen, and timed calls are judged as well."
         )
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:

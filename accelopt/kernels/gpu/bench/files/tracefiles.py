@@ -71,12 +71,16 @@ class Definition(TraceRow):
 
 
 class InputSource(TraceRow):
-    """Where one input comes from: `random`, `scalar` with a value, or a `safetensors` key."""
+    """Where one input comes from: `random`, `scalar` with a value, or a `safetensors` key.
+
+    Ours: a random tensor may state how it is drawn, by `tensor`, a `TensorSpec` of `accelopt.contract.spec`.
+    """
 
     type: Literal["random", "scalar", "safetensors"]
     value: float | int | bool | None = None
     path: str | None = None
     tensor_key: str | None = None
+    tensor: dict[str, Any] | None = None
 
 
 class Workload(TraceRow):
@@ -88,9 +92,15 @@ class Workload(TraceRow):
 
 
 class BuildSpec(TraceRow):
-    """How a solution is built and called. `destination_passing_style` None: not stated."""
+    """How a solution is built and called. `destination_passing_style` None: not stated.
+
+    Ours: with the binding `driver` the sources are a kernel alone, called with `arguments` (those of
+    `accelopt.contract.spec`) and started as its own text says.
+    """
 
     language: str
+    binding: str | None = None
+    arguments: list[dict[str, Any]] = Field(default_factory=list)
     entry_point: str = "main.py::run"
     target_hardware: list[str] = Field(default_factory=list)
     destination_passing_style: bool | None = None

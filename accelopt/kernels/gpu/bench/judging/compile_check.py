@@ -28,12 +28,14 @@ class Compiled(NamedTuple):
     """`failure` is empty when every kernel fits the target; `unknown` when nobody can say.
 
     Host code that wants real values of the data (a length read from a tensor that was never
-    filled) may fail here and not on the device: that is unknown, not a failure.
+    filled) may fail here and not on the device: that is unknown, not a failure. `code` is what was
+    compiled, one for each kernel and its options.
     """
 
     resources: tuple[Resources, ...] = ()
     failure: str = ""
     unknown: bool = False
+    code: tuple[say.Code, ...] = ()
 
     @property
     def spilled_bytes(self) -> int:
@@ -83,7 +85,7 @@ class CompilerPool:
                     f"{item.kernel} needs {item.shared_bytes} bytes of shared memory; "
                     f"{self.target.name} has {limit}",
                 )
-        return Compiled(resources)
+        return Compiled(resources, code=reply.code)
 
     @contextlib.contextmanager
     def _compiler(self) -> Iterator[tuple[Conversation, float]]:

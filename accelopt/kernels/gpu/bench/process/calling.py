@@ -10,6 +10,8 @@ import ast
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
 
+PYTHON = ("triton", "python")
+
 
 def passes_destination(
     solution: Solution, definition: Definition, explicit: bool | None = None
@@ -17,13 +19,14 @@ def passes_destination(
     """Whether the entry point takes its outputs as trailing arguments.
 
     An explicit choice wins, unless the parameters make it impossible; then the parameters decide.
-    With `*args` alone the parameters say nothing, and what the solution states counts.
+    With `*args` alone, and in compiled languages, the parameters say nothing, and what the solution
+    states counts; a compiled one that states nothing passes them, as FlashInfer-Bench has it.
     """
     inputs, both = len(definition.inputs), len(definition.inputs) + len(definition.outputs)
     limits = parameter_limits(solution)
     stated = explicit if explicit is not None else solution.spec.destination_passing_style
     if limits is None:
-        return bool(stated)
+        return stated if stated is not None else solution.spec.language not in PYTHON
     fewest, most = limits
     takes_both, takes_inputs = fewest <= both <= most, fewest <= inputs <= most
     if takes_both and takes_inputs:
@@ -36,7 +39,7 @@ def parameter_limits(solution: Solution) -> tuple[int, float] | None:
 
     None also when the entry point is not a plain function of the file.
     """
-    if solution.spec.language not in ("triton", "python"):
+    if solution.spec.language not in PYTHON:
         return None
     symbol = solution.spec.entry_point.split("::")[-1]
     try:

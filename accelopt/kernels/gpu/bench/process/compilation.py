@@ -9,6 +9,7 @@ device time, and what does compile is in Triton's cache when the device's turn c
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import re
 import subprocess
@@ -111,7 +112,8 @@ class Compiler:
                 arguments += _outputs(definition, workload)
             function(*arguments)
         resources = dict.fromkeys(_resources(kernel) for kernel in self.compiled)
-        return say.Compiled(resources=tuple(item._asdict() for item in resources))
+        code = dict.fromkeys(_code(kernel) for kernel in self.compiled)
+        return say.Compiled(resources=tuple(item._asdict() for item in resources), code=tuple(code))
 
 
 def _arguments(definition: Definition, workload: Trace) -> list[Any]:
@@ -208,6 +210,11 @@ def _is_cuda_device(item: Any) -> bool:
     return isinstance(item, torch.device) and item.type == "cuda"
 
 
+def _code(kernel: Any) -> say.Code:
+    cubin = base64.b64encode(kernel.asm["cubin"]).decode()
+    return say.Code(kernel=str(kernel.metadata.name), ptx=kernel.asm["ptx"], cubin=cubin)
+
+
 def _resources(kernel: Any) -> Resources:
     """Read one compiled kernel."""
     metadata = kernel.metadata
@@ -241,6 +248,62 @@ def _from_binary(cubin: bytes) -> tuple[int, int]:
     return int(registers[1]) if registers else 0, int(stack[1]) if stack else 0
 
 
+class CudaCompiler:
+    """Compiles kernels that are given alone; what comes with host code is built where it runs."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def compile(self, asked: say.Compile) -> say.Compiled:
+        """The solution's kernel, compiled for the target."""
+        from accelopt.kernels.cuda.compiling import build, used
+        from accelopt.kernels.cuda.launching import launch_of
+
+        solution = Solution.model_validate(asked.solution)
+        if solution.spec.binding != "driver":
+            raise NotImplementedError(f"{solution.name} is built where it runs")
+        source = solution.main_source
+        launch = launch_of(source)
+        with tempfile.TemporaryDirectory(prefix="accelopt-source-") as folder:
+            built = build(source, self.target.capability, Path(folder))
+        return say.Compiled(
+            resources=tuple(
+                Resources(
+                    kernel=kernel.name,
+                    warps=-(-launch.threads // 32),
+                    stages=0,
+                    shared_bytes=kernel.shared_bytes + launch.shared,
+                    registers=kernel.registers,
+                    spilled_bytes=kernel.stack_bytes,
+                )._asdict()
+                for kernel in used(built.notes)
+            ),
+            code=(
+                say.Code(
+                    kernel=solution.spec.entry_point.split("::")[-1],
+                    ptx=built.ptx,
+                    cubin=base64.b64encode(built.cubin).decode(),
+                ),
+            ),
+        )
+
+
+class Compilers:
+    """One for each language, made when it is first needed."""
+
+    def __init__(self, target: Target) -> None:
+        self._makers = {"cuda": lambda: CudaCompiler(target)}
+        self._default = lambda: Compiler(target)
+        self._made: dict[str, Compiler | CudaCompiler] = {}
+
+    def compile(self, asked: say.Compile) -> say.Compiled:
+        """By the compiler of the solution's language."""
+        language = str(asked.solution["spec"]["language"])
+        if language not in self._made:
+            self._made[language] = self._makers.get(language, self._default)()
+        return self._made[language].compile(asked)
+
+
 def handlers(payload: Mapping[str, Any]) -> Handlers:
     """What this process answers."""
-    return {say.Compile: Compiler(TARGETS[payload["target"]]).compile}
+    return {say.Compile: Compilers(TARGETS[payload["target"]]).compile}

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accelopt.contract.spec import Argument, Init, IOContract, TensorSpec
+from accelopt.contract.values import IOContractManager
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.draws import EVEN, Draw
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
@@ -63,6 +65,23 @@ class InputFactory:
         self.root = root
         self._files: dict[str, torch.Tensor] = {}
         self._generated = self._load_files()
+        self._stated = {
+            name: TensorSpec.model_validate(source.tensor)
+            for name, source in workload.inputs.items()
+            if source.tensor is not None
+        }
+        self._files |= {
+            name: self._constant(name, spec)
+            for name, spec in self._stated.items()
+            if spec.init is None or not spec.init.drawn
+        }
+
+    def _constant(self, name: str, spec: TensorSpec) -> torch.Tensor:
+        """A tensor that is the same in every draw."""
+        argument = Argument(name=name, type="tensor", tensor_spec=spec)
+        io = IOContract(args=(argument,))
+        made: torch.Tensor = IOContractManager().generate_inputs(io, str(self.device))[0]
+        return made
 
     def _load_files(self) -> bool:
         """Read the index files once; whether all of them are our own generator's."""
@@ -111,8 +130,11 @@ class InputFactory:
         for tensor, (name, spec) in zip(tensors, self.definition.inputs.items(), strict=True):
             if not isinstance(tensor, torch.Tensor):
                 continue
+            stated = self._stated.get(name)
             if name in files:
                 tensor.copy_(files[name])
+            elif stated is not None and stated.init is not None and stated.init.drawn:
+                _fill_as_stated(tensor, stated.init, generator, draw.values)
             else:
                 _fill_random(tensor, spec.dtype, generator, draw.values)
 
@@ -150,6 +172,23 @@ def _fill_random(tensor: torch.Tensor, dtype: str, generator: torch.Generator, v
         tensor.random_(low, high, generator=generator)
     else:
         raise ValueError(f"no random values for dtype {dtype}")
+
+
+def _fill_as_stated(
+    tensor: torch.Tensor, init: Init, generator: torch.Generator, values: str
+) -> None:
+    """Drawn as a contract says. What is standard normal there may be spread otherwise, too; what was
+    given other bounds keeps them."""
+    import torch
+
+    wide = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
+    if init.kind == "uniform":
+        wide.uniform_(init.low, init.high, generator=generator)
+    else:
+        wide.normal_(init.mean, init.std, generator=generator)
+        if (init.mean, init.std) == (0.0, 1.0):
+            _spread(wide, values, generator)
+    tensor.copy_(wide)
 
 
 def _spread(tensor: torch.Tensor, values: str, generator: torch.Generator) -> None:

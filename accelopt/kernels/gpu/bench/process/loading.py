@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -11,6 +12,9 @@ from typing import Any
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
 from accelopt.kernels.gpu.bench.process.package import without_shared_locks
+
+# Of our own; all others are FlashInfer-Bench's.
+BINDINGS = {"driver": "accelopt.kernels.cuda.starting:load"}
 
 
 def load_entry(solution: Solution, folder: Path, definition: Definition) -> Callable[..., Any]:
@@ -22,6 +26,10 @@ def load_entry(solution: Solution, folder: Path, definition: Definition) -> Call
         path = folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source.content)
+    if solution.spec.binding in BINDINGS:
+        place, _, name = BINDINGS[solution.spec.binding].partition(":")
+        load: Callable[..., Callable[..., Any]] = getattr(importlib.import_module(place), name)
+        return load(solution, folder)
     if solution.spec.language not in ("triton", "python"):
         return _build_with_package(solution, definition)
     entry, symbol = solution.spec.entry_point.split("::")

@@ -212,10 +212,19 @@ class Compile(Message):
     destination_passing_style: bool
 
 
+class Code(Message):
+    """One compiled kernel: its PTX, and its machine code as base64."""
+
+    kernel: str
+    ptx: str
+    cubin: str = ""
+
+
 class Compiled(Message):
-    """What each kernel takes (see `compilation.Resources`)."""
+    """What each kernel takes (see `compilation.Resources`), and what was made of it."""
 
     resources: tuple[dict[str, Any], ...]
+    code: tuple[Code, ...] = ()
 
 
 class RunPackage(Message):

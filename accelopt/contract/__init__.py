@@ -1,0 +1,1 @@
+"""Kernels described by a file: their source, their arguments, and how they are launched."""

@@ -1,0 +1,1 @@
+"""CUDA kernels: compiled by nvcc or NVRTC, started through CuPy or the driver."""

@@ -1,0 +1,42 @@
+"""CUDA kernels on a GPU: alone, with a contract, or as solutions of FlashInfer-Bench."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from accelopt.kernels.cuda.moves import proposals
+from accelopt.kernels.cuda.names import describe, sheet
+from accelopt.kernels.gpu.language import Solutions
+from accelopt.nodes import Action, Node
+
+MOST_PROPOSALS = 48
+
+
+class Cuda(Solutions):
+    """Solutions whose work is done by kernels in CUDA C++."""
+
+    name = "cuda"
+    work = "by the kernels of its own sources"
+    written_in = "cuda"
+    may_name = (
+        "The sources may include CUDA's own headers, cub, cute and cutlass, and name nothing that "
+        "reaches the host's files, threads, clocks or libraries. A kernel that is given alone is "
+        "started as its line `#pragma launch` says."
+    )
+
+    async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
+        """What `accelopt.kernels.cuda.moves` can do, the most promising ones."""
+        template = self._problem(node.case).template
+        if template.spec.binding != "driver":
+            return ()
+        name = template.spec.entry_point.split("::")[-1]
+        return await asyncio.to_thread(proposals, node.source, name, MOST_PROPOSALS)
+
+    def look_up(self, name: str) -> str:
+        """Our notes on one name of CUDA C++."""
+        return describe(name)
+
+    def sheet(self, texts: Sequence[str]) -> str:
+        """Our notes on the names that stand in `texts`."""
+        return sheet(texts)

@@ -1,0 +1,221 @@
+"""What can be done to the text of a CUDA kernel by rule, and by name what only a model can do.
+
+Rules read one kernel of plain C: they count on nothing that the text does not show, and the referee
+judges what comes of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from accelopt.errors import ConfigError
+from accelopt.kernels.cuda.launching import (
+    MOST_THREADS,
+    launch_of,
+    signature_of,
+    with_launch,
+)
+from accelopt.kernels.methods import METHODS
+from accelopt.nodes import Action, Rewrite, made
+
+BLOCKS = (128, 256, 512, 1024, 64)
+FACTORS = (4, 8, 2)
+MULTIPROCESSORS = 132  # of an H100 or H200: grids that walk are multiples of it
+WALKS = (8, 16, 4, 32)
+_GLOBAL_INDEX = re.compile(
+    r"blockIdx\s*\.\s*x\s*\*\s*blockDim\s*\.\s*x|blockDim\s*\.\s*x\s*\*\s*blockIdx\s*\.\s*x"
+)
+_LOOP = re.compile(r"^([ \t]*)for\s*\(", re.MULTILINE)
+
+
+def block_sizes(source: str, name: str = "") -> Iterator[Action]:
+    """Give the blocks another number of threads, and the grid as many blocks as cover the same work.
+
+    Legal where the kernel asks for its block's size and no `__launch_bounds__` says it.
+    """
+    launch = launch_of(source)
+    if launch.block[1:] != (1, 1) or not re.search(r"blockDim\s*\.\s*x", source):
+        return
+    if "__launch_bounds__" in source:
+        return
+    for place, threads in enumerate(BLOCKS):
+        if threads == launch.block[0] or threads > MOST_THREADS:
+            continue
+        grid = launch.grid
+        if _GLOBAL_INDEX.search(source):
+            work = launch.grid[0] * launch.block[0]
+            grid = (-(-work // threads), *launch.grid[1:])
+        changed = launch._replace(block=(threads, 1, 1), grid=grid)
+        text = _sized(with_launch(source, changed), launch.block[0], threads)
+        yield _made(
+            "change_block_sizes", {"threads": threads}, f"Use {threads} threads a block.", text,
+            promise=0.04 * 0.8**place,
+        )  # fmt: skip
+
+
+def walking_grid(source: str, name: str = "") -> Iterator[Action]:
+    """Start only as many blocks as run at once and let them walk over the work.
+
+    Legal where the kernel's loop steps by the whole grid (`gridDim.x`).
+    """
+    launch = launch_of(source)
+    if not re.search(r"gridDim\s*\.\s*x", source):
+        return
+    for place, waves in enumerate(WALKS):
+        blocks = MULTIPROCESSORS * waves
+        if blocks != launch.grid[0]:
+            changed = launch._replace(grid=(blocks, *launch.grid[1:]))
+            yield _made(
+                "walking_grid", {"blocks": blocks}, f"Start {blocks} blocks that walk.",
+                with_launch(source, changed), promise=0.05 * 0.8**place,
+            )  # fmt: skip
+
+
+def launch_bounds(source: str, name: str = "") -> Iterator[Action]:
+    """Tell the compiler how many threads a block has, so that it may use the registers they leave."""
+    launch, kernel = launch_of(source), signature_of(source, name)
+    if "__launch_bounds__" in source:
+        return
+    text, count = re.subn(
+        rf"(\b__global__\s+)(void\s+{kernel.name}\s*\()",
+        rf"\1__launch_bounds__({launch.threads}) \2",
+        source,
+    )
+    if count == 1:
+        yield _made(
+            "launch_bounds", {}, f"Declare blocks of {launch.threads} threads.", text, promise=0.02
+        )
+
+
+def read_only_pointers(source: str, name: str = "") -> Iterator[Action]:
+    """Declare that pointers do not overlap and that inputs are only read, so that loads may be moved
+    and go by the read-only path.
+
+    Legal where no argument is another's memory: the referee's tensors are apart.
+    """
+    kernel = signature_of(source, name)
+    wanted = [p for p in kernel.parameters if p.pointer]
+    text = source
+    for parameter in wanted:
+        text = re.sub(
+            rf"\*\s*(?:__restrict__\s+)?\b{parameter.name}\b(?=\s*[,)])",
+            f"* __restrict__ {parameter.name}",
+            text,
+            count=1,
+        )
+    if text != source and "__restrict__" not in source:
+        yield _made(
+            "read_only_pointers",
+            {},
+            "Declare that the pointers do not overlap.",
+            text,
+            promise=0.05,
+        )
+
+
+def unrolled_loops(source: str, name: str = "") -> Iterator[Action]:
+    """Unroll loops so that the loads of several steps are under way together."""
+    places = [
+        match for match in _LOOP.finditer(source)
+        if not source[: match.start()].rstrip().rpartition("\n")[2].strip().startswith("#pragma")
+    ]  # fmt: skip
+    for number, match in enumerate(places[:4]):
+        for factor in FACTORS:
+            line = f"{match[1]}#pragma unroll {factor}\n"
+            text = f"{source[: match.start()]}{line}{source[match.start() :]}"
+            yield _made(
+                "unroll_loops", {"loop": number, "factor": factor},
+                f"Unroll loop {number + 1} {factor} times.", text, promise=0.04,
+            )  # fmt: skip
+
+
+def streaming_accesses(source: str, name: str = "") -> Iterator[Action]:
+    """Read inputs and write outputs past the caches where each is touched once.
+
+    Legal for plain subscripts of a kernel's pointers: `x[i]` becomes `__ldcs(&x[i])`.
+    """
+    kernel = signature_of(source, name)
+    if "__ldcs" in source or "__stcs" in source:
+        return
+    text = source
+    for parameter in kernel.parameters:
+        if parameter.pointer:
+            text = _streamed(text, parameter.name, reads=parameter.constant)
+    if text != source:
+        yield _made(
+            "cache_policy_cg", {}, "Stream inputs and outputs past the caches.", text, promise=0.03
+        )
+
+
+def vector_loads(source: str, name: str = "") -> Iterator[Action]:
+    """Let each thread load and store 8 or 16 neighbouring bytes at once."""
+    return iter(())
+
+
+def async_copies(source: str, name: str = "") -> Iterator[Action]:
+    """Copy the next tile to shared memory asynchronously while this one is worked on."""
+    return iter(())
+
+
+def matrix_instructions(source: str, name: str = "") -> Iterator[Action]:
+    """Multiply tiles by the tensor cores' instructions (mma.sync, wgmma)."""
+    return iter(())
+
+
+def block_reductions(source: str, name: str = "") -> Iterator[Action]:
+    """Reduce within a warp by shuffles and within a block in shared memory before any atomic."""
+    return iter(())
+
+
+def padded_tails(source: str, name: str = "") -> Iterator[Action]:
+    """Treat the last, partial tile apart, so that all others need no bounds check."""
+    return iter(())
+
+
+RULES: tuple[Callable[[str, str], Iterator[Action]], ...] = (
+    block_sizes, walking_grid, read_only_pointers, unrolled_loops, streaming_accesses, launch_bounds,
+)  # fmt: skip
+
+
+def proposals(source: str, name: str, most: int) -> list[Action]:
+    """What the rules can make of a kernel, the most promising first; none of a source that they
+    cannot read."""
+    found: list[Action] = []
+    for rule in RULES:
+        try:
+            found += rule(source, name)
+        except ConfigError:
+            continue
+    distinct = {action.key: action for action in reversed(found)}
+    return sorted(distinct.values(), key=lambda action: -action.promise)[:most]
+
+
+def _made(
+    method: str, parameters: dict[str, int], sentence: str, text: str, *, promise: float
+) -> Action:
+    change = Rewrite(move=method, parameters=dict(parameters), sentence=sentence)
+    return made(change, text, promise=promise, touches=METHODS[method].touches)
+
+
+def _sized(source: str, before: int, now: int) -> str:
+    """Shared arrays of as many elements as a block had threads, or a warp's worth of them, keep pace."""
+    return re.sub(
+        rf"(__shared__[^;\[]*\[\s*){before}(\s*\])", lambda m: f"{m[1]}{now}{m[2]}", source
+    )
+
+
+def _streamed(text: str, name: str, *, reads: bool) -> str:
+    """Subscripts of `name` after the kernel's head: read by `__ldcs`, or, as a statement, written by
+    `__stcs`."""
+    head = re.search(r"\b__global__\b[^{]*\{", text)
+    if head is None:
+        return text
+    body = text[head.end() :]
+    if reads:
+        pattern = rf"(?<![\w.&>])\b{name}\[((?:[^\[\]]|\[[^\[\]]*\])*)\](?!\s*=[^=])"
+        body = re.sub(pattern, rf"__ldcs(&{name}[\1])", body)
+    else:
+        pattern = rf"(?<![\w.&>])\b{name}\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\s*=(?!=)\s*([^;]+);"
+        body = re.sub(pattern, rf"__stcs(&{name}[\1], \2);", body)
+    return text[: head.end()] + body

@@ -1,0 +1,302 @@
+"""Kernels of spec files as problems of a FlashInfer-Trace folder, so that one referee judges both.
+
+A Triton kernel gets a function `run` of its input tensors that launches it, below its own text: from
+then on it is a solution like any other. A CUDA kernel gets a line that says its launch, and is started
+by our own binding. Without a reference the spec's own kernel is the reference, in the referee's process.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+
+from accelopt.contract.spec import Argument, KernelSpec, LaunchConfig
+from accelopt.errors import ConfigError
+from accelopt.evaluation import Case
+from accelopt.kernels.cuda.launching import Launch, signature_of, with_launch
+from accelopt.kernels.gpu.bench.files.tracefiles import (
+    Axis,
+    BuildSpec,
+    Definition,
+    InputSource,
+    Solution,
+    SourceFile,
+    TensorSpec,
+    Trace,
+    Workload,
+    write_json,
+)
+from accelopt.kernels.gpu.cases import case_of
+from accelopt.store import content_key, read_text
+
+ENTRY = "run"
+DRIVER = "driver"
+OPTIONS = ("num_warps", "num_stages")
+_OWN = """
+import json
+import tempfile
+from pathlib import Path
+
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution
+from accelopt.kernels.gpu.bench.process.loading import load_entry
+
+run = load_entry(
+    Solution.model_validate(json.loads({solution!r})),
+    Path(tempfile.mkdtemp(prefix="reference-", dir=".")),
+    Definition.model_validate(json.loads({definition!r})),
+)
+"""
+_GIVEN = """
+
+
+def {entry}(*tensors):
+    return _reference(*tensors)
+"""
+
+
+def case_of_spec(spec: KernelSpec, folder: Path, near: Path) -> Case:
+    """The case of a spec, its problem written into `folder`; `near` is where its reference may lie.
+
+    Raises ConfigError for a contract that the kernel does not fit.
+    """
+    solution = solution_of(spec)
+    definition = definition_of(spec, solution, near)
+    workload = workload_of(spec)
+    return case_of(
+        write_json(definition, folder / "definition.json").resolve(),
+        write_json(solution, folder / "solution.json").resolve(),
+        write_json(workload, folder / "workload.json").resolve(),
+    )
+
+
+def definition_of(spec: KernelSpec, solution: Solution, near: Path) -> Definition:
+    """What is to be computed: the input tensors in their order, the outputs, and the reference."""
+    io = spec.kernel.io
+    tensors = [*io.inputs, *io.outputs]
+    sizes = {size for argument in tensors for size in argument.tensor.shape}
+    given = spec.reference
+    made = Definition(
+        name=spec.safe_name,
+        op_type="spec",
+        axes={f"n{size}": Axis(type="const", value=size) for size in sorted(sizes)},
+        inputs={argument.name: _tensor(argument) for argument in io.inputs},
+        outputs={_output(argument): _tensor(argument) for argument in io.outputs},
+        reference="",
+    )
+    if given is None:
+        text = _OWN.format(
+            solution=solution.model_dump_json(exclude_unset=True),
+            definition=made.model_dump_json(exclude_unset=True),
+        )
+        return made.model_copy(update={"reference": text})
+    source = given.source or read_text(near / given.module)
+    if given.function != ENTRY:
+        source = f"{source}\n\n_reference = {given.function}\n" + _GIVEN.format(entry=ENTRY)
+    tolerance = {"rtol": given.rtol, "atol": given.atol}
+    return made.model_copy(update={"reference": source, "tolerance": tolerance})
+
+
+def workload_of(spec: KernelSpec) -> Trace:
+    """One workload: how each input is drawn."""
+    sources = {
+        argument.name: InputSource(type="random", tensor=argument.tensor.model_dump(mode="json"))
+        for argument in spec.kernel.io.inputs
+    }
+    uuid = content_key(spec.model_dump_json())
+    workload = Workload(axes={}, inputs=sources, uuid=uuid)
+    return Trace(definition=spec.safe_name, workload=workload)
+
+
+def solution_of(spec: KernelSpec) -> Solution:
+    """The spec's own kernel as a solution. Raises ConfigError where kernel and contract do not fit."""
+    kernel = spec.kernel
+    if not kernel.io.outputs:
+        raise ConfigError(f"{spec.name} has no output: give an argument the role output or inout")
+    if kernel.kernel_type == "triton":
+        return _solution(spec, "main.py", f"main.py::{ENTRY}", triton_module(spec))
+    signature = signature_of(kernel.source_code, kernel.name)
+    numbers = sum(not parameter.pointer for parameter in signature.parameters)
+    given = sum(not argument.is_tensor for argument in kernel.io.args)
+    if len(signature.parameters) != len(kernel.io.args) or numbers != given:
+        raise ConfigError(
+            f"{spec.name}: {signature.name} takes {len(signature.parameters)} arguments, {numbers} of "
+            f"them numbers; the contract gives {len(kernel.io.args)}, {given} of them numbers"
+        )
+    source = with_launch(kernel.source_code, launch_of_contract(kernel.io.launch))
+    made = _solution(spec, "kernel.cu", f"kernel.cu::{signature.name}", source)
+    arguments = [argument.model_dump(mode="json") for argument in kernel.io.args]
+    build = made.spec.model_copy(update={"binding": DRIVER, "arguments": arguments})
+    return made.model_copy(update={"spec": build})
+
+
+def launch_of_contract(said: LaunchConfig) -> Launch:
+    """The launch that a contract states."""
+    grid, block = ((three.x, three.y, three.z) for three in (said.grid, said.block))
+    return Launch(grid, block, said.shared)
+
+
+def triton_module(spec: KernelSpec) -> str:
+    """The kernel's text with `run` below it: outputs are made, the kernel is launched with the
+    contract's numbers, `num_warps`, `num_stages` and constants by name.
+
+    Raises ConfigError where the text has no such kernel, or another number of parameters.
+    """
+    kernel, io = spec.kernel, spec.kernel.io
+    function = jit_function(kernel.source_code, kernel.name)
+    parameters = [argument.arg for argument in function.args.args]
+    if len(io.args) > len(parameters):
+        raise ConfigError(
+            f"{spec.name}: {function.name} takes {len(parameters)} arguments, the contract gives "
+            f"{len(io.args)}"
+        )
+    constants = _constants(function)
+    by_name = {argument.name: argument for argument in io.args}
+    in_order = dict(zip(parameters, io.args, strict=False))
+    named = by_name if set(by_name) <= set(parameters) else in_order
+    values = {name: kernel.metadata[name] for name in parameters if name in kernel.metadata}
+    values |= {p: a.value for p, a in named.items() if not a.is_tensor}
+    missing = [p for p in _required(function) if p not in values and p not in named]
+    if missing:
+        raise ConfigError(
+            f"{spec.name}: {function.name} needs {', '.join(missing)}, which neither the contract "
+            "nor the metadata gives"
+        )
+    words = [
+        named[p].name if p in named and named[p].is_tensor else repr(values[p])
+        for p in parameters
+        if (p in named or p in values) and p not in constants
+    ]
+    words += [f"{p}={p}" for p in parameters if p in constants and p in values]
+    words += [f"{o}={kernel.metadata[o]!r}" for o in OPTIONS if o in kernel.metadata]
+    grid = _grid(function, io.launch, values, io.args, constants)
+    lines = [f"def {ENTRY}({', '.join(argument.name for argument in io.inputs)}):"]
+    lines += [f"    {argument.name} = {_made(argument)}" for argument in io.outputs]
+    lines += [f"    {p} = {values[p]!r}" for p in parameters if p in constants and p in values]
+    lines += [f"    {function.name}[{grid}]({', '.join(words)})"]
+    lines += [f"    return {', '.join(argument.name for argument in io.outputs)}"]
+    text = kernel.source_code.rstrip("\n")
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    above = [f"import {name}" for name in ("torch", "triton") if name not in imported]
+    return "\n".join([*above, text, "", "", *lines]) + "\n"
+
+
+def jit_function(source: str, name: str = "") -> ast.FunctionDef:
+    """The function under `@triton.jit` of that name, or the only one. Raises ConfigError."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise ConfigError(f"the kernel's source is not Python: {error}") from None
+    kernels = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
+    chosen = [node for node in kernels if node.name == name] if name else kernels
+    if len(chosen) != 1:
+        there = ", ".join(node.name for node in kernels) or "none"
+        wanted = f"a @triton.jit function {name}" if name else "one @triton.jit function"
+        raise ConfigError(f"the source should define {wanted}; there are {there}")
+    return chosen[0]
+
+
+def _constants(function: ast.FunctionDef) -> set[str]:
+    return {
+        argument.arg
+        for argument in function.args.args
+        if argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+    }
+
+
+def _required(function: ast.FunctionDef) -> list[str]:
+    names = [argument.arg for argument in function.args.args]
+    return names[: len(names) - len(function.args.defaults)]
+
+
+def _grid(
+    function: ast.FunctionDef,
+    launch: LaunchConfig,
+    values: Mapping[str, object],
+    args: Sequence[Argument],
+    constants: set[str],
+) -> str:
+    """The grid, with a division in the place of a number where the kernel steps by a constant along
+    that axis and the division gives the number: then it follows when the constant is changed."""
+    extents = [launch.grid.x, launch.grid.y, launch.grid.z]
+    while len(extents) > 1 and extents[-1] == 1:
+        extents.pop()
+    lengths = dict.fromkeys(
+        int(str(length))
+        for length in (
+            *(a.value for a in args if a.type == "int" and a.name not in constants),
+            *(size for a in args if a.is_tensor for size in a.tensor.shape),
+        )
+    )
+    words = []
+    for axis, extent in enumerate(extents):
+        step = _step(function, axis, constants)
+        tile = values.get(step) if step else None
+        fits = [n for n in lengths if isinstance(tile, int) and ceil(n / tile) == extent]
+        words.append(f"triton.cdiv({fits[0]}, {step})" if fits else str(extent))
+    return f"({', '.join(words)},)"
+
+
+def _step(function: ast.FunctionDef, axis: int, constants: set[str]) -> str | None:
+    """The constant by which the number of the program along an axis is multiplied."""
+    numbers = {f"tl.program_id({axis})", f"tl.program_id(axis={axis})"}
+    named = {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) in numbers
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            sides = {ast.unparse(node.left), ast.unparse(node.right)}
+            if sides & (numbers | named) and (found := sides & constants):
+                return min(found)
+    return None
+
+
+def _made(argument: Argument) -> str:
+    """The expression that makes an output before the kernel runs."""
+    if argument.is_input:
+        return f"{argument.name}.clone()"
+    spec = argument.tensor
+    shape = f"({', '.join(map(str, spec.shape))}{',' if len(spec.shape) == 1 else ''})"
+    where = f'dtype=torch.{spec.dtype}, device="cuda"'
+    if argument.filled is None:
+        return f"torch.empty({shape}, {where})"
+    return f"torch.full({shape}, {argument.filled!r}, {where})"
+
+
+def _output(argument: Argument) -> str:
+    return f"{argument.name}_out" if argument.is_input else argument.name
+
+
+def _tensor(argument: Argument) -> TensorSpec:
+    spec = argument.tensor
+    return TensorSpec(shape=[f"n{size}" for size in spec.shape], dtype=spec.dtype)
+
+
+def _solution(spec: KernelSpec, path: str, entry: str, source: str) -> Solution:
+    return Solution(
+        name=spec.safe_name,
+        definition=spec.safe_name,
+        author="spec",
+        spec=BuildSpec(
+            language=spec.kernel.kernel_type,
+            entry_point=entry,
+            target_hardware=["cuda"],
+            destination_passing_style=False,
+        ),
+        sources=[SourceFile(path=path, content=source)],
+    )
