@@ -25,6 +25,7 @@ COMMANDS = {
     "profile": "accelopt.cli.profile:profile",
     "timeline": "accelopt.cli.profile:timeline",
     "translate": "accelopt.cli.translate:translate",
+    "ptx": "accelopt.cli.ptx:ptx",
     "cache": "accelopt.cli.cache:cache",
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",

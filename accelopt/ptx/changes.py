@@ -60,7 +60,6 @@ def _rewired(pairs: list[tuple[Region, Region]], before: Values, after: Values) 
     most statements say, and where they are at odds, the name."""
     uses: list[tuple[int, str, str]] = []
     for old, new in pairs:
-        uses += ((old.region_id, *both) for both in zip(old.labels, new.labels, strict=False))
         for one, two in zip(old.statements, new.statements, strict=True):
             names = zip(_names(one, before), _names(two, after), strict=True)
             uses += ((old.region_id, *both) for both in names)
@@ -78,8 +77,9 @@ def _names(one: Statement, known: Values) -> list[str]:
     """Declared registers and labels, in the order of the text."""
     found = []
     for match in _NAME.finditer(" ".join((one.guard, *one.operands))):
+        label = known.label(match[0], one.scope)
         if known.declared(match[0], one.scope):
             found.append(known.register(match[0], one.scope))
-        elif known.label(match[0], one.scope) is not None:
-            found.append(match[0])
+        elif label is not None:
+            found.append(f"{label.name}:{label.scope}")
     return found

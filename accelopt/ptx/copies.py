@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from accelopt.ptx.flow import Flow
@@ -70,7 +71,13 @@ def follow(known: Values, flow: Flow, phases: tuple[str, ...]) -> Copies:
         for block in flow.blocks
     }
     entry: dict[int, _State] = {flow.order[0]: _State()} if flow.order else {}
-    seen = _Seen()
+    seen = _Seen(
+        at
+        for block in flow.blocks
+        if block.number in flow.parted
+        for at in inside[block.number]
+        if _is_counted(statements[at], phases[at])
+    )
     work = list(flow.order)
     while work:
         index = work.pop(0)
@@ -93,9 +100,10 @@ def follow(known: Values, flow: Flow, phases: tuple[str, ...]) -> Copies:
 
 
 class _Seen:
-    """What the walk met on its way."""
+    """What the walk met on its way; `elsewhere` are copies that other warps may have issued."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: Iterable[int]) -> None:
+        self.elsewhere = frozenset(elsewhere)
         self.reads: set[tuple[int, int]] = set()
         self.copies: set[int] = set()
         self.awaited: set[int] = set()
@@ -103,35 +111,35 @@ class _Seen:
         self.useful: set[int] = set()
 
 
+def _is_counted(one: Statement, phase: str) -> bool:
+    """Whether an mbarrier says when the copy has arrived."""
+    words = [plain(word) for word in one.modifiers]
+    return phase == ASYNC_COPY and (one.opcode != "cp" or {"bulk", "mbarrier"} <= set(words))
+
+
 def _after(
     state: _State, at: int, one: Statement, phase: str, known: Values, seen: _Seen
 ) -> _State:
     words = [plain(word) for word in one.modifiers]
     bulk = "bulk" in words
-    if phase == ASYNC_COPY and one.opcode == "cp":
-        if "commit_group" in words:
-            groups = state.groups(bulk)
-            moved = (frozenset(), *groups)
-            moved = (*moved[: _MOST_GROUPS - 1], frozenset().union(*moved[_MOST_GROUPS - 1 :]))
-            return state.grouped(bulk, moved)
-        seen.copies.add(at)
-        if bulk and "mbarrier" in words:
-            return state._replace(counted=state.counted | {at})
-        groups = state.groups(bulk)
-        opened = (groups[0] | {at}, *groups[1:])
-        return state.grouped(bulk, opened)
+    if phase == ASYNC_COPY and "commit_group" in words:
+        moved = (frozenset[int](), *state.groups(bulk))
+        oldest = frozenset[int]().union(*moved[_MOST_GROUPS - 1 :])
+        return state.grouped(bulk, (*moved[: _MOST_GROUPS - 1], oldest))
     if phase == ASYNC_COPY:
         seen.copies.add(at)
-        return state._replace(counted=state.counted | {at})
+        if _is_counted(one, phase):
+            return state._replace(counted=state.counted | {at})
+        groups = state.groups(bulk)
+        return state.grouped(bulk, (groups[0] | {at}, *groups[1:]))
     if phase == ASYNC_WAIT and one.opcode == "cp":
         return _waited(state, at, one, bulk, known, seen)
-    if phase == MBARRIER:
-        if one.opcode == "cp":  # cp.async.mbarrier.arrive
-            return state._replace(counted=state.counted.union(*state.thread))
-        if {"try_wait", "test_wait"} & set(words):
-            seen.awaited |= state.counted
-            return state._replace(landed=state.landed | state.counted)
-        return state
+    if phase == MBARRIER and one.opcode == "cp":  # cp.async.mbarrier.arrive
+        return state._replace(counted=state.counted.union(*state.thread))
+    if phase == MBARRIER and {"try_wait", "test_wait"} & set(words):
+        done = state.counted | seen.elsewhere
+        seen.awaited |= done
+        return state._replace(landed=state.landed | done)
     if phase == SHARED_LOAD or words[:1] in (["mma_async"], ["mma"]):
         seen.reads.update(
             (copy, at) for copy in state.landed if _fills(known.function.statements[copy])

@@ -112,8 +112,7 @@ def _blocks(function: Function, known: Values) -> list[Block]:
         if one.opcode in ENDS or one.opcode in JUMPS or one.opcode == "call":
             leaders.add(at + 1)
         if one.opcode in JUMPS:
-            found_goals = (known.label(name, one.scope) for name in _goals(function, one))
-            leaders.update(goal for goal in found_goals if goal is not None)
+            leaders.update(_goals(function, known, one))
     starts = sorted(at for at in leaders if at < count)
     index = {start: place for place, start in enumerate(starts)}
     found = []
@@ -122,8 +121,7 @@ def _blocks(function: Function, known: Values) -> list[Block]:
         last = statements[stop - 1]
         next_ = [place + 1] if stop < count else []
         if last.opcode in JUMPS:
-            goals = [known.label(name, last.scope) for name in _goals(function, last)]
-            after = [index[goal] for goal in goals if goal is not None and goal in index]
+            after = [index[goal] for goal in _goals(function, known, last) if goal in index]
             after += next_ if last.guard else []
         elif last.opcode in ENDS:
             after = next_ if last.guard else []
@@ -133,17 +131,14 @@ def _blocks(function: Function, known: Values) -> list[Block]:
     return found
 
 
-def _goals(function: Function, jump: Statement) -> Sequence[str]:
-    """The labels that a jump may lead to."""
-    if jump.opcode == "bra":
-        return jump.operands[:1]
-    table = jump.operands[1] if len(jump.operands) > 1 else ""
-    if table.startswith("{"):
-        return table.strip("{}").split(",")
-    for one in function.declarations:
-        if one.label == table and one.words[:1] == (".branchtargets",):
-            return [word for word in one.words[1:] if word != ","]
-    return ()
+def _goals(function: Function, known: Values, jump: Statement) -> list[int]:
+    """The statements that a jump may lead to."""
+    names = list(jump.operands[:1])
+    if jump.opcode == "brx":
+        table = jump.operands[1] if len(jump.operands) > 1 else ""
+        names = [word for one in function.declarations if one.label == table for word in one.words]
+    labels = (known.label(name, jump.scope) for name in names)
+    return [label.at for label in labels if label is not None]
 
 
 def reverse_postorder(arrows: Sequence[Sequence[int]], root: int) -> list[int]:
@@ -261,8 +256,8 @@ def _trips(
     spine = [at for one in every for at in range(found[one].start, found[one].stop)]
     end = spine.index(found[leaving[0]].stop - 1)
     jump = known.function.statements[spine[end]]
-    goal = known.label(jump.operands[0], jump.scope) if jump.operands else None
-    taken = any(found[one].start == goal for one in body)
+    goals = _goals(known.function, known, jump)
+    taken = any(found[one].start in goals for one in body)
     count = stays(known, members, spine, end, taken)
     if count is None:
         return None
@@ -294,14 +289,19 @@ def _parted(
     after = reverse_postorder(reverse, end)
     above = immediate_dominators(reverse, after)
     parted: set[int] = set()
-    for index in order:
-        last = found[index].stop - 1
-        if last not in divergent or len(found[index].successors) < 2 or index not in above:
+    work = [index for index in order if found[index].stop - 1 in divergent]
+    seen = set(work)
+    while work:
+        index = work.pop()
+        if len(found[index].successors) < 2 or index not in above:
             continue
-        if function.statements[last].opcode not in JUMPS:
+        if function.statements[found[index].stop - 1].opcode not in JUMPS:
             continue
         for goal in found[index].successors:
             while goal != above[index] and goal in above and above[goal] != goal:
                 parted.add(goal)
+                if goal not in seen:  # who is not here takes no part in its branch
+                    seen.add(goal)
+                    work.append(goal)
                 goal = above[goal]
     return frozenset(parted)

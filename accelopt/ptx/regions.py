@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ ORDERED_BY = {BARRIER: "barrier", ASYNC_WAIT: "async_wait", FENCE: "mem_fence"}
 class Region(NamedTuple):
     """A run of one phase inside a block: statements `first` to `last` (included) of the function.
 
-    `labels` stand before it; `divergent` when a guard or branch in it depends on the thread, `partial`
+    `divergent` when a guard or branch in it depends on the thread, `partial`
     when only some of the threads may come here. Its work is that of one run by the whole block.
     """
 
@@ -46,7 +47,6 @@ class Region(NamedTuple):
     depth: int
     first: int
     statements: tuple[Statement, ...]
-    labels: tuple[str, ...]
     work: Work
     divergent: bool
     partial: bool
@@ -74,7 +74,7 @@ class Region(NamedTuple):
 
 class Edge(NamedTuple):
     """From one region to another. `kind`: flow, barrier, async_wait, mem_fence, async_dep; `carried`
-    when it leads from one trip of a loop to the next: the others have no circle."""
+    when it leads from one trip of a loop to the next, or to other warps: the others have no circle."""
 
     source: int
     target: int
@@ -195,7 +195,12 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
     for at, one in enumerate(function.statements):
         if one.opcode == "call":
             amounts[at] += _called(known, one, module, (function.name,))
+    for block in flow.blocks:
+        if block.number in flow.parted:  # not every thread comes here
+            for at in range(block.start, block.stop):
+                amounts[at] = replace(amounts[at], masked=amounts[at].instruction_count)
     copies = follow(known, flow, kinds)
+    shared_bytes, dynamic_shared = _shared(function, module)
     regions = _regions(function, known, flow, kinds, amounts)
     return RegionDag(
         function=function,
@@ -218,8 +223,8 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
             for one, kind in zip(function.statements, kinds, strict=True)
             if kind == UNKNOWN
         ),
-        shared_bytes=_shared_bytes(function, module),
-        dynamic_shared=any({".extern", ".shared"} <= set(one.words) for one in module.declarations),
+        shared_bytes=shared_bytes,
+        dynamic_shared=dynamic_shared,
     )
 
 
@@ -243,9 +248,6 @@ def _regions(
 ) -> tuple[Region, ...]:
     found: list[Region] = []
     stage, cut = 0, False
-    labels: dict[int, list[str]] = {}
-    for label in function.labels:
-        labels.setdefault(label.at, []).append(label.name)
     for block in flow.blocks:
         loop = flow.loop_of(block.number)
         for phase, run in groupby(range(block.start, block.stop), key=kinds.__getitem__):
@@ -263,7 +265,6 @@ def _regions(
                     depth=0 if loop is None else loop.depth,
                     first=places[0],
                     statements=function.statements[places[0] : places[-1] + 1],
-                    labels=tuple(labels.get(places[0], ())),
                     work=sum((amounts[at] for at in places), Work()),
                     divergent=bool(flow.divergent & set(places)),
                     partial=block.number in flow.parted,
@@ -368,11 +369,19 @@ def _stored(known: Values) -> frozenset[str]:
     return frozenset(found)
 
 
-def _shared_bytes(function: Function, module: Module) -> int:
-    """Bytes of the `.shared` variables that have a size."""
-    found = 0
-    for one in (*module.declarations, *function.declarations):
-        if ".shared" not in one.words or ".extern" in one.words:
+def _shared(function: Function, module: Module) -> tuple[int, bool]:
+    """Bytes of the `.shared` variables of a function, and of those between functions that it names;
+    whether it names one whose size the launch says."""
+    named = {
+        name
+        for one in function.statements
+        for part in one.operands
+        for name in re.findall(r"[A-Za-z_$%][\w$]*", part)
+    }
+    found, dynamic = 0, False
+    around = [one for one in module.declarations if named & set(one.words)]
+    for one in (*around, *function.declarations):
+        if ".shared" not in one.words:
             continue
         width = next((bits(word[1:]) for word in reversed(one.words) if bits(word[1:])), 0) or 0
         sizes = [
@@ -380,5 +389,6 @@ def _shared_bytes(function: Function, module: Module) -> int:
             for before, word in pairwise(one.words)
             if before == "[" and word[0].isdigit()
         ]
-        found += width * prod(sizes) // 8
-    return found
+        dynamic |= ".extern" in one.words
+        found += 0 if ".extern" in one.words else width * prod(sizes) // 8
+    return found, dynamic

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from accelopt.ptx.module import Declaration, Function, Label, Module, NotPtx, Place, Statement
 
-_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|[\w.$%]+(?:::[\w.$%]+)*|\S', re.DOTALL)
+_TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[\w.$%]+(?:::[\w.$%]+)*|\S', re.DOTALL)
 _WORD = re.compile(r"[\w.$%]")
 _INLINE = re.compile(r"//\s*(begin|end) inline asm\s*$")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -123,7 +123,7 @@ class _Reader:
         if token == ".loc":
             self.location()
         elif token == ".file":
-            number, path = self.tokens[self.at + 1], self.tokens[self.at + 2]
+            number, path = self.after(2)
             self.files[_integer(number)] = path.strip('"')
             self.at += 3
             while self.peek() == ",":
@@ -163,10 +163,15 @@ class _Reader:
         self.source = found
 
     def three(self, after: int) -> tuple[int, int, int]:
-        numbers = self.tokens[self.at + after : self.at + after + 3]
-        if len(numbers) < 3:
+        file, line, column = self.after(after + 2)[after - 1 :]
+        return (_integer(file), _integer(line), _integer(column))
+
+    def after(self, count: int) -> list[str]:
+        """The `count` tokens after the next one."""
+        found = self.tokens[self.at + 1 : self.at + 1 + count]
+        if len(found) < count:
             raise self.cut()
-        return (_integer(numbers[0]), _integer(numbers[1]), _integer(numbers[2]))
+        return found
 
     def braces(self) -> None:
         """Skip from `{` to the `}` that closes it."""
@@ -331,6 +336,8 @@ def _header(
     while at < len(words):
         word = words[at]
         if word == "(":
+            if ")" not in words[at:]:
+                raise NotPtx(f"the header of {name or 'a function'} has no `)`")
             close = words.index(")", at)
             if name:
                 groups.append(words[at + 1 : close])

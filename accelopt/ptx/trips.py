@@ -28,8 +28,8 @@ def stays(
     if jump.opcode != "bra" or not jump.guard:
         return None
     predicates = known.names(jump.guard.lstrip("!"), jump.scope)
-    tests = [at for name in predicates for at in known.definitions.get(name, ())]
-    if len(tests) != 1 or tests[0] not in spine:
+    tests = [at for name in predicates for at in known.definitions.get(name, ()) if at in members]
+    if len(tests) != 1 or tests[0] not in spine[:exit_]:
         return None
     test = statements[tests[0]]
     if test.opcode != "setp" or len(test.operands) != 3 or test.guard:

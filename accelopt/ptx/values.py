@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from accelopt.ptx.module import Function, Statement
+from accelopt.ptx.module import Function, Label, Statement
 
 _NAME = re.compile(r"(?<![\w.$%])[A-Za-z_%$][\w$%]*")
 _WITHOUT_RESULT = frozenset(
@@ -92,12 +92,10 @@ class Values:
             return name if name.startswith("%") else ""
         return f"{name}@{owner}" if owner else name
 
-    def label(self, name: str, scope: int) -> int | None:
-        """The statement that a label stands before, as seen from inside these braces."""
-        for one in self._scopes(scope):
-            if (one, name) in self._labels:
-                return self._labels[one, name].at
-        return None
+    def label(self, name: str, scope: int) -> Label | None:
+        """The label that `name` means inside these braces."""
+        found = (self._labels.get((one, name)) for one in self._scopes(scope))
+        return next(filter(None, found), None)
 
     def names(self, operand: str, scope: int) -> tuple[str, ...]:
         """The registers that stand in an operand."""

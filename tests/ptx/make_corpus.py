@@ -1,12 +1,16 @@
-"""Compile `triton_kernels.py` with Triton, without a GPU, to PTX: six kernels, three targets, two options.
+"""Compile `triton_kernels.py` with Triton and `cuda_kernels.cu` with nvcc to PTX, without a GPU.
 
     pip install triton && python tests/ptx/make_corpus.py [FOLDER]
 
-The committed files were made by Triton 3.9.0.
+Six kernels for three targets with two sets of options, and the product with more stages; all CUDA
+kernels for three targets, once for a debugger. The committed files were made by Triton 3.9.0 and nvcc
+13.0.
 """
 
 import gzip
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import triton
@@ -16,6 +20,7 @@ from triton.compiler import ASTSource
 
 TARGETS = (80, 90, 100)
 OPTIONS = ({"num_warps": 4, "num_stages": 2}, {"num_warps": 8, "num_stages": 4})
+MORE_STAGES = {"num_warps": 4, "num_stages": 4}
 KERNELS = {
     "add": ("*fp32 *fp32 *fp32 i32:16", {"BLOCK": 1024}),
     "matmul": ("*fp16 *fp16 *fp16 i32:16 i32:16 i32:16 i32:16", {"M": 128, "N": 128, "K": 64}),
@@ -43,15 +48,34 @@ def ptx(name, target, options):
     return made.asm["ptx"].replace(str(Path(__file__).parent.resolve()), "/kernels")
 
 
+def cuda(flags):
+    """The PTX of all CUDA kernels."""
+    here = Path(__file__).parent.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "made.ptx"
+        subprocess.run(
+            ["nvcc", "-ptx", *flags, "-o", made, "cuda_kernels.cu"], cwd=here, check=True
+        )
+        return made.read_text().replace(str(here), "/kernels")
+
+
 def main(folder):
     """Write every file, gzipped with no time in its header."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in KERNELS:
-        for target in TARGETS:
-            for options in OPTIONS:
-                text = ptx(name, target, options)
-                stem = f"{name}_sm{target}_w{options['num_warps']}_s{options['num_stages']}"
-                (folder / f"{stem}.ptx.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+    def write(stem, text):
+        (folder / f"{stem}.ptx.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+    sets = [
+        (name, target, options) for name in KERNELS for target in TARGETS for options in OPTIONS
+    ]
+    sets += [("matmul", target, MORE_STAGES) for target in TARGETS]
+    for name, target, options in sets:
+        stem = f"{name}_sm{target}_w{options['num_warps']}_s{options['num_stages']}"
+        write(stem, ptx(name, target, options))
+    for target in ("80", "90a", "100a"):
+        write(f"cuda_sm{target}", cuda([f"-arch=sm_{target}", "-lineinfo"]))
+    write("cuda_sm90a_debug", cuda(["-arch=sm_90a", "-G"]))
 
 
 if __name__ == "__main__":

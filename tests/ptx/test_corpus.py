@@ -11,12 +11,22 @@ import pytest
 from accelopt.ptx import views
 from accelopt.ptx.changes import touched
 from accelopt.ptx.lines import by_source
-from accelopt.ptx.phases import BARRIER
-from accelopt.ptx.regions import RegionDag, analyse
+from accelopt.ptx.phases import (
+    ASYNC_COPY,
+    BARRIER,
+    COMPUTE,
+    GLOBAL_STORE,
+    SHARED_LOAD,
+    SHARED_STORE,
+)  # fmt: skip
+from accelopt.ptx.regions import RegionDag, analyse, analyse_function
 from accelopt.ptx.statements import read
+from accelopt.ptx.work import Work
 
 CORPUS = Path(__file__).parent / "corpus"
-FILES = sorted(path.name.removesuffix(".ptx.gz") for path in CORPUS.glob("*.ptx.gz"))
+EVERY = sorted(path.name.removesuffix(".ptx.gz") for path in CORPUS.glob("*.ptx.gz"))
+CUDA = [name for name in EVERY if name.startswith("cuda")]
+FILES = [name for name in EVERY if name not in CUDA]
 KERNELS = ("add", "attention", "histogram", "matmul", "reduction", "softmax")
 
 
@@ -57,7 +67,8 @@ def opcodes(text: str) -> list[str]:
     body = re.sub(r"^\s*\.(loc|file|section)\b[^\n]*", "", bare(text), flags=re.MULTILINE)
     body = re.sub(r"^\s*[\w$]+:(?!:)", "", body, flags=re.MULTILINE)
     pieces = (
-        piece.strip(" \t\n{}") for piece in body[body.index("{", body.index(".entry")) :].split(";")
+        piece.strip(" \t\n{}")
+        for piece in body[re.search(r"\)[^;(){}]*\{", body).end() :].split(";")
     )
     words = (re.sub(r"^@!?[%\w]+\s+", "", piece).split() for piece in pieces)
     return [word[0] for word in words if word and not word[0].startswith(".")]
@@ -66,6 +77,7 @@ def opcodes(text: str) -> list[str]:
 def test_the_corpus_is_whole() -> None:
     assert {name.split("_sm")[0] for name in FILES} == set(KERNELS)
     assert {name.split("_")[1] for name in FILES} == {"sm80", "sm90", "sm100"}
+    assert CUDA == ["cuda_sm100a", "cuda_sm80", "cuda_sm90a", "cuda_sm90a_debug"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -78,6 +90,85 @@ def test_no_statement_is_lost(name: str) -> None:
     in_regions = [one for region in dag.regions for one in region.statements]
     assert in_regions == list(dag.function.statements)
     assert dag.unknown == ()
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_no_statement_of_several_functions_is_lost(name: str) -> None:
+    text = text_of(name)
+    module = read(text)
+    assert module.count == bare(text).count(";")
+    found = [one.name for function in module.functions for one in function.statements]
+    assert found == opcodes(text)
+    for function in module.functions:
+        dag = analyse_function(function, module)
+        in_regions = [one for region in dag.regions for one in region.statements]
+        assert in_regions == list(function.statements)
+        assert dag.unknown == ()
+    headers = re.findall(r"\.(entry|func)[^;{]*\{", bare(text))
+    assert len(headers) == len(module.functions)
+    assert headers.count("entry") == len(module.kernels)
+
+
+@pytest.mark.parametrize("name", [name for name in CUDA if "debug" not in name])
+def test_kernels_of_nvcc(name: str) -> None:
+    """By what the sources say: 256 threads that move two float4 and add four; nine cases that store; 12
+    trips on an array of the thread's own; 24 trips of two tiles of 256 halves and one product of 16."""
+    text = text_of(name)
+    work = analyse(text, "add4").work
+    assert (work.global_read_bytes, work.global_write_bytes) == (2 * 16 * 256, 16 * 256)
+    assert (work.flops, work.generic) == (4 * 256, 0)
+    choose = analyse(text, "choose")
+    assert choose.work.global_write_bytes == 128 * 4 * (9 + 1)
+    own = analyse(text, "own_memory")
+    assert len(own.spills) >= 3 and [one.loop.trips for one in own.loops] == [12]
+    staged = analyse(text, "staged")
+    (loop,) = staged.loops
+    assert loop.loop.trips == 24
+    assert (loop.work.global_read_bytes, loop.work.flops) == (2 * 512, 2 * 16**3)
+    assert loop.work.shared_read_bytes == loop.work.shared_write_bytes == 2 * 512
+    assert staged.total is not None and staged.total.flops == 24 * 2 * 16**3
+    assert staged.copies == staged.copies._replace(unawaited=(), idle=())
+    whole = analyse(text, "calls", warps=4)
+    assert whole.threads == 128 and whole.work.flops == 128 * 2 * 5
+    assert whole.work.unknown_flops == 1  # vprintf
+    assert analyse(text, "total").work.atomic_ops == 256
+
+
+def test_a_producer_and_its_consumers() -> None:
+    """Tensor copies that one warp issues and four others wait for; a product of 64 x 8 x 16."""
+    dag = analyse(text_of("cuda_sm90a"), "warpgroups")
+    assert dag.copies.unawaited == () and dag.copies.idle == ()
+    products = [one for one in dag.regions if one.statements[0].name.startswith("wgmma.mma_async")]
+    assert {one.work.flops for one in products} == {2 * 64 * 8 * 16 * 2}  # 256 threads, two groups
+    assert all(one.partial for one in products)
+    fed = {edge.target for edge in dag.edges if edge.kind == "async_dep"}
+    assert {one.region_id for one in products} <= fed
+    assert sum(one.loop.waits for one in dag.loops) >= 1
+    work = dag.work
+    copied = [one for one in dag.function.statements if "tensor" in one.modifiers]
+    assert work.unknown_bytes == len(copied) and work.expected_bytes == 16384 * len(copied)
+
+
+@pytest.mark.parametrize("target", ["80", "90"])
+def test_more_stages_change_what_is_asynchronous(target: str) -> None:
+    """Two stages or four: the same products, loads and stores of tiles."""
+    kept = (COMPUTE, SHARED_LOAD, SHARED_STORE, GLOBAL_STORE)
+
+    def rest(name: str) -> dict[tuple[str, bool], Work]:
+        found: dict[tuple[str, bool], Work] = {}
+        for one in dag_of(name).regions:
+            if one.phase in kept:
+                place = (one.phase, one.loop is None)
+                found[place] = found.get(place, Work()) + one.work
+        return found
+
+    two, four = f"matmul_sm{target}_w4_s2", f"matmul_sm{target}_w4_s4"
+    assert rest(two) == rest(four)
+    copies = [
+        sum(len(one.statements) for one in dag_of(name).regions if one.phase == ASYNC_COPY)
+        for name in (two, four)
+    ]
+    assert copies[1] > copies[0]
 
 
 @pytest.mark.parametrize("name", FILES)

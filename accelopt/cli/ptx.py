@@ -1,0 +1,80 @@
+"""`accelopt ptx`: a compiled kernel as structure and work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from accelopt.cli.kernel_file import existing
+from accelopt.errors import ConfigError, reason
+from accelopt.ptx import views
+from accelopt.ptx.module import Module, NotPtx
+from accelopt.ptx.regions import RegionDag, analyse_function
+from accelopt.ptx.statements import read
+from accelopt.report.ptx import ptx_text
+
+PtxFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="PTX, as Triton and nvcc -ptx write it")
+]
+
+
+def ptx(
+    file: PtxFile,
+    kernel: Annotated[
+        str, typer.Option(help="name, or part of one; without it every kernel of the file")
+    ] = "",
+    warps: Annotated[
+        int, typer.Option(min=0, max=64, help="of a block, where the file does not say")
+    ] = 0,
+    stage: Annotated[int | None, typer.Option(help="this stage alone, as JSON")] = None,
+    region: Annotated[int | None, typer.Option(help="this region with its PTX, as JSON")] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="everything, as JSON; a list of several kernels")
+    ] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="a drawing for Graphviz")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="a drawing for Mermaid")] = False,
+) -> None:
+    """Say what the kernels of a PTX FILE move and compute, a block and a trip of each loop."""
+    if (stage is not None) + (region is not None) + json_ + dot + mermaid > 1:
+        raise ConfigError("--stage, --region, --json, --dot and --mermaid are one at a time")
+    one_kernel = stage is not None or region is not None or dot or mermaid
+    try:
+        module = read(text_of(existing(file)))
+        dags = _dags(module, kernel, warps, one_kernel)
+        if stage is not None:
+            said = json.dumps(views.stage_detail(dags[0], stage), indent=1)
+        elif region is not None:
+            said = json.dumps(views.region_detail(dags[0], region, 1 << 20), indent=1)
+        elif json_:
+            texts = [views.to_json(dag) for dag in dags]
+            said = texts[0] if len(texts) == 1 else "[\n" + ",\n".join(texts) + "\n]"
+        elif dot or mermaid:
+            said = (views.to_dot if dot else views.to_mermaid)(dags[0]).rstrip()
+        else:
+            said = "\n".join(map(ptx_text, dags)).rstrip()
+    except NotPtx as error:
+        raise ConfigError(f"{file}: {error}") from None
+    typer.echo(said)
+
+
+def text_of(file: Path) -> str:
+    """The text of a file. Raises ConfigError when it is no text."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{file}: this is not PTX text ({reason(error)}); cuobjdump -ptx extracts it"
+        ) from None
+
+
+def _dags(module: Module, kernel: str, warps: int, one: bool) -> list[RegionDag]:
+    """The kernels that are asked for; the device functions of a file without any."""
+    if kernel or one:
+        if not kernel and len(module.kernels) > 1:
+            raise ConfigError(f"--kernel says which: there are {', '.join(module.kernels)}")
+        return [analyse_function(module.function(kernel), module, warps)]
+    found = [function for function in module.functions if function.entry] or module.functions
+    return [analyse_function(function, module, warps) for function in found]
