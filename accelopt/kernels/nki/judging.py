@@ -46,6 +46,7 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.text import allowed, check_text
 from accelopt.kernels.nki.referee.trials import (
     END,
+    EVERY,
     HIDDEN,
     ONE_SIDED,
     OTHER_SHAPE,
@@ -73,7 +74,7 @@ DEPENDENT = (
 TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
 # Cheap tells first: most wrong kernels fall at the first seed or at the stress inputs.
-_HALVES = (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END), (PUBLIC[1], HIDDEN, *PUBLIC[2:])
+_HALVES = (PUBLIC[0], STRESS, ONE_SIDED, SWEEP, END, EVERY), (PUBLIC[1], HIDDEN, *PUBLIC[2:])
 _TRIALS = {
     Scrutiny.PUBLISHED: PUBLIC,
     Scrutiny.QUICK: (PUBLIC[0], STRESS),

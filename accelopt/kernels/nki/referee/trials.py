@@ -30,7 +30,7 @@ from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 8
+VERSION = 9
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
@@ -52,6 +52,7 @@ class TrialName(NamedTuple):
             "one-sided": "hidden inputs of one sign, with other plain numbers",
             "sweep": "hidden inputs that go through the function's range",
             "end": "hidden inputs of which the ends decide",
+            "every": "hidden inputs of one size, of which every one counts",
             "shape": "hidden inputs of another shape",
             "other-shape": "hidden inputs of another shape, without exact outputs",
         }[self.kind]
@@ -82,6 +83,7 @@ STRESS = TrialName("stress")
 ONE_SIDED = TrialName("one-sided")
 SWEEP = TrialName("sweep")
 END = TrialName("end")
+EVERY = TrialName("every")
 OTHER_SHAPE = TrialName("other-shape")
 SHAPE = TrialName("shape")
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
@@ -184,6 +186,7 @@ SITUATIONS = {
     ONE_SIDED.kind: stress.one_sided,
     SWEEP.kind: stress.swept,
     END.kind: stress.decided_at_the_end,
+    EVERY.kind: stress.every_one_counts,
 }
 
 
@@ -194,7 +197,7 @@ def _arises(
     if name == SWEEP:
         generator = np.random.default_rng(seed)
         return stress.elementwise(reference.forward, inputs, outputs, generator)
-    return name != END or stress.long_sums(inputs, outputs)
+    return name not in (END, EVERY) or stress.long_sums(inputs, outputs)
 
 
 def _other_arguments(

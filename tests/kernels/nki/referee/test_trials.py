@@ -10,7 +10,15 @@ import pytest
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.stress import stressed
-from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialName, TrialStore
+from accelopt.kernels.nki.referee.trials import (
+    END,
+    EVERY,
+    HIDDEN,
+    PUBLIC,
+    STRESS,
+    TrialName,
+    TrialStore,
+)
 
 COUNTED = """
 import os
@@ -232,3 +240,30 @@ def test_a_reference_that_works_in_place_changes_no_input(tmp_path):
         assert given[0].shape == (4, 128)
         assert np.array_equal(given[0].reshape(8, 64), 2 * before)
         assert np.array_equal(trial.inputs[0], before)
+
+
+TOTAL = """import numpy as np
+
+def get_inputs():
+    return [np.random.{draw}(size=(2048, 1024)).astype(np.float32)]
+
+def forward(x):
+    return x.sum(dtype=x.dtype).reshape(1, 1)
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+@pytest.mark.parametrize(("draw", "stay"), [("normal", 1.0), ("uniform", 0.125)])
+def test_each_term_of_a_sum_of_millions_is_more_than_its_tolerance(tmp_path, draw, stay):
+    task = tmp_path / "total.py"
+    task.write_text(TOTAL.format(draw=draw))
+    store = TrialStore(tmp_path / "trials")
+    for name, share in ((EVERY, stay), (END, 0.0039)):
+        trial = store.get(Reference(task), name)
+        terms = np.abs(trial.inputs[0][trial.inputs[0] != 0])
+        assert len(terms) / trial.inputs[0].size == pytest.approx(share, rel=0.02)
+        assert terms.min() > 1.5 * trial.exact[0].allowed.max()
+        assert trial.expected[0] == trial.inputs[0].sum(dtype=np.float64)
+    assert np.count_nonzero(trial.inputs[0].reshape(-1)[[0, -1]]) == 2

@@ -12,6 +12,7 @@ from accelopt.kernels.nki.referee.comparison import Judge, Verdict
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
     END,
+    EVERY,
     HIDDEN,
     ONE_SIDED,
     PUBLIC,
@@ -34,9 +35,9 @@ def judged(reference: Reference, kernel, folder: Path, problem: str = "") -> lis
     store = TrialStore(folder / "trials")
     judge = Judge(rel_tol=3e-5 if problem == "mamba" else 2e-5)
     found = []
-    for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END):
+    for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY):
         trial = store.get(reference, name)
-        if trial is None and name in (SWEEP, END):
+        if trial is None and name in (SWEEP, END, EVERY):
             continue
         assert trial is not None, name
         with np.errstate(all="ignore"):
