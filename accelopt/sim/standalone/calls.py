@@ -127,6 +127,17 @@ def alike(name: str, dst: TensorView, **given: TensorView) -> tuple[TensorView, 
     return _in_one_shape(name, views, keep=1)
 
 
+def in_shape(name: str, dst: TensorView, shape: tuple[int, ...], wanted: str) -> TensorView:
+    """dst in the shape of what is written, called `wanted`, where its layout allows it."""
+    if dst.tile_shape == shape:
+        return dst
+    same = math.prod(dst.tile_shape) == math.prod(shape)
+    strides = reshaped_strides(dst.tile_shape, dst.strides, shape) if same else None
+    if strides is None:
+        fail(operands.different_shapes(name, {"dst": dst.tile_shape, wanted: shape}))
+    return dst.replaced(shape=shape, strides=strides)
+
+
 def transferred(name: str, dst: TensorView, src: TensorView) -> tuple[TensorView, TensorView]:
     """Both sides of a transfer with one shape: as many elements, in the same order."""
     if dst.shape == src.shape:

@@ -6,21 +6,21 @@ import math
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.errors import KernelTypeError, KernelValueError
+from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import broadcast_shapes
+from accelopt.sim.nki.isa import checks
+from accelopt.sim.nki.isa.checks import ALU_UNARY
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import ACTIVATIONS, op_name
-from accelopt.sim.operators import ARITHMETIC, BINARY, BITWISE, REDUCTIONS
+from accelopt.sim.operators import ARITHMETIC, BINARY, REDUCTIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
 BIAS_FORMATS = (dtypes.FLOAT32, dtypes.FLOAT16, dtypes.BFLOAT16)
-ALU_UNARY = frozenset({"rsqrt", "reciprocal", "abs", "invert", "logical_not"})
-"""Unary operators that tensor_scalar takes as op0 or op1; their operand is ignored."""
 
 
 @api
@@ -147,64 +147,24 @@ def tensor_scalar(
         if operand is not None and not builder.is_number(operand)
     }
     check("tensor_scalar", data=source, operand0=operand0, operand1=operand1)
-    first = op_name(op0, BINARY | ALU_UNARY)
-    second = None if op1 is None else op_name(op1, BINARY | ALU_UNARY)
-    check_bitwise(first, source, operand0)
-    if second is not None and (first in BITWISE) != (second in BITWISE):
-        mend = "Use two instructions."
-        problem = f"op0={first} and op1={second} are not both bitwise or both arithmetic."
-        refuse(KernelTypeError("mixed_operators", problem, mend))
+    known = BINARY | ALU_UNARY
+    first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
     element = builder.parse_dtype(dtype) if dtype is not None else source.dtype
     masks = mask_of(mask)
     if first in ALU_UNARY or second in ALU_UNARY:
-        return _with_unary(source, first, operand0, reverse0, second, operand1, reverse1, element,
-                           masks)  # fmt: skip
-    attributes: dict[str, Any] = {"op0": first, "reverse0": bool(reverse0)}
-    if second is not None:
-        attributes |= {"op1": second, "reverse1": bool(reverse1)}
+        steps = [(first, operand0, reverse0)]
+        if second is not None:
+            steps.append((second, operand1, reverse1))
+        return checks.one_by_one(source, steps, ALU_UNARY, element,
+                                 lambda: new_tile(source.tile_shape, element), masks)  # fmt: skip
     return emit(
         "tensor_scalar",
         result=new_tile(source.tile_shape, element),
-        attributes=attributes,
+        attributes=checks.operator_attributes(first, reverse0, second, reverse1, known),
         inputs={"data": source, "operand0": column(operand0), "operand1": column(operand1)},
         mask=masks,
         engine=_engine_for(engine, data=source, **columns),
     )
-
-
-def _with_unary(
-    data: TensorView, first: str, operand0: Any, reverse0: bool, second: str | None, operand1: Any,
-    reverse1: bool, element: Any, mask: Any,
-) -> TensorView:  # fmt: skip
-    """tensor_scalar with a unary operator, as two instructions of one operator each."""
-    steps = [(first, operand0, reverse0)]
-    if second is not None:
-        steps.append((second, operand1, reverse1))
-    value = data
-    for number, (name, operand, reverse) in enumerate(steps):
-        last = number == len(steps) - 1
-        between = element if name in ("invert",) else dtypes.FLOAT32
-        result = new_tile(data.tile_shape, element if last else between)
-        if name in ALU_UNARY:
-            value = emit("activation", result=result, inputs={"data": value},
-                         attributes={"op": name, "scale": 1.0}, mask=mask)  # fmt: skip
-        else:
-            value = emit("tensor_scalar", result=result, mask=mask,
-                         inputs={"data": value, "operand0": column(operand)},
-                         attributes={"op0": name, "reverse0": bool(reverse)})  # fmt: skip
-    return value
-
-
-def check_bitwise(op: str, *given: Any) -> None:
-    """Bitwise operators take integers."""
-    if op not in BITWISE and op != "invert":
-        return
-    for operand in given:
-        if isinstance(operand, TensorView) and not dtypes.is_integer(operand.dtype):
-            allowed = "an integer format"
-            refuse(operands.unsupported_format(op, "data", dtypes.name_of(operand.dtype), allowed))
-        elif isinstance(operand, float):
-            refuse(operands.unsupported_format(op, "operand", "float", "an integer"))
 
 
 def _engine_for(engine: Any, **tiles: TensorView) -> Engine | None:
@@ -278,12 +238,7 @@ def scalar_tensor_tensor(
         "scalar_tensor_tensor",
         result=new_tile(source.tile_shape, dtype or source.dtype),
         inputs={"data": source, "operand0": column(operand0), "operand1": full},
-        attributes={
-            "op0": op_name(op0, BINARY),
-            "op1": op_name(op1, BINARY),
-            "reverse0": bool(reverse0),
-            "reverse1": bool(reverse1),
-        },
+        attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, BINARY),
         mask=mask_of(mask),
     )
 
@@ -296,7 +251,7 @@ def tensor_tensor(
     left, right = tile(data1, "data1"), tile(data2, "data2")
     check("tensor_tensor", data1=left, data2=right)
     name = op_name(op, BINARY)
-    check_bitwise(name, left, right)
+    checks.check_bitwise(name, left, right)
     shape = broadcast_shapes(left.tile_shape, right.tile_shape)
     promoted = builder.result_dtype(name, dtypes.promote(left.dtype, right.dtype))
     asked = Engine.GPSIMD if name == "power" else engine
@@ -364,11 +319,9 @@ def tensor_copy_predicated(
     target, where = destination(dst, "dst"), tile(predicate, "predicate")
     assert target is not None
     check("tensor_copy_predicated", src=src, dst=target, predicate=where)
-    if isinstance(src, TensorView) and src.dtype != target.dtype:
-        allowed = dtypes.name_of(target.dtype)
-        given = dtypes.name_of(src.dtype)
-        refuse(operands.unsupported_format("tensor_copy_predicated", "src", given, allowed))
-    if not isinstance(src, TensorView):
+    if isinstance(src, TensorView):
+        checks.check_format("tensor_copy_predicated", "src", src, target)
+    else:
         src = emit("memset", result=new_tile(target.tile_shape, target.dtype),
                    attributes={"value": builder.number(src)})  # fmt: skip
     emit(

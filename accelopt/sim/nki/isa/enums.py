@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from accelopt.sim.nki.isa.checks import FP32_MIN
 from accelopt.sim.tracer import active
-
-FP32_MIN = float.fromhex("-0x1.fffffep+127")
 
 
 class engine(IntEnum):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.mask import EVERYTHING, NOTHING
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes, number_of
+from accelopt.sim.nki.isa.checks import FP32_MIN, gathered_indices, shuffle_order
 from accelopt.sim.nki.isa.elementwise import destination
-from accelopt.sim.nki.isa.enums import FP32_MIN
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
@@ -21,9 +20,6 @@ from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import indexing, operands
 from accelopt.sim.tracer import current
-
-KEEP = 255
-"""In a shuffle mask: this partition is not written."""
 
 
 @api
@@ -171,17 +167,7 @@ def nc_stream_shuffle(
     source, target = tile(src, "src"), destination(dst, "dst")
     assert target is not None
     check("nc_stream_shuffle", src=source, dst=target)
-    order = tuple(int(n) for n in shuffle_mask)
-    if len(order) != 32 or any(not (0 <= n < 32 or n == KEEP) for n in order):
-        mend = "Give 32 numbers, each 0 to 31, or 255 to keep a partition."
-        fail(KernelValueError("shuffle_mask", f"shuffle_mask {order} is not valid.", mend))
-    if source.dtype != target.dtype:
-        given, allowed = dtypes.name_of(source.dtype), dtypes.name_of(target.dtype)
-        refuse(operands.unsupported_format("nc_stream_shuffle", "src", given, allowed))
-    if math.prod(source.tile_shape[1:]) != math.prod(target.tile_shape[1:]):
-        given_shapes = {"src": source.tile_shape, "dst": target.tile_shape}
-        fail(operands.different_shapes("nc_stream_shuffle", given_shapes))
-    check_start_partitions(source, target)
+    order = shuffle_order(source, target, shuffle_mask)
     emit(
         "stream_shuffle",
         result=target,
@@ -190,19 +176,6 @@ def nc_stream_shuffle(
         mask=mask_of(mask),
         engine=Engine.VECTOR,
     )
-
-
-def check_start_partitions(source: TensorView, target: TensorView) -> None:
-    """Where the quadrants may begin, by how many of them are active."""
-    active = -(-max(source.tile_shape[0], target.tile_shape[0]) // 32) * 32
-    allowed = {32: (0, 32, 64, 96), 64: (0, 64)}.get(active, (0,))
-    for name, view in (("src", source), ("dst", target)):
-        row = math.prod(view.storage.tile_shape[1:])
-        low, high = view.offset.bounds
-        if low // row == high // row and low // row not in allowed:
-            problem = f"'{name}' starts at partition {low // row} with {active} active partitions."
-            mend = f"Start at one of {allowed}."
-            refuse(KernelValueError("start_partition", problem, mend))
 
 
 @api
@@ -218,17 +191,7 @@ def local_gather(
     indices, taken partition first: (P, F of index, 16, num_elem_per_idx)."""
     source, indices = tile(src_buffer, "src_buffer"), tile(index, "index")
     check("local_gather", src_buffer=source, index=indices)
-    slots = 16 * math.prod(indices.tile_shape[1:])
-    valid = slots if num_valid_indices is None else int(num_valid_indices)
-    problem = ""
-    if source.tile_shape[0] % 16:
-        problem = f"{source.tile_shape[0]} partitions are not a multiple of 16"
-    elif num_elem_per_idx not in (1, 2, 4, 8, 16, 32):
-        problem = f"num_elem_per_idx {num_elem_per_idx} is not 1, 2, 4, 8, 16 or 32"
-    elif valid > min(slots, 4096):
-        problem = f"{valid} indices a core exceed {min(slots, 4096)}"
-    if problem:
-        fail(KernelValueError("local_gather", f"{problem}."))
+    valid = gathered_indices(source, indices, num_elem_per_idx, num_valid_indices)
     shape = (source.tile_shape[0], *indices.tile_shape[1:], 16, int(num_elem_per_idx))
     return emit(
         "local_gather",

@@ -11,10 +11,10 @@ from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, check, emit, fail, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.index import Index
+from accelopt.sim.nki.isa.checks import check_tiling, double_rows
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Buffer, Engine
-from accelopt.sim.rules import indexing, operands, shapes
+from accelopt.sim.rules import indexing, shapes
 from accelopt.sim.tracer import current
 
 DOUBLE_ROW = "double_row_gen3"
@@ -45,7 +45,7 @@ def nc_matmul(
         rows, columns = _double_row(rows, columns)
     else:
         check("nc_matmul", stationary=left, moving=right)
-    _check_tiling(tuple(tile_position), tuple(tile_size), left)
+    check_tiling(tuple(tile_position), tuple(tile_size), left, _tiling_problem)
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
         "is_moving_onezero": bool(is_moving_onezero),
@@ -68,33 +68,12 @@ def _double_row(
     if current().target == "trn1":
         mend = "Compile with platform_target='trn2' or leave perf_mode out."
         fail(KernelValueError("perf_mode", f"{DOUBLE_ROW} needs NeuronCore-v3.", mend))
-    if rows[:1] != (2,) or columns[:1] != (2,):
-        fail(operands.different_shapes("nc_matmul", {"stationary": rows, "moving": columns}))
-    return rows[1:], columns[1:]
+    return double_rows(rows, columns)
 
 
-def _check_tiling(position: tuple[Any, ...], size: tuple[Any, ...], left: TensorView) -> None:
-    """Position and size of a tile of processing elements: both or none, multiples of 32."""
-    if not position and not size:
-        return
-    problem = ""
-    if not position or not size:
-        problem = "tile_position and tile_size must both be given"
-    elif any(not _multiple_of_32(value) for value in (*position, *size)):
-        problem = "tile_position and tile_size must be multiples of 32"
-    elif tuple(size) < (left.tile_shape[0], 0) or size[1] < math.prod(left.tile_shape[1:]):
-        problem = f"tile_size {size} is smaller than the stationary tile {left.tile_shape}"
-    elif tuple(size) == (32, 32) and current().target == "trn1":
-        problem = "tile_size (32, 32) is not possible on NeuronCore-v2"
-    if problem:
-        mend = "See nisa.nc_matmul for the rules of tiling the Tensor engine."
-        refuse(KernelValueError("tile_position", f"{problem}.", mend))
-
-
-def _multiple_of_32(value: Any) -> bool:
-    if isinstance(value, Index):
-        return (value.affine % 32).bounds == (0, 0)
-    return int(value) % 32 == 0
+def _tiling_problem(_: tuple[Any, ...], size: tuple[Any, ...]) -> str:
+    small = size == (32, 32) and current().target == "trn1"
+    return "tile_size (32, 32) is not possible on NeuronCore-v2" if small else ""
 
 
 @api

@@ -9,12 +9,13 @@ from typing import Any
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Axis, variable
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index, number_of
-from accelopt.sim.nki.isa.elementwise import check_bitwise, destination
+from accelopt.sim.nki.isa import checks
+from accelopt.sim.nki.isa.elementwise import destination
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
@@ -37,7 +38,7 @@ def tensor_reduce(
     source = tile(data, "data")
     check("tensor_reduce", data=source)
     name = op_name(op, REDUCTIONS)
-    check_bitwise(name, source)
+    checks.check_bitwise(name, source)
     if negate and name in BITWISE:
         mend = "Leave negate out."
         refuse(KernelValueError("negate", "a bitwise reduction cannot be negated.", mend))
@@ -49,15 +50,7 @@ def reduce(
     negate: bool = False,
 ) -> TensorView:  # fmt: skip
     """The reduction over `axis`. A 2-D tile gives (P, 1), higher ranks lose the axes (S7)."""
-    rank = len(source.tile_shape)
-    given = axis if isinstance(axis, (list, tuple)) else (axis,)
-    axes = tuple(sorted({int(n) % rank for n in given}))
-    if any(not -rank <= int(n) < rank for n in given) or not axes:
-        fail(KernelValueError("reduce_axis", f"axis {axis} of a tile with {rank} dimensions."))
-    if 0 in axes:
-        problem = "the partition dimension cannot be reduced on the Vector engine."
-        mend = "Reduce free axes, or multiply with ones on the Tensor engine."
-        fail(KernelError("reduce_axis", problem, mend))
+    axes = checks.reduced_axes(source, axis)
     shape = tuple(1 if n in axes else size for n, size in enumerate(source.tile_shape))
     result = emit(
         "tensor_reduce",
@@ -83,7 +76,7 @@ def tensor_partition_reduce(
     check("tensor_partition_reduce", data=source)
     allowed = frozenset("add maximum bitwise_or bitwise_and".split())
     name = op_name(op, allowed)
-    check_bitwise(name, source)
+    checks.check_bitwise(name, source)
     result = new_tile((1, *source.tile_shape[1:]), dtype or source.dtype)
     return emit("partition_reduce", result=result, inputs={"data": source},
                 attributes={"op": name}, mask=mask_of(mask))  # fmt: skip
@@ -117,12 +110,7 @@ def tensor_tensor_scan(
             "data1": assignment.fit(right, left.tile_shape),
             "initial": column(initial),
         },
-        attributes={
-            "op0": op_name(op0, ARITHMETIC),
-            "op1": op_name(op1, ARITHMETIC),
-            "reverse0": bool(reverse0),
-            "reverse1": bool(reverse1),
-        },
+        attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, ARITHMETIC),
         mask=mask_of(mask),
     )
 
@@ -170,11 +158,7 @@ def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> TensorView:
     """(P, 2): mean and variance of the groups that bn_stats described."""
     source = tile(data, "data")
     check("bn_aggr", data=source)
-    elements = math.prod(source.tile_shape[1:])
-    if elements % 3:
-        mend = "Pass the outputs of bn_stats: six numbers a tile."
-        problem = f"bn_aggr takes triples, not {elements} elements."
-        fail(KernelValueError("bn_aggr_size", problem, mend))
+    checks.check_triples(source)
     result = new_tile((source.tile_shape[0], 2), dtype or source.dtype)
     return emit("bn_aggr", result=result, inputs={"data": source}, mask=mask_of(mask))
 

@@ -8,13 +8,14 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, new_tile, refuse
 from accelopt.sim.nki.isa import enums
+from accelopt.sim.nki.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.nki.isa.enums import oob_mode as out_of_bounds
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.rules import indexing, operands, shapes
 from accelopt.sim.tracer import current
 
-AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+COPY_FIRST = "Copy it to SBUF with nl.copy first."
 
 
 @api
@@ -29,7 +30,7 @@ def dma_copy(
     dge_mode: Any = None,
 ) -> None:
     """dst = src (or dst += src) by DMA, between HBM and SBUF in any direction, converting."""
-    target, source = _endpoint(dst, "dst"), _endpoint(src, "src")
+    target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
     behaviour = out_of_bounds(oob_mode if mode is None else mode)
     accumulate = None
@@ -55,33 +56,24 @@ def check_descriptor_mode(dge_mode: Any) -> None:
         refuse(KernelValueError("dge_mode", "hwdge needs NeuronCore-v3.", mend))
 
 
-def _endpoint(value: Any, name: str) -> TensorView:
-    if not isinstance(value, TensorView):
-        fail(operands.operand_type(name, type(value).__name__))
-    if value.in_psum:
-        mend = "Copy it to SBUF with nl.copy first."
-        fail(operands.wrong_memory(name, repr(value), "HBM or SBUF", mend))
-    return value
-
-
 @api
 def dma_transpose(
     src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = None
 ) -> TensorView:
     """A new SBUF tile with the axes of src reversed: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
-    source = _endpoint(src, "src")
+    source = endpoint(src, "src", COPY_FIRST)
     check_descriptor_mode(dge_mode)
     if source.itemsize > 2 and current().target != "trn1":
         mend = "Use nisa.nc_transpose or nl.load_transpose2d."
         said = f"dma_transpose moves elements of two bytes, not {source.dtype}."
         refuse(KernelTypeError("dma_transpose_dtype", said, mend))
     rank = source.ndim
-    if rank not in AXES:
+    if rank not in TRANSPOSED:
         fail(shapes.too_many_dimensions("dma_transpose", "src", source.shape, 4))
-    if axes is not None and tuple(axes) != AXES[rank]:
-        mend = f"The axes of a {rank}-D tile are {AXES[rank]}."
+    if axes is not None and tuple(axes) != TRANSPOSED[rank]:
+        mend = f"The axes of a {rank}-D tile are {TRANSPOSED[rank]}."
         fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))
-    return transposed(source, AXES[rank], "dma_transpose", mask, dtype)
+    return transposed(source, TRANSPOSED[rank], "dma_transpose", mask, dtype)
 
 
 def transposed(

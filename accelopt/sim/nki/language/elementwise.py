@@ -14,6 +14,7 @@ from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, new_tile, tile
 from accelopt.sim.nki.index import Index, broadcast_shapes
 from accelopt.sim.nki.isa import elementwise as instructions
+from accelopt.sim.nki.isa.checks import check_bitwise
 from accelopt.sim.nki.isa.products import in_sbuf
 from accelopt.sim.nki.tensor import RuntimeIndex, TensorView
 from accelopt.sim.operators import BITWISE
@@ -31,7 +32,7 @@ def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:
     if builder.is_number(x) and builder.is_number(y):
         mend = "Compute with numbers in Python."
         fail(operands.operand_type("x", "a number, as 'y' is", mend))
-    instructions.check_bitwise(op, x, y)
+    check_bitwise(op, x, y)
     if not isinstance(x, TensorView) or not isinstance(y, TensorView):
         data, operand, reverse = (y, x, True) if builder.is_number(x) else (x, y, False)
         if not builder.is_number(operand):
@@ -184,7 +185,7 @@ def invert(x: Any, *, dtype: Any = None, mask: Any = None) -> TensorView:
     source = tile(x, "x")
     if source.dtype == dtypes.BOOL:
         return unary("logical_not", source, dtype, mask)
-    instructions.check_bitwise("invert", source)
+    check_bitwise("invert", source)
     return unary("invert", source, dtype, mask)
 
 

@@ -20,8 +20,8 @@ uint8, uint16, uint32 = np.uint8, np.uint16, np.uint32
 bool_ = np.bool_
 
 
-class tile_size:
-    """Limits of tiles (SDK 2.26.1 `nl.tile_size`; the last two from the direct allocation guide)."""
+class TileLimits:
+    """Limits of tiles on every generation (SDK 2.26.1 `nl.tile_size`, the direct allocation guide)."""
 
     pmax = limits.MAX_PARTITIONS
     psum_fmax = limits.PSUM_BANK_BYTES // 4
@@ -30,6 +30,11 @@ class tile_size:
     bn_stats_fmax = limits.MAX_BN_STATS_FREE
     psum_min_align = 4
     sbuf_min_align = 1
+
+
+class tile_size(TileLimits):
+    """Limits of tiles, with the SBUF that the direct allocation guide says."""
+
     total_available_sbuf_size = limits.USABLE_SBUF_BYTES
 
 

@@ -11,9 +11,10 @@ from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, in_hbm, mask_of, new_tile, refuse, tile
 from accelopt.sim.nki.index import Index, MaskExpression
+from accelopt.sim.nki.isa.checks import TRANSPOSED
 from accelopt.sim.nki.isa.enums import oob_mode
 from accelopt.sim.nki.isa.products import in_sbuf
-from accelopt.sim.nki.isa.transfers import AXES, transposed
+from accelopt.sim.nki.isa.transfers import transposed
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.rules import indexing, operands, shapes
@@ -76,7 +77,7 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
     source = in_hbm(src, "src")
     if source.ndim != 2:
         fail(shapes.too_many_dimensions("load_transpose2d", "src", source.shape, 2))
-    return transposed(source, AXES[2], "load_transpose2d", mask, dtype)
+    return transposed(source, TRANSPOSED[2], "load_transpose2d", mask, dtype)
 
 
 @api

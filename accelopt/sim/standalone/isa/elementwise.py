@@ -9,10 +9,11 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
-from accelopt.sim.nki.isa.elementwise import ALU_UNARY, check_bitwise
+from accelopt.sim.nki.isa import checks
+from accelopt.sim.nki.isa.checks import ALU_UNARY
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import ACTIVATIONS, op_name
-from accelopt.sim.operators import ARITHMETIC, BINARY, BITWISE
+from accelopt.sim.operators import ARITHMETIC, BINARY
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.standalone.calls import (
@@ -106,7 +107,7 @@ def tensor_tensor(
     target, left, right = alike("tensor_tensor", destination(dst), data1=left, data2=right)
     check("tensor_tensor", data1=left, data2=right)
     name = op_name(op, BINARY)
-    check_bitwise(name, left, right)
+    checks.check_bitwise(name, left, right)
     chosen = on_engine(engine, target, left, right)
     if name == "power":
         chosen = Engine.GPSIMD
@@ -132,13 +133,8 @@ def tensor_scalar(
 ) -> None:
     """dst = op1(op0(data, operand0), operand1), the operands numbers or one value a partition."""
     target, source = alike("tensor_scalar", destination(dst), data=tile(data, "data"))
-    first = op_name(op0, BINARY | UNARY_OPERATORS)
-    second = None if op1 is None else op_name(op1, BINARY | UNARY_OPERATORS)
-    check_bitwise(first, source, operand0)
-    if second is not None and (first in BITWISE) != (second in BITWISE):
-        mend = "Use two instructions."
-        problem = f"op0={first} and op1={second} are not both bitwise or both arithmetic."
-        refuse(KernelTypeError("mixed_operators", problem, mend))
+    known = BINARY | UNARY_OPERATORS
+    first, second = checks.tensor_scalar_operators(op0, op1, known, source, operand0)
     chosen = on_engine(engine, target, source)
     steps = [(first, operand0, reverse0)]
     if second is not None:
@@ -148,29 +144,12 @@ def tensor_scalar(
         for n, (name, value, _) in enumerate(steps)
     ]
     if any(name in UNARY_OPERATORS for name, _, _ in steps):
-        _one_by_one(target, source, [(s[0], o, s[2]) for s, o in zip(steps, operand, strict=True)])
+        ready = [(s[0], o, s[2]) for s, o in zip(steps, operand, strict=True)]
+        checks.one_by_one(source, ready, UNARY_OPERATORS, source.dtype, lambda: target)
         return
-    attributes: dict[str, Any] = {"op0": first, "reverse0": bool(reverse0)}
-    if second is not None:
-        attributes |= {"op1": second, "reverse1": bool(reverse1)}
+    attributes = checks.operator_attributes(first, reverse0, second, reverse1, known)
     inputs = {"data": source} | {f"operand{n}": value for n, value in enumerate(operand)}
     emit("tensor_scalar", result=target, inputs=inputs, attributes=attributes, engine=chosen)
-
-
-def _one_by_one(target: TensorView, source: TensorView, steps: list[tuple[str, Any, bool]]) -> None:
-    """tensor_scalar with an operator of one argument, as an instruction an operator."""
-    value = source
-    for number, (name, operand, reverse) in enumerate(steps):
-        last = number == len(steps) - 1
-        between = source.dtype if name == "invert" else dtypes.FLOAT32
-        result = target if last else builder.new_tile(source.tile_shape, between)
-        if name in UNARY_OPERATORS:
-            emit("activation", result=result, inputs={"data": value},
-                 attributes={"op": name, "scale": 1.0})  # fmt: skip
-        else:
-            emit("tensor_scalar", result=result, inputs={"data": value, "operand0": operand},
-                 attributes={"op0": name, "reverse0": bool(reverse)})  # fmt: skip
-        value = result
 
 
 @instruction
@@ -234,12 +213,7 @@ def scalar_tensor_tensor(
             "operand0": scalar_or_column(operand0, "operand0", source),
             "operand1": full,
         },
-        attributes={
-            "op0": op_name(op0, ARITHMETIC),
-            "op1": op_name(op1, ARITHMETIC),
-            "reverse0": bool(reverse0),
-            "reverse1": bool(reverse1),
-        },
+        attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, ARITHMETIC),
     )
 
 
@@ -274,9 +248,7 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
     target, source, where = alike(
         "tensor_copy_predicated", target, src=tile(src, "src"), predicate=where
     )
-    if source.dtype != target.dtype:
-        given, allowed = dtypes.name_of(source.dtype), dtypes.name_of(target.dtype)
-        refuse(operands.unsupported_format("tensor_copy_predicated", "src", given, allowed))
+    checks.check_format("tensor_copy_predicated", "src", source, target)
     emit("copy_predicated", result=target, inputs={"source": source, "predicate": where},
          attributes={"reverse": bool(reverse_pred)})  # fmt: skip
 

@@ -12,9 +12,7 @@ from accelopt.sim.mask import Mask
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
 from accelopt.sim.nki.index import Index, tile_axis
-from accelopt.sim.nki.isa.enums import FP32_MIN
-from accelopt.sim.nki.isa.indexed import KEEP, check_start_partitions
-from accelopt.sim.nki.shaping import reshaped_strides
+from accelopt.sim.nki.isa.checks import FP32_MIN, gathered_indices, shuffle_order
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import COMPARISONS
@@ -24,6 +22,7 @@ from accelopt.sim.standalone.calls import (
     alike,
     destination,
     generation,
+    in_shape,
     instruction,
     scalar_or_column,
 )
@@ -43,11 +42,7 @@ def _pattern(
     if math.prod(shape) != math.prod(target.tile_shape):
         said = f"{name}'s pattern has {math.prod(shape[1:])} elements, and dst is {target.shape}."
         fail(KernelValueError("pattern", said))
-    strides = reshaped_strides(target.tile_shape, target.strides, shape)
-    if target.tile_shape != shape and strides is None:
-        fail(operands.different_shapes(name, {"dst": target.tile_shape, "pattern": shape}))
-    fitted = target if strides is None else target.replaced(shape=shape, strides=strides)
-    return pairs, fitted
+    return pairs, in_shape(name, target, shape, "pattern")
 
 
 def _expression(
@@ -194,17 +189,7 @@ def select_reduce(
 def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any) -> None:
     """Partition p of each 32 of dst takes partition shuffle_mask[p] of src; 255 leaves it."""
     target, source = destination(dst), tile(src, "src")
-    order = tuple(int(n) for n in shuffle_mask)
-    if len(order) != 32 or any(not (0 <= n < 32 or n == KEEP) for n in order):
-        mend = "Give 32 numbers, each 0 to 31, or 255 to keep a partition."
-        fail(KernelValueError("shuffle_mask", f"shuffle_mask {order} is not valid.", mend))
-    if source.dtype != target.dtype:
-        given, allowed = dtypes.name_of(source.dtype), dtypes.name_of(target.dtype)
-        refuse(operands.unsupported_format("nc_stream_shuffle", "src", given, allowed))
-    if math.prod(source.tile_shape[1:]) != math.prod(target.tile_shape[1:]):
-        shapes = {"src": source.tile_shape, "dst": target.tile_shape}
-        fail(operands.different_shapes("nc_stream_shuffle", shapes))
-    check_start_partitions(source, target)
+    order = shuffle_order(source, target, shuffle_mask)
     emit("stream_shuffle", result=target, inputs={"source": source},
          attributes={"shuffle_mask": order}, engine=Engine.VECTOR)  # fmt: skip
 
@@ -217,23 +202,7 @@ def local_gather(
     """Each group of 16 partitions gathers by its own 16 partitions of indices, partition first."""
     target, source, places = destination(dst), tile(src_buffer, "src_buffer"), tile(index, "index")
     check("local_gather", src_buffer=source, index=places)
-    slots = 16 * math.prod(places.tile_shape[1:])
-    valid = slots if num_valid_indices is None else int(num_valid_indices)
-    problem = ""
-    if source.tile_shape[0] % 16:
-        problem = f"{source.tile_shape[0]} partitions are not a multiple of 16"
-    elif num_elem_per_idx not in (1, 2, 4, 8, 16, 32):
-        problem = f"num_elem_per_idx {num_elem_per_idx} is not 1, 2, 4, 8, 16 or 32"
-    elif valid > min(slots, 4096):
-        problem = f"{valid} indices a core exceed {min(slots, 4096)}"
-    elif math.prod(target.tile_shape[1:]) != valid * num_elem_per_idx:
-        problem = (
-            f"dst {target.shape} does not have {valid * num_elem_per_idx} elements a partition"
-        )
-    elif target.dtype != source.dtype:
-        problem = "dst and src_buffer have different formats"
-    if problem:
-        fail(KernelValueError("local_gather", f"{problem}."))
+    valid = gathered_indices(source, places, num_elem_per_idx, num_valid_indices, target)
     emit("local_gather", result=target, inputs={"source": source, "index": places},
          attributes={"elements_per_index": int(num_elem_per_idx), "valid_indices": valid})  # fmt: skip
 

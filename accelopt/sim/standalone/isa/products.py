@@ -10,6 +10,7 @@ from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
+from accelopt.sim.nki.isa.checks import check_tiling, double_rows
 from accelopt.sim.nki.shaping import reshaped_strides
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Engine
@@ -53,7 +54,7 @@ def nc_matmul(
     else:
         check("nc_matmul", stationary=left, moving=right)
         check_mixed_float32("nc_matmul", stationary=left, moving=right)
-    _check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left)
+    check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, _tiling_problem)
     given = (target.tile_shape[0], math.prod(target.tile_shape[1:]))
     if given != (math.prod(rows), math.prod(columns)):
         wanted = (math.prod(rows), math.prod(columns))
@@ -140,28 +141,12 @@ def _double_row(left: TensorView, right: TensorView) -> tuple[tuple[int, ...], t
             allowed = "float8_e4m3, float8_e5m2"
             given = dtypes.name_of(view.dtype)
             refuse(operands.unsupported_format("nc_matmul double_row", name, given, allowed))
-    rows, columns = left.tile_shape[1:], right.tile_shape[1:]
-    if rows[:1] != (2,) or columns[:1] != (2,):
-        fail(operands.different_shapes("nc_matmul", {"stationary": rows, "moving": columns}))
-    return rows[1:], columns[1:]
+    return double_rows(left.tile_shape[1:], right.tile_shape[1:])
 
 
-def _check_tiling(position: tuple[Any, ...], size: tuple[Any, ...], left: TensorView) -> None:
-    """Position and size of a tile of processing elements: both or none, multiples of 32."""
-    if not position and not size:
-        return
-    problem = ""
-    if not position or not size:
-        problem = "tile_position and tile_size must both be given"
-    elif any(int(value) % 32 for value in (*position, *size)):
-        problem = "tile_position and tile_size must be multiples of 32"
-    elif size[0] < left.tile_shape[0] or size[1] < math.prod(left.tile_shape[1:]):
-        problem = f"tile_size {size} is smaller than the stationary tile {left.tile_shape}"
-    elif int(position[0]) % int(size[0]) or int(position[1]) % int(size[1]):
-        problem = f"tile_position {position} is no multiple of tile_size {size}"
-    if problem:
-        mend = "See nisa.nc_matmul for the rules of tiling the Tensor engine."
-        refuse(KernelValueError("tile_position", f"{problem}.", mend))
+def _tiling_problem(position: tuple[Any, ...], size: tuple[Any, ...]) -> str:
+    off = any(int(at) % int(step) for at, step in zip(position[:2], size[:2], strict=True))
+    return f"tile_position {position} is no multiple of tile_size {size}" if off else ""
 
 
 @instruction

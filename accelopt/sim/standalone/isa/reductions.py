@@ -6,16 +6,22 @@ import math
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
-from accelopt.sim.nki.isa.elementwise import check_bitwise
+from accelopt.sim.nki.isa import checks
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
-from accelopt.sim.standalone.calls import alike, destination, instruction, scalar_or_column
+from accelopt.sim.standalone.calls import (
+    alike,
+    destination,
+    in_shape,
+    instruction,
+    scalar_or_column,
+)
 
 
 @instruction
@@ -25,7 +31,7 @@ def tensor_reduce(
     """dst = the reduction of data over its last free axes, on the Vector engine."""
     target, source = destination(dst), tile(data, "data")
     name = op_name(op, REDUCTIONS)
-    check_bitwise(name, source)
+    checks.check_bitwise(name, source)
     if negate and name in BITWISE:
         refuse(KernelValueError("negate", "a bitwise reduction cannot be negated."))
     reduce_into(target, name, source, axis, bool(negate))
@@ -36,32 +42,13 @@ def reduce_into(
 ) -> None:
     """The reduction over `axis`, which must be the last dimensions (NKI 0.3)."""
     rank = len(source.tile_shape)
-    given = tuple(axis) if isinstance(axis, (list, tuple)) else (axis,)
-    if not given or any(not -rank <= int(n) < rank for n in given):
-        fail(KernelValueError("reduce_axis", f"axis {axis} of a tile with {rank} dimensions."))
-    axes = tuple(sorted({int(n) % rank for n in given}))
-    if 0 in axes:
-        mend = "Reduce free axes, or multiply with ones on the Tensor engine."
-        said = "the partition dimension cannot be reduced on the Vector engine."
-        fail(KernelError("reduce_axis", said, mend))
+    axes = checks.reduced_axes(source, axis)
     if axes != tuple(range(axes[0], rank)):
         said = f"axis {axis} of {source.shape} are not its last dimensions."
         fail(KernelValueError("reduce_axis", said, "Use .permute to move them last."))
     shape = (*source.tile_shape[: axes[0]], *(1,) * len(axes))
     builder.check_same_partitions(dst=target, data=source)
-    if math.prod(target.tile_shape) != math.prod(shape):
-        fail(
-            operands.different_shapes("tensor_reduce", {"dst": target.tile_shape, "result": shape})
-        )
-    fitted = target
-    if target.tile_shape != shape:
-        from accelopt.sim.nki.shaping import reshaped_strides
-
-        strides = reshaped_strides(target.tile_shape, target.strides, shape)
-        if strides is None:
-            fail(operands.different_shapes("tensor_reduce", {"dst": target.tile_shape,
-                                                             "result": shape}))  # fmt: skip
-        fitted = target.replaced(shape=shape, strides=strides)
+    fitted = in_shape("tensor_reduce", target, shape, "result")
     emit("tensor_reduce", result=fitted, inputs={"data": source},
          attributes={"op": op, "axes": axes, "negate": negate})  # fmt: skip
 
@@ -72,7 +59,7 @@ def tensor_partition_reduce(dst: Any, op: Any, data: Any) -> None:
     target, source = destination(dst, psum=False), tile(data, "data")
     check("tensor_partition_reduce", data=source)
     name = op_name(op, frozenset("add maximum bitwise_or bitwise_and".split()))
-    check_bitwise(name, source)
+    checks.check_bitwise(name, source)
     shape = (1, *source.tile_shape[1:])
     if math.prod(target.tile_shape) != math.prod(shape) or target.tile_shape[0] != 1:
         fail(operands.different_shapes("tensor_partition_reduce",
@@ -108,12 +95,7 @@ def tensor_tensor_scan(
             "data1": right,
             "initial": scalar_or_column(initial, "initial", left),
         },
-        attributes={
-            "op0": op_name(op0, ARITHMETIC),
-            "op1": op_name(op1, ARITHMETIC),
-            "reverse0": bool(reverse0),
-            "reverse1": bool(reverse1),
-        },
+        attributes=checks.operator_attributes(op0, reverse0, op1, reverse1, ARITHMETIC),
     )
 
 
@@ -139,10 +121,7 @@ def bn_aggr(dst: Any, data: Any) -> None:
     """dst (P, 2) = mean and variance of the groups that bn_stats described."""
     target, source = destination(dst), tile(data, "data")
     check("bn_aggr", data=source)
-    elements = math.prod(source.tile_shape[1:])
-    if elements % 3:
-        said = f"bn_aggr takes triples, not {elements} elements."
-        fail(KernelValueError("bn_aggr_size", said, "Pass the outputs of bn_stats."))
+    checks.check_triples(source)
     emit("bn_aggr", result=_columns(target, source, 2, "bn_aggr"), inputs={"data": source})
 
 
@@ -189,9 +168,7 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
 def dropout(dst: Any, data: Any, prob: Any) -> None:
     """dst = data with elements zeroed at random with probability `prob`."""
     target, source = alike("dropout", destination(dst), data=tile(data, "data"))
-    if target.dtype != source.dtype:
-        given, allowed = dtypes.name_of(target.dtype), dtypes.name_of(source.dtype)
-        refuse(operands.unsupported_format("dropout", "dst", given, allowed))
+    checks.check_format("dropout", "dst", target, source)
     emit("dropout", result=target,
          inputs={"data": source, "probability": scalar_or_column(prob, "prob", source)})  # fmt: skip
 

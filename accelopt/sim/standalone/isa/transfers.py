@@ -9,24 +9,14 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import emit, fail, refuse
-from accelopt.sim.nki.isa.transfers import AXES
+from accelopt.sim.nki.isa.checks import TRANSPOSED, endpoint
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
-from accelopt.sim.rules import operands
 from accelopt.sim.standalone.calls import destination, generation, instruction, member, transferred
 from accelopt.sim.standalone.isa import enums
 from accelopt.sim.standalone.isa.enums import oob_mode as out_of_bounds
 
-
-def _endpoint(value: Any, name: str) -> TensorView:
-    if not isinstance(value, TensorView):
-        fail(operands.operand_type(name, type(value).__name__))
-    if value.in_psum:
-        mend = "Copy it to SBUF with nisa.tensor_copy first (NKI 0.3)."
-        fail(operands.wrong_memory(name, repr(value), "HBM or SBUF", mend))
-    return value
-
-
+COPY_FIRST = "Copy it to SBUF with nisa.tensor_copy first (NKI 0.3)."
 NO_DGE = enums.dge_mode.none.value
 """The one number that is taken for a member: the vendor's library writes it (norm_tkg_utils.py)."""
 
@@ -57,7 +47,7 @@ def dma_copy(
     engine: Any = enums.engine.unknown,
 ) -> None:
     """dst = src by DMA, between HBM and SBUF in any direction, converting; as many elements."""
-    target, source = _endpoint(dst, "dst"), _endpoint(src, "src")
+    target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
     behaviour = member(out_of_bounds, oob_mode, "oob_mode")
     check_descriptors(dge_mode, target, source)
@@ -77,10 +67,10 @@ def dma_compute(
 ) -> None:
     """dst = the sum of the sources, by DMA. Where one of them is dst itself, the others are added to
     it; with a run-time index that is a gather or scatter that accumulates."""
-    target = _endpoint(dst, "dst")
+    target = endpoint(dst, "dst", COPY_FIRST)
     assignment.check_writable(target)
     op_name(reduce_op, frozenset({"add"}))
-    sources = [_endpoint(source, f"srcs[{n}]") for n, source in enumerate(srcs)]
+    sources = [endpoint(source, f"srcs[{n}]", COPY_FIRST) for n, source in enumerate(srcs)]
     if not 1 <= len(sources) <= 16:
         said = f"dma_compute takes 1 to 16 sources, not {len(sources)}."
         fail(KernelValueError("dma_compute", said))
@@ -117,7 +107,7 @@ def dma_transpose(
     oob_mode: Any = out_of_bounds.error,
 ) -> None:
     """dst = src with its axes turned: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
-    target, source = _endpoint(dst, "dst"), _endpoint(src, "src")
+    target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
     member(enums.dge_mode, dge_mode, "dge_mode")
     if source.itemsize != 2 and generation() >= 3 and dge_mode is enums.dge_mode.hwdge:
@@ -127,17 +117,19 @@ def dma_transpose(
         said = f"dst is {target.dtype}, src is {source.dtype}; they must be alike."
         refuse(KernelTypeError("dma_transpose_dtype", said))
     rank = source.ndim
-    if rank not in AXES or (axes is not None and tuple(int(n) for n in axes) != AXES[rank]):
-        mend = f"The axes of a {rank}-D tile are {AXES.get(rank, 'none')}."
+    if rank not in TRANSPOSED or (
+        axes is not None and tuple(int(n) for n in axes) != TRANSPOSED[rank]
+    ):
+        mend = f"The axes of a {rank}-D tile are {TRANSPOSED.get(rank, 'none')}."
         fail(KernelTypeError("transpose_axes", f"dma_transpose cannot permute by {axes}.", mend))
-    shape = tuple(source.shape[axis] for axis in AXES[rank])
+    shape = tuple(source.shape[axis] for axis in TRANSPOSED[rank])
     if target.shape != shape:
         said = f"dst {target.shape} is not the transposed shape {shape} (NKI 0.4)."
         fail(KernelValueError("destination_shape", said))
     turned = source.replaced(
         shape=shape,
-        strides=tuple(source.strides[axis] for axis in AXES[rank]),
-        indirect=_turned(source, AXES[rank]),
+        strides=tuple(source.strides[axis] for axis in TRANSPOSED[rank]),
+        indirect=_turned(source, TRANSPOSED[rank]),
     )
     mode = member(out_of_bounds, oob_mode, "oob_mode").name
     emit("dma_copy", result=target, inputs={"source": turned},

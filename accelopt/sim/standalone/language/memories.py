@@ -9,6 +9,7 @@ import numpy as np
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
+from accelopt.sim.nki.language.formats import TileLimits
 from accelopt.sim.program import Buffer
 from accelopt.sim.rules import limits
 from accelopt.sim.standalone.formats import MicroscalingFormat
@@ -84,17 +85,11 @@ float4_e2m1fn_x4 = MicroscalingFormat("float4_e2m1fn_x4")
 float8_e8m0fnu = MicroscalingFormat("float8_e8m0fnu")
 
 
-class _TileSize:
+class _TileSize(TileLimits):
     """Limits of tiles on the generation that the kernel is traced for."""
 
-    pmax = limits.MAX_PARTITIONS
-    psum_fmax = psum_bank_fmax = limits.PSUM_BANK_BYTES // 4
+    psum_bank_fmax = TileLimits.psum_fmax
     psum_bank_fmax_bytes = limits.PSUM_BANK_BYTES
-    gemm_stationary_fmax = limits.MAX_STATIONARY_FREE
-    gemm_moving_fmax = limits.MAX_MOVING_FREE
-    bn_stats_fmax = limits.MAX_BN_STATS_FREE
-    psum_min_align = 4
-    sbuf_min_align = 1
     psum_num_banks = limits.PSUM_BANKS
 
     @property
