@@ -272,7 +272,8 @@ class Experience(PublishedRow):
     """A slow and a fast kernel and what was learned from them: an item of the rewrite lists.
 
     `speedup_original` is over the sample's baseline; `speedup` is that or its inverse, whichever
-    is at least 1. `seen` counts merged duplicates and `origin` says where it came from (ours).
+    is at least 1. Ours: `seen` counts merged duplicates, `origin` says where it came from, `change`
+    what was done (the kind of change, and the text of the lines that it touched).
     """
 
     service_name: str
@@ -287,6 +288,7 @@ class Experience(PublishedRow):
     summary: str | None = None
     seen: int = 1
     origin: str = ""
+    change: str = ""
 
     def to_record(self) -> dict[str, Any]:
         """The JSON object: no `summary` where nothing was learned."""

@@ -86,8 +86,9 @@ def remember(
 ) -> list[Experience]:
     """The newest `limit` experiences, newest first: first in, first out.
 
-    Items that taught nothing take no place. The same pair, or the same title, met again moves to
-    the front, counts once more and keeps the larger speedup.
+    Items that taught nothing take no place. What says the same again moves to the front, counts once
+    more and keeps the larger speedup: the same two kernels, the same title, or in one case the same
+    kind of change to the same lines with the same outcome.
     """
     kept: list[Experience] = []
     for item in (*new, *old):
@@ -110,6 +111,8 @@ def draw(experiences: Sequence[Experience], limit: int, seed: int = 0) -> list[E
 def _same(one: Experience, two: Experience, fingerprint: Callable[[str], str]) -> bool:
     if one.title and one.title.strip("* .").lower() == two.title.strip("* .").lower():
         return True
+    if one.change and (one.case_name, one.change) == (two.case_name, two.change):
+        return (one.speedup_original > 1) == (two.speedup_original > 1)
     return fingerprint(one.slow_kernel) == fingerprint(two.slow_kernel) and fingerprint(
         one.fast_kernel
     ) == fingerprint(two.fast_kernel)

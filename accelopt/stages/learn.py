@@ -54,9 +54,23 @@ async def summarize_contrasts(
             title=lesson.title,
             summary=lesson.summary,
             origin=origin,
+            change=_change(node),
         )
 
     return await together(one(contrast) for contrast in contrasts)
+
+
+def _change(node: Node) -> str:
+    """What a plan did, by its kind and the text of the lines that it names, whatever their numbers; by
+    its value what a rule did."""
+    change, parent = node.change, node.parent
+    if not isinstance(change, Plan):
+        return change.key if change else ""
+    if not change.method or not change.places or parent is None:
+        return ""
+    lines = parent.source.splitlines()
+    touched = [lines[number - 1].strip() for number in change.places if number <= len(lines)]
+    return "\n".join([change.method, *touched])
 
 
 def _words(change: Change | None) -> str:

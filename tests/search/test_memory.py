@@ -2,8 +2,14 @@
 
 from test_selection import MISSING, sample, service
 
+from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.nodes import Node, Plan
 from accelopt.published import NO_OPTIMIZATION_TITLE, Experience
 from accelopt.search.memory import MemorySettings, draw, remember, select_contrasts
+from accelopt.stages.learn import _change
+
+CASE = Case(problem="p", values={}, task="t", kernel="k")
+NONE = Evaluation(status=Status.MISSING)
 
 
 def contrasts(*results, topk=8, max_threshold=1.04, min_threshold=1.15):
@@ -76,6 +82,30 @@ def test_the_same_lesson_again_counts_and_keeps_the_larger_speedup():
     assert merged.origin == "from Same thing; from same thing."
     [pair] = remember([experience("one")], [experience("two")], 16, str.strip)
     assert pair.seen == 2  # the same two kernels under another title
+
+
+def test_the_same_change_to_the_same_lines_of_a_case_is_one_lesson():
+    """However it is titled; a rewritten line, another case or the other outcome are another lesson."""
+    first = experience("one", 1.5, "a", "b").model_copy(update={"change": "fuse\nx = a + b"})
+    again = experience("two", 1.2, "c", "d").model_copy(update={"change": "fuse\nx = a + b"})
+    [merged] = remember([again], [first], 16, str.strip)
+    assert (merged.seen, merged.speedup, merged.origin) == (2, 1.5, "from two; from one")
+    for update in (
+        {"change": "fuse\nx = a * b"},
+        {"change": "widen\nx = a + b"},
+        {"case_name": "other"},
+        {"speedup_original": 0.8},
+        {"change": ""},
+    ):
+        assert len(remember([again.model_copy(update=update)], [first], 16, str.strip)) == 2
+
+
+def test_a_change_is_told_by_the_text_of_its_lines():
+    change = Plan(sentence="t", method="fuse", places=(2,))
+    parents = [Node(CASE, source, NONE) for source in ("x\n  y = 1\n", "new\n y = 1\n", "x\nz\n")]
+    said = [_change(Node(CASE, "", NONE, parent, change)) for parent in parents]
+    assert said[0] == said[1] == "fuse\ny = 1" != said[2]
+    assert not _change(Node(CASE, "", NONE, parents[0], Plan(sentence="words")))
 
 
 def test_a_foreign_memory_is_drawn_in_its_order_without_repetition():
