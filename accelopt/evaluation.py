@@ -197,6 +197,7 @@ class Bottleneck(Row):
     category: str = Field(description="memory, compute, or latency: something waits")
     resource: str = Field(description="by its name in `kernels.methods`")
     share: float = Field(description="of the time that it works, 0 to 1; of overlap, is idle")
+    gain: float | None = Field(default=None, description="share of the time saved if it took none")
     reason: str
     lines: tuple[int, ...] = Field(default=(), description="that cost most of it, the most first")
     methods: tuple[str, ...] = Field(default=(), description="the moves that relieve it")
@@ -205,7 +206,7 @@ class Bottleneck(Row):
 class Diagnosis(Row):
     """Where the time of a kernel goes. Resources are named as in `kernels.methods`.
 
-    `bottlenecks` are of distinct resources, the largest share first. `compute_sol` and `memory_sol` are
+    `bottlenecks` are of distinct resources, the largest gain first, else the largest share. `compute_sol` and `memory_sol` are
     the fractions of the peak rates that are reached (each None where unknown, like all below them),
     `fraction_of_peak` the least possible time over the latency.
     """
@@ -226,7 +227,7 @@ class Diagnosis(Row):
 
     @property
     def bottleneck(self) -> Bottleneck | None:
-        """The one of the largest share."""
+        """The one that holds the kernel up most."""
         return self.bottlenecks[0] if self.bottlenecks else None
 
 

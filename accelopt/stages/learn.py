@@ -85,7 +85,9 @@ async def _limits(node: Node, language: Language | None) -> str:
     found = await language.diagnose(node) if language and known else None
     if found is None or node.latency is None:
         return ""
-    rows = [f"{node.latency:.4g} ms. Resources by the share of the time that they work:"]
+    rows = [
+        f"{node.latency:.4g} ms. Resources, the one first that holds it up most, with the share of the time that they work:"
+    ]
     rows += [f"- {one.resource} {one.share:.0%}: {one.reason}" for one in found.bottlenecks]
     return "\n".join(rows)
 

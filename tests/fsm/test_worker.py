@@ -97,7 +97,7 @@ async def of_a_broken_parent(folder):
         node = Node(case, source, toy.verdict(source))
         view = await view_kernel(node, run.workshop.language)
         job = Job(0, 1, Want.DEVELOP, node, focus="1")
-        walked = await walk(context_of(job, view, run, frozenset(), Gear()))
+        walked = await walk(context_of(job, view, run, Gear()))
         assert walked.result.nodes == ()
         return walked.result.development.path
 

@@ -99,7 +99,7 @@ def what_if_job(payload: Mapping[str, Any]) -> Brief:
 
 
 def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
-    """Trace, verify and time the kernel that `payload` names."""
+    """Trace, verify and time the kernel that `payload` names; `ranked` bottlenecks are by gain."""
     try:
         found = _profiled(payload)
     except KernelFailure as failure:
@@ -120,7 +120,7 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
         status=Status.CORRECT,
         profile=profile,
         notes=tuple(sentences(found)),
-        diagnosis=diagnose(found),
+        diagnosis=diagnose(found, ranked=payload.get("ranked", False)),
     )
 
 

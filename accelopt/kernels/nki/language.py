@@ -128,7 +128,7 @@ class NKI:
         if profile is None:
             return Explanation()
         found = roofline.bound(case.problem, _sizes(case.values), profile.target)
-        inspected = await self._inspect(case, node.source)
+        inspected = await self._inspect(case, node.source, ranked=True)
         least = inspected.profile.metrics.get(LEAST) if inspected.profile else None
         bound = found.latency_ms if found else least
         share = bound / profile.latency if bound else None
@@ -150,7 +150,7 @@ class NKI:
         """What limits a kernel: resources as profiled, lines as the simulated core knows them."""
         if node.profile is None:
             return None
-        inspected = (await self._inspect(node.case, node.source)).diagnosis
+        inspected = (await self._inspect(node.case, node.source, ranked=True)).diagnosis
         found = measured(node.profile, inspected)
         bound = self._bound_ms(node.case)
         if found is None or not bound:
@@ -173,21 +173,26 @@ class NKI:
         requests = [self._request(case, path) for path in sources]
         return await confirm(self.pool, *requests)
 
-    async def _inspect(self, case: Case, source: str) -> Evaluation:
+    async def _inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
         known = await asyncio.to_thread(self._arguments, case, source)
-        return await self._inspect_given(known, source)
+        return await self._inspect_given(known, source, ranked=ranked)
 
-    async def _inspect_given(self, known: Mapping[str, Argument], source: str) -> Evaluation:
+    async def _inspect_given(
+        self, known: Mapping[str, Argument], source: str, *, ranked: bool = False
+    ) -> Evaluation:
+        """What the simulated core says; bottlenecks are `ranked` by gain, which takes longer, for whoever
+        reads them."""
         arguments = _plain(known)
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
-        key = content_key(source, repr(arguments), self.options.target, package_key())
+        key = content_key(source, repr(arguments), self.options.target, package_key(), str(ranked))
         kept = self.shelf.find("inspection", key)
         if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
         path = self._write(source, content_key(source))
+        call = inspection_call(str(path.resolve()), arguments, self.options.target)
         inspected = await self.pool.submit(
-            inspection_call(str(path.resolve()), arguments, self.options.target)
+            call._replace(payload={**call.payload, "ranked": ranked})
         )
         inspected = without_places(inspected, path)
         if inspected.status in REPEATABLE:

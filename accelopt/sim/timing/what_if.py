@@ -45,13 +45,8 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
     """Engine by engine, loads and stores, the costliest lines, fixed costs, SBUF."""
     asked: list[WhatIf] = []
     with collector_paused():
-        long = len(found.run.stream) > LONG
-        busy = sorted(found.occupancy.items(), key=lambda item: -item[1])
-        for name, share in busy[: 3 if long else len(busy)]:
-            if share >= BUSY:
-                question = "DMA takes no time" if name == "dma" else f"{name} engine takes no time"
-                asked.append(WhatIf("engine", question, _without_engine(found, name), name))
-        if long:
+        asked += without_engines(found)
+        if len(found.run.stream) > LONG:
             return tuple(asked)
         asked += _transfers(found)
         for line in found.lines[:lines]:
@@ -61,10 +56,7 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
             question = "instructions on few partitions were merged until they fill all of them"
             asked.append(WhatIf("lanes", question, _scaled(found, partial(_filled, found))))
         asked.append(WhatIf("overheads", "instructions have no fixed costs", _bare(found)))
-        everything = (
-            max(found.occupancy.values()) * found.latency_ms + found.run.spec.launch_ns * 1e-6
-        )
-        asked.append(WhatIf("overlap", "nothing waits for anything else", everything))
+        asked.append(WhatIf("overlap", "nothing waits for anything else", overlapped(found)))
         passes = {decision.pass_name for decision in found.decisions}
         if "rotate_buffers" in passes:
             question = "tiles have as many buffers as SBUF holds"
@@ -72,6 +64,23 @@ def what_ifs(found: KernelProfile, lines: int = MOST_LINES) -> tuple[WhatIf, ...
         if found.spills or passes & {"fit_sbuf", "rotate_buffers"}:
             asked.append(WhatIf("sbuf", "SBUF is twice as large", _roomier(found)))
     return tuple(asked)
+
+
+def without_engines(found: KernelProfile) -> list[WhatIf]:
+    """Each engine that works at all, the busiest first; of a long kernel the three busiest."""
+    most = 3 if len(found.run.stream) > LONG else len(found.occupancy)
+    asked = []
+    for name, share in sorted(found.occupancy.items(), key=lambda item: -item[1])[:most]:
+        if share >= BUSY:
+            question = "DMA takes no time" if name == "dma" else f"{name} engine takes no time"
+            asked.append(WhatIf("engine", question, _without_engine(found, name), name))
+    return asked
+
+
+def overlapped(found: KernelProfile) -> float:
+    """The latency in ms if nothing waited for anything: the busiest engine's work, and the launch."""
+    busiest = max(found.occupancy.values()) * found.latency_ms
+    return busiest + found.run.spec.launch_ns * 1e-6
 
 
 def with_lines(found: KernelProfile, lines: frozenset[int], factor: float) -> float:

@@ -1,18 +1,25 @@
 """What limits a kernel, as data: the same for `accelopt profile`, strategies and prompts."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from accelopt.evaluation import Diagnosis, Profile
 from accelopt.kernels.methods import METHODS, methods_that_touch
+from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
+from accelopt.kernels.nki.inspection import _profiled
+from accelopt.kernels.nki.language import kernel_arguments
 from accelopt.report.profile import bottlenecks_text
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
+from accelopt.sim.timing.what_if import without_engines
 from accelopt.sim.trace import TensorSpec
 
+ROOT = Path(__file__).resolve().parents[3]
 F32 = np.dtype(np.float32)
 
 
@@ -50,11 +57,32 @@ def spills():
 def test_bottlenecks_are_distinct_resources_the_largest_first(spills):
     resources = [one.resource for one in spills.bottlenecks]
     assert resources[0] == "dma" and len(set(resources)) == len(resources)
-    shares = [one.share for one in spills.bottlenecks]
-    assert shares == sorted(shares, reverse=True) and 0 < shares[-1] <= shares[0] <= 1
+    gains = [one.gain for one in spills.bottlenecks if one.gain is not None]
+    assert gains == sorted(gains, reverse=True) and 0 <= gains[-1] <= gains[0] < 1
+    assert all(0 < one.share <= 1 for one in spills.bottlenecks)
+    assert f"would take {gains[0]:.0%} less" in spills.bottleneck.reason
     assert spills.bottleneck.category == "memory"
     idle = 1 - max(share for name, share in spills.utilisation.items() if name != "overlap")
     assert spills.utilisation["overlap"] == pytest.approx(idle)
+
+
+def test_what_holds_a_kernel_up_comes_before_what_is_busy():
+    """Of NKIBench's silu DMA is busiest; without the Vector engine it would gain more."""
+    [case] = [one for one in read_benchmark(summary_path(ROOT)).cases if one.problem == "silu"]
+    arguments = [
+        [list(a.shape), a.dtype] if hasattr(a, "shape") else a
+        for a in kernel_arguments(
+            Path(case.kernel).read_text(), Path(case.task).read_text()
+        ).values()
+    ]
+    found = _profiled({"kernel": case.kernel, "arguments": arguments, "target": "trn1"})
+    ranked = [one.resource for one in diagnose(found).bottlenecks]
+    assert max(found.occupancy, key=found.occupancy.get) == "dma"
+    assert ranked.index("vector") < ranked.index("dma")
+    by_share = [one.resource for one in diagnose(found, ranked=False).bottlenecks]
+    assert by_share[0] == "dma"
+    times = {one.name: one.latency_ms for one in without_engines(found)}
+    assert times["vector"] < times["dma"]
 
 
 def test_what_spills_is_a_reason_and_a_number(spills):

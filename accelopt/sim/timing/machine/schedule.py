@@ -192,7 +192,7 @@ class _Machine:
         self.engine_free = [0.0] * 5
         self.port_free = [0.0, 0.0, 0.0, 0.0]
         self.events: list[tuple[float, int]] = []  # (time, queue that looks again)
-        self.alarm = 0.0  # when the DMA queue looks again
+        self.alarms = [0.0] * 5  # when each queue looks again
 
     def run(self) -> Timeline:
         """Until nothing is left to start."""
@@ -243,9 +243,7 @@ class _Machine:
         assert cost is not None
         allowed = dma.backlog_ends(cost) - self.fetch
         if allowed > now:
-            if not now < self.alarm <= allowed:
-                self.alarm = allowed
-                heappush(self.events, (allowed, DMA))
+            self._look_again(DMA, now, allowed)
             return -1
         dma.take()
         complete, held_by = dma.run(at, cost, now)
@@ -261,7 +259,7 @@ class _Machine:
         if not waiting or waiting[0] >= self.head[queue] + self.lookahead[queue]:
             coming = self.future[queue]
             if coming:
-                heappush(self.events, (coming[0][0], queue))
+                self._look_again(queue, now, coming[0][0])
             return -1
         lines, port_free = self.lines, self.port_free
         at = lines.members[queue][heappop(waiting)]
@@ -285,6 +283,13 @@ class _Machine:
         self.start[at], self.free[at] = begin, until
         self.done[at] = until + lines.latency_ns[kind]
         return at
+
+    def _look_again(self, queue: int, now: float, moment: float) -> None:
+        """Wakes a queue at `moment`, unless it will be awake by then. Where instructions take no time
+        nothing else keeps the same wake-up from being asked for again and again."""
+        if not now < self.alarms[queue] <= moment:
+            self.alarms[queue] = moment
+            heappush(self.events, (moment, queue))
 
     def _leaves(self, queue: int, place: int) -> None:
         """Moves the window on past all that has started."""
