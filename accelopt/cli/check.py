@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.cli.apart import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, RelTol, Seconds, Target, named, naming, order
+from accelopt.cli.kernel_file import (
+    KernelFile,
+    Reference,
+    RelTol,
+    Seconds,
+    Target,
+    named,
+    naming,
+    order,
+)
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.report.check import check as examine
@@ -18,9 +27,7 @@ from accelopt.report.check import check_text
 
 def check(
     kernel: KernelFile,
-    reference: Annotated[
-        Path | None, typer.Option(help="NumPy module that says what the kernel computes")
-    ] = None,
+    reference: Reference = None,
     target: Target = None,
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.kernel_file import Target, default_target
+from accelopt.cli.kernel_file import Definition, Reference, Target, Workload, default_target
 from accelopt.cli.optimize import mind_earlier_run, starting_case
 from accelopt.cli.options import Shared
 from accelopt.cli.report import REPORT
@@ -27,13 +27,9 @@ STATE, TUNED = "search_state.json", "tuning_state.json"
 
 def tune(
     kernel: Annotated[Path, typer.Argument(help="the kernel's file, or a Triton solution")],
-    reference: Annotated[
-        Path | None, typer.Option(help="NumPy module that says what the kernel computes")
-    ] = None,
-    definition: Annotated[
-        Path | None, typer.Option(help="FlashInfer-Bench definition, for a Triton solution")
-    ] = None,
-    workload: Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")] = None,
+    reference: Reference = None,
+    definition: Definition = None,
+    workload: Workload = None,
     search: Annotated[
         str, typer.Option(help=f"experts, or a sampler: {', '.join(SAMPLERS)}")
     ] = "experts",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol
 
 from rich import box
@@ -128,11 +127,6 @@ class LiveBoard:
             self._live.start()
         return self.board
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.board.console.is_terminal:
             self._live.stop()

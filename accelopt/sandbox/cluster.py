@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
@@ -102,12 +101,7 @@ class ClusterPool:
     async def __aenter__(self) -> ClusterPool:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext as free
 from importlib import import_module
-from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -277,10 +276,5 @@ class WorkerPool:
     async def __aenter__(self) -> WorkerPool:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)

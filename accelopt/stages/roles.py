@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,24 +24,16 @@ ASPECTS = "aspects.json"
 DEVELOPER = "developer_prompts"
 
 
+@dataclass
 class Calls:
     """The endpoints of one run: one for each configuration, all with the same journal and ledger."""
 
-    def __init__(
-        self,
-        exchanges: Exchanges,
-        ledger: Ledger,
-        *,
-        replay: bool = False,
-        traced: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.exchanges = exchanges
-        self.ledger = ledger
-        self.replay = replay
-        self.traced = traced
-        self.seed = seed
-        self._endpoints: dict[str, Endpoint] = {}
+    exchanges: Exchanges
+    ledger: Ledger
+    replay: bool = False
+    traced: bool = False
+    seed: int = 0
+    _endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
     def model(self, config: ModelConfig) -> Endpoint:
         """The endpoint of `config`."""

@@ -10,27 +10,18 @@ import libcst as cst
 from accelopt.kernels.nki.translation.facts import Fact, Tile
 from accelopt.kernels.nki.translation.forms import LIKE, NAMES, OPERATORS, SHAPED
 from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
-from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.rewriter import Rewriter
 
 
-class Instructions(cst.CSTTransformer):
+class Instructions(Rewriter):
     """The half of the rewriting that writes calls; the other knows places and statements."""
 
-    names: Names
-    nl: str
-    nisa: str
     targets: dict[int, str]
     consumed: set[int]
     ragged: set[str]
     padded: set[str]
 
     def _say(self, text: str) -> None:
-        raise NotImplementedError
-
-    def _fact(self, node: cst.CSTNode) -> Fact | None:
-        raise NotImplementedError
-
-    def _give_up(self, node: cst.CSTNode, said: str) -> None:
         raise NotImplementedError
 
     def _subscripted(

@@ -7,13 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import MetadataWrapper
 
 from accelopt.kernels.nki.translation.facts import Fact, Facts
 from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
 from accelopt.kernels.nki.translation.instructions import arguments_of
 from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.rewriter import Rewriter
 from accelopt.kernels.nki.translation.to_nki import RANGES
 
 PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -59,29 +60,12 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-class ToNeuronxcc(cst.CSTTransformer):
-    """Rewrites a module; `problems` are what it could not, as (line, sentence)."""
-
-    METADATA_DEPENDENCIES = (PositionProvider,)
+class ToNeuronxcc(Rewriter):
+    """Destinations become results."""
 
     def __init__(self, facts: Facts, names: Names) -> None:
-        super().__init__()
-        self.facts, self.names = facts, names
-        self.nl, self.nisa = names.language, names.isa
-        self.problems: list[tuple[int, str]] = []
+        super().__init__(facts, names)
         self.statements: dict[int, str] = {}  # calls that have become assignments
-
-    def _fact(self, node: cst.CSTNode) -> Fact | None:
-        place = self.get_metadata(PositionProvider, node, None)
-        if place is None:
-            return None
-        return self.facts.at(
-            (place.start.line, place.start.column, place.end.line, place.end.column)
-        )
-
-    def _line(self, node: cst.CSTNode) -> int:
-        place: Any = self.get_metadata(PositionProvider, node, None)
-        return 0 if place is None else int(place.start.line)
 
     # Statements.
 
@@ -119,7 +103,7 @@ class ToNeuronxcc(cst.CSTTransformer):
         try:
             return self._call(original_node, updated_node)
         except Untranslated as problem:
-            self.problems.append((self._line(original_node), f"{problem} has no counterpart"))
+            self._give_up(original_node, f"{problem} has no counterpart")
             return updated_node
 
     def _call(self, node: cst.Call, made: cst.Call) -> Any:
@@ -128,7 +112,7 @@ class ToNeuronxcc(cst.CSTTransformer):
             return self._method(node, made)
         space, function = name
         if function in GONE:
-            self.problems.append((self._line(node), f"{space}.{function}: {GONE[function]}"))
+            self._give_up(node, f"{space}.{function}: {GONE[function]}")
             return made
         if space == "nisa" and function in PARAMETERS:
             return self._instruction(node, made, function)
@@ -146,7 +130,7 @@ class ToNeuronxcc(cst.CSTTransformer):
         method, owner = made.func.attr.value, text_of(made.func.value)
         given = [text_of(a.value) for a in made.args]
         if method in GONE and owner.isidentifier() and owner in self.names.tiles:
-            self.problems.append((self._line(node), f".{method}: {GONE[method]}"))
+            self._give_up(node, f".{method}: {GONE[method]}")
             return made
         if method == "broadcast" and len(given) == 2:
             return cst.parse_expression(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import MetadataWrapper
 
 from accelopt.kernels.nki.translation.facts import Fact, Facts
 from accelopt.kernels.nki.translation.forms import (
@@ -36,16 +36,11 @@ ON_CHIP = frozenset({"sbuf", "psum"})
 
 
 class ToNki(Instructions):
-    """Rewrites a module; `problems` are what it could not, as (line, sentence)."""
-
-    METADATA_DEPENDENCIES = (PositionProvider,)
+    """Results become destinations: statements, loops, indices; calls are `Instructions`'."""
 
     def __init__(self, facts: Facts, names: Names) -> None:
-        super().__init__()
-        self.facts, self.names = facts, names
-        self.nl, self.nisa = names.language, names.isa
+        super().__init__(facts, names)
         self.indices = Indices(self.nl)
-        self.problems: list[tuple[int, str]] = []
         self.before: list[list[str]] = []
         self.targets: dict[int, str] = {}  # a statement's own call: where its result goes
         self.consumed: set[int] = set()  # calls that have become statements of their own
@@ -55,23 +50,6 @@ class ToNki(Instructions):
         self.limits: list[tuple[Limit, ...]] = []
         self.carried: tuple[cst.EmptyLine, ...] = ()  # comments of statements that are gone
         self.held: dict[int, tuple[cst.EmptyLine, ...]] = {}
-
-    # Places and facts.
-
-    def _fact(self, node: cst.CSTNode) -> Fact | None:
-        place = self.get_metadata(PositionProvider, node, None)
-        if place is None:
-            return None
-        return self.facts.at(
-            (place.start.line, place.start.column, place.end.line, place.end.column)
-        )
-
-    def _line(self, node: cst.CSTNode) -> int:
-        place: Any = self.get_metadata(PositionProvider, node, None)
-        return 0 if place is None else int(place.start.line)
-
-    def _give_up(self, node: cst.CSTNode, said: str) -> None:
-        self.problems.append((self._line(node), said))
 
     # Statements.
 

@@ -6,7 +6,6 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
@@ -127,10 +126,5 @@ class CompilerPool:
     def __enter__(self) -> CompilerPool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
