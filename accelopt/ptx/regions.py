@@ -192,9 +192,10 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
     known, flow = values(function), blocks(function)
     kinds = phases(known)
     amounts = [work(one, function) for one in function.statements]
+    calls: dict[str, Work] = {}
     for at, one in enumerate(function.statements):
         if one.opcode == "call":
-            amounts[at] += _called(known, one, module, (function.name,))
+            amounts[at] += _called(function, one, module, calls)
     for block in flow.blocks:
         if block.number in flow.parted:  # not every thread comes here
             for at in range(block.start, block.stop):
@@ -228,19 +229,23 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
     )
 
 
-def _called(known: Values, call: Statement, module: Module, above: tuple[str, ...]) -> Work:
-    """The work of the function that a call names, each statement once."""
+def _called(function: Function, call: Statement, module: Module, known: dict[str, Work]) -> Work:
+    """The work of the function that a call names, each statement once; one that calls itself is not
+    followed. `known` holds what was asked before."""
     names = [name for name in call.operands if name and name[0] not in "(["]
-    for function in module.functions:
-        if names[:1] == [function.name] and function.name not in above:
-            own = replace(function, numbers=known.function.numbers)
-            found = Work()
-            for one in own.statements:
-                found += work(one, own)
-                if one.opcode == "call":
-                    found += _called(values(own), one, module, (*above, own.name))
-            return found
-    return Work(unknown_bytes=1, unknown_flops=1)
+    goal = next((one for one in module.functions if names[:1] == [one.name]), None)
+    if goal is None or goal.name == function.name:
+        return Work(unknown_bytes=1, unknown_flops=1)
+    if goal.name not in known:
+        known[goal.name] = Work(unknown_bytes=1, unknown_flops=1)  # what a circle of calls finds
+        own = replace(goal, numbers=function.numbers)
+        found = Work()
+        for one in own.statements:
+            found += work(one, own)
+            if one.opcode == "call":
+                found += _called(own, one, module, known)
+        known[goal.name] = found
+    return known[goal.name]
 
 
 def _regions(

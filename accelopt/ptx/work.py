@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from math import prod
+from operator import add, attrgetter
 
 from accelopt.ptx.module import Function, Statement
 from accelopt.ptx.phases import FLOATS, SFU, bits, plain, space
@@ -47,12 +48,13 @@ class Work:
     generic: int = 0
 
     def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(self.amounts, other.amounts, strict=True)))
+        return Work(*map(add, self.amounts, other.amounts))
 
     @property
     def amounts(self) -> tuple[int, ...]:
         """All counts, in the order of the fields."""
-        return tuple(getattr(self, one.name) for one in _FIELDS)
+        found: tuple[int, ...] = _AMOUNTS(self)
+        return found
 
     @property
     def global_bytes(self) -> int:
@@ -65,7 +67,7 @@ class Work:
         return self.shared_read_bytes + self.shared_write_bytes
 
 
-_FIELDS = fields(Work)
+_AMOUNTS = attrgetter(*(one.name for one in fields(Work)))
 
 
 def work(statement: Statement, function: Function) -> Work:

@@ -23,8 +23,9 @@ def ptx_text(dag: RegionDag) -> str:
 
 def _headline(dag: RegionDag) -> str:
     one, counts = dag.function, len(dag.function.statements)
-    name = textwrap.shorten(one.name, WIDTH - 20, placeholder="...")
-    lines = [f"{name} for {dag.module.target or 'no target'}, {_threads(one)}"]
+    rest = f" for {dag.module.target or 'no target'}, {_threads(one)}"
+    room = WIDTH - len(rest)
+    lines = [(one.name if len(one.name) <= room else one.name[: room - 3] + "...") + rest]
     lines.append(
         f"{_count(counts, 'instruction')}: {_count(len(dag.stages), 'stage')}, "
         f"{_count(len(dag.regions), 'region')}, {_count(len(dag.flow.blocks), 'block')} "
