@@ -198,9 +198,9 @@ def _loops(
     dominators: Mapping[int, int], order: Sequence[int],
 ) -> list[Loop]:  # fmt: skip
     before: dict[int, list[int]] = {}
-    for block in found:
-        for goal in block.successors:
-            before.setdefault(goal, []).append(block.number)
+    for index in order:
+        for goal in found[index].successors:
+            before.setdefault(goal, []).append(index)
     bodies: dict[int, set[int]] = {}
     for head, tails in back.items():
         body, work = {head}, [tail for tail in tails if tail != head]
@@ -238,8 +238,11 @@ def _trips(
     head: int, body: set[int], tails: Sequence[int], bodies: Mapping[int, set[int]],
 ) -> int | None:  # fmt: skip
     """Runs of the body of the loop at `head`, where it has one exit, in its first or last block."""
+    end = len(known.function.statements)
     leaving = [
-        one for one in body if set(found[one].successors) - body or not found[one].successors
+        one
+        for one in body
+        if set(found[one].successors) - body or not found[one].successors or found[one].stop == end
     ]
     if len(tails) != 1 or len(leaving) != 1:
         return None

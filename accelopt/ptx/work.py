@@ -75,7 +75,10 @@ def work(statement: Statement, function: Function) -> Work:
     instruction."""
     one, known = statement, values(function)
     threads = function.threads or 1
-    masked = int(bool(one.guard) or (one.opcode == "cp" and len(one.operands) > 3))
+    copied = [part for part in one.operands if part.startswith("[")]
+    sizes = len(one.operands) - len(copied) - ("cache_hint" in one.name)
+    partly = one.name.startswith("cp.async.c") and sizes > 1  # the rest of the size is zeros
+    masked = int(bool(one.guard) or partly)
     found = _OF.get(one.opcode, _scalar)(one, known, threads)
     return found + Work(instruction_count=1, masked=masked)
 
