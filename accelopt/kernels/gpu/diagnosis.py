@@ -1,5 +1,5 @@
-"""What limits a solution on a GPU: by Nsight Compute's counters, else by what bytes, operations and the
-measured time tell."""
+"""What limits a solution on a GPU: by Nsight Compute's counters, else by the structure of its PTX and the
+measured time, else by what bytes, operations and that time tell."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.profiling.metrics import Metrics
+from accelopt.kernels.gpu.structure import Evidence
 from accelopt.kernels.methods import methods_that_touch
 
-ROOFLINE, COUNTERS = "roofline", "Nsight Compute"
+ROOFLINE, STRUCTURE, COUNTERS = "roofline", "Region-DAG", "Nsight Compute"
 CATEGORIES = {"gmem": "memory", "compute": "compute", "sfu": "compute", "overlap": "latency"}
 MUCH_MORE = 1.25  # of the bytes that the problem needs
 _PIPES = ("tensor_pct", "fma_pct", "alu_pct", "fp64_pct")
@@ -48,6 +49,31 @@ def of_roofline(bound: Bound, profile: Profile, language: str) -> Diagnosis:
         compute_sol=compute,
         memory_sol=memory,
         fraction_of_peak=bound.milliseconds / profile.latency,
+    )
+
+
+def of_structure(found: Evidence, bound: Bound, profile: Profile, language: str) -> Diagnosis:
+    """The roofline's shares of the measured time and that of the special functions, with the lines of
+    the source that use each resource, and what the PTX says of the rest."""
+    plain = of_roofline(bound, profile, language)
+    shares = {name: share for name, share in plain.utilisation.items() if name != "overlap"}
+    reasons = {one.resource: one.reason for one in plain.bottlenecks}
+    if found.sfu_ms:
+        shares["sfu"] = found.sfu_ms / profile.latency
+        reasons["sfu"] = f"special functions take at least {found.sfu_ms:.4g} ms"
+    shares["overlap"] = max(0.0, 1 - max(shares.values()))
+    reasons["overlap"] = found.waits
+    ranked = _ranked(shares, reasons, language)
+    return plain.model_copy(
+        update={
+            "origin": STRUCTURE,
+            "utilisation": shares,
+            "bottlenecks": tuple(
+                one.model_copy(update={"lines": found.lines.get(one.resource, ())})
+                for one in ranked
+            ),
+            "notes": found.notes,
+        }
     )
 
 

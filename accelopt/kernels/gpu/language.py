@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,16 +13,17 @@ from pathlib import Path
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution, read_json
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
-from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.gpu.bench.judging.compile_check import Compiled, CompilerPool
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, target_of
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
-from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline
+from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.profiling.ncu import Found, collect
+from accelopt.kernels.gpu.structure import evidence, structures
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.nodes import Action, Node
@@ -146,8 +148,9 @@ class Solutions:
         return Configured(source)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
-        """By Nsight Compute where it is asked for and may count, else by the roofline: bytes and
-        operations of the problem over the measured time."""
+        """By Nsight Compute where it is asked for and may count, else by the PTX of what compiles here
+        and the measured time, else by the roofline: bytes and operations of the problem over that time.
+        """
         profile = node.profile
         if profile is None:
             return None
@@ -157,12 +160,38 @@ class Solutions:
         counted = await asyncio.to_thread(self._counted, node)
         if isinstance(counted, Metrics):
             return of_counters(counted, least, profile, self.written_in)
-        if least is None:
+        if least is None or target is None:
             return None
-        found = of_roofline(least, profile, self.written_in)
         asked = self.options.profile_every > 0
         notes = (f"no counters: {counted.reason}",) if asked else ()
-        return found.model_copy(update={"notes": notes})
+        compiled = await self._compiled(node.case, node.source)
+        known = evidence(structures(compiled.code), least, target)
+        if known is None:
+            found = of_roofline(least, profile, self.written_in)
+            return found.model_copy(update={"notes": notes})
+        found = of_structure(known, least, profile, self.written_in)
+        taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
+        return found.model_copy(
+            update={
+                "registers": taken.registers,
+                "shared_bytes": taken.shared_bytes,
+                "shared_share": taken.shared_bytes / target.shared_memory_bytes,
+                "spilled_bytes": taken.spilled_bytes,
+                "notes": (*notes, *found.notes),
+            }
+        )
+
+    async def _compiled(self, case: Case, source: str) -> Compiled:
+        """What the compiler makes of a source, without a GPU; nothing where there is no Triton."""
+        if importlib.util.find_spec("triton") is None or importlib.util.find_spec("torch") is None:
+            return Compiled(failure="torch and triton are not installed", unknown=True)
+        if self._environment.get("TRITON_INTERPRET") == "1":
+            return Compiled(failure="kernels are interpreted, not compiled", unknown=True)
+        if self._compilers is None:
+            count = max(1, (os.cpu_count() or 2) - 4)
+            self._compilers = CompilerPool(count, self.target, self._environment)
+        problem = self._problem(case)
+        return self._compilers.check(problem.definition, problem.workload, problem.solution(source))
 
     def _counted(self, node: Node) -> Found:
         """The counters of a kernel, each kernel's once. One thread at a time."""
@@ -180,14 +209,7 @@ class Solutions:
         latency = node.latency or 1.0
         if violations(solution):
             return FAILS
-        if self._environment.get("TRITON_INTERPRET") == "1":
-            return latency
-        if self._compilers is None:
-            count = max(1, (os.cpu_count() or 2) - 4)
-            self._compilers = CompilerPool(count, self.target, self._environment)
-        compiled = await asyncio.to_thread(
-            self._compilers.check, problem.definition, problem.workload, solution
-        )
+        compiled = await self._compiled(node.case, source)
         if compiled.failure and not compiled.unknown:
             return FAILS
         return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0)

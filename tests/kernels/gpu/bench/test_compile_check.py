@@ -24,6 +24,15 @@ def test_resources_failures_and_a_process_that_is_used_again(starter):
         assert kernel.kernel == "gemm_kernel"
         assert 0 < kernel.shared_bytes < 232448
         assert 0 < kernel.registers <= 255
+        [code] = good.code
+        assert ".entry gemm_kernel(" in code.ptx and code.blocks > 0
+        opcodes = {
+            one.opcode
+            for place, found in good.source_lines.items()
+            if place.file == "main.py"
+            for one in found
+        }
+        assert "ret" in opcodes and opcodes & {"mma", "wgmma"}
         large = plain.main_source.replace(tiles, tiles.replace("64, 64, 32", "256, 256, 128"))
         too_large = compilers.check(definition, workload, plain.with_source(large, "large"))
         assert "shared memory" in too_large.failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
@@ -16,6 +16,9 @@ from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
 from accelopt.kernels.gpu.bench.process.compilation import Resources
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
+from accelopt.ptx.lines import by_source
+from accelopt.ptx.module import Place, Statement
+from accelopt.ptx.statements import read
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 
@@ -40,6 +43,15 @@ class Compiled(NamedTuple):
     def spilled_bytes(self) -> int:
         """The most that any kernel spills, bytes a thread."""
         return max((item.spilled_bytes for item in self.resources), default=0)
+
+    @property
+    def source_lines(self) -> Mapping[Place, tuple[Statement, ...]]:
+        """The PTX of each line of the solution's files, all kernels together."""
+        found: dict[Place, tuple[Statement, ...]] = {}
+        for code in self.code:
+            for place, statements in by_source(read(code.ptx)).items():
+                found[place] = (*found.get(place, ()), *statements)
+        return found
 
 
 class CompilerPool:

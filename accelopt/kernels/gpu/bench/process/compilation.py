@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import re
 import subprocess
 import tempfile
@@ -68,14 +69,15 @@ class Compiler:
         from triton.runtime.jit import JITFunction
 
         self.target = target
-        self.compiled: list[Any] = []
+        self.compiled: list[tuple[Any, int]] = []  # kernels, and the blocks of their launches
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
         compiled = self.compiled
 
         def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             kernel = original(function, *args, grid=grid, warmup=True, **kwargs)
-            compiled.append(kernel.result() if hasattr(kernel, "result") else kernel)
+            blocks = _blocks(function, grid, args, kwargs)
+            compiled.append((kernel.result() if hasattr(kernel, "result") else kernel, blocks))
             return kernel
 
         def every_configuration(tuner: Any, *args: Any, **kwargs: Any) -> None:
@@ -111,8 +113,8 @@ class Compiler:
             if asked.destination_passing_style:
                 arguments += _outputs(definition, workload)
             function(*arguments)
-        resources = dict.fromkeys(_resources(kernel) for kernel in self.compiled)
-        code = dict.fromkeys(_code(kernel) for kernel in self.compiled)
+        resources = dict.fromkeys(_resources(kernel) for kernel, _ in self.compiled)
+        code = dict.fromkeys(_code(kernel, blocks, folder) for kernel, blocks in self.compiled)
         return say.Compiled(resources=tuple(item._asdict() for item in resources), code=tuple(code))
 
 
@@ -210,9 +212,25 @@ def _is_cuda_device(item: Any) -> bool:
     return isinstance(item, torch.device) and item.type == "cuda"
 
 
-def _code(kernel: Any) -> say.Code:
+def _code(kernel: Any, blocks: int, folder: str) -> say.Code:
     cubin = base64.b64encode(kernel.asm["cubin"]).decode()
-    return say.Code(kernel=str(kernel.metadata.name), ptx=kernel.asm["ptx"], cubin=cubin)
+    ptx = kernel.asm["ptx"].replace(f"{folder}/", "")
+    return say.Code(kernel=str(kernel.metadata.name), ptx=ptx, cubin=cubin, blocks=blocks)
+
+
+def _blocks(function: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """The blocks of a launch; 0 where its grid cannot be worked out."""
+    try:
+        if callable(grid):
+            known = function.signature.parameters
+            bound = function.signature.bind_partial(
+                *args, **{name: value for name, value in kwargs.items() if name in known}
+            )
+            bound.apply_defaults()
+            grid = grid(bound.arguments)
+        return math.prod(int(size) for size in ((grid,) if isinstance(grid, int) else grid))
+    except Exception:  # a stranger's function, with or without the values that it wants
+        return 0
 
 
 def _resources(kernel: Any) -> Resources:

@@ -213,11 +213,13 @@ class Compile(Message):
 
 
 class Code(Message):
-    """One compiled kernel: its PTX, and its machine code as base64."""
+    """One compiled kernel: its PTX, whose lines of the source name the solution's files, its machine
+    code as base64, and the blocks of its launch (0 where nobody can say)."""
 
     kernel: str
     ptx: str
     cubin: str = ""
+    blocks: int = 0
 
 
 class Compiled(Message):

@@ -1,0 +1,157 @@
+"""What the PTX of a solution's kernels says of where their time may go: evidence, and no time.
+
+Work is counted by `accelopt.ptx`; only special functions get a share of the measured time, because the
+roofline of a problem does not know them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from accelopt.kernels.gpu.bench.process.messages import Code
+from accelopt.kernels.gpu.bench.roofline import Bound
+from accelopt.kernels.gpu.bench.targets import Target
+from accelopt.ptx.module import NotPtx
+from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, BARRIER, GLOBAL_LOAD
+from accelopt.ptx.regions import LoopWork, Region, RegionDag, analyse
+from accelopt.ptx.work import Work
+
+SFU_A_CLOCK = (
+    16  # results a multiprocessor: CUDA programming guide, arithmetic throughput, 8.0 to 10.0
+)
+FLOP_A_CLOCK = {80: 128}  # single precision, a multiprocessor: the same table; 256 from 8.6 on
+MUCH_MORE = 1.25  # of the bytes that the problem needs
+MOST_LINES = 5
+_MATRIX = frozenset("mma wmma wgmma tcgen05".split())
+
+
+class Structure(NamedTuple):
+    """One kernel of a solution, and the blocks of its launch (0: unknown)."""
+
+    dag: RegionDag
+    blocks: int
+
+
+class Evidence(NamedTuple):
+    """What a kernel's text says. `sfu_ms` is the least time of its special functions (None where their
+    number cannot be told); `waits` says why work may stand still; `lines` are those of the source that
+    use a resource, the most first."""
+
+    sfu_ms: float | None
+    waits: str
+    lines: Mapping[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+
+def structures(
+    code: Sequence[Code], warps: Mapping[str, int] | None = None
+) -> tuple[Structure, ...]:
+    """The kernels whose PTX can be read; of several configurations of one the first."""
+    found: dict[str, Structure] = {}
+    for one in code:
+        if one.kernel not in found:
+            try:
+                dag = analyse(one.ptx, one.kernel, (warps or {}).get(one.kernel, 0))
+            except NotPtx:
+                continue
+            found[one.kernel] = Structure(dag, one.blocks)
+    return tuple(found.values())
+
+
+def evidence(kernels: Sequence[Structure], least: Bound, target: Target) -> Evidence | None:
+    """What the kernel that does most says of where its time may go; None without any."""
+    if not kernels:
+        return None
+    main = max(kernels, key=_weight)
+    dag, loop = main.dag, main_loop(main.dag)
+    uses: dict[str, Callable[[Work], int]] = {
+        "gmem": lambda one: one.global_bytes + one.unknown_bytes,
+        "compute": lambda one: one.flops + one.unknown_flops,
+        "sfu": lambda one: one.sfu_ops,
+    }
+    lines = {name: _lines(dag.hot, use) for name, use in uses.items()}
+    waiting = [one for one in dag.regions if one.phase in (BARRIER, ASYNC_WAIT, GLOBAL_LOAD)]
+    inside = [one for one in waiting if loop is not None and one.loop == loop.loop.number]
+    lines["overlap"] = _lines(inside or waiting, lambda one: one.instruction_count)
+    notes = [*_notes(main, least, target)]
+    if len(kernels) > 1:
+        notes.insert(0, f"read of {dag.function.name}, one of {len(kernels)} kernels")
+    return Evidence(_sfu_ms(main, least, target), _waits(main, loop, target), lines, tuple(notes))
+
+
+def main_loop(dag: RegionDag) -> LoopWork | None:
+    """The loop that moves and computes most, the innermost first."""
+    found = [one for one in dag.loops if not one.loop.waits]
+    return max(found, key=lambda one: (_much(one.work), one.loop.depth), default=None)
+
+
+def _much(work: Work) -> int:
+    return work.flops + work.global_bytes + work.sfu_ops + work.unknown_flops + work.unknown_bytes
+
+
+def _weight(one: Structure) -> int:
+    loop = main_loop(one.dag)
+    return max(1, one.blocks) * (
+        _much(one.dag.total or one.dag.work) + (_much(loop.work) if loop else 0)
+    )
+
+
+def _lines(regions: Sequence[Region], use: Callable[[Work], int]) -> tuple[int, ...]:
+    found: Counter[int] = Counter()
+    for one in regions:
+        amount = use(one.work)
+        if amount:
+            for place in one.sources:
+                if place.line:
+                    found[place.line] += amount
+    return tuple(line for line, _ in found.most_common(MOST_LINES))
+
+
+def _sfu_ms(main: Structure, least: Bound, target: Target) -> float | None:
+    """By all trips where the text says them, else in proportion to the problem's operations."""
+    total = main.dag.total
+    rate = target.single_tflops * 1e12 * SFU_A_CLOCK / FLOP_A_CLOCK.get(target.capability, 256)
+    if total is not None and main.blocks:
+        return total.sfu_ops * main.blocks / rate * 1e3
+    loop = main_loop(main.dag)
+    if loop is not None and loop.work.flops and not loop.work.unknown_flops and least.operations:
+        return least.operations * loop.work.sfu_ops / loop.work.flops / rate * 1e3
+    return None
+
+
+def _waits(main: Structure, loop: LoopWork | None, target: Target) -> str:
+    parts = []
+    if loop is not None:
+        inside = [one for one in main.dag.regions if one.loop == loop.loop.number]
+        phases: Counter[str] = Counter()
+        for one in inside:
+            phases[one.phase] += len(one.statements)
+        if phases[GLOBAL_LOAD] and not phases[ASYNC_COPY]:
+            parts.append("its loop uses what it has just loaded: no copy is asynchronous")
+        if phases[BARRIER] or phases[ASYNC_WAIT]:
+            parts.append(
+                f"a trip has {phases[BARRIER]} barriers and {phases[ASYNC_WAIT]} waits for copies"
+            )
+    if main.blocks and main.blocks < target.multiprocessors:
+        parts.append(f"{main.blocks} blocks for {target.multiprocessors} multiprocessors")
+    return "; ".join(parts) or "the rest: waiting, or work that the problem does not need"
+
+
+def _notes(main: Structure, least: Bound, target: Target) -> Iterator[str]:
+    dag, total = main.dag, main.dag.total
+    if total is not None and main.blocks and not total.unknown_bytes:
+        asked = total.global_bytes * main.blocks
+        if asked > MUCH_MORE * least.bytes:
+            yield f"asks for {asked / 1e6:.1f} MB where the problem needs {least.bytes / 1e6:.1f}"
+    opcodes = {one.opcode for one in dag.function.statements}
+    if least.compute_ms > least.memory_ms and not opcodes & _MATRIX:
+        yield "no matrix instruction"
+    if dag.spills:
+        yield f"{len(dag.spills)} instructions use the threads' own memory"
+    if dag.copies.unawaited:
+        yield f"nothing waits for {len(dag.copies.unawaited)} asynchronous copies"
+    if dag.round_trips:
+        moved = sum(one.bytes for one in dag.round_trips)
+        yield f"results pass {moved} bytes a block through shared memory on their way out"

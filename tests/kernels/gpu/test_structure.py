@@ -1,0 +1,95 @@
+"""What the PTX of compiled kernels says of a measured time, and what of it reaches a diagnosis."""
+
+import gzip
+from pathlib import Path
+
+from accelopt.evaluation import Profile
+from accelopt.kernels.gpu.bench.judging.compile_check import Compiled
+from accelopt.kernels.gpu.bench.process.messages import Code
+from accelopt.kernels.gpu.bench.roofline import Bound
+from accelopt.kernels.gpu.bench.targets import TARGETS
+from accelopt.kernels.gpu.diagnosis import of_structure
+from accelopt.kernels.gpu.structure import evidence, structures
+
+CORPUS = Path(__file__).parents[2] / "ptx" / "corpus"
+H200 = TARGETS["h200"]
+PROFILE = Profile(
+    latency=0.1,
+    min_ms=0.1,
+    max_ms=0.1,
+    rel_diffs=0.0,
+    metrics={},
+    target=H200.name,
+    simulated=False,
+)
+
+
+def code(name: str, blocks: int = 0) -> Code:
+    text = gzip.decompress((CORPUS / f"{name}.ptx.gz").read_bytes()).decode()
+    return Code(kernel=name.split("_")[0], ptx=text, blocks=blocks)
+
+
+def test_special_functions_by_all_that_blocks_do() -> None:
+    """softmax of 2048 columns has no loop: 2048 exponentials a block; an SM of an H200 makes 16 a
+    clock and 256 operations, so 67 TFLOP/s are 4.19e12 of them a second."""
+    blocks = 100_000
+    least = Bound(2 * 4 * 2048 * blocks, 0.0, 0.34, 0.0)
+    found = evidence(structures([code("softmax_sm90_w4_s2", blocks)]), least, H200)
+    assert found is not None and found.sfu_ms is not None
+    assert abs(found.sfu_ms - 2048 * blocks / (67e12 / 16) * 1e3) < 1e-9
+    assert found.notes == ()
+
+
+def test_special_functions_in_proportion_to_the_products() -> None:
+    """A trip of attention makes 8320 + 384 exponentials and 2.1 MFLOP, almost all of them products."""
+    operations = 1e12
+    found = evidence(
+        structures([code("attention_sm90_w4_s2")]), Bound(1e6, operations, 0.001, 1.0), H200
+    )
+    assert found is not None and found.sfu_ms is not None
+    ratio = found.sfu_ms * 1e-3 * 67e12 / 16 / operations
+    assert abs(ratio - 8704 / 2141184) < 1e-9
+    assert "4 waits" not in found.waits and "barriers" in found.waits
+    unknown = evidence(
+        structures([code("attention_sm100_w4_s2")]), Bound(1e6, operations, 0.001, 1.0), H200
+    )
+    assert unknown is not None and unknown.sfu_ms is None
+
+
+def test_lines_and_waits_of_a_diagnosis() -> None:
+    least = Bound(8e6, 2e9, 0.02, 0.05)
+    found = evidence(structures([code("matmul_sm80_w4_s2", 64)]), least, H200)
+    assert found is not None
+    diagnosis = of_structure(found, least, PROFILE, "triton")
+    assert diagnosis.origin == "Region-DAG"
+    lines = {one.resource: one.lines for one in diagnosis.bottlenecks}
+    assert lines["compute"][0] == 26 and 26 in lines["gmem"]
+    shares = {one.resource: one.share for one in diagnosis.bottlenecks}
+    assert shares == {"compute": 0.5, "gmem": 0.2, "overlap": 0.5}
+    waits = next(one.reason for one in diagnosis.bottlenecks if one.resource == "overlap")
+    assert "64 blocks for 132 multiprocessors" in waits and "waits for copies" in waits
+
+
+def test_loops_without_asynchronous_copies_and_kernels_that_do_more_than_needed() -> None:
+    reduction = evidence(structures([code("reduction_sm90_w4_s2")]), Bound(1e6, 0, 0.1, 0.0), H200)
+    assert reduction is not None and "no copy is asynchronous" in reduction.waits
+    add = structures([code("add_sm90_w4_s2", 1000)])
+    much = evidence(add, Bound(4e6, 0, 0.1, 0.0), H200)
+    assert much is not None and "asks for 12.3 MB where the problem needs 4.0" in much.notes
+    slow = evidence(add, Bound(1e6, 1e12, 0.1, 0.2), H200)
+    assert slow is not None and "no matrix instruction" in slow.notes
+
+
+def test_of_several_kernels_the_one_that_does_most_and_of_none_nothing() -> None:
+    both = structures([code("add_sm90_w4_s2", 2), code("matmul_sm90_w4_s2", 2)])
+    found = evidence(both, Bound(1e6, 1e6, 0.1, 0.1), H200)
+    assert found is not None and found.notes[0] == "read of matmul, one of 2 kernels"
+    assert evidence(structures([Code(kernel="x", ptx="no PTX")]), Bound(1, 1, 1, 1), H200) is None
+
+
+def test_the_compile_check_knows_the_lines_of_the_source() -> None:
+    compiled = Compiled(code=(code("add_sm90_w4_s2"), code("matmul_sm90_w4_s2")))
+    lines = {
+        place.line: {one.opcode for one in found} for place, found in compiled.source_lines.items()
+    }
+    assert "wgmma" in lines[26] and "ld" in lines[11]
