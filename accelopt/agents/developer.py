@@ -158,13 +158,14 @@ class Developer:
         metadata = view.profile.to_metadata() if view.profile else {}
         found = view.diagnosis.bottlenecks if view.diagnosis else ()
         displayed = self.prompts.displayed
+        simulated = bool(view.profile and view.profile.simulated and view.brief)
         return {
             **dict.fromkeys("limits lines memory compiler prices".split(), ""),
             **view.brief,
             "problem_code": quote(view.reference, "python"),
             "kernel_code": quote(view.kernel, "python"),
-            "profile": "" if view.brief else profile_lines(metadata, displayed, random.Random(0)),
-            "facts": "" if view.brief else bullet_list(view.facts, "(no analysis of this kernel)"),
+            "profile": "" if simulated else profile_lines(metadata, displayed, random.Random(0)),
+            "facts": "" if simulated else bullet_list(view.facts, "(no analysis of this kernel)"),
             "diagnosis": bullet_list([bottleneck_text(one) for one in found], "(none)"),
         }
 

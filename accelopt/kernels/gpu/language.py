@@ -19,6 +19,7 @@ from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, target_of
+from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.profiling.metrics import Metrics
@@ -292,8 +293,11 @@ class Solutions:
         return ""
 
     async def brief(self, node: Node) -> Mapping[str, str]:
-        """Nothing beyond `explain`."""
-        return {}
+        """What limits a solution that was timed, what may relieve that, and its knobs."""
+        if node.profile is None:
+            return {}
+        found, space = await self.diagnose(node), await self.space(node)
+        return {"limits": briefing(node.profile.latency, found, space, self.written_in)}
 
     async def what_if(self, node: Node, question: str) -> str:
         """Nothing: solutions are measured, not simulated."""
