@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 LONGEST_TEXT = 400_000  # characters of one answer; a real one is a tenth of it
+ONLY_REASONING = "only reasoning"  # how the problem of a reply begins that holds no answer
+UNREADABLE = "unreadable"  # the key of arguments of a tool call that are broken JSON
 TRUNCATED = "truncated"  # how the problem of an answer begins that met the limit of its length
 MOST_TOKENS = 1 << 40  # a larger count is none
+REASONING = ("reasoning_content", "reasoning")
 UNPRINTABLE = re.compile("[\x00\ud800-\udfff]")  # not in UTF-8, or not in a text file
 SHORTEST_SECRET = 6
 CHARACTERS_PER_TOKEN = 4  # where an endpoint does not count tokens
@@ -56,6 +59,9 @@ def read_completion(
     Tool calls get ids that are unique over the turns of a conversation: some servers number them
     from zero each time, and openai-agents takes a repeated id for a repeated call.
 
+    Of several choices the first that says something counts. Arguments of tool calls become JSON objects,
+    for a server reads them once more with the next request.
+
     Raises Unusable: not JSON, not a completion, cut off, too long, or neither text nor tool calls
     in it.
     """
@@ -68,12 +74,13 @@ def read_completion(
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise Unusable(f"no choices in the answer: {str(content)[:200]}")
     usage = _usage(content.get("usage"))
-    message = choices[0].get("message")
+    choice = next((one for one in choices if _says_something(one)), choices[0])
+    message = choice.get("message")
     if not isinstance(message, dict):
         raise Unusable("no message in the answer", {"usage": usage} if usage else None)
     text = _text(message.get("content"))
     kept = {"role": "assistant", "content": text[:LONGEST_TEXT]}
-    for name in ("reasoning_content", "reasoning"):
+    for name in REASONING:
         if isinstance(message.get(name), str):
             kept[name] = message[name][:LONGEST_TEXT]
     calls = _tool_calls(message.get("tool_calls"), turn) if tools else []
@@ -85,19 +92,23 @@ def read_completion(
         "choices": [
             {
                 "index": 0,
-                "finish_reason": "tool_calls" if calls else _finish(choices[0]),
+                "finish_reason": "tool_calls" if calls else _finish(choice),
                 "message": {**kept, "tool_calls": calls} if calls else kept,
             }
         ],
     }
     if usage:
         response["usage"] = usage
-    if choices[0].get("finish_reason") == "length":
+    if choice.get("finish_reason") == "length":
         tokens = f" of {usage['completion_tokens']} tokens" if usage else ""
         raise Unusable(f"{TRUNCATED}: the answer was cut off at its limit{tokens}", response)
     if longest := _too_long(text, calls):
         raise Unusable(f"too long: {longest:,} characters", response)
     if not text.strip() and not calls:
+        thought = sum(len(kept[name]) for name in REASONING if name in kept)
+        if thought:
+            problem = f"{ONLY_REASONING}: {thought:,} characters of it and no answer"
+            raise Unusable(problem, response)
         raise Unusable("empty: neither text nor tool calls in the answer", response)
     return response
 
@@ -119,6 +130,13 @@ def _text(content: object) -> str:
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     return ""
+
+
+def _says_something(choice: object) -> bool:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        return False
+    return bool(_text(message.get("content")).strip() or message.get("tool_calls"))
 
 
 def _finish(choice: Mapping[str, object]) -> str:
@@ -158,13 +176,28 @@ def _tool_calls(calls: object, turn: int) -> list[dict[str, Any]]:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             continue
-        arguments = function.get("arguments")
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
         kept.append(
             {
                 "id": f"call_{turn}_{index}",
                 "type": "function",
-                "function": {"name": function["name"], "arguments": text},
+                "function": {
+                    "name": function["name"],
+                    "arguments": json.dumps(_arguments(function.get("arguments"))),
+                },
             }
         )
     return kept
+
+
+def _arguments(given: object) -> dict[str, Any]:
+    """The arguments of a tool call as an object: models also send the bare text, or JSON with line ends
+    in it, or JSON that is cut off."""
+    read = given
+    if isinstance(given, str):
+        try:
+            read = json.loads(given, strict=False)
+        except (ValueError, RecursionError):
+            read = {UNREADABLE: given} if given.lstrip()[:1] in ("{", "[") else given
+    if isinstance(read, dict):
+        return {str(name): value for name, value in read.items()}
+    return {} if read in (None, "") else {"text": read}

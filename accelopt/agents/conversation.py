@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from accelopt.agents.calls import Exchange, Question
+from accelopt.agents.completion import ONLY_REASONING, TRUNCATED
 from accelopt.agents.configuration import ModelConfig
 
 SHORTER = (
     "Your answer was cut off at the limit of its length, so none of it could be used. Answer again, "
     "shorter: leave out explanations, and give the complete result."
+)
+ANSWER = (
+    "Your reply held reasoning and no answer. Give the answer itself now, complete, in the form that was "
+    "asked for."
 )
 
 
@@ -65,11 +70,13 @@ class Conversation:
 TOOL_SETTINGS = ("tools", "tool_choice", "parallel_tool_calls")
 
 
-def asked_shorter(request: dict[str, Any]) -> dict[str, Any]:
-    """`request` again after an answer that was cut off."""
-    if request["messages"][-1].get("content") == SHORTER:
+def asked_again(request: dict[str, Any], problem: str) -> dict[str, Any]:
+    """`request` after an answer that could not be used, with what the next one must mend."""
+    said = {TRUNCATED: SHORTER, ONLY_REASONING: ANSWER}
+    told = next((text for name, text in said.items() if problem.startswith(name)), "")
+    if not told or request["messages"][-1].get("content") == told:
         return request
-    return {**request, "messages": [*request["messages"], {"role": "user", "content": SHORTER}]}
+    return {**request, "messages": [*request["messages"], {"role": "user", "content": told}]}
 
 
 def _message(exchange: Exchange) -> dict[str, Any]:

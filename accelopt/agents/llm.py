@@ -25,7 +25,8 @@ from accelopt.agents.calls import (
 )
 from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
 from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
-from accelopt.agents.conversation import Conversation, asked_shorter, most_turns
+from accelopt.agents.conversation import Conversation, asked_again, most_turns
+from accelopt.agents.function_tools import function_tools
 from accelopt.agents.slots import Slots
 from accelopt.errors import ConfigError
 
@@ -90,7 +91,7 @@ class Endpoint:
             instructions=question.system,
             model=model,
             model_settings=_settings(self.config, question),
-            tools=_function_tools(tools, limit) if tools else [],
+            tools=function_tools(tools, limit) if tools else [],
         )
         try:
             result = await agents.Runner.run(
@@ -131,8 +132,7 @@ class Endpoint:
                 return exchange
             unusable += 1
             truncated += exchange.truncated
-            if exchange.truncated:
-                request = asked_shorter(request)
+            request = asked_again(request, exchange.problem)
             if unusable + failed >= self.config.attempts or truncated >= MOST_TRUNCATED:
                 raise CallFailed(f"{unusable} unusable answers, the last: {exchange.problem}")
 
@@ -260,6 +260,8 @@ def _client(config: ModelConfig) -> Any:
             timeout=openai.Timeout(config.timeout * 4, connect=CONNECT_SECONDS),
             max_retries=0,
             default_headers=config.headers or None,
+            # A redirect would turn the request into another one, at a place that nobody chose.
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
     except (ValueError, openai.OpenAIError) as error:
         raise ConfigError(f"the endpoint {config.url!r} cannot be used: {error}") from error
@@ -298,6 +300,12 @@ def _status_failure(error: Any, config: ModelConfig) -> _Failure:
     if status == 404:
         raise ConfigError(
             f"the endpoint {config.url} does not know the model {config.model}: {said}"
+        )
+    if 300 <= status < 400:
+        place = clean(str(error.response.headers.get("location", "nowhere")), config.secrets)
+        raise ConfigError(
+            f"the endpoint {config.url} redirects ({status}) to {place}: give the `url` of the "
+            "endpoint itself"
         )
     passing = status in (408, 409, 425, 429) or status >= 500
     return _Failure(f"status {status}: {said}"[:500], passing, _retry_after(error))
@@ -343,49 +351,6 @@ def _settings(config: ModelConfig, question: Question) -> Any:
         if claude:
             settings.temperature, settings.top_p = 1.0, None
     return settings
-
-
-def _function_tools(tools: tuple[Tool, ...], limit: int) -> list[Any]:
-    """`tools` for openai-agents, with a common cap on calls."""
-    import agents
-
-    left = limit
-
-    def function_tool(tool: Tool) -> Any:
-        async def invoke(_: Any, arguments: str) -> str:
-            nonlocal left
-            if left <= 0:
-                return "No tool calls are left. Give your final answer now."
-            left -= 1
-            return await tool.call(tool_argument(arguments, tool.argument))
-
-        return agents.FunctionTool(
-            name=tool.name,
-            description=tool.description,
-            params_json_schema={
-                "type": "object",
-                "properties": {tool.argument: {"type": "string"}},
-                "required": [tool.argument],
-                "additionalProperties": False,
-            },
-            on_invoke_tool=invoke,
-        )
-
-    return [function_tool(tool) for tool in tools]
-
-
-def tool_argument(arguments: str, name: str) -> str:
-    """The text argument of a tool call; models also send the bare text or another key."""
-    import json
-
-    try:
-        content = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-    if isinstance(content, dict):
-        value = content.get(name, next(iter(content.values()), ""))
-        return value if isinstance(value, str) else json.dumps(value)
-    return str(content)
 
 
 def _answer(result: Any) -> Answer:

@@ -32,8 +32,9 @@ class Scripted(NamedTuple):
 class Fault(NamedTuple):
     """What goes wrong with one request.
 
-    `kind` is one of status, hang, garbled, empty, no_choices, huge, reset; `status`,
-    `retry_after` and `message` belong to the first, `seconds` to hang.
+    `kind` is one of status, hang, garbled, empty, no_choices, huge, reset, html, drip (a byte now and
+    then), cut (chunks that end too soon), short and long (a Content-Length below and above the body);
+    `status`, `retry_after`, `message` and `location` belong to the first, `seconds` to hang.
     """
 
     kind: str
@@ -41,6 +42,7 @@ class Fault(NamedTuple):
     retry_after: str | None = None
     seconds: float = 3600.0
     message: str = "scripted fault"
+    location: str | None = None
 
 
 FAULTS = (
@@ -53,6 +55,11 @@ FAULTS = (
     Fault("no_choices"),
     Fault("huge"),
     Fault("reset"),
+    Fault("html"),
+    Fault("drip"),
+    Fault("cut"),
+    Fault("short"),
+    Fault("long"),
 )
 
 
@@ -146,7 +153,8 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 body = scripted.body or json.dumps(_completion(request, scripted)).encode()
                 self._send(200, body)
             elif fault.kind == "status":
-                extra = {} if fault.retry_after is None else {"Retry-After": fault.retry_after}
+                told = {"Retry-After": fault.retry_after, "Location": fault.location}
+                extra = {name: value for name, value in told.items() if value is not None}
                 body = json.dumps({"error": {"message": fault.message}}).encode()
                 self._send(fault.status, body, extra)
             elif fault.kind == "hang":
@@ -157,8 +165,32 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.connection.close()
                 self.close_connection = True
+            elif fault.kind in ("drip", "cut", "short", "long"):
+                self._stream(fault.kind, json.dumps(_completion(request, Scripted("x" * 400))))
             else:
                 self._send(200, _broken_body(fault.kind, request))
+
+        def _stream(self, kind: str, text: str) -> None:
+            """A good answer that does not arrive as it was announced."""
+            body = text.encode()
+            self.close_connection = True
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            if kind == "cut":
+                self.send_header("Transfer-Encoding", "chunked")
+            else:
+                length = {"short": len(body) // 2, "long": 2 * len(body)}.get(kind, len(body))
+                self.send_header("Content-Length", str(length))
+            self.end_headers()
+            if kind == "cut":
+                self.wfile.write(b"%x\r\n%s\r\n80\r\n" % (100, body[:100]))
+            elif kind != "drip":
+                self.wfile.write(body)
+            else:
+                for byte in body:
+                    self.wfile.write(bytes([byte]))
+                    self.wfile.flush()
+                    owner.wait(0.05)
 
         def _send(self, status: int, body: bytes, extra: dict[str, str] | None = None) -> None:
             self.send_response(status)
@@ -175,6 +207,8 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 def _broken_body(kind: str, request: dict[str, Any]) -> bytes:
     if kind == "garbled":
         return b'{"id": "x", "choices": [{"message": {"content": "trunc'
+    if kind == "html":
+        return b"<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
     if kind == "no_choices":
         return b'{"id": "x", "error": {"message": "overloaded"}}'
     if kind == "huge":
