@@ -99,7 +99,6 @@ class Module:
     version: str
     target: str
     files: Mapping[int, str]
-    lines: tuple[str, ...]
 
     @property
     def count(self) -> int:

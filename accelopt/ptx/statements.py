@@ -47,7 +47,6 @@ class _Reader:
     """Tokens from left to right; nothing is read twice."""
 
     def __init__(self, text: str) -> None:
-        self.lines = tuple(text.splitlines())
         self.breaks = [match.start() for match in re.finditer("\n", text)]
         self.tokens: list[str] = []
         self.offsets: list[int] = []
@@ -108,9 +107,7 @@ class _Reader:
             else:
                 raise NotPtx(f"this is not PTX: line {self.line(self.at)} has {token[:40]!r}")
         functions = [_named(one, self.files) for one in functions]
-        return Module(
-            tuple(functions), tuple(declarations), version, target, self.files, self.lines
-        )
+        return Module(tuple(functions), tuple(declarations), version, target, self.files)
 
     def skip_line(self) -> None:
         line = self.line(self.at)
@@ -184,7 +181,9 @@ class _Reader:
         raise self.cut()
 
     def cut(self) -> NotPtx:
-        return NotPtx(f"this PTX is cut off: it ends in line {len(self.lines)} inside a statement")
+        return NotPtx(
+            f"this PTX is cut off: it ends in line {len(self.breaks) + 1} inside a statement"
+        )
 
     def until_end(self) -> list[str]:
         """The tokens up to the next `;` outside brackets, which is taken too."""

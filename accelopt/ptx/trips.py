@@ -32,7 +32,7 @@ def stays(
     if len(tests) != 1 or tests[0] not in spine[:exit_]:
         return None
     test = statements[tests[0]]
-    if test.opcode != "setp" or len(test.operands) != 3 or test.guard:
+    if test.opcode != "setp" or len(test.operands) != 3 or test.guard or "|" in test.operands[0]:
         return None
     compare = _UNSIGNED.get(test.modifiers[0], test.modifiers[0])
     if compare not in _OPPOSITE:
@@ -46,6 +46,9 @@ def stays(
     if taken == jump.guard.startswith("!"):
         compare = _OPPOSITE[compare]
     values = _rounds(known, members, spine, tests[0], known.register(left, test.scope))
+    if test.modifiers[0] in _UNSIGNED or test.modifiers[-1].startswith("u"):
+        size = 1 << int(test.modifiers[-1][1:])  # u32 is 32
+        bound, values = bound % size, [value % size for value in values]
     steps = {after - before for before, after in pairwise(values)}
     return _count(values[0], steps.pop(), compare, bound) if len(steps) == 1 else None
 

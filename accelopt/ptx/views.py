@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 
+from accelopt.ptx.flow import JUMPS
 from accelopt.ptx.module import NotPtx
+from accelopt.ptx.phases import ASYNC_WAIT, BARRIER
 from accelopt.ptx.regions import LoopWork, Region, RegionDag, Stage
 from accelopt.ptx.work import Work
 
@@ -36,6 +39,9 @@ def overview(dag: RegionDag, max_hot_stages: int = 4, max_hot_regions: int = 8) 
 
 def metadata(dag: RegionDag) -> Json:
     """Which kernel, and how many of everything."""
+    phases: Counter[str] = Counter()
+    for stage in dag.stages:
+        phases.update(stage.phase_mix)
     return {
         "kernel_name": dag.function.name,
         "kernels": list(dag.module.kernels),
@@ -52,6 +58,9 @@ def metadata(dag: RegionDag) -> Json:
             "num_blocks": len(dag.flow.blocks),
             "num_unknown": len(dag.unknown),
             "num_divergent": len(dag.flow.divergent),
+            "num_barriers": phases[BARRIER],
+            "num_waits": phases[ASYNC_WAIT],
+            "num_branches": sum(one.opcode in JUMPS for one in dag.function.statements),
         },
     }
 
