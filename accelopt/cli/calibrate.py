@@ -13,7 +13,7 @@ from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.calibration import measuring
-from accelopt.kernels.nki.calibration.fit import CONSTANTS, Found, fit
+from accelopt.kernels.nki.calibration.fit import CONSTANTS, Fit, fit
 from accelopt.report.console import output
 
 
@@ -49,7 +49,7 @@ def calibrate(
     output().print(constants_table(target, found))
 
 
-def constants_table(target: str, found: Found) -> Table:
+def constants_table(target: str, found: Fit) -> Table:
     """Every constant as it stands and as it was found."""
     table = Table(title=f"{target}: the worst microkernel is predicted {found.worst:.1%} off")
     for name in ("constant", "unit", "table", "found"):

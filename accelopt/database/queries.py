@@ -19,7 +19,7 @@ from accelopt.published import Experience
 DEEPEST = 100  # steps of a lineage
 
 
-class Known(NamedTuple):
+class KnownKernel(NamedTuple):
     """A correct kernel of the database, with its time on one target."""
 
     key: str
@@ -31,21 +31,21 @@ class Known(NamedTuple):
     toolchain: str
 
 
-def best(database: Database, problem: str, target: str = "", limit: int = 10) -> list[Known]:
+def best(database: Database, problem: str, target: str = "", limit: int = 10) -> list[KnownKernel]:
     """The fastest correct kernels of a problem, by its name or that of its case, fastest first; of
     each case and target, and of `target` alone where one is given."""
     named = sa.or_(PROBLEMS.c.name == problem, PROBLEMS.c.case_name == problem)
     return _known(database, named, target, limit)
 
 
-def best_for(database: Database, problem: str, target: str, limit: int = 1) -> list[Known]:
+def best_for(database: Database, problem: str, target: str, limit: int = 1) -> list[KnownKernel]:
     """The same for exactly one problem: equal reference, equal sizes (`Start.problem`)."""
     return _known(database, PROBLEMS.c.key == problem, target, limit)
 
 
 def _known(
     database: Database, which: sa.ColumnElement[bool], target: str, limit: int
-) -> list[Known]:
+) -> list[KnownKernel]:
     wanted = [which, VERDICTS.c.status == Status.CORRECT.value]
     if target:
         wanted.append(VERDICTS.c.target == target)
@@ -75,7 +75,7 @@ def _known(
         .where(found.c.place <= limit)
         .order_by(found.c.case_name, found.c.target, found.c.place)
     )
-    return [Known(**row) for row in database.rows(query)]
+    return [KnownKernel(**row) for row in database.rows(query)]
 
 
 class Ancestor(NamedTuple):

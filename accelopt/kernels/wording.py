@@ -24,7 +24,7 @@ _TO_A_MODEL = re.compile(
 _SPOKEN = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)}
 
 
-class Finding(NamedTuple):
+class Remark(NamedTuple):
     """Something in the text, and its line."""
 
     line: int
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
         return f"line {self.line}: {self.text}"
 
 
-def words_to_a_model(source: str) -> list[Finding]:
+def words_to_a_model(source: str) -> list[Remark]:
     """Comments and strings that speak to a language model instead of a reader."""
     found = []
     try:
@@ -42,7 +42,7 @@ def words_to_a_model(source: str) -> list[Finding]:
             if token.type in _SPOKEN:
                 match = _TO_A_MODEL.search(token.string)
                 if match:
-                    found.append(Finding(token.start[0], match.group().strip()))
+                    found.append(Remark(token.start[0], match.group().strip()))
     except (tokenize.TokenError, IndentationError, SyntaxError):
-        found += [Finding(0, m.group().strip()) for m in _TO_A_MODEL.finditer(source)]
+        found += [Remark(0, m.group().strip()) for m in _TO_A_MODEL.finditer(source)]
     return found

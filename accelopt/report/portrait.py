@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from accelopt.report.story import LineShare, Portrait
-from accelopt.sim.timing import Interval, KernelProfile
+from accelopt.sim.timing import KernelProfile, LatencyRange
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES
 
 SLICES = 160
 TELLING = 0.005  # scenarios that change the latency by less are not worth a line
 
 
-def portrait(found: KernelProfile, interval: Interval | None = None) -> Portrait:
+def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Portrait:
     """The portrait of one simulated kernel; with the range that other choices leave, where known."""
     true, spec = found.true_counts, found.run.spec
     moved = true.hbm_read_bytes + true.hbm_write_bytes

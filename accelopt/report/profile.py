@@ -6,7 +6,7 @@ from accelopt.evaluation import Diagnosis
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.diagnosis import diagnose
 from accelopt.kernels.nki.sources import Sources
-from accelopt.sim.timing import UNRESOLVED, Interval, KernelProfile, LineCost
+from accelopt.sim.timing import UNRESOLVED, KernelProfile, LatencyRange, LineCost
 from accelopt.sim.timing.stream.operation import Decision
 
 LINES_SHOWN = 12
@@ -14,7 +14,7 @@ SILENT_BELOW = 0.005
 """Scenarios that change the latency by less are not worth a line."""
 
 
-def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
+def profile_text(found: KernelProfile, interval: LatencyRange | None = None) -> str:
     """Headline, what limits it, what-ifs, bounds, engines, costly lines, the price of instructions,
     spills, what the compiler did, and every counter; what a planner reads is in it."""
     told = briefing(found)
@@ -35,7 +35,7 @@ def profile_text(found: KernelProfile, interval: Interval | None = None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _headline(found: KernelProfile, interval: Interval | None) -> str:
+def _headline(found: KernelProfile, interval: LatencyRange | None) -> str:
     text = f"{found.latency_ms:.4g} ms predicted on {found.target} ({found.calibration}).\n"
     if found.compiler:
         text += f"Compiled as by SDK {found.compiler}. "

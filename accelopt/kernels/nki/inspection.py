@@ -65,37 +65,37 @@ def brief_call(
     return call._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
 
 
-class Brief(Row):
+class Briefing(Row):
     """`briefing` of a kernel; no parts where it cannot be simulated."""
 
     parts: dict[str, str] = Field(default_factory=dict)
 
 
-def brief_job(payload: Mapping[str, Any]) -> Brief:
+def brief_job(payload: Mapping[str, Any]) -> Briefing:
     """The parts of `briefing` for the kernel that `payload` names."""
     try:
-        return Brief(parts=briefing(_profiled(payload)))
+        return Briefing(parts=briefing(_profiled(payload)))
     except (KernelFailure, KernelError):
-        return Brief()
+        return Briefing()
 
 
-def what_if_job(payload: Mapping[str, Any]) -> Brief:
+def what_if_job(payload: Mapping[str, Any]) -> Briefing:
     """The answer to the `question` in `payload`: `lines 12 14 x 0.5`."""
     wanted = QUESTION.search(str(payload["question"]))
     if wanted is None:
-        return Brief(parts={"answer": "Ask as in `lines 12 14 x 0.5`: lines, then the factor."})
+        return Briefing(parts={"answer": "Ask as in `lines 12 14 x 0.5`: lines, then the factor."})
     lines = frozenset(map(int, re.findall(r"\d+", wanted[1])))
     factor = min(float(wanted[2]), 1.0)
     try:
         found = _profiled(payload)
     except (KernelFailure, KernelError) as error:
-        return Brief(parts={"answer": str(error)})
+        return Briefing(parts={"answer": str(error)})
     missing = lines - {cost.source.line for cost in found.lines}
     if missing:
-        return Brief(parts={"answer": f"Line {min(missing)} has no instruction of its own."})
+        return Briefing(parts={"answer": f"Line {min(missing)} has no instruction of its own."})
     then = with_lines(found, lines, factor)
     said = f"{then:.4g} ms in place of {found.latency_ms:.4g} ({then / found.latency_ms - 1:+.0%})"
-    return Brief(parts={"answer": said})
+    return Briefing(parts={"answer": said})
 
 
 def inspect_job(payload: Mapping[str, Any]) -> Evaluation:

@@ -32,7 +32,7 @@ from accelopt.kernels.nki.devices import trainium
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
-from accelopt.kernels.nki.inspection import LEAST, WHAT_IF, Brief, brief_call, inspection_call
+from accelopt.kernels.nki.inspection import LEAST, WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.offers import (
     Lifted,
@@ -407,8 +407,8 @@ class NKI:
         if not isinstance(parts, dict):
             path = self._write(node.source, content_key(node.source))
             call = brief_call(str(path.resolve()), arguments, self.options.target)
-            found = await self.pool.ask(call, Brief) if known else Brief()
-            parts = found.parts if isinstance(found, Brief) else {}
+            found = await self.pool.ask(call, Briefing) if known else Briefing()
+            parts = found.parts if isinstance(found, Briefing) else {}
             if parts:
                 self.shelf.put("brief", key, parts)
         return {**parts, "schedules": await self.schedule_brief(node)}
@@ -419,8 +419,8 @@ class NKI:
         path = self._write(node.source, content_key(node.source))
         call = brief_call(str(path.resolve()), _plain(known), self.options.target)
         payload = {**call.payload, "question": question}
-        found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Brief)
-        return found.parts["answer"] if isinstance(found, Brief) else found.message
+        found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
+        return found.parts["answer"] if isinstance(found, Briefing) else found.message
 
     async def faults(self, node: Node) -> str:
         """Every rule that the kernel breaks, or where and how its outputs differ on ordinary inputs."""

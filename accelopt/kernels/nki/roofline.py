@@ -33,7 +33,7 @@ PEAKS: Mapping[str, Peaks] = {
 }
 
 
-class Work(NamedTuple):
+class ProblemWork(NamedTuple):
     """What a problem takes, in fp32 elements moved and in operations."""
 
     elements: int
@@ -52,67 +52,67 @@ class Bound(NamedTuple):
         return self.latency_ms / latency_ms
 
 
-def _adamw(M: int, N: int) -> Work:
+def _adamw(M: int, N: int) -> ProblemWork:
     # decay; two moments of one operation each on m and v; g squared; root; divide; subtract
-    return Work(5 * M * N, vector=7 * M * N)
+    return ProblemWork(5 * M * N, vector=7 * M * N)
 
 
-def _add_rmsnorm_matmul(M: int, N: int, K: int) -> Work:
+def _add_rmsnorm_matmul(M: int, N: int, K: int) -> ProblemWork:
     # add, square, sum, scale by the norm, scale by the gain, and the root's share of a row
-    return Work(2 * M * K + K * N + K + M * N, vector=6 * M * K, matmul=2 * M * N * K)
+    return ProblemWork(2 * M * K + K * N + K + M * N, vector=6 * M * K, matmul=2 * M * N * K)
 
 
-def _matmul_add_rmsnorm(M: int, N: int, K: int) -> Work:
-    return Work(M * K + K * N + 2 * M * N + N, vector=6 * M * N, matmul=2 * M * N * K)
+def _matmul_add_rmsnorm(M: int, N: int, K: int) -> ProblemWork:
+    return ProblemWork(M * K + K * N + 2 * M * N + N, vector=6 * M * N, matmul=2 * M * N * K)
 
 
-def _rmsnorm_matmul(M: int, N: int, K: int) -> Work:
-    return Work(M * K + K * N + M * N, vector=4 * M * K, matmul=2 * M * N * K)
+def _rmsnorm_matmul(M: int, N: int, K: int) -> ProblemWork:
+    return ProblemWork(M * K + K * N + M * N, vector=4 * M * K, matmul=2 * M * N * K)
 
 
-def _matmul(M: int, N: int, K: int) -> Work:
-    return Work(M * K + K * N + M * N, matmul=2 * M * N * K)
+def _matmul(M: int, N: int, K: int) -> ProblemWork:
+    return ProblemWork(M * K + K * N + M * N, matmul=2 * M * N * K)
 
 
-def _lora(M: int, N: int, K: int, R: int) -> Work:
+def _lora(M: int, N: int, K: int, R: int) -> ProblemWork:
     products = M * N * K + M * K * R + M * R * N
-    return Work(M * K + K * N + K * R + R * N + M * N, vector=M * N, matmul=2 * products)
+    return ProblemWork(M * K + K * N + K * R + R * N + M * N, vector=M * N, matmul=2 * products)
 
 
-def _bmm(B: int, M: int, N: int, K: int) -> Work:
-    return Work(B * (M * K + K * N + M * N), matmul=2 * B * M * N * K)
+def _bmm(B: int, M: int, N: int, K: int) -> ProblemWork:
+    return ProblemWork(B * (M * K + K * N + M * N), matmul=2 * B * M * N * K)
 
 
-def _bmm_softmax(B: int, M: int, N: int, K: int) -> Work:
+def _bmm_softmax(B: int, M: int, N: int, K: int) -> ProblemWork:
     # maximum, subtract, exp, sum, divide
     return _bmm(B, M, N, K)._replace(vector=5 * B * M * N)
 
 
-def _gqa_full(B: int, N: int, QH: int, KH: int, D: int) -> Work:
+def _gqa_full(B: int, N: int, QH: int, KH: int, D: int) -> ProblemWork:
     scores = B * QH * N * N
-    return Work(2 * B * N * D * (QH + KH), vector=5 * scores, matmul=4 * scores * D)
+    return ProblemWork(2 * B * N * D * (QH + KH), vector=5 * scores, matmul=4 * scores * D)
 
 
-def _swiglu(M: int, N: int, K: int) -> Work:
+def _swiglu(M: int, N: int, K: int) -> ProblemWork:
     # exp, add, divide, multiply, and the negation's share
-    return Work(2 * M * K + 3 * K * N, vector=5 * M * N, matmul=6 * M * N * K)
+    return ProblemWork(2 * M * K + 3 * K * N, vector=5 * M * N, matmul=6 * M * N * K)
 
 
-def _silu(M: int, N: int) -> Work:
-    return Work(2 * M * N, vector=3 * M * N)
+def _silu(M: int, N: int) -> ProblemWork:
+    return ProblemWork(2 * M * N, vector=3 * M * N)
 
 
-def _rope(B: int, H: int, N: int, D: int) -> Work:
+def _rope(B: int, H: int, N: int, D: int) -> ProblemWork:
     # two multiplications and one addition for each output
-    return Work(3 * B * H * N * D, vector=3 * B * H * N * D)
+    return ProblemWork(3 * B * H * N * D, vector=3 * B * H * N * D)
 
 
-def _mamba(C: int, M: int, S: int) -> Work:
+def _mamba(C: int, M: int, S: int) -> ProblemWork:
     # exp(delta a): 2; delta b u: 2; scan: 2; times c and sum: 2
-    return Work(3 * C * M + C * S + 2 * S * M, vector=8 * C * M * S)
+    return ProblemWork(3 * C * M + C * S + 2 * S * M, vector=8 * C * M * S)
 
 
-_WORK: Mapping[str, Callable[..., Work]] = {
+_WORK: Mapping[str, Callable[..., ProblemWork]] = {
     "adamw": _adamw,
     "add_rmsnorm_matmul": _add_rmsnorm_matmul,
     "matmul_add_rmsnorm": _matmul_add_rmsnorm,
@@ -130,7 +130,7 @@ _WORK: Mapping[str, Callable[..., Work]] = {
 }
 
 
-def work(problem: str, values: Mapping[str, int]) -> Work | None:
+def work(problem: str, values: Mapping[str, int]) -> ProblemWork | None:
     """What `problem` takes at these sizes; None for a problem or sizes that are not known here."""
     counted = _WORK.get(problem)
     if counted is None:

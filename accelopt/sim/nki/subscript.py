@@ -25,7 +25,7 @@ from accelopt.sim.errors import (
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.extremum import Extremum
 from accelopt.sim.nki.index import Index, broadcast_shapes, tile_axis
-from accelopt.sim.nki.tensor import Bound, DynamicSlice, RuntimeIndex, TensorView
+from accelopt.sim.nki.tensor import DynamicSlice, IndexBound, RuntimeIndex, TensorView
 from accelopt.sim.rules import indexing, operands
 
 Number = int | Affine
@@ -189,7 +189,7 @@ def _basic(view: TensorView, items: tuple[Any, ...]) -> TensorView:
             offset = offset + start * stride
     for start, size, step, axis in ranges:
         expression = affine_of(start) + tile_axis(axis - len(shape), shape[axis]) * step
-        pending += (Bound(expression, size, axis),)
+        pending += (IndexBound(expression, size, axis),)
     return type(view)(
         view.storage,
         (*view.shape[: view.open_blocks], *shape),
@@ -272,7 +272,7 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
             item = item.index
         affine = item.affine if isinstance(item, Index) else affine_of(_from_end(int(item), size))
         if not runtime and not _lies_inside(affine, 0, size):
-            pending += (Bound(affine, size, at),)
+            pending += (IndexBound(affine, size, at),)
         rest, coefficients = affine.split()
         if not affine.is_linear and any(a.position not in coefficients for a in affine.axes):
             mend = "Use more axes instead: nl.arange(a)[:, None, None] and so on."
@@ -357,12 +357,12 @@ def _lies_inside(number: Number, span: int, size: int) -> bool:
     return low >= 0 and high + span < size
 
 
-def _scalar_bound(index: Number, size: int, dimension: int) -> tuple[Bound, ...]:
+def _scalar_bound(index: Number, size: int, dimension: int) -> tuple[IndexBound, ...]:
     """What is left to prove about a number or loop index used on a dimension."""
-    return () if _lies_inside(index, 0, size) else (Bound(affine_of(index), size, dimension),)
+    return () if _lies_inside(index, 0, size) else (IndexBound(affine_of(index), size, dimension),)
 
 
-def _kept_bounds(view: TensorView, items: tuple[Any, ...]) -> tuple[Bound, ...]:
+def _kept_bounds(view: TensorView, items: tuple[Any, ...]) -> tuple[IndexBound, ...]:
     """Bounds pending from an earlier subscript. Those of axes cannot move to a new subscript,
     so taking less than everything makes them an error now."""
     if not view.bounds:

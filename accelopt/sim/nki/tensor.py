@@ -20,7 +20,7 @@ from accelopt.sim.rules import control_flow, indexing, operands
 from accelopt.sim.tracer import current
 
 
-class Bound:
+class IndexBound:
     """An index of one dimension that may leave it: legal only under a mask that keeps it inside.
 
     `expression` counts tile axes from the last of the view's shape.
@@ -84,7 +84,7 @@ class TensorView:
         offset: Affine,
         strides: tuple[int, ...],
         dtype: np.dtype,
-        bounds: tuple[Bound, ...] = (),
+        bounds: tuple[IndexBound, ...] = (),
         indirect: tuple[Indirect, ...] = (),
         mask: Mask = EVERYTHING,
     ) -> None:

@@ -8,14 +8,14 @@ compiler a named pass that `Compiler` can switch off.
 
 from __future__ import annotations
 
-from accelopt.sim.timing.account.explanation import Bound, LineCost
+from accelopt.sim.timing.account.explanation import LineCost, LowerBound
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.profile import (
     MOST_ASKED,
     UNRESOLVED,
     Compiler,
-    Interval,
     KernelProfile,
+    LatencyRange,
     Scenario,
     interval,
     latencies,
@@ -25,11 +25,11 @@ from accelopt.sim.timing.profile import (
 __all__ = [
     "MOST_ASKED",
     "UNRESOLVED",
-    "Bound",
     "Compiler",
-    "Interval",
     "KernelProfile",
+    "LatencyRange",
     "LineCost",
+    "LowerBound",
     "Scenario",
     "Spills",
     "interval",

@@ -15,7 +15,7 @@ from accelopt.sim.timing.stream.stream import Stream
 COLUMNS = 64
 
 
-class Holder(NamedTuple):
+class Occupant(NamedTuple):
     """Memory that one declaration holds at the peak."""
 
     tensor: str
@@ -30,7 +30,7 @@ class MemoryUse(NamedTuple):
     capacity: int
     peak: int
     over_time: tuple[int, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[Occupant, ...]
 
 
 def memory_use(program: Program) -> tuple[MemoryUse, ...]:
@@ -70,5 +70,5 @@ def _use(stream: Stream, buffer: Buffer, memory: str, capacity: int) -> MemoryUs
         capacity,
         int(live.max(initial=0)),
         tuple(int(part.max()) for part in np.array_split(live, COLUMNS) if part.size),
-        tuple(Holder(name, source, size) for (name, source), size in largest),
+        tuple(Occupant(name, source, size) for (name, source), size in largest),
     )

@@ -13,7 +13,7 @@ from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.program import Program
 from accelopt.sim.timing.account import counters, explanation
 from accelopt.sim.timing.account.counters import TrueCounts
-from accelopt.sim.timing.account.explanation import Bound, InputRead, LineCost
+from accelopt.sim.timing.account.explanation import InputRead, LineCost, LowerBound
 from accelopt.sim.timing.account.least import Least, least
 from accelopt.sim.timing.bounds import (
     COMPILER_BOUNDS,
@@ -64,7 +64,7 @@ class Compiler:
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """One simulated execution, with everything that explains it."""
 
     program: Program
@@ -91,7 +91,7 @@ class KernelProfile:
     true_counts: TrueCounts
     target: str
     calibration: str
-    run: Run
+    run: SimulatedRun
 
     @property
     def compiler(self) -> str:
@@ -101,7 +101,7 @@ class KernelProfile:
         return next((name for name, one in COMPILERS.items() if one == bounds), "")
 
     @cached_property
-    def bounds(self) -> list[Bound]:
+    def bounds(self) -> list[LowerBound]:
         """Times below which one aspect of the kernel cannot go."""
         return explanation.bounds(
             self.summary,
@@ -219,7 +219,7 @@ def _profile(program: Program, spec: Hardware, compiler: Compiler) -> KernelProf
         true,
         spec.name,
         spec.calibration,
-        Run(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
+        SimulatedRun(program, spec, at.flow, at.costs, timeline, at.graph, compiler),
     )
 
 
@@ -245,7 +245,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Interval:
+class LatencyRange:
     """What a latency may turn out to be: between the outcomes of decisions of the compiler that are
     not inferable, widened by how far off predictions were on kernels that nothing was fitted on
     (`least_measured` and `most_measured` of the hardware): over 80% of those lay within."""
@@ -255,7 +255,7 @@ class Interval:
     scenarios: tuple[Scenario, ...]
 
 
-def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval:
+def interval(found: KernelProfile, compiler: Compiler | None = None) -> LatencyRange:
     """Simulates both outcomes of every decision that is not inferable for this kernel."""
     base = compiler or Compiler(bounds=bounds_of(found.run.spec.name))
     scenarios = tuple(
@@ -264,7 +264,9 @@ def interval(found: KernelProfile, compiler: Compiler | None = None) -> Interval
     )
     every = [found.latency_ms, *(scenario.latency_ms for scenario in scenarios)]
     spec = found.run.spec
-    return Interval(min(every) * spec.least_measured, max(every) * spec.most_measured, scenarios)
+    return LatencyRange(
+        min(every) * spec.least_measured, max(every) * spec.most_measured, scenarios
+    )
 
 
 def _with_merge_window(base: Compiler, factor: float, over_sequential: bool) -> Compiler:

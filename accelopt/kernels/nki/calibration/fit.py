@@ -31,7 +31,7 @@ FREEDOM = 4.0
 """How many times larger or smaller than the table's a constant may be."""
 
 
-class Found(NamedTuple):
+class Fit(NamedTuple):
     """The machine, and how far its predictions are from the measurements: the worst of them, as a
     fraction."""
 
@@ -46,7 +46,7 @@ def predicted(programs: Sequence[Program], core: Hardware) -> np.ndarray:
     return np.array([timing.profile(program, core).latency_ms for program in programs])
 
 
-def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardware) -> Found:
+def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardware) -> Fit:
     """The constants with which the programs take the measured times; all others stay `start`'s."""
     from scipy.optimize import least_squares  # heavy; nothing else needs it
 
@@ -74,4 +74,4 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
         ftol=1e-6,
     )
     worst = float(np.abs(np.expm1(residuals(solved.x))).max())
-    return Found(machine(solved.x), worst)
+    return Fit(machine(solved.x), worst)

@@ -15,7 +15,7 @@ import tokenize
 from collections.abc import Iterator
 
 from accelopt.kernels.nki.referee.precision import NARROW, SHORT_NAMES
-from accelopt.kernels.wording import Finding
+from accelopt.kernels.wording import Remark
 
 PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."
 
@@ -60,7 +60,7 @@ def published_precision_rule(source: str) -> bool:
     return "float16" in re.sub(r"#.*", "", source)
 
 
-def narrow_formats(source: str) -> list[Finding]:
+def narrow_formats(source: str) -> list[Remark]:
     """Narrow number formats that the code names: attributes, names, strings put together in place.
 
     Docstrings and comments do not count. Raises SyntaxError when the text is not Python.
@@ -70,15 +70,15 @@ def narrow_formats(source: str) -> list[Finding]:
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in NARROW_FORMATS:
-            found.append(Finding(node.lineno, node.attr))
+            found.append(Remark(node.lineno, node.attr))
         elif isinstance(node, ast.Name) and node.id in NARROW_FORMATS - {"half"}:
-            found.append(Finding(node.lineno, node.id))
+            found.append(Remark(node.lineno, node.id))
         elif isinstance(node, ast.alias) and node.name in NARROW_FORMATS:
-            found.append(Finding(getattr(node, "lineno", 0), node.name))
+            found.append(Remark(getattr(node, "lineno", 0), node.name))
         elif isinstance(node, ast.expr) and node not in documentation:
             text = _folded(node)
             if text in NARROW_FORMATS | _SHORT_NAMES:
-                found.append(Finding(node.lineno, f'"{text}"'))
+                found.append(Remark(node.lineno, f'"{text}"'))
     return sorted(set(found))
 
 
@@ -104,7 +104,7 @@ def _folded(node: ast.expr) -> str | None:
     return None
 
 
-def tampering(source: str) -> list[Finding]:
+def tampering(source: str) -> list[Remark]:
     """Reaching into the process that runs it: importing this package or the interpreter's insides,
     or putting something else in place of a module's attribute.
 
@@ -121,9 +121,9 @@ def tampering(source: str) -> list[Finding]:
     found = []
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
-        found += [Finding(line, f"uses {name}") for name in _insides(node)]
-        found += [Finding(line, f"imports {name}") for name in _imported(node)]
-        found += [Finding(line, f"changes {name}") for name in _changed(node, modules)]
+        found += [Remark(line, f"uses {name}") for name in _insides(node)]
+        found += [Remark(line, f"imports {name}") for name in _imported(node)]
+        found += [Remark(line, f"changes {name}") for name in _changed(node, modules)]
     return sorted(set(found))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.kernels.nki.referee.source import imported_by_call
-from accelopt.kernels.wording import Finding
+from accelopt.kernels.wording import Remark
 
 OUTSIDE = frozenset(
     "asyncio datetime getpass glob locale multiprocessing os pathlib platform posix pwd random resource "
@@ -25,14 +25,14 @@ _BUILTIN = frozenset({"open", "input"})
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def asks_the_machine(source: str) -> list[Finding]:
+def asks_the_machine(source: str) -> list[Remark]:
     """Uses of such modules and functions in code that importing the file or tracing its kernel runs.
     Raises SyntaxError when the text is not Python."""
     tree = ast.parse(source)
     outside = dict(_bound(tree, OUTSIDE))
     numpy = {name for name, module in _bound(tree, frozenset({"numpy"})) if module == "numpy"}
     found = [
-        Finding(getattr(node, "lineno", 0), f"uses {name}")
+        Remark(getattr(node, "lineno", 0), f"uses {name}")
         for root in _reached(tree)
         for node in ast.walk(root)
         for name in _asked(node, outside, numpy)

@@ -25,7 +25,7 @@ Place = tuple[int, int, int, int]
 """First line and column, last line and column; columns count characters from 0."""
 
 
-class Tile(NamedTuple):
+class TileFact(NamedTuple):
     """A tensor as an operand."""
 
     shape: tuple[int, ...]
@@ -39,13 +39,13 @@ class Fact(NamedTuple):
     returned. `varies` when it was not always the same."""
 
     function: str
-    tiles: dict[str, Tile]
+    tiles: dict[str, TileFact]
     values: dict[str, Any]
-    result: Tile | None
+    result: TileFact | None
     varies: bool = False
 
 
-class Facts:
+class CallFacts:
     """The calls of one kernel, by place."""
 
     def __init__(self, file: str) -> None:
@@ -79,11 +79,11 @@ class Facts:
         self.found[place] = fact
 
 
-def learn(trace: Callable[[], Program], file: str) -> tuple[Facts, Program]:
+def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
     """The facts of a kernel in `file`, and its Program, by one trace of it."""
     if not hasattr(CodeType, "co_positions"):
         raise ConfigError("translating a kernel needs Python 3.11 or later")
-    facts = Facts(file)
+    facts = CallFacts(file)
     with observed(facts.note):
         program = trace()
     facts.symbolic = frozenset(loop.source.line for loops, _ in program.walk() for loop in loops)
@@ -97,10 +97,10 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, TensorView)
 
 
-def tile_of(view: TensorView) -> Tile:
+def tile_of(view: TensorView) -> TileFact:
     """What a translation needs to know of a tensor."""
     name = dtypes.name_of(np.dtype(view.dtype))
-    return Tile(view.shape, name, view.storage.buffer.value, view.storage.block_rank)
+    return TileFact(view.shape, name, view.storage.buffer.value, view.storage.block_rank)
 
 
 def _place(frame: FrameType) -> Place | None:
@@ -112,6 +112,6 @@ def _place(frame: FrameType) -> Place | None:
     return (line, column, last, end)
 
 
-def same_shape(tiles: Sequence[Tile]) -> bool:
+def same_shape(tiles: Sequence[TileFact]) -> bool:
     """True when all have one shape."""
     return len({tile.shape for tile in tiles}) <= 1

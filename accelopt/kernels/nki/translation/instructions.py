@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from accelopt.kernels.nki.translation.facts import Fact, Tile
+from accelopt.kernels.nki.translation.facts import Fact, TileFact
 from accelopt.kernels.nki.translation.forms import LIKE, NAMES, OPERATORS, SHAPED
 from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
 from accelopt.kernels.nki.translation.rewriter import Rewriter
@@ -133,7 +133,7 @@ class Instructions(Rewriter):
         return {**given, small: self._repeat(given[small], fact.tiles[small], given[large],
                                              fact.tiles[large])}  # fmt: skip
 
-    def _repeat(self, text: str, tile: Tile, like: str, larger: Tile) -> str:
+    def _repeat(self, text: str, tile: TileFact, like: str, larger: TileFact) -> str:
         if len(tile.shape) != len(larger.shape):
             raise Untranslated(f"an operand of shape {tile.shape} for {larger.shape}")
         for at, (have, want) in enumerate(zip(tile.shape, larger.shape, strict=True)):

@@ -7,7 +7,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import PositionProvider
 
-from accelopt.kernels.nki.translation.facts import Fact, Facts
+from accelopt.kernels.nki.translation.facts import CallFacts, Fact
 from accelopt.kernels.nki.translation.names import Names
 
 
@@ -16,7 +16,7 @@ class Rewriter(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, facts: Facts, names: Names) -> None:
+    def __init__(self, facts: CallFacts, names: Names) -> None:
         super().__init__()
         self.facts, self.names = facts, names
         self.nl, self.nisa = names.language, names.isa

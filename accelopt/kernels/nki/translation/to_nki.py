@@ -10,7 +10,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
-from accelopt.kernels.nki.translation.facts import Fact, Facts
+from accelopt.kernels.nki.translation.facts import CallFacts, Fact
 from accelopt.kernels.nki.translation.forms import (
     AUGMENTED,
     BINARY,
@@ -38,7 +38,7 @@ ON_CHIP = frozenset({"sbuf", "psum"})
 class ToNki(Instructions):
     """Results become destinations: statements, loops, indices; calls are `Instructions`'."""
 
-    def __init__(self, facts: Facts, names: Names) -> None:
+    def __init__(self, facts: CallFacts, names: Names) -> None:
         super().__init__(facts, names)
         self.indices = Indices(self.nl)
         self.before: list[list[str]] = []
@@ -316,7 +316,7 @@ class ToNki(Instructions):
         return updated_node
 
 
-def to_nki(source: str, facts: Facts, names: Names) -> tuple[str, list[tuple[int, str]]]:
+def to_nki(source: str, facts: CallFacts, names: Names) -> tuple[str, list[tuple[int, str]]]:
     """The module in the dialect of `nki`, and what could not be translated."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     rewriter = ToNki(facts, names)

@@ -62,7 +62,7 @@ class Proof(NamedTuple):
         return self.before == self.after
 
 
-class Rewritten(NamedTuple):
+class Rewriting(NamedTuple):
     """The text in the other dialect, what could not be translated by line, the Programs of both, or
     why the translation leaves none."""
 
@@ -88,7 +88,7 @@ class Translation(NamedTuple):
         return not self.problems and self.proof is not None and self.proof.equal_results
 
 
-def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewritten:
+def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     """The kernel of `source` in the dialect `to`, learned by tracing it for arguments without data.
 
     Raises ConfigError where the file has no kernel or is in that dialect already, and KernelError
@@ -109,8 +109,8 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewritten:
         twin = trace_kernel(_kernel(made, f"<kernel {next(_files)}>"), specs, target=_target(to))
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
-        return Rewritten(made, tuple(problems), program, None, f"{type(error).__name__}: {error}")
-    return Rewritten(made, tuple(problems), program, twin)
+        return Rewriting(made, tuple(problems), program, None, f"{type(error).__name__}: {error}")
+    return Rewriting(made, tuple(problems), program, twin)
 
 
 def translate(source: str, to: Dialect, arguments: Sequence[Any]) -> Translation:
@@ -139,7 +139,7 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     program, rest = serial.loads(data[:size], str(kernel)), data[size:]
     twin = serial.loads(rest, "translation") if rest else None
     problems = tuple((int(line), str(said)) for line, said in message["problems"])  # type: ignore[attr-defined]
-    found = Rewritten(str(message["source"]), problems, program, twin, str(message["failure"]))
+    found = Rewriting(str(message["source"]), problems, program, twin, str(message["failure"]))
     return _proven(found, arguments)
 
 
@@ -180,7 +180,7 @@ def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
         channel.write(serial.dumps(found.twin))
 
 
-def _proven(found: Rewritten, arguments: Sequence[Any]) -> Translation:
+def _proven(found: Rewriting, arguments: Sequence[Any]) -> Translation:
     if found.twin is None:
         return Translation(found.source, found.problems, None, found.failure)
     return Translation(

@@ -18,7 +18,7 @@ from accelopt.sim.timing.stream.stream import Stream
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """A time, in ms, below which one aspect of the kernel cannot go, and what it assumes."""
 
     aspect: str  # memory, compute, pipeline, overhead
@@ -146,7 +146,7 @@ def bounds(
     true: TrueCounts,
     minimum: tuple[int, int],
     spec: Hardware,
-) -> list[Bound]:
+) -> list[LowerBound]:
     """The table a performance engineer would draw up. `minimum` is the bytes that the kernel must
     read and write at least, each input and output once."""
     peak = spec.dma_peak_bytes_per_ns
@@ -160,20 +160,20 @@ def bounds(
     }
     slowest = max(engines, key=engines.__getitem__)
     return [
-        Bound("memory", "actual", fields["dma_active_time"] * 1e3,
+        LowerBound("memory", "actual", fields["dma_active_time"] * 1e3,
               f"some DMA engine is busy, with rows of {moved / (true.dma_descriptors or 1):,.0f} B"),
-        Bound("memory", "at peak bandwidth", moved / peak * 1e-6,
+        LowerBound("memory", "at peak bandwidth", moved / peak * 1e-6,
               f"{moved:,} B at {peak:.0f} GB/s"),
-        Bound("memory", "without reloads", sum(minimum) / peak * 1e-6,
+        LowerBound("memory", "without reloads", sum(minimum) / peak * 1e-6,
               f"inputs and outputs once, {sum(minimum):,} B"),
-        Bound("compute", "active", engines["tensor"], "TensorE is busy"),
-        Bound("compute", "at peak FLOPs", flops * slow / rate * 1e-6,
+        LowerBound("compute", "active", engines["tensor"], "TensorE is busy"),
+        LowerBound("compute", "at peak FLOPs", flops * slow / rate * 1e-6,
               f"{flops:.3g} hardware FLOPs at the rate of their dtype"),
-        Bound("compute", "without transposes", useful * slow / rate * 1e-6, f"{useful:.3g} FLOPs"),
-        Bound("pipeline", f"slowest engine ({slowest})", engines[slowest],
+        LowerBound("compute", "without transposes", useful * slow / rate * 1e-6, f"{useful:.3g} FLOPs"),
+        LowerBound("pipeline", f"slowest engine ({slowest})", engines[slowest],
               "every other engine hidden behind it"),
-        Bound("overhead", "launch", spec.launch_ns * 1e-6, "before the first and after the last"),
-        Bound("overhead", "idle", max(
+        LowerBound("overhead", "launch", spec.launch_ns * 1e-6, "before the first and after the last"),
+        LowerBound("overhead", "idle", max(
             fields["latency"] - spec.launch_ns * 1e-6
             - max(engines[slowest], fields["dma_active_time"] * 1e3), 0.0),
             "neither the slowest engine nor DMA is busy"),
