@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from accelopt.evaluation import Diagnosis
 from accelopt.nodes import Action, Node
@@ -14,7 +16,9 @@ LITTLE = 0.02
 BEST_SHARE = 0.5
 CHANGE_VISITS = 2  # that the method's own mean is worth beside what the very change brought
 FORSAKEN = LITTLE / 8
-NOVEL_GAIN = 0.05  # to be hoped of what was slower, for each method that it was never tried beside
+NOVEL_GAIN = 0.2  # to be hoped of a change, for each method that it was never tried beside
+NOVEL_APPEAL = 0.05  # least share of exploration of one that ran, beside any of those
+NOTHING = -inf  # to be hoped where nothing is left to try
 VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
 
 EXPECTED = {
@@ -44,14 +48,20 @@ class Edge:
     child: str | None = None
     closed: bool = False
 
-    def value(self, worth: float, gain: float) -> float:
+    @property
+    def untried(self) -> bool:
+        """Whether nobody knows its kernel, or is making it along this edge."""
+        return not self.closed and self.child is None and not self.in_flight
+
+    def value(self, worth: float, gain: float, hope: float = NOTHING) -> float:
         """The reward to be hoped for along it, on a state of `worth` where its action is expected to
-        bring `gain`: half the best that was found below it, for that is what a search keeps, half the
-        mean. Jobs under way count as visits that gained nothing."""
+        bring `gain`: half the best that was found below it, or is hoped for there, since that is what
+        a search keeps, half the mean. Jobs under way count as visits that gained nothing."""
         visits = VIRTUAL_VISITS + self.visits + self.in_flight
         before = VIRTUAL_VISITS * (worth + gain) + self.in_flight * worth
         mean = (before + self.total) / visits
-        return mean if self.best is None else BEST_SHARE * self.best + (1 - BEST_SHARE) * mean
+        best = max(hope, NOTHING if self.best is None else self.best)
+        return mean if best == NOTHING else BEST_SHARE * best + (1 - BEST_SHARE) * mean
 
     def record(self) -> dict[str, object]:
         """The edge as JSON."""
@@ -85,12 +95,11 @@ class Experience:
         after so many visits."""
         return (visits * estimate + self.total) / (visits + self.count)
 
-    def add(self, gain: float, made: frozenset[str], failed: bool) -> None:
-        """It brought `gain` beside the methods `made`."""
+    def add(self, gain: float, failed: bool) -> None:
+        """It brought `gain`."""
         self.total += gain
         self.count += 1
         self.failed += failed
-        self.company |= made
 
 
 class Lessons:
@@ -100,27 +109,39 @@ class Lessons:
         self._methods: defaultdict[str, Experience] = defaultdict(Experience)
         self._changes: defaultdict[str, Experience] = defaultdict(Experience)
 
-    def add(self, action: Action, gain: float, made: frozenset[str], failed: bool) -> None:
-        """An action brought `gain` on a kernel that the methods `made` had made."""
-        self._methods[action.method].add(gain, made, failed)
-        self._changes[action.sentence].add(gain, made, failed)
+    def asked(self, action: Action, made: frozenset[str]) -> None:
+        """An action is under way on a kernel that the methods `made` had made: no other job needs to
+        find out how it does beside them."""
+        self._methods[action.method].company |= made
+        self._changes[action.sentence].company |= made
+
+    def add(self, action: Action, gain: float, failed: bool) -> None:
+        """An action brought `gain`."""
+        self._methods[action.method].add(gain, failed)
+        self._changes[action.sentence].add(gain, failed)
+
+    def expected(self, edge: Edge) -> float:
+        """What an edge is expected to bring: its estimate, then what its method brought elsewhere, then
+        what this very change did, the nearer the stronger."""
+        method, change = self._methods[edge.action.method], self._changes[edge.action.sentence]
+        return change.expect(method.expect(edge.estimate, VIRTUAL_VISITS), CHANGE_VISITS)
 
     def gain(self, edge: Edge, made: frozenset[str]) -> float:
-        """What an edge is expected to bring on a kernel that the methods `made` had made: its estimate,
-        then what its method brought, then what this very change did, the nearer the stronger. What
-        was slower may pay in company that it was never tried in, where nothing is expected of it;
-        what failed is expected to fail."""
-        method, change = self._methods[edge.action.method], self._changes[edge.action.sentence]
-        gain = change.expect(method.expect(edge.estimate, VIRTUAL_VISITS), CHANGE_VISITS)
-        return (
-            max(gain, NOVEL_GAIN) if change.count > change.failed and change.novel(made) else gain
-        )
+        """What may be hoped of it on a kernel that the methods `made` had made. Any two changes may pay
+        together alone, so one beside many that it was never tried beside finds out most at once;
+        what always failed is expected to fail."""
+        change, expected = self._changes[edge.action.sentence], self.expected(edge)
+        fails = change.count and change.count == change.failed
+        return expected if fails else max(expected, NOVEL_GAIN * change.novel(made))
 
     def appeal(self, edge: Edge, made: frozenset[str]) -> float:
         """How much an edge deserves to be explored: by what it is expected to bring. What lost is
         not given up for good where it meets methods that it was never tried beside."""
-        novel = self._changes[edge.action.sentence].novel(made)
-        return max(self.gain(edge, made), LITTLE if novel else FORSAKEN)
+        change = self._changes[edge.action.sentence]
+        if not change.novel(made):
+            return max(self.expected(edge), FORSAKEN)
+        ran = change.count > change.failed
+        return max(self.expected(edge), NOVEL_APPEAL if ran else LITTLE)
 
 
 @dataclass(eq=False)
@@ -161,6 +182,11 @@ class State:
         relieves = always or self.relieves(action)
         return EXPECTED.get(action.method, LITTLE) if relieves else LITTLE
 
+    def hope(self, lessons: Lessons, taken: frozenset[str]) -> float:
+        """The largest reward to be hoped of what is untried on it, but for kernels that are `taken`."""
+        edges = (edge for edge in self.edges if edge.untried and edge.action.key not in taken)
+        return max((self.worth + lessons.gain(e, self.made) for e in edges), default=NOTHING)
+
     def record(self) -> dict[str, object]:
         """The state as JSON."""
         return {
@@ -170,3 +196,19 @@ class State:
             "bottleneck": self.bottleneck,
             "edges": [edge.record() for edge in self.edges],
         }
+
+
+def hopes(
+    states: Mapping[str, State], lessons: Lessons, taken: Iterable[str]
+) -> dict[str, float]:
+    """For each state the largest reward to be hoped for on it, or on any state that it leads to."""
+    known = frozenset(taken)
+    hope = {key: state.hope(lessons, known) for key, state in states.items()}
+    ways = [(key, edge.child) for key, state in states.items() for edge in state.edges if edge.child]
+    changed = True
+    while changed:
+        changed = False
+        for key, child in ways:
+            if hope[child] > hope[key]:
+                hope[key], changed = hope[child], True
+    return hope

@@ -9,7 +9,7 @@ from math import isqrt, log, sqrt
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
-from accelopt.search.graph import Edge, Lessons, State
+from accelopt.search.graph import NOTHING, Edge, Lessons, State, hopes
 from accelopt.search.strategy import Settings
 
 EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels
@@ -51,6 +51,7 @@ class MCGS:
         self._wrong: set[str] = set()
         self._building: set[str] = set()  # keys of kernels under way, on whatever edge
         self._lessons = Lessons()
+        self._hopes: dict[str, float] = {}  # by key of a state: the best that may lie below it
         self._paths: dict[int, list[tuple[State, Edge]]] = {}
         self._numbers = 0
         self._built = 0
@@ -62,7 +63,16 @@ class MCGS:
         return sorted(nodes, key=lambda node: node.latency or 0.0)
 
     def ask(self) -> Job | None:
-        """The action at the end of the best way down that nobody asked for yet."""
+        """What can be done to a new kernel; else the action at the end of the best way down that nobody
+        asked for yet."""
+        for state in self._states.values():
+            if not state.asked:
+                state.asked = True
+                return self._job(Want.ACTIONS, state.node, focus=METHODS_ALONE)
+        for state in self._states.values():
+            self._link(state)
+        taken = {*self._states, *self._wrong, *self._building}
+        self._hopes = hopes(self._states, self._lessons, taken)
         return self._descend(self._states[self.root.key], [], set())
 
     def tell(self, result: Result) -> None:
@@ -83,7 +93,7 @@ class MCGS:
         if node is None or node.missing or node.latency is None:
             edge.closed = True
             self._wrong.add(edge.action.key)
-            self._lessons.add(edge.action, self._failed, path[-1][0].made, failed=True)
+            self._lessons.add(edge.action, self._failed, failed=True)
             if node is not None and not node.missing:
                 self._back_up(path, path[-1][0].worth)
             return
@@ -93,7 +103,7 @@ class MCGS:
         made = before.made | {edge.action.method}
         state = self._states.setdefault(node.key, State(node, worth, made))
         edge.child = state.node.key
-        self._lessons.add(edge.action, worth - before.worth, before.made, failed=False)
+        self._lessons.add(edge.action, worth - before.worth, failed=False)
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
         self._back_up(path, state.worth)
 
@@ -106,19 +116,11 @@ class MCGS:
 
     def _descend(self, state: State, path: list[tuple[State, Edge]], dead: set[str]) -> Job | None:
         """A job at `state` or below it; a state that has none now is `dead`."""
-        if not state.listed:
-            if state.asked:
-                return None
-            state.asked = True
-            return self._job(Want.ACTIONS, state.node, focus=METHODS_ALONE)
         dead.add(state.node.key)  # also keeps every way down free of circles
         if len(path) == DEEPEST:
             return None
         for edge in self._by_bound(state):
             way = [*path, (state, edge)]
-            self._link(edge, way)
-            if edge.closed:
-                continue
             if edge.child is None:
                 if not edge.in_flight and edge.action.key not in self._building:
                     return self._build(way)
@@ -139,8 +141,9 @@ class MCGS:
         explored = EXPLORATION * sqrt(max(1, state.visits))
 
         def bound(edge: Edge) -> float:
-            hoped = edge.value(state.worth, self._lessons.gain(edge, state.made)) / best
-            return hoped + explored * priors[edge] / (1 + edge.visits + edge.in_flight)
+            below = self._hopes[edge.child] if edge.child else NOTHING
+            hoped = edge.value(state.worth, self._lessons.gain(edge, state.made), below)
+            return hoped / best + explored * priors[edge] / (1 + edge.visits + edge.in_flight)
 
         yield from sorted(open_, key=lambda edge: -bound(edge))
         yield from waiting
@@ -162,15 +165,16 @@ class MCGS:
             for edge, value in appeals.items()
         }
 
-    def _link(self, edge: Edge, way: list[tuple[State, Edge]]) -> None:
-        """An edge to a kernel that is known needs no job."""
-        if edge.child is not None or edge.in_flight or not edge.action.key:
-            return
-        if edge.action.key in self._wrong:
-            edge.closed = True
-        elif edge.action.key in self._states:
-            edge.child = edge.action.key
-            self._back_up(way, self._states[edge.child].worth)
+    def _link(self, state: State) -> None:
+        """Edges to kernels that are known need no job: each is as if gone along once."""
+        for edge in state.edges:
+            if not edge.untried or not edge.action.key:
+                continue
+            if edge.action.key in self._wrong:
+                edge.closed = True
+            elif edge.action.key in self._states:
+                edge.child = edge.action.key
+                self._back_up([(state, edge)], self._states[edge.child].worth)
 
     def _back_up(self, path: Sequence[tuple[State, Edge]], reward: float) -> None:
         for state, edge in path:
@@ -187,6 +191,7 @@ class MCGS:
         for _, edge in way:
             edge.in_flight += 1
         state, edge = way[-1]
+        self._lessons.asked(edge.action, state.made)
         self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
         job = self._job(Want.BUILD, state.node, edge.action)
         self._paths[job.number] = way
