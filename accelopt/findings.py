@@ -13,6 +13,10 @@ from pydantic import Field
 from accelopt.evaluation import Row
 
 
+START = "START"
+"""The method that a baseline is said to come from."""
+
+
 class Attempt(Row):
     """One step of one worker: the diagnosis, the change, the times before and after."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from math import inf
+from typing import NamedTuple
 
 from accelopt.evaluation import Diagnosis
-from accelopt.nodes import Action, Node
+from accelopt.findings import START
+from accelopt.nodes import Action, Job, Node
 
 # The share of the time that a method is expected to save where it relieves what limits a kernel;
 # any other saves LITTLE, if its rule does not promise more.
@@ -62,6 +65,12 @@ class Edge:
         mean = (before + self.total) / visits
         best = max(hope, NOTHING if self.best is None else self.best)
         return mean if best == NOTHING else BEST_SHARE * best + (1 - BEST_SHARE) * mean
+
+    def add(self, reward: float) -> None:
+        """Somebody went along it to `reward`."""
+        self.visits += 1
+        self.total += reward
+        self.best = reward if self.best is None else max(self.best, reward)
 
     def record(self) -> dict[str, object]:
         """The edge as JSON."""
@@ -147,11 +156,12 @@ class Lessons:
 @dataclass(eq=False)
 class State:
     """A kernel that was found correct, however many ways lead to it, and its reward, with the
-    diagnosis once it is known."""
+    diagnosis once it is known. `made` are the methods that made it, `last` the last of them."""
 
     node: Node
     worth: float = 0.0
     made: frozenset[str] = frozenset()
+    last: str = START
     visits: int = 0
     diagnosis: Diagnosis | None = None
     edges: list[Edge] = field(default_factory=list)
@@ -193,18 +203,64 @@ class State:
             "name": self.node.name,
             "latency": self.node.latency,
             "visits": self.visits,
+            "last_method": self.last,
+            "applied_methods": sorted(self.made),
             "bottleneck": self.bottleneck,
             "edges": [edge.record() for edge in self.edges],
         }
 
 
-def hopes(
-    states: Mapping[str, State], lessons: Lessons, taken: Iterable[str]
-) -> dict[str, float]:
+Way = list[tuple[State, Edge]]
+"""From the baseline down: each state with the edge that was taken there."""
+
+
+class Event(NamedTuple):
+    """A kernel that was asked for at the end of `way`, and what it was worth: None where nobody made
+    it. `child` is the kernel where it is correct; `rollout` is the number of the job that it follows."""
+
+    job: Job
+    way: Way
+    nodes: tuple[Node, ...]
+    child: Node | None
+    reward: float | None
+    rollout: int | None = None
+
+    def record(self) -> dict[str, object]:
+        """The event as JSON."""
+        state, edge = self.way[-1]
+        node = self.nodes[0] if self.nodes else None
+        return {
+            "job_id": self.job.number,
+            "path": [state.node.key for state, _ in self.way],
+            "leaf_state": state.node.key,
+            "action": edge.action.sentence,
+            "canonical_method": edge.action.method,
+            "from_method": state.last,
+            "candidate_id": candidate_id(edge.action),
+            "mean_ms": node.latency if node else None,
+            "status": node.evaluation.status.value if node else "missing",
+            "reward": self.reward,
+            "ok": self.child is not None,
+            "child_state": self.child.key if self.child else None,
+            "worker_child_hash": node.key if node and node.source else None,
+            "name": node.name if node else None,
+            "rollout_of": self.rollout,
+        }
+
+
+def candidate_id(action: Action) -> str:
+    """16 hex digits: equal for the same method with the same source, or in the same words."""
+    text = f"{action.method}\n{action.key or action.sentence}"
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def hopes(states: Mapping[str, State], lessons: Lessons, taken: Iterable[str]) -> dict[str, float]:
     """For each state the largest reward to be hoped for on it, or on any state that it leads to."""
     known = frozenset(taken)
     hope = {key: state.hope(lessons, known) for key, state in states.items()}
-    ways = [(key, edge.child) for key, state in states.items() for edge in state.edges if edge.child]
+    ways = [
+        (key, edge.child) for key, state in states.items() for edge in state.edges if edge.child
+    ]
     changed = True
     while changed:
         changed = False

@@ -4,12 +4,13 @@ on several ways is one state, so that what was learned below it counts on all of
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isqrt, log, sqrt
+from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
-from accelopt.search.graph import NOTHING, Edge, Lessons, State, hopes
+from accelopt.search.graph import NOTHING, Edge, Event, Lessons, State, Way, hopes
 from accelopt.search.strategy import Settings
 
 EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels
@@ -21,9 +22,17 @@ WEAK_SHARE = 0.25  # of the exploration that others get, for tired edges
 PATIENCE = 5  # visits after which that shows
 FAILED = -0.7  # reward of a kernel that is wrong or does not run
 
-REWARDS: dict[str, tuple[Callable[[float], float], float]] = {
-    "log": (log, FAILED),
-    "published": (lambda gain: max(0.0, gain - 1.0), 0.0),
+
+class Reward(NamedTuple):
+    """What a speedup over the baseline is worth, and a kernel that failed."""
+
+    of: Callable[[float], float]
+    failed: float
+
+
+REWARDS = {
+    "log": Reward(log, FAILED),
+    "published": Reward(lambda gain: max(0.0, gain - 1.0), 0.0),
 }
 
 
@@ -34,16 +43,16 @@ class MCGS:
     Its option is `reward`: `log` (of the speedup over the baseline; failures cost) or `published`.
     """
 
+    name = "mcgs"
+    rewards: Mapping[str, Reward] = REWARDS
+    choices: Mapping[str, Iterable[str]] = {"reward": REWARDS}  # of options; the first is default
+    focus = METHODS_ALONE
+
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
-        unknown = set(settings.options) - {"reward"}
-        reward = settings.options.get("reward", "log")
-        if unknown:
-            raise ConfigError(f"the strategy mcgs has no option {min(unknown)!r}, but reward")
-        if reward not in REWARDS:
-            raise ConfigError(f"reward={reward} is unknown; there are {', '.join(REWARDS)}")
+        self.options = _chosen(self.name, self.choices, settings)
         self.best = self.root = start
         self.round = 1
-        self._reward, self._failed = REWARDS[reward]
+        self._reward = self.rewards[self.options["reward"]]
         self._size = settings.beam * settings.plans * settings.samples
         self._random = random.Random(seed)
         self._noise: dict[Edge, float] = {}
@@ -52,7 +61,8 @@ class MCGS:
         self._building: set[str] = set()  # keys of kernels under way, on whatever edge
         self._lessons = Lessons()
         self._hopes: dict[str, float] = {}  # by key of a state: the best that may lie below it
-        self._paths: dict[int, list[tuple[State, Edge]]] = {}
+        self._ways: dict[int, Way] = {}
+        self._events: list[Event] = []
         self._numbers = 0
         self._built = 0
 
@@ -68,7 +78,7 @@ class MCGS:
         for state in self._states.values():
             if not state.asked:
                 state.asked = True
-                return self._job(Want.ACTIONS, state.node, focus=METHODS_ALONE)
+                return self._job(Want.ACTIONS, state.node, focus=self.focus)
         for state in self._states.values():
             self._link(state)
         taken = {*self._states, *self._wrong, *self._building}
@@ -77,58 +87,83 @@ class MCGS:
 
     def tell(self, result: Result) -> None:
         """New edges, or a new state and what it is worth for the way to it."""
-        path = self._paths.pop(result.job.number, [])
         if result.job.want is Want.ACTIONS:
-            state = self._states[result.job.node.key]
-            state.list(result.actions, result.diagnosis)
-            self._noise |= self._drawn_noise(state) if state.node is self.root else {}
+            self._list(self._states[result.job.node.key], result)
             return
         self._built += 1
         self.round = 1 + self._built // self._size
-        for _, edge in path:
-            edge.in_flight -= 1
-        edge = path[-1][1]
+        way = self._ways.pop(result.job.number)
+        state, edge = way[-1]
         self._building.discard(edge.action.key)
         node = result.nodes[0] if result.nodes else None
+        child = self._found(state, edge, node)
+        missing = node is None or node.missing
+        reward = None if missing else child.worth if child else self._reward.failed
+        made = child.node if child else None
+        self._events.append(Event(result.job, way, result.nodes, made, reward))
+        self._conclude(way, child, missing)
+
+    def state(self) -> dict[str, object]:
+        """The graph by keys of kernels, and what was built in the order of telling."""
+        return {
+            "options": self.options,
+            "baseline_ms": self.root.latency,
+            "best_ms": self.best.latency,
+            "root_state_hash": self.root.key,
+            "best_state_hash": self.best.key,
+            "nodes": {key: state.record() for key, state in self._states.items()},
+            "events": [event.record() for event in self._events],
+        }
+
+    def _list(self, state: State, result: Result) -> None:
+        """The actions on a state."""
+        state.list(result.actions, result.diagnosis)
+        if state.node is self.root:
+            drawn = [self._random.gammavariate(NOISE_ALPHA, 1.0) for _ in state.edges]
+            shares = (value / (sum(drawn) or 1.0) for value in drawn)
+            self._noise = dict(zip(state.edges, shares, strict=True))
+
+    def _found(self, state: State, edge: Edge, node: Node | None) -> State | None:
+        """The state that an edge was found to lead to; None, and the edge closed, where to none."""
         if node is None or node.missing or node.latency is None:
             edge.closed = True
             self._wrong.add(edge.action.key)
-            self._lessons.add(edge.action, self._failed, failed=True)
-            if node is not None and not node.missing:
-                self._back_up(path, path[-1][0].worth)
-            return
+            self._lessons.add(edge.action, self._reward.failed, failed=True)
+            return None
         assert self.root.latency
-        worth = self._reward(self.root.latency / node.latency)
-        before = path[-1][0]
-        made = before.made | {edge.action.method}
-        state = self._states.setdefault(node.key, State(node, worth, made))
-        edge.child = state.node.key
-        self._lessons.add(edge.action, worth - before.worth, failed=False)
+        worth = self._reward.of(self.root.latency / node.latency)
+        method = edge.action.method
+        child = State(node, worth, state.made | {method}, last=method)
+        child = self._states.setdefault(node.key, child)
+        edge.child = node.key
+        self._lessons.add(edge.action, worth - state.worth, failed=False)
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
-        self._back_up(path, state.worth)
+        return child
 
-    def state(self) -> dict[str, object]:
-        """The graph by keys of kernels."""
-        return {
-            "root": self.root.key,
-            "states": {key: state.record() for key, state in self._states.items()},
-        }
+    def _conclude(self, way: Way, child: State | None, missing: bool) -> None:
+        """Tell the edges of `way` what came of the last of them; a failure leaves things as they are."""
+        self._arrive(way)
+        if not missing:
+            self._back_up(way, child.worth if child else way[-1][0].worth)
 
-    def _descend(self, state: State, path: list[tuple[State, Edge]], dead: set[str]) -> Job | None:
+    def _descend(self, state: State, way: Way, dead: set[str]) -> Job | None:
         """A job at `state` or below it; a state that has none now is `dead`."""
         dead.add(state.node.key)  # also keeps every way down free of circles
-        if len(path) == DEEPEST:
+        if len(way) == DEEPEST:
             return None
         for edge in self._by_bound(state):
-            way = [*path, (state, edge)]
+            on = [*way, (state, edge)]
             if edge.child is None:
-                if not edge.in_flight and edge.action.key not in self._building:
-                    return self._build(way)
+                if self._free(edge):
+                    return self._build(on)
             elif edge.child not in dead:
-                job = self._descend(self._states[edge.child], way, dead)
+                job = self._descend(self._states[edge.child], on, dead)
                 if job is not None:
                     return job
         return None
+
+    def _free(self, edge: Edge) -> bool:
+        return edge.untried and edge.action.key not in self._building
 
     def _by_bound(self, state: State) -> Iterator[Edge]:
         """Open edges by their upper bound, then those that wait, by prior."""
@@ -136,17 +171,25 @@ class MCGS:
         priors = self._priors(state, edges)
         edges.sort(key=lambda edge: -priors[edge])
         count = max(1, WIDENING_START + isqrt(WIDENING_RATE**2 * state.visits))
-        open_, waiting = edges[:count], edges[count:]
+        yield from self._in_order(state, edges[:count], priors)
+        yield from edges[count:]
+
+    def _in_order(
+        self, state: State, edges: Sequence[Edge], priors: Mapping[Edge, float]
+    ) -> Sequence[Edge]:
         best = max(known.worth for known in self._states.values()) or WEAK_GAIN
         explored = EXPLORATION * sqrt(max(1, state.visits))
 
         def bound(edge: Edge) -> float:
-            below = self._hopes[edge.child] if edge.child else NOTHING
-            hoped = edge.value(state.worth, self._lessons.gain(edge, state.made), below)
-            return hoped / best + explored * priors[edge] / (1 + edge.visits + edge.in_flight)
+            share = priors[edge] / (1 + edge.visits + edge.in_flight)
+            return self._hoped(state, edge) / best + explored * share
 
-        yield from sorted(open_, key=lambda edge: -bound(edge))
-        yield from waiting
+        return sorted(edges, key=lambda edge: -bound(edge))
+
+    def _hoped(self, state: State, edge: Edge) -> float:
+        """The reward to be hoped for along an edge of `state`."""
+        below = self._hopes[edge.child] if edge.child else NOTHING
+        return edge.value(state.worth, self._lessons.gain(edge, state.made), below)
 
     def _priors(self, state: State, edges: Sequence[Edge]) -> dict[Edge, float]:
         """In proportion to what deserves to be explored; edges along which nothing came for long get
@@ -176,27 +219,38 @@ class MCGS:
                 edge.child = edge.action.key
                 self._back_up([(state, edge)], self._states[edge.child].worth)
 
-    def _back_up(self, path: Sequence[tuple[State, Edge]], reward: float) -> None:
-        for state, edge in path:
+    def _back_up(self, way: Way, reward: float) -> None:
+        for state, edge in way:
             state.visits += 1
-            edge.visits += 1
-            edge.total += reward
-            edge.best = reward if edge.best is None else max(edge.best, reward)
+            edge.add(reward)
 
-    def _drawn_noise(self, state: State) -> dict[Edge, float]:
-        drawn = [self._random.gammavariate(NOISE_ALPHA, 1.0) for _ in state.edges]
-        return dict(zip(state.edges, (d / (sum(drawn) or 1.0) for d in drawn), strict=True))
+    def _arrive(self, way: Way) -> None:
+        for _, edge in way:
+            edge.in_flight -= 1
 
-    def _build(self, way: list[tuple[State, Edge]]) -> Job:
+    def _build(self, way: Way) -> Job:
         for _, edge in way:
             edge.in_flight += 1
         state, edge = way[-1]
         self._lessons.asked(edge.action, state.made)
         self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
         job = self._job(Want.BUILD, state.node, edge.action)
-        self._paths[job.number] = way
+        self._ways[job.number] = way
         return job
 
     def _job(self, want: Want, node: Node, action: Action | None = None, focus: str = "") -> Job:
         self._numbers += 1
         return Job(self._numbers - 1, self.round, want, node, action, focus)
+
+
+def _chosen(name: str, choices: Mapping[str, Iterable[str]], settings: Settings) -> dict[str, str]:
+    """The options of a strategy: as given, or the first of each. Raises ConfigError for others."""
+    unknown = set(settings.options) - set(choices)
+    if unknown:
+        known = ", ".join(choices)
+        raise ConfigError(f"the strategy {name} has no option {min(unknown)!r}, but {known}")
+    chosen = {key: settings.options.get(key, next(iter(of))) for key, of in choices.items()}
+    for key, value in chosen.items():
+        if value not in choices[key]:
+            raise ConfigError(f"{key}={value} is unknown; there are {', '.join(choices[key])}")
+    return chosen
