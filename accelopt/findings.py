@@ -83,6 +83,33 @@ class Development(Row):
     efficiency_after: float = 0.0
 
 
+class Transition(Row):
+    """One evaluated step of a search: a method, after the one that made the kernel it was tried on.
+
+    `t` counts the evaluations of a search from 0. `speedup` and `reward` are against the baseline, the
+    reward that of the search; `gain` is ln(parent / new) of the step alone, None where the new kernel
+    failed. `variant_dir` is the folder of the kernel, in that of its run.
+    """
+
+    t: int = 0
+    kernel: str = Field(default="", description="the problem, by the name of its case")
+    arch: str = Field(default="", description="of a GPU, such as sm_90")
+    from_method: str = START
+    to_method: str = Field(min_length=1)
+    ok: bool = False
+    mean_ms: float | None = None
+    baseline_ms: float | None = None
+    parent_ms: float | None = None
+    speedup: float | None = None
+    reward: float | None = None
+    gain: float | None = Field(default=None, allow_inf_nan=False)
+    language: str = ""
+    target: str = ""
+    status: str = ""
+    candidate_id: str = ""
+    variant_dir: str = ""
+
+
 def avoided(findings: Iterable[Finding], resource: str) -> frozenset[str]:
     """The patterns that lost, and never won since, where `resource` was to be relieved. `findings`
     are the oldest first."""

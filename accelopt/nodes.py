@@ -24,6 +24,8 @@ from accelopt.space import Configuration, Parameter, Space
 THEN = " Then: "
 METHODS_ALONE = "methods"
 """A focus: of a model's part, one action for each method that no rule offers; no planner is asked."""
+CANDIDATES = "candidates"
+"""A focus: of a model's part, kernels that it wrote, each by a method with a name of its own."""
 
 
 class Rewrite(Row):

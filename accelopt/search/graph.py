@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
@@ -192,10 +192,10 @@ class State:
         relieves = always or self.relieves(action)
         return EXPECTED.get(action.method, LITTLE) if relieves else LITTLE
 
-    def hope(self, lessons: Lessons, taken: frozenset[str]) -> float:
+    def hope(self, gain: Gain, taken: frozenset[str]) -> float:
         """The largest reward to be hoped of what is untried on it, but for kernels that are `taken`."""
         edges = (edge for edge in self.edges if edge.untried and edge.action.key not in taken)
-        return max((self.worth + lessons.gain(e, self.made) for e in edges), default=NOTHING)
+        return max((self.worth + gain(self, edge) for edge in edges), default=NOTHING)
 
     def record(self) -> dict[str, object]:
         """The state as JSON."""
@@ -210,6 +210,7 @@ class State:
         }
 
 
+Gain = Callable[[State, Edge], float]
 Way = list[tuple[State, Edge]]
 """From the baseline down: each state with the edge that was taken there."""
 
@@ -254,10 +255,10 @@ def candidate_id(action: Action) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def hopes(states: Mapping[str, State], lessons: Lessons, taken: Iterable[str]) -> dict[str, float]:
+def hopes(states: Mapping[str, State], gain: Gain, taken: Iterable[str]) -> dict[str, float]:
     """For each state the largest reward to be hoped for on it, or on any state that it leads to."""
     known = frozenset(taken)
-    hope = {key: state.hope(lessons, known) for key, state in states.items()}
+    hope = {key: state.hope(gain, known) for key, state in states.items()}
     ways = [
         (key, edge.child) for key, state in states.items() for edge in state.edges if edge.child
     ]

@@ -73,16 +73,19 @@ class MCGS:
         return sorted(nodes, key=lambda node: node.latency or 0.0)
 
     def ask(self) -> Job | None:
-        """What can be done to a new kernel; else the action at the end of the best way down that nobody
-        asked for yet."""
+        """What can be done to a new kernel, else an action that nobody asked for yet."""
         for state in self._states.values():
             if not state.asked:
                 state.asked = True
                 return self._job(Want.ACTIONS, state.node, focus=self.focus)
+        return self._next()
+
+    def _next(self) -> Job | None:
+        """The action at the end of the best way down."""
         for state in self._states.values():
             self._link(state)
         taken = {*self._states, *self._wrong, *self._building}
-        self._hopes = hopes(self._states, self._lessons, taken)
+        self._hopes = hopes(self._states, self._gain, taken)
         return self._descend(self._states[self.root.key], [], set())
 
     def tell(self, result: Result) -> None:
@@ -101,7 +104,7 @@ class MCGS:
         reward = None if missing else child.worth if child else self._reward.failed
         made = child.node if child else None
         self._events.append(Event(result.job, way, result.nodes, made, reward))
-        self._conclude(way, child, missing)
+        self._conclude(result.job.number, way, child, missing)
 
     def state(self) -> dict[str, object]:
         """The graph by keys of kernels, and what was built in the order of telling."""
@@ -140,7 +143,7 @@ class MCGS:
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
         return child
 
-    def _conclude(self, way: Way, child: State | None, missing: bool) -> None:
+    def _conclude(self, number: int, way: Way, child: State | None, missing: bool) -> None:
         """Tell the edges of `way` what came of the last of them; a failure leaves things as they are."""
         self._arrive(way)
         if not missing:
@@ -189,7 +192,11 @@ class MCGS:
     def _hoped(self, state: State, edge: Edge) -> float:
         """The reward to be hoped for along an edge of `state`."""
         below = self._hopes[edge.child] if edge.child else NOTHING
-        return edge.value(state.worth, self._lessons.gain(edge, state.made), below)
+        return edge.value(state.worth, self._gain(state, edge), below)
+
+    def _gain(self, state: State, edge: Edge) -> float:
+        """What an edge of `state` may bring."""
+        return self._lessons.gain(edge, state.made)
 
     def _priors(self, state: State, edges: Sequence[Edge]) -> dict[Edge, float]:
         """In proportion to what deserves to be explored; edges along which nothing came for long get

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Job, Node, Result
 from accelopt.search.memory import MemorySettings
+from accelopt.search.methods import ReGraph
 
 STRATEGIES = {
     "beam": "accelopt.search.beam:Beam",
     "random": "accelopt.search.random_walk:RandomWalk",
     "mcgs": "accelopt.search.mcgs:MCGS",
+    "regraph": "accelopt.search.regraph:ReGraphSearch",
     "fsm": "accelopt.search.bottlenecks:BottleneckSearch",
     "experts": "accelopt.search.experts:Experts",
 }
@@ -72,8 +74,18 @@ class Strategy(Protocol):
         """The search as plain JSON, for people; never read back."""
 
 
-def open_strategy(start: Node, settings: Settings, seed: int = 0) -> Strategy:
-    """The strategy that `settings` name, from the baseline `start`.
+@runtime_checkable
+class Learns(Protocol):
+    """A strategy that uses what others found out."""
+
+    def learn(self, regraph: ReGraph) -> None:
+        """Before the first job: what methods brought on other kernels."""
+
+
+def open_strategy(
+    start: Node, settings: Settings, seed: int = 0, learned: ReGraph | None = None
+) -> Strategy:
+    """The strategy that `settings` name, from the baseline `start`, with what was `learned` elsewhere.
 
     Raises ConfigError for an unknown name or option.
     """
@@ -83,6 +95,8 @@ def open_strategy(start: Node, settings: Settings, seed: int = 0) -> Strategy:
         raise ConfigError(f"there is no strategy {settings.strategy!r}; choose from {known}")
     module, _, name = place.partition(":")
     strategy: Strategy = getattr(import_module(module), name)(start, settings, seed)
+    if learned is not None and isinstance(strategy, Learns):
+        strategy.learn(learned)
     return strategy
 
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import random
 import re
+from itertools import chain, combinations
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,23 +42,24 @@ def kernel(moves=(), tile=1):
     return f"def kernel():\n    MADE = {sorted(moves)}\n    TILE = {tile}\n"
 
 
-def case(folder, seed=0):
+def case(folder, seed=0, twin=0):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "start.py").write_text(kernel())
     (folder / "reference.py").write_text("def forward():\n    return 0\n")
     return Case(
         problem="planted",
-        values={"seed": seed},
+        values={"seed": seed, **({"twin": twin} if twin else {})},
         task=str(folder / "reference.py"),
         kernel=str(folder / "start.py"),
     )
 
 
 class Landscape:
-    """What one seed plants."""
+    """What one seed plants. A twin is another kernel of the same kind: methods play the same parts and
+    gain nearly as much, but tiles and promises are its own."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, twin=0):
         chance = random.Random(seed)
         order = list(MOVES)
         chance.shuffle(order)
@@ -75,6 +77,32 @@ class Landscape:
             move: chance.random() < 0.75 for move in (*self.plain, self.partner, self.mended)
         }
         self.touches = {move: "dma" if touched.get(move) else "vector" for move in MOVES}
+        if twin:
+            own = random.Random(f"{seed}/{twin}")
+            self.gains = {move: gain * own.uniform(0.97, 1.03) for move, gain in self.gains.items()}
+            self.tiles = dict(zip(TILES, (1.0, *(own.uniform(0.85, 1.15) for _ in TILES[1:]))))
+            self.promise = {move: own.uniform(0, 0.1) for move in self.promise}
+
+    @classmethod
+    def of(cls, case):
+        return cls(case.values["seed"], case.values.get("twin", 0))
+
+    @property
+    def optimum(self):
+        """The least time of all kernels that are right."""
+        subsets = chain.from_iterable(combinations(MOVES, n) for n in range(len(MOVES) + 1))
+        kernels = [(frozenset(moves), tile) for moves in subsets for tile in TILES]
+        return min(self.milliseconds(*one) for one in kernels if not self.fault(*one))
+
+    def fault(self, moves, tile):
+        """Why a kernel has no time; None where it has."""
+        if self.broken in moves and self.mended not in moves:
+            return Status.COMPILE_ERROR, "it is broken"
+        if tile == 8 and self.plain[0] in moves:
+            return Status.REFUSED, "such a tile does not fit"
+        if self.wrong in moves:
+            return Status.WRONG_NUMBERS, "row 3 is off"
+        return None
 
     def milliseconds(self, moves, tile):
         time = START * self.tiles[tile]
@@ -115,7 +143,7 @@ class Planted:
         return Space(kernel="planted", shape=node.case.values, knobs=(*knobs, tile))
 
     async def configure(self, node, values):
-        land = Landscape(node.case.values["seed"])
+        land = Landscape.of(node.case)
         if values["tile"] == 8 and values[land.plain[0]]:
             return Configured(None, "such a tile does not fit")
         return Configured(kernel({move for move in MOVES if values[move]}, values["tile"]))
@@ -168,7 +196,7 @@ class Planted:
         return None
 
     async def actions(self, node, focus=""):
-        land, (moves, tile) = Landscape(node.case.values["seed"]), read(node.source)
+        land, (moves, tile) = Landscape.of(node.case), read(node.source)
         found = [
             made(
                 Rewrite(move=move, sentence=f"{move} it."),
@@ -209,13 +237,10 @@ def read(source):
 
 
 def verdict(case, source):
-    land, (moves, tile) = Landscape(case.values["seed"]), read(source)
-    if land.broken in moves and land.mended not in moves:
-        return Evaluation(status=Status.COMPILE_ERROR, message="it is broken")
-    if tile == 8 and land.plain[0] in moves:
-        return Evaluation(status=Status.REFUSED, message="such a tile does not fit")
-    if land.wrong in moves:
-        return Evaluation(status=Status.WRONG_NUMBERS, message="row 3 is off")
+    land, (moves, tile) = Landscape.of(case), read(source)
+    fault = land.fault(moves, tile)
+    if fault is not None:
+        return Evaluation(status=fault[0], message=fault[1])
     time = land.milliseconds(moves, tile)
     profile = Profile(
         latency=time, min_ms=time, max_ms=time, rel_diffs=0.0, target="planted", simulated=True
