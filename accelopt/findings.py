@@ -12,7 +12,6 @@ from pydantic import Field
 
 from accelopt.evaluation import Row
 
-
 START = "START"
 """The method that a baseline is said to come from."""
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from accelopt.evaluation import Case
 from accelopt.nodes import Node, Result
-from accelopt.search.strategy import Strategy, open_strategy
+from accelopt.search.strategy import Learns, Strategy, open_strategy
 from accelopt.stages import project
 from accelopt.stages.findings import write_findings
 from accelopt.stages.jobs import NOTHING_KNOWN, Knowledge, keep, refuse_silence
@@ -24,6 +24,7 @@ from accelopt.stages.learn import learn
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.settle import measure, settle, try_elsewhere
 from accelopt.stages.together import together
+from accelopt.stages.transitions import write_transitions
 from accelopt.stages.window import Window
 
 
@@ -41,6 +42,8 @@ async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Ou
         return Outcome(start, failure=start.evaluation.message)
     warm = await run.workshop.archive.warm_start(start, run.workshop.evaluations)
     strategy = open_strategy(warm.node, run.settings, run.seed)
+    if isinstance(strategy, Learns):
+        strategy.learn(await run.workshop.archive.learned(start, known.learned))
     found = await search(strategy, start, run, known.with_more(warm.experiences, warm.findings))
     return await settle(start, warm.node, strategy.best, found.history, found.ended, run)
 
@@ -106,7 +109,9 @@ async def _close_round(
     project.write_state(told[0].job.node.case, strategy, "", run)
     await run.workshop.archive.keep()
     results = (*known.results, *told)
-    write_findings(run.folder, told[0].job.node.case, results)
+    start = [*told[0].job.node.lineage()][-1]
+    write_findings(run.folder, start.case, results)
+    write_transitions(start, results, run)
     return known._replace(results=results, experiences=tuple(experiences))
 
 

@@ -344,6 +344,7 @@ class Result(NamedTuple):
             "job": self.job.number,
             "case": self.job.node.case.case_name,
             "node": self.job.node.name,
+            "method": self.job.action.method if self.job.action else "",
             "actions": [action.model_dump(mode="json") for action in self.actions],
             "nodes": [node.record() for node in self.nodes],
             "diagnosis": self.diagnosis.model_dump(mode="json") if self.diagnosis else None,

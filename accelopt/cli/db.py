@@ -91,7 +91,7 @@ def methods(database: DATABASE = FILE, target: str = "") -> None:
     table = Table(box=None)
     for column in ("limited by", "method", "tried", "correct", "speedup"):
         table.add_column(column, justify="left" if column in ("limited by", "method") else "right")
-    for one in queries.transitions(Database(database), target):
+    for one in queries.reliefs(Database(database), target):
         gain = f"{2.718281828459045**one.gain:.3f}" if one.correct else ""
         table.add_row(one.bottleneck or "?", one.method, str(one.tried), str(one.correct), gain)
     output().print(table)

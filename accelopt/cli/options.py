@@ -93,6 +93,9 @@ class Shared(NamedTuple):
     findings: Annotated[
         Path | None, typer.Option(help="learn from the attempts of another run: its folder")
     ] = None
+    regraph: Annotated[
+        Path | None, typer.Option(help="what methods brought in another run: its folder")
+    ] = None
     replay: Annotated[Path | None, typer.Option(help="answer from this run's journal")] = None
     logfire: Annotated[bool, typer.Option("--logfire", help="trace model calls with logfire")] = (
         False
@@ -144,6 +147,7 @@ class Shared(NamedTuple):
             model_config=self.model_config,
             experiences=self.experience_list_path,
             findings=self.findings,
+            regraph=self.regraph,
             tools=self.tools,
         )
 

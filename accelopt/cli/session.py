@@ -20,6 +20,7 @@ from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
 from accelopt.report.tables import ResultRow
+from accelopt.search.methods import Learned, read_learned
 from accelopt.search.strategy import Settings, refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.stages.findings import read_findings
@@ -45,7 +46,8 @@ class SessionOptions(NamedTuple):
     """Everything that a run depends on, resolved once, handed down whole and saved with the run.
 
     `model_config` None is the offline proposer. `tools` is how many tool calls a planner or an executor
-    may make for one answer. `findings` is an earlier run that this one learns from.
+    may make for one answer. `findings` is an earlier run that this one learns from, `regraph` one from
+    whose methods the strategy of that name does.
     """
 
     out: Path
@@ -54,6 +56,7 @@ class SessionOptions(NamedTuple):
     model_config: Path | None = None
     experiences: Path | None = None
     findings: Path | None = None
+    regraph: Path | None = None
     tools: int = TOOLS
     prompts: Path | None = None
 
@@ -119,7 +122,8 @@ def _known(options: SessionOptions) -> Knowledge:
     """What earlier runs left for this one."""
     experiences = read_experiences(options.experiences) if options.experiences else []
     findings = read_findings(options.findings) if options.findings else []
-    return Knowledge(experiences=tuple(experiences), earlier=tuple(findings))
+    learned = read_learned(options.regraph) if options.regraph else Learned()
+    return Knowledge(experiences=tuple(experiences), earlier=tuple(findings), learned=learned)
 
 
 def _proposer(

@@ -13,7 +13,7 @@ from accelopt.database.opening import Database
 from accelopt.database.schema import EXPERIENCES, FINDINGS, KERNELS, PROBLEMS, STEPS, VERDICTS
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
-from accelopt.findings import Finding
+from accelopt.findings import START, Finding, Transition
 from accelopt.published import Experience
 
 DEEPEST = 100  # steps of a lineage
@@ -170,7 +170,7 @@ def findings_for(database: Database, problem: str, name: str, limit: int) -> lis
     return [Finding.model_validate(row["finding"]) for row in database.rows(query)]
 
 
-class Transition(NamedTuple):
+class Relief(NamedTuple):
     """What one method brought on kernels that one resource limited: how often it was tried, how often
     the result was correct, and the mean of ln(speedup) then."""
 
@@ -181,7 +181,7 @@ class Transition(NamedTuple):
     gain: float
 
 
-def transitions(database: Database, target: str = "") -> list[Transition]:
+def reliefs(database: Database, target: str = "") -> list[Relief]:
     """By bottleneck and method, over all problems."""
     query = sa.select(STEPS.c.bottleneck, STEPS.c.method, STEPS.c.speedup)
     if target:
@@ -193,8 +193,46 @@ def transitions(database: Database, target: str = "") -> list[Transition]:
     for (bottleneck, method), speedups in gains.items():
         logs = [log(speedup) for speedup in speedups if speedup]
         gain = sum(logs) / len(logs) if logs else 0.0
-        found.append(Transition(bottleneck, method, len(speedups), len(logs), gain))
+        found.append(Relief(bottleneck, method, len(speedups), len(logs), gain))
     return sorted(found, key=lambda one: (one.bottleneck, -one.gain, one.method))
+
+
+def transitions(database: Database, language: str, limit: int) -> list[Transition]:
+    """What methods brought in one kernel language, each after the one that made its parent in the same
+    run; over all problems, `limit` at most. Times are in units of the new kernel's."""
+    before = STEPS.alias("before")
+    made = sa.select(before.c.child, before.c.run, sa.func.min(before.c.method).label("method"))
+    first = made.group_by(before.c.child, before.c.run).subquery()
+    query = (
+        sa.select(
+            STEPS.c.method,
+            STEPS.c.target,
+            STEPS.c.status,
+            STEPS.c.speedup,
+            first.c.method.label("before"),
+        )
+        .join(KERNELS, KERNELS.c.key == STEPS.c.child)
+        .outerjoin(first, sa.and_(first.c.child == STEPS.c.parent, first.c.run == STEPS.c.run))
+        .where(KERNELS.c.language == language)
+        .order_by(STEPS.c.key)
+        .limit(limit)
+    )
+    return [
+        Transition(
+            t=number,
+            from_method=row["before"] or START,
+            to_method=row["method"],
+            ok=row["status"] == Status.CORRECT.value,
+            parent_ms=row["speedup"],
+            mean_ms=1.0 if row["speedup"] else None,
+            gain=log(row["speedup"]) if row["speedup"] else None,
+            language=language,
+            target=row["target"],
+            status=row["status"],
+        )
+        for number, row in enumerate(database.rows(query))
+        if row["method"]
+    ]
 
 
 def everything(database: Database) -> Iterator[Mapping[str, Any]]:

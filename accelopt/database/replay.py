@@ -38,13 +38,15 @@ class Start(Row):
 
 
 class Replay(NamedTuple):
-    """One problem of a run: its nodes by name, with what limits those that were diagnosed."""
+    """One problem of a run: its nodes by name, with what limits those that were diagnosed, and the
+    canonical names of what was done to them, where a search knew it."""
 
     start: Start
     nodes: dict[str, Node]
     diagnoses: dict[str, Diagnosis]
     experiences: list[Experience]
     findings: list[Finding]
+    methods: dict[str, str]
 
 
 def replays(journal: Path) -> list[Replay]:
@@ -56,7 +58,7 @@ def replays(journal: Path) -> list[Replay]:
         if entry.kind == START:
             start = Start.model_validate(entry.value)
             root = Node(start.case, start.source, start.evaluation)
-            found[start.case.case_name] = Replay(start, {root.name: root}, {}, [], [])
+            found[start.case.case_name] = Replay(start, {root.name: root}, {}, [], [], {})
     if not found and any(entry.kind == RESULT for entry in entries):
         raise ConfigError(
             f"{journal} is of an earlier version, which did not say what its kernels started from; "
@@ -86,6 +88,8 @@ def _add(entry: Entry, found: dict[str, Replay]) -> None:
         for record in value["nodes"]:  # type: ignore[attr-defined]
             for node in _with_attempts(parent.child(record)):
                 replay.nodes.setdefault(node.name, node)
+                if value.get("method"):
+                    replay.methods.setdefault(node.name, str(value["method"]))
     except (KeyError, TypeError, ValidationError):
         return  # of another version
 

@@ -105,7 +105,7 @@ def _steps(judged: list[Node], replay: Replay, run: str) -> Iterator[dict[str, A
             "parent": keys[0],
             "child": keys[1],
             "target": start.target,
-            "method": method_of(node.change),
+            "method": replay.methods.get(node.name) or method_of(node.change),
             "bottleneck": limiting.resource if limiting else "",
             "change": _plain(node.change),
             "status": node.evaluation.status.value,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import Field, ValidationError
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Row
+from accelopt.evaluation import Row, faults
 from accelopt.findings import START, Transition
 from accelopt.store import read_text
 
@@ -23,6 +23,8 @@ SUCCESS = 0.02  # of the parent's time saved, that a step counts as one that hel
 LOST = -0.7  # the gain that a step counts with that led to no correct kernel
 SAME_TARGET = 2  # how often a row of the same target counts
 LONGEST_DETAIL = 512
+
+DATASET, GRAPH = "regraph_dataset.jsonl", "regraph.json"  # in the folder of a run
 
 STOP_WORDS = frozenset("a an and apply by for in of on the to use using via with".split())
 ALIASES = {
@@ -182,6 +184,14 @@ class ReGraph(Row):
         seen = edge + max(0, self.nodes.get(method, Tally()).count - edge) / SHRINKAGE
         return seen / (seen + SHRINKAGE)
 
+    def plus(self, other: ReGraph) -> ReGraph:
+        """What both say together."""
+        edges = {before: dict(after) for before, after in self.edges.items()}
+        for before, after in other.edges.items():
+            edges[before] = _together(edges.get(before, {}), after)
+        nodes, malformed = _together(self.nodes, other.nodes), self.malformed + other.malformed
+        return ReGraph(nodes=nodes, edges=edges, built_at=self.built_at, malformed=malformed)
+
     def company(self) -> dict[str, frozenset[str]]:
         """For each method those that it is known right before or right after."""
         pairs = [(a, b) for a, after in self.edges.items() for b in after]
@@ -197,6 +207,13 @@ class ReGraph(Row):
         for tally in self.nodes.values():
             whole = whole.plus(tally)
         return whole
+
+
+def _together(one: Mapping[str, Tally], other: Mapping[str, Tally]) -> dict[str, Tally]:
+    return {
+        name: one.get(name, Tally()).plus(other.get(name, Tally()))
+        for name in dict.fromkeys([*one, *other])
+    }
 
 
 def build_regraph(
@@ -250,10 +267,9 @@ def merge_synonyms(regraph: ReGraph, pairs: Mapping[str, str] = {}) -> tuple[ReG
     for name, tally in regraph.nodes.items():
         nodes[names[name]] = nodes.get(names[name], Tally()).plus(tally)
     for before, after in regraph.edges.items():
-        row = edges.setdefault(names[before], {})
         for name, tally in after.items():
-            new = names.get(name, name)
-            row[new] = row.get(new, Tally()).plus(tally)
+            row = edges.get(names[before], {})
+            edges[names[before]] = _together(row, {names.get(name, name): tally})
     report = [Merged(old, new) for old, new in names.items() if old != new]
     return regraph.model_copy(update={"nodes": nodes, "edges": edges}), report
 
@@ -290,22 +306,27 @@ class ReGraphDataset(NamedTuple):
         return "".join(row.model_dump_json() + "\n" for row in self.rows)
 
 
-def read_regraph(path: Path, language: str = "", target: str = "") -> ReGraph:
-    """The graph of another run: its folder, its `regraph_dataset.jsonl`, or a `regraph.json`, which
-    says nothing of languages and counts whole. Raises ConfigError where there is none."""
+class Learned(NamedTuple):
+    """What other searches left: their transitions, and graphs of which only the sums are there."""
+
+    dataset: ReGraphDataset = ReGraphDataset()
+    graph: ReGraph = ReGraph()
+
+    def graph_for(self, language: str, target: str) -> ReGraph:
+        """What it says of one kernel language; rows of the same target count doubly."""
+        return self.dataset.build(language, target).plus(self.graph)
+
+
+def read_learned(path: Path) -> Learned:
+    """What another run learned: its folder, its `regraph_dataset.jsonl`, or a `regraph.json`, which does
+    not say of which language and target it is and counts whole. Raises ConfigError."""
     if path.is_dir():
-        found = [path / name for name in (DATASET, GRAPH) if (path / name).is_file()]
-        if not found:
-            raise ConfigError(
-                f"there is no {DATASET} in {path}: a run writes one with its first round"
-            )
-        path = found[0]
+        if not (path / DATASET).is_file():
+            raise ConfigError(f"there is no {DATASET} in {path}: a run writes one with its rounds")
+        path = path / DATASET
     if path.suffix == ".jsonl":
-        return ReGraphDataset.load(path).build(language, target)
+        return Learned(ReGraphDataset.load(path))
     try:
-        return ReGraph.model_validate_json(read_text(path))
+        return Learned(graph=ReGraph.model_validate_json(read_text(path)))
     except ValidationError as error:
-        raise ConfigError(f"{path} is no graph of methods: {error.errors()[0]['msg']}") from None
-
-
-DATASET, GRAPH = "regraph_dataset.jsonl", "regraph.json"
+        raise ConfigError(f"{path} is no graph of methods: {faults(error)}") from None

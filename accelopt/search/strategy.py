@@ -82,10 +82,8 @@ class Learns(Protocol):
         """Before the first job: what methods brought on other kernels."""
 
 
-def open_strategy(
-    start: Node, settings: Settings, seed: int = 0, learned: ReGraph | None = None
-) -> Strategy:
-    """The strategy that `settings` name, from the baseline `start`, with what was `learned` elsewhere.
+def open_strategy(start: Node, settings: Settings, seed: int = 0) -> Strategy:
+    """The strategy that `settings` name, from the baseline `start`.
 
     Raises ConfigError for an unknown name or option.
     """
@@ -95,8 +93,6 @@ def open_strategy(
         raise ConfigError(f"there is no strategy {settings.strategy!r}; choose from {known}")
     module, _, name = place.partition(":")
     strategy: Strategy = getattr(import_module(module), name)(start, settings, seed)
-    if learned is not None and isinstance(strategy, Learns):
-        strategy.learn(learned)
     return strategy
 
 

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accelopt import __version__
 from accelopt.caches import package_key
 from accelopt.database.replay import EXPERIENCE, START, Start
-from accelopt.findings import Finding
+from accelopt.findings import Finding, Transition
 from accelopt.kernels.language import Language
 from accelopt.nodes import Known, Node
 from accelopt.published import Experience
+from accelopt.search.methods import Learned, ReGraph
 from accelopt.stages.evaluations import Evaluations
 from accelopt.store import Journal, content_key
 
 if TYPE_CHECKING:
     from accelopt.database.opening import Database
 
-KIND = "warm_start"
-MOST_EXPERIENCES, MOST_FINDINGS = 8, 64
+KIND, REGRAPH = "warm_start", "regraph"
+MOST_EXPERIENCES, MOST_FINDINGS, MOST_TRANSITIONS = 8, 64, 100_000
 
 
 class WarmStart(NamedTuple):
@@ -63,7 +64,7 @@ class Archive:
         )
         self._append(START, node.case.case_name, start.model_dump(mode="json"))
 
-    def learned(self, experience: Experience) -> None:
+    def experienced(self, experience: Experience) -> None:
         """Something was learned."""
         key = content_key(experience.service_name, experience.id, experience.raw_response)
         value = {"case": experience.case_name, "experience": experience.to_record()}
@@ -106,6 +107,22 @@ class Archive:
         node = Node(start.case, kernel["source"], verdict, start, change, "warm_start")
         faster = node.latency is not None and node.latency < (start.latency or 0.0)
         return WarmStart(node if faster else start, experiences, findings)
+
+    async def learned(self, start: Node, given: Learned) -> ReGraph:
+        """What methods brought elsewhere in the kernel language of `start`: in what was `given`, and in
+        the database. The same again for a run that is continued."""
+        key = start.case.case_name
+        kept = self.journal.find(REGRAPH, key)
+        if kept is None:
+            begun = self.journal.find(START, key)
+            assert begun is not None
+            problem = Start.model_validate(begun)
+            if self._database is not None:
+                rows = await asyncio.to_thread(_transitions, self._database, problem.language)
+                given = given._replace(dataset=given.dataset.append(*rows))
+            kept = given.graph_for(problem.language, problem.target).model_dump(mode="json")
+            self.journal.append(REGRAPH, key, kept)
+        return ReGraph.model_validate(kept)
 
     async def _found(self, start: Node) -> dict[str, Any]:
         """What the database knew when the run began, from the journal when it began before."""
@@ -156,6 +173,17 @@ def _known(database: Database, start: Start) -> dict[str, object]:
         )
         found["kernel"] = {"key": known.key, "source": known.source, "sentence": sentence}
     return found
+
+
+def _transitions(database: Database, language: str) -> list[Transition]:
+    from accelopt.database.opening import Lost
+    from accelopt.database.queries import transitions
+
+    try:
+        return transitions(database, language, MOST_TRANSITIONS)
+    except Lost as error:
+        _say(f"The database {database.name} does not answer ({error}); no transitions are learned.")
+        return []
 
 
 def _say(sentence: str) -> None:

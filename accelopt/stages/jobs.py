@@ -18,6 +18,7 @@ from accelopt.kernels.language import Configured
 from accelopt.kernels.methods import methods_of, what_it_does
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Plan, Result, Setting, Want
 from accelopt.published import Experience, plan_id
+from accelopt.search.methods import Learned
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
@@ -34,11 +35,13 @@ Work = Callable[[Job, KernelView, Run], Awaitable[Result]]
 
 
 class Knowledge(NamedTuple):
-    """What finished rounds left for the jobs that are asked for next, and `earlier` runs."""
+    """What finished rounds left for the jobs that are asked for next, and `earlier` runs; `learned` is
+    what methods brought in other searches."""
 
     results: tuple[Result, ...] = ()
     experiences: tuple[Experience, ...] = ()
     earlier: tuple[Finding, ...] = ()
+    learned: Learned = Learned()
 
     def with_more(self, experiences: Sequence[Experience], earlier: Sequence[Finding]) -> Knowledge:
         """The same, and what else is known from elsewhere."""

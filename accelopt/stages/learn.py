@@ -111,7 +111,7 @@ async def learn(
         origin=f"{case.case_name}, iteration {number}",
     )
     for experience in new:
-        run.workshop.archive.learned(experience)
+        run.workshop.archive.experienced(experience)
     return accumulate(new, experiences, memory.exp_n)
 
 

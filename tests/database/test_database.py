@@ -58,7 +58,7 @@ def test_a_run_is_kept_with_steps_and_times(tmp_path):
     told = queries.lineage(database, best.key[:10])
     assert [step.sentence for step in told[1:]] == outcome.changes
     assert [step.method for step in told] == ["", *("divide" for _ in outcome.changes)]
-    [[method]] = [{one.method for one in queries.transitions(database)}]
+    [[method]] = [{one.method for one in queries.reliefs(database)}]
     assert method == "divide"
 
 

@@ -45,7 +45,7 @@ def test_solutions_and_traces_come_back(tmp_path):
     )
     root = Node(case, source, verdict)
     database = Database(str(tmp_path / "k.sqlite"))
-    database.put(rows_of(Replay(start, {root.name: root}, {}, [], []), "run"))
+    database.put(rows_of(Replay(start, {root.name: root}, {}, [], [], {}), "run"))
     assert export_to(tmp_path / "traces", database) == "1 traces"
     read = TraceFolder(tmp_path / "traces")
     [solution] = read.solutions_of(name)

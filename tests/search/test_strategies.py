@@ -187,7 +187,7 @@ def test_the_state_is_json_and_the_same_after_replay(tmp_path, name):
 
 
 def test_an_unknown_strategy_or_option_is_one_sentence(tmp_path):
-    with pytest.raises(ConfigError, match="choose from beam, random, mcgs, fsm, experts"):
+    with pytest.raises(ConfigError, match="choose from beam, random, mcgs, regraph, fsm, experts"):
         find(tmp_path / "a", "anneal")
     with pytest.raises(ConfigError, match="no option 'depth'"):
         find(tmp_path / "b", "random", options={"depth": "3"})
