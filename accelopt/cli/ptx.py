@@ -14,7 +14,7 @@ from accelopt.ptx import views
 from accelopt.ptx.module import Module, NotPtx
 from accelopt.ptx.regions import RegionDag, analyse_function
 from accelopt.ptx.statements import read
-from accelopt.report.ptx import ptx_text
+from accelopt.report.ptx import line_text, ptx_text
 
 PtxFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="PTX, as Triton and nvcc -ptx write it")
@@ -31,6 +31,9 @@ def ptx(
     ] = 0,
     stage: Annotated[int | None, typer.Option(help="this stage alone, as JSON")] = None,
     region: Annotated[int | None, typer.Option(help="this region with its PTX, as JSON")] = None,
+    line: Annotated[
+        int | None, typer.Option(help="the PTX of this line of the source, of all kernels")
+    ] = None,
     json_: Annotated[
         bool, typer.Option("--json", help="everything, as JSON; a list of several kernels")
     ] = False,
@@ -38,11 +41,17 @@ def ptx(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="a drawing for Mermaid")] = False,
 ) -> None:
     """Say what the kernels of a PTX FILE move and compute, a block and a trip of each loop."""
-    if (stage is not None) + (region is not None) + json_ + dot + mermaid > 1:
-        raise ConfigError("--stage, --region, --json, --dot and --mermaid are one at a time")
+    shown = (stage is not None, region is not None, line is not None, json_, dot, mermaid)
+    if sum(shown) > 1:
+        raise ConfigError(
+            "--stage, --region, --line, --json, --dot and --mermaid are one at a time"
+        )
     one_kernel = stage is not None or region is not None or dot or mermaid
     try:
         module = read(text_of(existing(file)))
+        if line is not None:
+            typer.echo(line_text(module, line))
+            return
         dags = _dags(module, kernel, warps, one_kernel)
         if stage is not None:
             said = json.dumps(views.stage_detail(dags[0], stage), indent=1)

@@ -19,12 +19,14 @@ _WAITING = frozenset(
 
 
 class Block(NamedTuple):
-    """Statements `start` to `stop` (excluded) that run one after the other; `successors` by number."""
+    """Statements `start` to `stop` (excluded) that run one after the other; `successors` by number;
+    `leaves` when the function may end behind it."""
 
     number: int
     start: int
     stop: int
     successors: tuple[int, ...]
+    leaves: bool
 
 
 class Loop(NamedTuple):
@@ -99,7 +101,7 @@ def blocks(function: Function) -> Flow:
         dominators,
         tuple(_loops(function, known, found, back, dominators, order)),
         divergent,
-        _parted(function, found, order, divergent),
+        _parted(found, order, divergent),
         irreducible,
     )
 
@@ -119,15 +121,12 @@ def _blocks(function: Function, known: Values) -> list[Block]:
     for place, start in enumerate(starts):
         stop = starts[place + 1] if place + 1 < len(starts) else count
         last = statements[stop - 1]
-        next_ = [place + 1] if stop < count else []
-        if last.opcode in JUMPS:
-            after = [index[goal] for goal in _goals(function, known, last) if goal in index]
-            after += next_ if last.guard else []
-        elif last.opcode in ENDS:
-            after = next_ if last.guard else []
-        else:
-            after = next_
-        found.append(Block(place, start, stop, tuple(dict.fromkeys(after))))
+        goals = _goals(function, known, last) if last.opcode in JUMPS else []
+        if last.guard or last.opcode not in (*JUMPS, *ENDS):
+            goals.append(stop)
+        after = dict.fromkeys(index[goal] for goal in goals if goal in index)
+        leaves = last.opcode in ENDS or not after or any(goal not in index for goal in goals)
+        found.append(Block(place, start, stop, tuple(after), leaves))
     return found
 
 
@@ -238,12 +237,7 @@ def _trips(
     head: int, body: set[int], tails: Sequence[int], bodies: Mapping[int, set[int]],
 ) -> int | None:  # fmt: skip
     """Runs of the body of the loop at `head`, where it has one exit, in its first or last block."""
-    end = len(known.function.statements)
-    leaving = [
-        one
-        for one in body
-        if set(found[one].successors) - body or not found[one].successors or found[one].stop == end
-    ]
+    leaving = [one for one in body if found[one].leaves or set(found[one].successors) - body]
     if len(tails) != 1 or len(leaving) != 1:
         return None
     last = tails[0]
@@ -280,14 +274,18 @@ def _asks(one: Statement) -> bool:
 
 
 def _parted(
-    function: Function, found: Sequence[Block], order: Sequence[int], divergent: frozenset[int]
+    found: Sequence[Block], order: Sequence[int], divergent: frozenset[int]
 ) -> frozenset[int]:
     """Blocks that run or not by a branch that depends on the thread: control dependence, by the
     dominators of the reversed arrows."""
     end = len(found)
+
+    def goals(index: int) -> tuple[int, ...]:
+        return (*found[index].successors, *((end,) if found[index].leaves else ()))
+
     reverse: list[list[int]] = [[] for _ in range(end + 1)]
     for index in order:
-        for goal in found[index].successors or (end,):
+        for goal in goals(index):
             reverse[goal].append(index)
     after = reverse_postorder(reverse, end)
     above = immediate_dominators(reverse, after)
@@ -296,11 +294,9 @@ def _parted(
     seen = set(work)
     while work:
         index = work.pop()
-        if len(found[index].successors) < 2 or index not in above:
+        if len(goals(index)) < 2 or index not in above:
             continue
-        if function.statements[found[index].stop - 1].opcode not in JUMPS:
-            continue
-        for goal in found[index].successors:
+        for goal in goals(index):
             while goal != above[index] and goal in above and above[goal] != goal:
                 parted.add(goal)
                 if goal not in seen:  # who is not here takes no part in its branch

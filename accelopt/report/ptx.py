@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from accelopt.ptx.module import Function
+from accelopt.ptx.lines import by_source
+from accelopt.ptx.module import Function, Module, NotPtx
 from accelopt.ptx.regions import LoopWork, Region, RegionDag
 from accelopt.ptx.work import Work
 
@@ -21,11 +22,25 @@ def ptx_text(dag: RegionDag) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def line_text(module: Module, line: int) -> str:
+    """The PTX that came of a line of the source, each with its own line. Raises NotPtx without any."""
+    found = {place: ones for place, ones in by_source(module).items() if place.line == line}
+    if not found:
+        lines = sorted({place.line for place in by_source(module) if place.line})
+        there = f"those with any are {lines[0]} to {lines[-1]}" if lines else "the text has no .loc"
+        raise NotPtx(f"no PTX is of line {line} of the source: {there}")
+    rows = []
+    for place, statements in found.items():
+        rows.append(f"{place.file}, line {line}: {_count(len(statements), 'instruction')}")
+        rows += [_cut(f"{one.line:6d}  {one.text}", WIDTH) for one in statements]
+    return "\n".join(rows)
+
+
 def _headline(dag: RegionDag) -> str:
     one, counts = dag.function, len(dag.function.statements)
     rest = f" for {dag.module.target or 'no target'}, {_threads(one)}"
     room = WIDTH - len(rest)
-    lines = [(one.name if len(one.name) <= room else one.name[: room - 3] + "...") + rest]
+    lines = [_cut(one.name, room) + rest]
     lines.append(
         f"{_count(counts, 'instruction')}: {_count(len(dag.stages), 'stage')}, "
         f"{_count(len(dag.regions), 'region')}, {_count(len(dag.flow.blocks), 'block')} "
@@ -192,6 +207,10 @@ def _places(lines: Sequence[int]) -> str:
     shown = ", ".join(map(str, lines[:LINES_SHOWN]))
     more = "" if len(lines) <= LINES_SHOWN else f" and {len(lines) - LINES_SHOWN} more"
     return f"line {shown}" if len(lines) == 1 else f"lines {shown}{more}"
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 3] + "..."
 
 
 def _wrapped(text: str) -> str:

@@ -54,12 +54,20 @@ def test_json_and_drawings(call) -> None:
     assert call(NASTY, "--kernel", "first", "--mermaid").output.startswith("flowchart")
 
 
+def test_the_ptx_of_a_line_of_the_source(call) -> None:
+    said = call(NASTY, "--line", 99).output.splitlines()
+    assert said[0] == "in lined.h, line 99: 11 instructions"
+    assert "@!p st.local.u32 [mine+4], i;" in said[1]
+    assert max(map(len, said)) <= 80
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([NASTY, "--kernel", "none"], "there are twice, first, second, third"),
         ([NASTY, "--dot"], "--kernel says which"),
         ([NASTY, "--dot", "--json"], "one at a time"),
+        ([NASTY, "--line", "98"], "those with any are 10 to 99"),
         ([NASTY, "--kernel", "first", "--region", "99"], "regions go from 0 to 31"),
         ([NASTY, "--kernel", "first", "--stage", "9"], "stages go from 0 to 1"),
         ([__file__], "is not PTX"),

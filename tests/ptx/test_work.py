@@ -5,6 +5,7 @@ import pytest
 from accelopt.ptx.changes import touched
 from accelopt.ptx.regions import RegionDag, analyse
 from accelopt.ptx.work import Work
+from accelopt.report.ptx import ptx_text
 
 READ, WRITTEN = "global_read_bytes", "global_write_bytes"
 SHARED_READ, SHARED_WRITTEN = "shared_read_bytes", "shared_write_bytes"
@@ -141,6 +142,9 @@ def test_threads_by_directives_or_by_warps() -> None:
         ("mov.u32 %r1, 1; L: shl.b32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 64; @%p1 bra L;", None),
         ("mov.u32 %r1, 0; L: @%p2 bra E; add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L; E: ret;",
          None),
+        ("mov.u32 %r1, 0; L: @%p2 exit; add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L;", None),
+        ("mov.u32 %r1, 0; L: add.s32 %r1, %r1, 1; @%p2 bra E; setp.lt.s32 %p1, %r1, 9; @%p1 bra L; E:", None),
+        ("mov.u32 %r1, 0; L: setp.gt.s32 %p1, %r1, 9; @%p1 bra E; add.s32 %r1, %r1, 1; bra L; E:", 10),
     ],
 )  # fmt: skip
 def test_trips_that_immediates_say(body: str, trips: int | None) -> None:
@@ -187,6 +191,21 @@ def test_where_threads_part() -> None:
     partial = [one.phase for one in dag.regions if one.partial]
     assert "global_load" in partial and "barrier" not in partial and len(partial) == 5
     assert [one.divergent for one in dag.stages] == [True, False]
+
+
+def test_who_leaves_early_takes_no_part_in_the_rest() -> None:
+    start = "mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 7; setp.gt.u32 %p2, %r2, 7; "
+    rest = "ld.global.b32 %r3, [%rd1]; ret;"
+    assert kernel(f"{start} @%p1 ret; {rest}").regions[-2].partial
+    assert kernel(f"{start} @%p1 bra E; {rest} E: ret;").regions[-3].partial
+    assert not any(one.partial for one in kernel(f"{start} @%p2 ret; {rest}").regions)
+
+
+def test_an_empty_kernel() -> None:
+    dag = kernel("")
+    assert dag.regions == dag.stages == dag.loops == ()
+    assert dag.work == Work() and dag.total == Work()
+    assert "0 instructions" in ptx_text(dag)
 
 
 def test_a_wait_ends_the_groups_that_it_says() -> None:
