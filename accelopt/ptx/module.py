@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -112,11 +113,13 @@ class Module:
         return tuple(one.name for one in self.functions if one.entry)
 
     def function(self, name: str = "") -> Function:
-        """The function of this name, or the only one whose (mangled) name contains it; without a name
-        the first kernel. Raises NotPtx when there is none, or several."""
+        """The function of this name, as the text or C++ writes it, or the only one whose name contains
+        it; without a name the first kernel. Raises NotPtx when there is none, or several."""
         if not name:
             return next((one for one in self.functions if one.entry), self.functions[0])
         found = [one for one in self.functions if one.name == name]
+        mangled = re.compile(rf"_Z(?:N\w*?)?{len(name)}{re.escape(name)}(?!\d)")
+        found = found or [one for one in self.functions if mangled.match(one.name)]
         found = found or [one for one in self.functions if name in one.name]
         if len(found) == 1:
             return found[0]

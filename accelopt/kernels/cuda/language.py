@@ -19,6 +19,7 @@ class Cuda(Solutions):
     name = "cuda"
     work = "by the kernels of its own sources"
     written_in = "cuda"
+    compiled_with = ()
     may_name = (
         "The sources may include CUDA's own headers, cub, cute and cutlass, and name nothing that "
         "reaches the host's files, threads, clocks or libraries. A kernel that is given alone is "

@@ -16,15 +16,15 @@ from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.compile_check import Compiled, CompilerPool
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
-from accelopt.kernels.gpu.bench.roofline import bound
+from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
-from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, target_of
+from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, Target, target_of
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.profiling.ncu import Found, collect
-from accelopt.kernels.gpu.structure import evidence, structures
+from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.nodes import Action, Node
@@ -57,6 +57,8 @@ class Solutions:
     )
     written_in = ""
     """The language of its methods in `kernels.methods`."""
+    compiled_with: tuple[str, ...] = ("torch", "triton")
+    """Packages that the compile check needs."""
 
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         self.pool = pool
@@ -166,11 +168,13 @@ class Solutions:
         asked = self.options.profile_every > 0
         notes = (f"no counters: {counted.reason}",) if asked else ()
         compiled = await self._compiled(node.case, node.source)
-        known = evidence(structures(compiled.code), least, target)
+        kernels = structures(compiled.code, compiled.resources)
+        known = evidence(kernels, least, target)
         if known is None:
             found = of_roofline(least, profile, self.written_in)
             return found.model_copy(update={"notes": notes})
         found = of_structure(known, least, profile, self.written_in)
+        missing = await self._missed(node, kernels, least, target)
         taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
         return found.model_copy(
             update={
@@ -178,21 +182,40 @@ class Solutions:
                 "shared_bytes": taken.shared_bytes,
                 "shared_share": taken.shared_bytes / target.shared_memory_bytes,
                 "spilled_bytes": taken.spilled_bytes,
-                "notes": (*notes, *found.notes),
+                "notes": (*notes, *filter(None, (missing,)), *found.notes),
             }
         )
 
+    async def _missed(
+        self, node: Node, kernels: Sequence[Structure], least: Bound, target: Target
+    ) -> str:
+        """Why the change that made a node cannot have relieved what limited its parent; empty where it
+        may have, or there is no parent that ran."""
+        parent = node.parent
+        if parent is None or parent.profile is None:
+            return ""
+        compiled = await self._compiled(parent.case, parent.source)
+        before = structures(compiled.code, compiled.resources)
+        known = evidence(before, least, target)
+        if known is None:
+            return ""
+        limit = of_structure(known, least, parent.profile, self.written_in).bottleneck
+        return missed(before, kernels, limit.resource) if limit else ""
+
     async def _compiled(self, case: Case, source: str) -> Compiled:
-        """What the compiler makes of a source, without a GPU; nothing where there is no Triton."""
-        if importlib.util.find_spec("triton") is None or importlib.util.find_spec("torch") is None:
-            return Compiled(failure="torch and triton are not installed", unknown=True)
+        """What the compiler makes of a source, without a GPU; nothing where what it needs is absent."""
+        if any(importlib.util.find_spec(name) is None for name in self.compiled_with):
+            absent = " and ".join(self.compiled_with)
+            return Compiled(failure=f"compiling takes {absent}", unknown=True)
         if self._environment.get("TRITON_INTERPRET") == "1":
             return Compiled(failure="kernels are interpreted, not compiled", unknown=True)
         if self._compilers is None:
             count = max(1, (os.cpu_count() or 2) - 4)
             self._compilers = CompilerPool(count, self.target, self._environment)
         problem = self._problem(case)
-        return self._compilers.check(problem.definition, problem.workload, problem.solution(source))
+        return await asyncio.to_thread(
+            self._compilers.check, problem.definition, problem.workload, problem.solution(source)
+        )
 
     def _counted(self, node: Node) -> Found:
         """The counters of a kernel, each kernel's once. One thread at a time."""

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from accelopt.kernels.gpu.bench.process.compilation import Resources
 from accelopt.kernels.gpu.bench.process.messages import Code
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.bench.targets import Target
+from accelopt.ptx.changes import touched
 from accelopt.ptx.module import NotPtx
-from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, BARRIER, GLOBAL_LOAD
+from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, BARRIER, FENCE, GLOBAL_LOAD, MBARRIER
 from accelopt.ptx.regions import LoopWork, Region, RegionDag, analyse
 from accelopt.ptx.work import Work
 
@@ -25,6 +27,16 @@ FLOP_A_CLOCK = {80: 128}  # single precision, a multiprocessor: the same table; 
 MUCH_MORE = 1.25  # of the bytes that the problem needs
 MOST_LINES = 5
 _MATRIX = frozenset("mma wmma wgmma tcgen05".split())
+
+
+WAITING = frozenset({BARRIER, ASYNC_WAIT, GLOBAL_LOAD, ASYNC_COPY, FENCE, MBARRIER})
+USES: Mapping[str, Callable[[Region], int]] = {
+    "gmem": lambda one: one.work.global_bytes + one.work.unknown_bytes,
+    "compute": lambda one: one.work.flops + one.work.unknown_flops,
+    "sfu": lambda one: one.work.sfu_ops,
+    "overlap": lambda one: one.work.instruction_count if one.phase in WAITING else 0,
+}
+"""How much a region uses a resource; of overlap, what may wait."""
 
 
 class Structure(NamedTuple):
@@ -45,15 +57,15 @@ class Evidence(NamedTuple):
     notes: tuple[str, ...]
 
 
-def structures(
-    code: Sequence[Code], warps: Mapping[str, int] | None = None
-) -> tuple[Structure, ...]:
-    """The kernels whose PTX can be read; of several configurations of one the first."""
+def structures(code: Sequence[Code], resources: Sequence[Resources] = ()) -> tuple[Structure, ...]:
+    """The kernels whose PTX can be read; of several configurations of one the first. `resources` say how
+    many warps a block has where the PTX does not."""
     found: dict[str, Structure] = {}
     for one in code:
         if one.kernel not in found:
+            warps = next((taken.warps for taken in resources if one.kernel in taken.kernel), 0)
             try:
-                dag = analyse(one.ptx, one.kernel, (warps or {}).get(one.kernel, 0))
+                dag = analyse(one.ptx, one.kernel, warps)
             except NotPtx:
                 continue
             found[one.kernel] = Structure(dag, one.blocks)
@@ -66,19 +78,27 @@ def evidence(kernels: Sequence[Structure], least: Bound, target: Target) -> Evid
         return None
     main = max(kernels, key=_weight)
     dag, loop = main.dag, main_loop(main.dag)
-    uses: dict[str, Callable[[Work], int]] = {
-        "gmem": lambda one: one.global_bytes + one.unknown_bytes,
-        "compute": lambda one: one.flops + one.unknown_flops,
-        "sfu": lambda one: one.sfu_ops,
-    }
-    lines = {name: _lines(dag.hot, use) for name, use in uses.items()}
-    waiting = [one for one in dag.regions if one.phase in (BARRIER, ASYNC_WAIT, GLOBAL_LOAD)]
-    inside = [one for one in waiting if loop is not None and one.loop == loop.loop.number]
-    lines["overlap"] = _lines(inside or waiting, lambda one: one.instruction_count)
+    inside = [one for one in dag.regions if loop is not None and one.loop == loop.loop.number]
+    lines = {name: _lines(inside, use) or _lines(dag.hot, use) for name, use in USES.items()}
     notes = [*_notes(main, least, target)]
     if len(kernels) > 1:
         notes.insert(0, f"read of {dag.function.name}, one of {len(kernels)} kernels")
     return Evidence(_sfu_ms(main, least, target), _waits(main, loop, target), lines, tuple(notes))
+
+
+def missed(before: Sequence[Structure], after: Sequence[Structure], resource: str) -> str:
+    """Why a change cannot have relieved `resource`, which limited the kernel that it was made to; empty
+    where it touched a region that uses it, or nobody can say."""
+    if not before or not after:
+        return ""
+    old, new = (max(kernels, key=_weight).dag for kernels in (before, after))
+    changed = touched(old, new)
+    if not changed:
+        return "the change left the PTX as it was"
+    if resource not in USES or any(USES[resource](one) for one in changed):
+        return ""
+    phases = ", ".join(sorted({one.phase for one in changed}))
+    return f"the change touched nothing that uses what limited the kernel, only {phases}"
 
 
 def main_loop(dag: RegionDag) -> LoopWork | None:
@@ -98,10 +118,10 @@ def _weight(one: Structure) -> int:
     )
 
 
-def _lines(regions: Sequence[Region], use: Callable[[Work], int]) -> tuple[int, ...]:
+def _lines(regions: Sequence[Region], use: Callable[[Region], int]) -> tuple[int, ...]:
     found: Counter[int] = Counter()
     for one in regions:
-        amount = use(one.work)
+        amount = use(one)
         if amount:
             for place in one.sources:
                 if place.line:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.bench.judging.compile_check import Compiled
+from accelopt.kernels.gpu.bench.process.compilation import Resources
 from accelopt.kernels.gpu.bench.process.messages import Code
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.bench.targets import TARGETS
 from accelopt.kernels.gpu.diagnosis import of_structure
-from accelopt.kernels.gpu.structure import evidence, structures
+from accelopt.kernels.gpu.structure import evidence, missed, structures
 
 CORPUS = Path(__file__).parents[2] / "ptx" / "corpus"
 H200 = TARGETS["h200"]
@@ -85,6 +86,24 @@ def test_of_several_kernels_the_one_that_does_most_and_of_none_nothing() -> None
     found = evidence(both, Bound(1e6, 1e6, 0.1, 0.1), H200)
     assert found is not None and found.notes[0] == "read of matmul, one of 2 kernels"
     assert evidence(structures([Code(kernel="x", ptx="no PTX")]), Bound(1, 1, 1, 1), H200) is None
+
+
+def test_a_change_that_misses_what_limited_the_kernel() -> None:
+    before = code("softmax_sm90_w4_s2")
+    swapped = before.ptx.replace("ex2.approx.f32", "lg2.approx.f32")
+    assert swapped != before.ptx
+    old, new = structures([before]), structures([before.model_copy(update={"ptx": swapped})])
+    assert "only compute" in missed(old, new, "gmem")
+    assert missed(old, new, "compute") == missed(old, new, "sfu") == ""
+    assert "left the PTX as it was" in missed(old, old, "gmem")
+    assert missed((), new, "gmem") == ""
+
+
+def test_warps_of_a_kernel_that_does_not_say() -> None:
+    plain = code("cuda_sm90a").model_copy(update={"kernel": "calls"})
+    taken = Resources("_Z5callsPfPKfi", 8, 0, 0, 32, 0)
+    assert structures([plain])[0].dag.threads is None
+    assert structures([plain], [taken])[0].dag.threads == 256
 
 
 def test_the_compile_check_knows_the_lines_of_the_source() -> None:
