@@ -37,6 +37,7 @@ from accelopt.kernels.nki.lift.emission.selection import (
 from accelopt.kernels.nki.lift.emission.storage import Storage, Tiling, tilings
 from accelopt.kernels.nki.lift.emission.transfers import Transfers
 from accelopt.kernels.nki.lift.emission.turned_phases import TurnedPhases
+from accelopt.kernels.nki.lift.emission.weights import Weights
 from accelopt.kernels.nki.lift.emission.windows import Windows, whole_rows
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import Schedule
@@ -63,6 +64,7 @@ class RowBlock:
         self.loops: dict[Axis, At] = {}
         self.first: list[Node] = []  # before all loops
         self.scopes: list[list[Node]] = []  # the body of each batch loop, the first being `first`
+        self.weights = Weights(self)
         self.products = Products(self)
         self.transfers = Transfers(self)
         self.masks = Masks(self)
@@ -86,7 +88,7 @@ class RowBlock:
             self.loops[axis] = variable(name)
             bodies.append(inner)
             self.scopes.append(inner)
-        self.products.load_residents()
+        self.weights.load_kept()
         resident = dict(self.storage.bytes)
         for tiling in self.tilings:
             self.storage.bytes = dict(resident)

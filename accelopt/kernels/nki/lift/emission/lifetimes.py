@@ -123,7 +123,7 @@ class Lifetimes:
                     placed = Placed(tile, phase.layout)
                     ends = max(read.get(placed, {number})) == number and tile not in later
                     here = tile in phase.values  # then it may be stored or transposed after this
-                    busy = here and (tile in self.plan.transposed or self.is_output(tile))
+                    busy = here and (tile in self.plan.operands or self.is_output(tile))
                     if placed in self.kept and ends and not busy:
                         self.alias[Placed(step.value, phase.layout)] = self.alias.get(
                             placed, placed

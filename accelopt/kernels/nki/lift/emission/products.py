@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
-from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.graph import Value
+from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, Term
 from accelopt.kernels.nki.lift.emission.places import (
     START,
     At,
-    Span,
     Spot,
     part,
-    subscript,
     variable,
 )
+from accelopt.kernels.nki.lift.emission.prices import matmul_ns, transpose_ns
 from accelopt.kernels.nki.lift.emission.selection import copy_forms
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import ResourceShort
@@ -37,105 +36,8 @@ class Products:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
         self.moving: dict[Value, str] = {}  # operands with rows, contracted axis on partitions
-        self.resident: dict[tuple[Value, Axis], str] = {}
         self.streamed: dict[tuple[Value, Axis], str] = {}
         self.sums: dict[Value, str] = {}
-
-    def streaming(self, product: Value) -> str:
-        """Where the operands without rows of a product are."""
-        number = self.block.plan.products.index(product)
-        chosen = self.block.schedule.weights
-        return chosen[number] if number < len(chosen) else "resident"
-
-    def terms(self, product: Value) -> tuple[Term, ...]:
-        """The matrix products that are summed."""
-        return self.block.roles.terms(product)
-
-    def columns(self, term: Term) -> Axis:
-        """The axis that the operand without rows brings."""
-        axes = [a for a in term.weights.axes if a in self.block.roles.features and a != term.axis]
-        if len(axes) != 1:
-            raise NotLowered("a matrix product with a vector")
-        return axes[0]
-
-    # ---- operands without rows ----------------------------------------------------------------
-
-    def load_residents(self) -> None:
-        """Loads what stays for all rows, each where the batch axes it depends on are known."""
-        for product in self.block.plan.products:
-            if self.streaming(product) != "resident":
-                continue
-            for term in self.terms(product):
-                key = (term.weights, term.axis)
-                if key not in self.resident:
-                    self.resident[key] = self._resident(term)
-
-    def _resident(self, term: Term) -> str:
-        block = self.block
-        depth = 0
-        for number, axis in enumerate(block.roles.batch):
-            if axis in term.weights.axes:
-                depth = number + 1
-        body = block.scopes[depth]
-        columns = self.columns(term)
-        chunk, chunks = self._chunks(term.axis)
-        array = self._input(term)
-        name = block.names.new(f"{array}_kept")
-        when = "one batch" if depth else "all rows"
-        body.append(Comment(f"{array} stays in SBUF for {when}."))
-        dtype = term.weights.dtype
-        block.storage.declare(body, name, (chunk, chunks, columns.extent), dtype=dtype)
-        if self._contracted_first(term):
-            variable_name = block.variable(term.axis, "tile", chunks)
-            inner = block.loop(body, variable_name, chunks)
-            at = variable(variable_name)
-            text = f"{name}[:, {at}, :] = {self._load(term, at, chunk, START, columns.extent)}"
-            inner.append(block.transfers.dma(text, chunk, columns.extent, dtype))
-        else:
-            self._load_turned(body, term, name, columns)
-        return name
-
-    def _load_turned(self, body: list[Node], term: Term, name: str, columns: Axis) -> None:
-        """Loads rows of the columns' axis and transposes them."""
-        block = self.block
-        tile, tiles = self._chunks(columns)
-        chunk, chunks = self._chunks(term.axis)
-        loop = block.variable(columns, "tile", tiles)
-        inner = block.loop(body, loop, tiles)
-        at = variable(loop)
-        rows = block.names.new(f"{self._input(term)}_rows")
-        spans = {columns: Span(at * tile, tile), term.axis: Span(START, term.axis.extent)}
-        dtype = term.weights.dtype
-        text = f"{rows} = {self._read(term, spans)}"
-        inner.append(block.transfers.dma(text, tile, term.axis.extent, dtype))
-        block.storage.count(rows, (term.axis.extent,), 2, dtype)
-        self._transpose_into(
-            inner, rows, START, name, chunks, chunk, tile, at, columns.extent, dtype=dtype
-        )
-
-    def _contracted_first(self, term: Term) -> bool:
-        self._input(term)
-        places = [n for n, i in enumerate(term.weights.indices) if term.axis in i.axes]
-        others = [n for n, i in enumerate(term.weights.indices) if self.columns(term) in i.axes]
-        return max(places) < min(others)
-
-    def _input(self, term: Term) -> str:
-        if term.weights.kind != "input":
-            raise NotLowered("an operand without rows that is computed on the way")
-        return term.weights.array
-
-    def _read(self, term: Term, spans: dict[Axis, Span]) -> str:
-        array = self.block.graph.arrays[self._input(term)]
-        where = subscript(term.weights.indices, array.shape, spans, self.block.loops)
-        return f"nl.load({self.block.views[array.name]}[{where}])"
-
-    def _load(self, term: Term, at: At, chunk: int, start: At, width: int) -> str:
-        spans = {term.axis: Span(at * chunk, chunk), self.columns(term): Span(start, width)}
-        return self._read(term, spans)
-
-    def _chunks(self, axis: Axis) -> tuple[int, int]:
-        tiling = self.block.tiling
-        return tiling.chunk(axis.extent), tiling.chunks(axis.extent)
 
     # ---- streamed past a block of rows --------------------------------------------------------
 
@@ -143,13 +45,13 @@ class Products:
         """What a product with rows on partitions needs for columns from `start`: their weights, or
         its sums for every tile of rows."""
         tiles, row_tile = self.block.tiling.tiles, self.block.tiling.row_tile
-        if self.streaming(product) == "columns":
+        if self.block.weights.streaming(product) == "columns":
             self._columns(body, product, start, width)
             return
         if tiles > BANKS:
             raise ResourceShort("PSUM banks", tiles, BANKS, "a block of rows")
         name = self._declare_sums(body, product, row_tile, tiles, width)
-        for term in self.terms(product):
+        for term in self.block.roles.terms(product):
             inner, at, weights = self._stream(body, term, start, width)
             row = self.block.variable(self.block.roles.rows, "tile", tiles)
             each = self.block.loop(inner, row, tiles)
@@ -160,14 +62,14 @@ class Products:
 
     def stream_transposed(self, body: list[Node], product: Value, first: At, count: int) -> None:
         """The same for a product with rows along the free axis, `count` chunks of columns."""
-        axis = self.columns(self.terms(product)[0])
+        axis = self.block.weights.columns(self.block.roles.terms(product)[0])
         chunk = self.block.tiling.chunk(axis.extent)
-        if self.streaming(product) == "columns":
+        if self.block.weights.streaming(product) == "columns":
             self._columns(body, product, first * chunk, count * chunk)
             return
         rows = self.block.tiling.block
         name = self._declare_sums(body, product, chunk, count, rows)
-        for term in self.terms(product):
+        for term in self.block.roles.terms(product):
             inner, at, weights = self._stream(body, term, first * chunk, count * chunk)
             column = self.block.variable(axis, "tile", count)
             each = self.block.loop(inner, column, count)
@@ -193,14 +95,13 @@ class Products:
         self, body: list[Node], term: Term, start: At, width: int
     ) -> tuple[list[Node], At, str]:
         """A loop over the contracted axis that loads one tile of the operand without rows."""
-        if not self._contracted_first(term):
-            raise NotLowered(f"{self._input(term)} would be transposed for each block of rows")
-        chunk, chunks = self._chunks(term.axis)
+        self.block.weights.require_contracted_first(term)
+        chunk, chunks = self.block.weights.chunks(term.axis)
         loop = self.block.variable(term.axis, "tile", chunks)
         inner = self.block.loop(body, loop, chunks)
         at = variable(loop)
-        name = self.block.names.new(f"{self._input(term)}_tile")
-        text = f"{name} = {self._load(term, at, chunk, start, width)}"
+        name = self.block.names.new(f"{self.block.weights.array(term)}_tile")
+        text = f"{name} = {self.block.weights.load(term, at, chunk, start, width)}"
         dtype = term.weights.dtype
         inner.append(self.block.transfers.dma(text, chunk, width, dtype))
         self.block.storage.count(name, (width,), 4, dtype)
@@ -208,17 +109,16 @@ class Products:
 
     def _columns(self, body: list[Node], product: Value, start: At, width: int) -> None:
         """Loads the columns of the operands without rows, over all of the contracted axes."""
-        for term in self.terms(product):
-            if not self._contracted_first(term):
-                raise NotLowered(f"{self._input(term)} would be transposed for each block of rows")
-            chunk, chunks = self._chunks(term.axis)
-            name = self.block.names.new(f"{self._input(term)}_columns")
+        for term in self.block.roles.terms(product):
+            self.block.weights.require_contracted_first(term)
+            chunk, chunks = self.block.weights.chunks(term.axis)
+            name = self.block.names.new(f"{self.block.weights.array(term)}_columns")
             dtype = term.weights.dtype
             self.block.storage.declare(body, name, (chunk, chunks, width), 2, dtype)
             loop = self.block.variable(term.axis, "tile", chunks)
             inner = self.block.loop(body, loop, chunks)
             at = variable(loop)
-            text = f"{name}[:, {at}, :] = {self._load(term, at, chunk, start, width)}"
+            text = f"{name}[:, {at}, :] = {self.block.weights.load(term, at, chunk, start, width)}"
             inner.append(self.block.transfers.dma(text, chunk, width, dtype))
             self.streamed[term.weights, term.axis] = name
 
@@ -227,10 +127,10 @@ class Products:
     def _weights(
         self, product: Value, term: Term, at: At, spot: Spot, start: At, width: int
     ) -> str:
-        if self.streaming(product) == "resident":
+        if self.block.weights.streaming(product) == "resident":
             name, whole, begin = (
-                self.resident[term.weights, term.axis],
-                self.columns(term).extent,
+                self.block.weights.kept[term.weights, term.axis],
+                self.block.weights.columns(term).extent,
                 start,
             )
         else:
@@ -243,12 +143,12 @@ class Products:
         tiles, row_tile = self.block.tiling.tiles, self.block.tiling.row_tile
         if self.block.plan.turned(product):
             return self._turned_back(body, product, spot)
-        if self.streaming(product) == "accumulate":
+        if self.block.weights.streaming(product) == "accumulate":
             return f"{self.sums[product]}[:, {spot.row}, :]"
         name = self.block.storage.sums(product)
         body.append(self._zeros(name, row_tile, spot.width))
-        for term in self.terms(product):
-            _, chunks = self._chunks(term.axis)
+        for term in self.block.roles.terms(product):
+            _, chunks = self.block.weights.chunks(term.axis)
             loop = self.block.variable(term.axis, "tile", chunks)
             inner = self.block.loop(body, loop, chunks)
             at = variable(loop)
@@ -262,7 +162,7 @@ class Products:
     def _turned_back(self, body: list[Node], product: Value, spot: Spot) -> str:
         """A part of a product that was summed with rows along the free axis, rows on partitions."""
         block = self.block
-        axis = self.columns(self.terms(product)[0])
+        axis = self.block.weights.columns(self.block.roles.terms(product)[0])
         chunk, row_tile = block.tiling.chunk(axis.extent), block.tiling.row_tile
         source = block.tiles[Placed(product, "transposed")].name
         name = block.names.new(_turned(source))
@@ -281,32 +181,24 @@ class Products:
         rows = part(spot.row * row_tile, row_tile, block.tiling.block)
         target = f"{name}[:, {part(at * chunk, chunk, spot.width)}]"
         text = f"{target} = nisa.nc_transpose({source}[:, {first + at}, {rows}])"
-        inner.append(Line((Form(text, "tensor", self._transpose_ns(chunk, row_tile)),)))
+        inner.append(Line((Form(text, "tensor", transpose_ns(block.spec, chunk, row_tile)),)))
         return name
-
-    def _transpose_ns(self, rows: int, columns: int, dtype: str = "float32") -> float:
-        spec = self.block.spec
-        if dtype != "float32":
-            return self._narrow_ns(rows, columns)
-        load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
-        stream = spec.fp32_matmul_cycles_per_row * rows
-        return spec.fp32_transpose_passes * (stream + load) / spec.tensor_ghz
 
     def transposed_product(self, body: list[Node], product: Value, axis: Axis, spot: Spot) -> str:
         """Sums one chunk of a product, rows along the free axis; the text of the sums in PSUM."""
         chunk, rows = self.block.tiling.chunk(axis.extent), self.block.tiling.block
-        if self.streaming(product) == "accumulate":
+        if self.block.weights.streaming(product) == "accumulate":
             return f"{self.sums[product]}[:, {spot.offset}, :]"
         name = self.block.storage.sums(product)
         body.append(self._zeros(name, chunk, rows))
-        for term in self.terms(product):
-            _, chunks = self._chunks(term.axis)
+        for term in self.block.roles.terms(product):
+            _, chunks = self.block.weights.chunks(term.axis)
             loop = self.block.variable(term.axis, "tile", chunks)
             inner = self.block.loop(body, loop, chunks)
             at = variable(loop)
-            if self.streaming(product) == "resident":
+            if self.block.weights.streaming(product) == "resident":
                 where = part(spot.start * chunk, chunk, axis.extent)
-                weights = f"{self.resident[term.weights, term.axis]}[:, {at}, {where}]"
+                weights = f"{self.block.weights.kept[term.weights, term.axis]}[:, {at}, {where}]"
             else:
                 count = largest_divisor(axis.extent // chunk, BANK // chunk)
                 where = part(spot.offset * chunk, chunk, count * chunk)
@@ -321,22 +213,10 @@ class Products:
             "dtype=nl.float32, buffer=nl.psum)"
         )
 
-    def _narrow_ns(self, rows: int, columns: int) -> float:
-        """A pass of `rows` moving rows of 16-bit elements past `columns` stationary columns."""
-        spec = self.block.spec
-        stream = max(spec.matmul_cycles_per_row * rows, spec.minimum_matmul_cycles)
-        load = spec.exposed_load * columns + spec.matmul_pass_overhead_cycles
-        return (stream + load) / spec.tensor_ghz
-
     def _matmul(
         self, target: str, stationary: str, moving: str, width: int, columns: int, term: Term
     ) -> Line:
-        spec = self.block.spec
-        stream = max(spec.fp32_matmul_cycles_per_row * width, spec.minimum_matmul_cycles)
-        load = spec.fp32_exposed_load * columns + spec.matmul_pass_overhead_cycles
-        ns = spec.fp32_matmul_passes * (stream + load) / spec.tensor_ghz
-        if term.weights.dtype != "float32":
-            ns = self._narrow_ns(width, columns)
+        ns = matmul_ns(self.block.spec, width, columns, term.weights.dtype)
         text = f"{target} += nisa.nc_matmul({stationary}, {moving})"
         return Line((Form(text, "tensor", ns),))
 
@@ -346,7 +226,7 @@ class Products:
         """Transposes the part of an operand that was just computed with rows on partitions."""
         axis = self.block.roles.feature(value)
         assert axis is not None
-        chunk, _ = self._chunks(axis)
+        chunk, _ = self.block.weights.chunks(axis)
         tile = self.block.place(Placed(value, "rows"), spot)
         first = At(
             spot.start.constant // chunk, tuple((v, f // chunk) for v, f in spot.start.terms)
@@ -358,13 +238,13 @@ class Products:
         if kept:
             source = self.block.tiles[Placed(value, "rows")].name
             begin = spot.start
-        self._transpose_into(
+        self.transpose_into(
             body, source, begin, self.moving[value], count, chunk, tiling.row_tile, spot.row,
             tiling.block, first, f"{spot.row}, " if kept and tiling.tiles > 1 else "", spot.width,
             value.dtype,
         )  # fmt: skip
 
-    def _transpose_into(
+    def transpose_into(
         self,
         body: list[Node],
         source: str,
@@ -405,7 +285,7 @@ class Products:
                     Form(
                         f"{name}[:, {variable(column)}, :] = nisa.nc_transpose({piece})",
                         "tensor",
-                        self._transpose_ns(rows, chunk, dtype),
+                        transpose_ns(spec, rows, chunk, dtype),
                     ),
                 )
             )

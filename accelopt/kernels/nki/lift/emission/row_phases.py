@@ -28,7 +28,7 @@ class RowPhases:
         streamed = [
             p
             for p in products
-            if self.block.products.streaming(p) != "resident" and not self.block.plan.turned(p)
+            if self.block.weights.streaming(p) != "resident" and not self.block.plan.turned(p)
         ]
         narrow = largest_divisor(extent, BANK) if products else 0
         grain = narrow or 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
-from accelopt.kernels.nki.lift.emission.nest import Comment, Line, Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, largest_divisor
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import (
     BANK,
@@ -17,6 +17,7 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
+from accelopt.kernels.nki.lift.emission.prices import transpose_ns
 from accelopt.kernels.nki.lift.emission.selection import copy_forms
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import ResourceShort
@@ -47,7 +48,7 @@ class TurnedPhases:
         products = [value for value in phase.values if value.kind == "product"]
         if products and tiling.block > BANK:
             raise ResourceShort("elements of a PSUM bank", tiling.block, BANK, "a block of rows")
-        streamed = [p for p in products if self.block.products.streaming(p) != "resident"]
+        streamed = [p for p in products if self.block.weights.streaming(p) != "resident"]
         chunks = tiling.chunks(extent)
         per_block = largest_divisor(chunks, BANK // tiling.chunk(extent)) if streamed else chunks
         block = self.block.variable(phase.axis, "block", chunks // per_block)
@@ -78,12 +79,10 @@ class TurnedPhases:
             each = self.block.loop(body, row, tiling.tiles)
             numbers = self.block.number(value, variable(row))
             turned = self.block.names.new(f"{source}_turned")
-            each.append(
-                line(
-                    f"{turned} = nisa.nc_transpose({numbers}.broadcast_to(({tiling.row_tile}, "
-                    f"{partitions})))"
-                )
-            )
+            whole = f"{numbers}.broadcast_to(({tiling.row_tile}, {partitions}))"
+            ns = transpose_ns(self.block.spec, tiling.row_tile, partitions)
+            text = f"{turned} = nisa.nc_transpose({whole})"
+            each.append(Line((Form(text, "tensor", ns),)))
             where = part(variable(row) * tiling.row_tile, tiling.row_tile, tiling.block)
             each.append(
                 Line(copy_forms(f"{name}[:, {where}]", turned, tiling.row_tile, self.block.spec))
