@@ -47,10 +47,10 @@ def best(
 ) -> None:
     """List the fastest correct kernels of PROBLEM."""
     from accelopt.database import queries
-    from accelopt.database.opening import Database
+    from accelopt.database.opening import existing
     from accelopt.store import write_atomically
 
-    opened = Database(database)
+    opened = existing(database)
     found = queries.best(opened, problem, target, limit)
     if not found:
         where = f" for {target}" if target else ""
@@ -74,9 +74,9 @@ def lineage(
 ) -> None:
     """Tell how KERNEL came about, step by step from the start."""
     from accelopt.database import queries
-    from accelopt.database.opening import Database
+    from accelopt.database.opening import existing
 
-    for step in queries.lineage(Database(database), kernel):
+    for step in queries.lineage(existing(database), kernel):
         time = f"{step.latency_ms:.4g} ms" if step.latency_ms is not None else step.status
         output().print(f"{step.key[:12]}  {time:>12}  {step.method}", highlight=False)
         output().print(f"              {step.sentence}", highlight=False, markup=False)
@@ -86,12 +86,12 @@ def lineage(
 def methods(database: DATABASE = FILE, target: str = "") -> None:
     """List what each method brought, by the resource that limited the kernel before."""
     from accelopt.database import queries
-    from accelopt.database.opening import Database
+    from accelopt.database.opening import existing
 
     table = Table(box=None)
     for column in ("limited by", "method", "tried", "correct", "speedup"):
         table.add_column(column, justify="left" if column in ("limited by", "method") else "right")
-    for one in queries.reliefs(Database(database), target):
+    for one in queries.reliefs(existing(database), target):
         gain = f"{2.718281828459045**one.gain:.3f}" if one.correct else ""
         table.add_row(one.bottleneck or "?", one.method, str(one.tried), str(one.correct), gain)
     output().print(table)
@@ -104,6 +104,6 @@ def export(
 ) -> None:
     """Write every verdict to a table, or the Triton solutions to a folder of FlashInfer traces."""
     from accelopt.database.export import export_to
-    from accelopt.database.opening import Database
+    from accelopt.database.opening import existing
 
-    output().print(f"{export_to(to, Database(database))} in {to}.")
+    output().print(f"{export_to(to, existing(database))} in {to}.")

@@ -95,10 +95,24 @@ class Database:
             command.upgrade(config, "head")
 
 
+def existing(url: str) -> Database:
+    """A database that is there already. Raises ConfigError, and makes no file, where none is."""
+    with contextlib.suppress(sa.exc.ArgumentError):
+        file = _parsed(url).database if _parsed(url).get_backend_name() == "sqlite" else None
+        if file and file != ":memory:" and not Path(file).is_file():
+            raise ConfigError(
+                f"there is no database {file}; `accelopt db import RUNS` makes one, as does a run "
+                "with --database"
+            )
+    return Database(url)
+
+
+def _parsed(url: str) -> sa.URL:
+    return sa.make_url(url if "://" in url else f"sqlite:///{Path(url).absolute()}")
+
+
 def _engine(url: str) -> sa.Engine:
-    if "://" not in url:
-        url = f"sqlite:///{Path(url).absolute()}"
-    parsed = sa.make_url(url)
+    parsed = _parsed(url)
     if parsed.get_backend_name() == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
         return sa.create_engine(parsed, pool_pre_ping=True)

@@ -234,6 +234,17 @@ def test_the_command_lists_tells_and_exports(tmp_path):
         export_to(tmp_path / "all.txt", Database(place))
 
 
+@pytest.mark.parametrize(
+    "words", [["best", "toy"], ["lineage", "ab"], ["methods"], ["export", "x.csv"]]
+)
+def test_a_database_that_is_not_there_is_not_made_by_reading_it(tmp_path, words):
+    place = tmp_path / "typo.sqlite"
+    for url in (str(place), f"sqlite:///{place}"):
+        with pytest.raises(ConfigError, match=f"there is no database {place}; "):
+            CliRunner().invoke(app, [*words, "--database", url], catch_exceptions=False)
+    assert not place.exists()
+
+
 @pytest.mark.parametrize("url", ["mysql://u@h/d", "nonsense://"])
 def test_another_kind_of_database_is_refused_in_one_sentence(url):
     with pytest.raises(ConfigError, match="use sqlite:///FILE or postgresql://"):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
 from accelopt.kernels.nki.moves.reading.source import Kernel, parse
 from accelopt.kernels.nki.moves.reading.work import RESOURCES, latency, work
@@ -16,9 +17,6 @@ from accelopt.kernels.nki.moves.surgery.names import apart
 
 TOLERANCE = 0.02
 """Changes expected to cost more than this share of the run time are not proposed."""
-
-DMA_BYTES_PER_MS = 272e6
-"""16 engines of 17 bytes a nanosecond (vendor's DMA bandwidth guide, trn1)."""
 
 LONGER_ROWS = frozenset({"widen", "merge_loads", "pack_stores"})
 
@@ -149,7 +147,8 @@ def busy_shares(metrics: Mapping[str, float]) -> dict[str, float]:
     }
     if "dma" not in shares and metrics.get("latency"):
         moved = metrics.get("hbm_read_bytes", 0.0) + metrics.get("hbm_write_bytes", 0.0)
-        shares["dma"] = min(1.0, moved / (metrics["latency"] * DMA_BYTES_PER_MS))
+        peak = TARGETS["trn1"].dma_peak_bytes_per_ns * 1e6
+        shares["dma"] = min(1.0, moved / (metrics["latency"] * peak))
     if "tensor" not in shares and "hfu_estimated_percent" in metrics:
         # fp32 products count twice against the 16-bit peak: a busy tensor engine shows half.
         shares["tensor"] = min(1.0, 2.0 * float(metrics["hfu_estimated_percent"]))

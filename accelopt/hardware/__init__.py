@@ -1,0 +1,18 @@
+"""What the hardware is made of: one frozen entry a NeuronCore generation, every number once.
+
+Every constant carries its unit, its source and how far it can be trusted: `documented` (the vendor
+says so), `measured` (follows from a published measurement without choosing anything), `fitted`
+(chosen so that predictions meet the measurements named in the source) or `assumed`. The source that
+stands at a field is trn1's; where another generation has one of its own, its entry says so.
+Documents are of `aws-neuron/aws-neuron-sdk` at v2.26.1; `perf guide` is nki_perf_guide.rst, `arch
+guide` nki/arch/trainium_inferentia2_arch.rst, `isa` nki/api/nki/isa. "NKIBench" are the fourteen
+kernels measured on trn1 that `benchmarks/timing_accuracy.py` replays, "tutorials" the fifteen
+timings of the SDK's matmul and mamba tutorials.
+"""
+
+from __future__ import annotations
+
+from accelopt.hardware.generations import TARGETS, TRN1, TRN2, TRN3
+from accelopt.hardware.neuroncore import Hardware, Source, Sourced, Status, constant
+
+__all__ = ["TARGETS", "TRN1", "TRN2", "TRN3", "Hardware", "Source", "Sourced", "Status", "constant"]
