@@ -19,6 +19,7 @@ from accelopt.kernels.cuda.moves import RULES, proposals
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.specs import definition_of, solution_of, workload_of
+from accelopt.kernels.gpu.structure import structures
 from accelopt.kernels.methods import METHODS, methods_of, what_it_does
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
@@ -113,6 +114,9 @@ def test_what_the_rules_make_compiles(made):
         first = pool.check(*problem, solution)
         assert not first.failure and first.code[0].kernel == solution.spec.entry_point[11:]
         assert ".entry" in first.code[0].ptx and first.resources[0].registers > 0
+        [kernel] = structures(first.code, first.resources)
+        assert kernel.blocks in (65536, 8192) and kernel.dag.threads == 256
+        assert {"ld", "ret"} <= {one.opcode for ones in first.source_lines.values() for one in ones}
         moved = {action.method: action.source for action in proposals(solution.main_source, "", 48)}
         for method, source in moved.items():
             assert not pool.check(*problem, solution.with_source(source, method)).failure, method

@@ -301,6 +301,7 @@ class CudaCompiler:
                     kernel=solution.spec.entry_point.split("::")[-1],
                     ptx=built.ptx,
                     cubin=base64.b64encode(built.cubin).decode(),
+                    blocks=math.prod(launch.grid),
                 ),
             ),
         )
