@@ -251,7 +251,8 @@ class EvaluationRequest(Row):
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL
     half: Literal[0, 1] | None = Field(
-        default=None, description="of full scrutiny only this half: two workers share one kernel"
+        default=None,
+        description="of full scrutiny only this half: two workers share one kernel, the first times it",
     )
     precision: tuple[str, ...] = Field(
         default=(), description="formats below float32 that are allowed besides the inputs' own"
@@ -265,7 +266,8 @@ class EvaluationRequest(Row):
 
 
 class Evaluation(Row):
-    """The verdict on one kernel: exactly one status; a profile only when correct."""
+    """The verdict on one kernel: exactly one status; a profile only when correct, and then always
+    but for the half of a judgement that leaves the timing to the other."""
 
     status: Status
     message: str = ""
@@ -279,12 +281,13 @@ class Evaluation(Row):
     diagnosis: Diagnosis | None = Field(
         default=None, description="of a kernel that was inspected, not judged"
     )
+    untimed: bool = Field(default=False, description="correct, and timed in the other half")
     seconds: float = 0.0
     isolation: str = Field(default="", description="the active sandbox level, in words")
 
     @model_validator(mode="after")
     def _profile_belongs_to_correct(self) -> Evaluation:
-        if (self.status is Status.CORRECT) != (self.profile is not None):
+        if (self.status is Status.CORRECT) != ((self.profile is not None) != self.untimed):
             raise ValueError(
                 f"an evaluation that is {self.status.value} has profile={self.profile}"
             )

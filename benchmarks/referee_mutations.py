@@ -76,6 +76,11 @@ class _Replace(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+def reference_of(kernel: Path) -> str:
+    """The name in a museum kernel's first line, `# reference: softmax`."""
+    return kernel.read_text().partition("\n")[0].partition(": ")[2]
+
+
 def judge(kernel: Path, reference: Path, folder: Path) -> Counter[str]:
     """Evaluate every mutant of one kernel, print those that pass, and count."""
     counts: Counter[str] = Counter()
@@ -104,7 +109,7 @@ def main() -> None:
     pairs = [(options.kernel, options.reference)]
     if options.kernel is None:
         pairs = [
-            (path, HOSTILE / "references" / f"{path.stem.removeprefix('honest_')}.py")
+            (path, HOSTILE / "references" / f"{reference_of(path)}.py")
             for path in sorted((HOSTILE / "kernels").glob("honest_*.py"))
         ]
     total: Counter[str] = Counter()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+
+from rich.markup import escape
+from rich.status import Status
 
 from accelopt.errors import AcceloptError, ConfigError
 from accelopt.evaluation import Row
+from accelopt.report.console import console
 from accelopt.sandbox import fork, workers
 from accelopt.sandbox.workers import Call, Fault
 
@@ -30,11 +35,29 @@ def said_by(work: Callable[[], Said]) -> Said:
         return Said(passed=False, error=str(error))
 
 
+@contextlib.contextmanager
+def waiting() -> Iterator[Callable[[str], None]]:
+    """A line for whoever waits that says what is being done: on a terminal, nowhere else. It begins
+    with the first note, for it moves in a thread, and before that there may be a fork."""
+    terminal = console()
+    with contextlib.ExitStack() as stack:
+        lines: list[Status] = []
+
+        def watch(what: str) -> None:
+            if terminal.is_terminal and not lines:
+                lines.append(stack.enter_context(terminal.status(what)))
+            for line in lines:
+                line.update(escape(what))
+
+        yield watch
+
+
 def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
     """Call `function` ("module:name", of the payload, to a Said) in a child process. Raises ConfigError
     for what the user can mend, and for a reference that ends the process or never comes to an end."""
     call = Call(function, payload, seconds + SECONDS, BYTES)
-    found = workers.perform(call, Said, start=fork)
+    with waiting() as watch:
+        found = workers.perform(call, Said, watch=watch, start=fork)
     if isinstance(found, Fault):
         raise ConfigError("\n".join(filter(None, (found.message, found.output.strip()[-SHOWN:]))))
     if found.error:

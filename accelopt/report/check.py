@@ -24,6 +24,7 @@ from accelopt.kernels.nki.devices.simulated import (
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.report.memory import memory_text
+from accelopt.sandbox.progress import note
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.program import Program
@@ -78,11 +79,13 @@ def check(
     `seconds` is the limit of a trace, `cache` the folder of the referee's inputs, the user's own by
     default. Raises ConfigError for what is wrong with the reference.
     """
+    note("reading the reference" if reference else "tracing the kernel")
     problem = None if reference is None else Reference(reference)
     given = None if problem is None else problem.kernel_inputs(problem.inputs(0))
     report = CheckReport(kernel.name, target, ())
     try:
         arguments = None if given is None else [argument_of(value) for value in given]
+        note("tracing the kernel")
         survey = SimulatedDevice(target).survey(str(kernel), arguments, seconds=seconds)
         report = _violations(report, survey)
         if survey.program is None or report.violations or report.problem or reference is None:

@@ -41,20 +41,21 @@ def run(
     scratch: Path | None = None,
     threads: int = 1,
     cancelled: Callable[[], bool] = lambda: False,
+    listen: Callable[[bytes], None] = lambda _: None,
     start: Start = spawn,
 ) -> Outcome:
     """Call `entry` ("module:function", of `(payload, channel)`) in a child process.
 
     The child runs in `scratch` (a fresh folder, removed afterwards, when not given), the only place
     where it may write besides `policy.writable`. `environment` is added to the few variables that
-    pass. `cancelled` is asked several times a second. `start` is how its process comes to be.
-    Returns when no process of the child is left.
+    pass. `cancelled` is asked several times a second, `listen` is given the result as it comes, and
+    `start` is how its process comes to be. Returns when no process of the child is left.
     """
     with prepared(
         entry, payload, policy, limits, environment=environment, scratch=scratch, threads=threads
     ) as (job, setting):
         with Child(job, setting, start) as child:
-            ending = _follow(child, cancelled)
+            ending = _follow(child, cancelled, listen)
         return Outcome(
             ending=ending,
             exit_code=child.exit_code,
@@ -65,12 +66,15 @@ def run(
         )
 
 
-def _follow(child: Child, cancelled: Callable[[], bool]) -> Ending:
+def _follow(child: Child, cancelled: Callable[[], bool], listen: Callable[[bytes], None]) -> Ending:
     """Until nothing more comes and it has ended, or something forbidden happens."""
-    speaks = True
+    speaks, heard = True, 0
     while speaks or not child.ended_within(_TICK_SECONDS):
         if speaks:
             speaks = child.step(_TICK_SECONDS)
+        if child.isolation is not None and len(child.result) > heard:
+            listen(bytes(child.result[heard:]))
+            heard = len(child.result)
         if (ending := child.overstepped()) is not None:
             return ending
         if time.monotonic() - child.started > child.limits.seconds:

@@ -1,4 +1,5 @@
-"""What a worker's child is doing, told before it begins: what never comes to its end cannot say so.
+"""What a worker's child is doing, told before it begins: what never comes to its end cannot say so,
+and whoever waits wants to know.
 
 A process has one channel to its caller, so there is one place to tell it.
 """
@@ -13,6 +14,8 @@ from typing import NamedTuple
 Tell = Callable[[bytes], object]
 
 _MARK = b"doing "
+_NOTE = b"note "
+_MOST_BYTES = 1 << 14  # of a line of ours
 _tell: list[Tell] = []
 
 
@@ -35,9 +38,30 @@ def announced(what: str) -> Iterator[None]:
     _say("")
 
 
-def _say(what: str) -> None:
+def note(what: str) -> None:
+    """For whoever waits: what comes now. It blames nobody."""
+    _say(what, _NOTE)
+
+
+def _say(what: str, mark: bytes = _MARK) -> None:
     for tell in _tell:
-        tell(_MARK + json.dumps(what).encode() + b"\n")
+        tell(mark + json.dumps(what).encode() + b"\n")
+
+
+def heard_by(watch: Callable[[str], None]) -> Callable[[bytes], None]:
+    """What takes a child's result as it comes, and gives the notes in it to `watch`."""
+    waiting = bytearray()
+
+    def listen(data: bytes) -> None:
+        waiting.extend(data)
+        *lines, rest = waiting.split(b"\n")
+        waiting[:] = rest[:_MOST_BYTES]
+        for line in lines:
+            if line.startswith(_NOTE):
+                with contextlib.suppress(ValueError):
+                    watch(str(json.loads(line[len(_NOTE) :])))
+
+    return listen
 
 
 class Told(NamedTuple):
@@ -57,6 +81,6 @@ def split(result: bytes) -> Told:
             with contextlib.suppress(ValueError):
                 doing = str(json.loads(line[len(_MARK) :]))
                 last = doing or last
-        else:
+        elif not line.startswith(_NOTE):
             rest.append(line)
     return Told(doing, last, b"".join(rest))

@@ -26,7 +26,7 @@ from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.launch import Outcome, run
 from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
-from accelopt.sandbox.progress import Told, report_to, split
+from accelopt.sandbox.progress import Told, heard_by, report_to, split
 from accelopt.sandbox.starting import Start, spawn
 
 Cancelled = Callable[[], bool]
@@ -73,9 +73,11 @@ def perform(
     *,
     threads: int | None = None,
     cancelled: Cancelled = lambda: False,
+    watch: Callable[[str], None] = lambda _: None,
     start: Start = spawn,
 ) -> Answer | Fault:
     """Do `call` in a child process of its own, and wait for it. Any way in which it ends is a value.
+    `watch` is told what the child notes of its work.
 
     The child runs our code with the caller's rights but not its environment; what it evaluates must
     be confined further by the device.
@@ -95,6 +97,7 @@ def perform(
         environment={**KEEP_MEMORY, **(call.environment or {})},
         threads=threads or os.cpu_count() or 1,
         cancelled=cancelled,
+        listen=heard_by(watch),
         start=start,
     )
     told = split(outcome.result)

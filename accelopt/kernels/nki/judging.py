@@ -60,6 +60,7 @@ from accelopt.kernels.nki.referee.trials import (
 )
 from accelopt.kernels.nki.referee.variation import hidden_order
 from accelopt.kernels.nki.roofline import memory_bound_ms
+from accelopt.sandbox.progress import note
 
 ORDER = (
     "in program order it is right: the iterations of nl.affine_range and the programs of a launch run "
@@ -168,6 +169,9 @@ class _Run:
         if self.request.scrutiny is Scrutiny.FULL and self.request.half != 0:
             self._check_constancy(executable)
             self._try_another_shape(stack)
+        if self.request.half == 1:
+            return self._evaluation(Status.CORRECT)
+        note("timing the kernel")
         timing = time_until_stable(executable, perf_tol=self.request.perf_tol)
         self._check_physics(timing, first)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
@@ -179,6 +183,7 @@ class _Run:
         return executable
 
     def _compiled(self, arguments: list[Argument], stack: contextlib.ExitStack) -> Executable:
+        note("tracing the kernel")
         seconds = self.request.compile_seconds
         executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
         stack.callback(executable.close)
@@ -223,6 +228,7 @@ class _Run:
             message=message,
             traceback=traceback,
             profile=profile,
+            untimed=status is Status.CORRECT and profile is None,
             checks=tuple(self.checks),
             notes=tuple(self.notes),
             holds_for=self.holds_for,
@@ -236,6 +242,7 @@ class _Run:
 
     def _all_trials(self) -> Iterator[Trial]:
         for name in self.names:
+            note(f"judging by {name}")
             trial = self.trials.get(self.reference, name, self.precision)
             if trial is not None:
                 yield trial
@@ -278,6 +285,7 @@ class _Run:
     def _try_another_shape(self, stack: contextlib.ExitStack) -> None:
         """Where the kernel holds: it was asked for the shapes of its inputs, and may take others.
         Most do not, and then nothing needs to be worked out for it."""
+        note("trying another shape")
         other = self.trials.get(self.reference, OTHER_SHAPE)
         if other is None:
             return
@@ -299,6 +307,7 @@ class _Run:
 
     def _check_constancy(self, executable: Executable) -> None:
         """What is judged is what everybody gets: the same program under other conditions."""
+        note("tracing the kernel again under other conditions")
         arguments = self._arguments(self._trial(self.names[0]))
         for again in range(1, TRACED_AGAIN + 1):
             if not executable.is_made_again(self.request.kernel, arguments, again):
