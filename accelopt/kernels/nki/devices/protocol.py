@@ -94,6 +94,10 @@ class Executable(Protocol):
         """Sentences on iterations that the kernel declares independent and that are not, as far as
         the device can tell; each is certain."""
 
+    def unused(self) -> tuple[np.ndarray | None, ...]:
+        """Of each array among the arguments the elements that reach no result (bools of its shape),
+        None where all do or the device cannot tell."""
+
     def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
         """Whether compiling the kernel once more, under conditions that `again` numbers, gives the
         same program; True where the device cannot tell."""

@@ -29,7 +29,7 @@ from accelopt.kernels.nki.devices.protocol import (
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
 from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, run, spawn
-from accelopt.sim import compute, dtypes, rules, serial, timing
+from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import dependences
@@ -319,6 +319,10 @@ class SimulatedExecutable:
     def dependences(self) -> tuple[str, ...]:
         """What the addresses prove of iterations and programs that need each other."""
         return tuple(map(str, dependences(self.program)))
+
+    def unused(self) -> tuple[np.ndarray | None, ...]:
+        """What the addresses prove to reach no result."""
+        return coverage.unused(self.program)
 
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """Execute the Program on the arrays among the arguments. With `shuffle`, the iterations of

@@ -148,6 +148,10 @@ class TrainiumExecutable:
         """None that can be told from outside of the SDK's compiler."""
         return ()
 
+    def unused(self) -> tuple[np.ndarray | None, ...]:
+        """Not told by a compiled kernel."""
+        return ()
+
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """The outputs of one run on the core, which has its own order of things."""
         return self.call(arrays, Status.RUN_ERROR, RUN_SECONDS)

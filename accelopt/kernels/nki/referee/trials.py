@@ -53,6 +53,7 @@ class TrialName(NamedTuple):
             "sweep": "hidden inputs that go through the function's range",
             "end": "hidden inputs of which the ends decide",
             "every": "hidden inputs of one size, of which every one counts",
+            "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "shape": "hidden inputs of another shape",
             "other-shape": "hidden inputs of another shape, without exact outputs",
         }[self.kind]
@@ -86,6 +87,7 @@ END = TrialName("end")
 EVERY = TrialName("every")
 OTHER_SHAPE = TrialName("other-shape")
 SHAPE = TrialName("shape")
+UNUSED = TrialName("unused")  # made for one kernel, and not kept
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
 
@@ -130,13 +132,13 @@ class TrialStore:
 
     def _make(self, reference: Reference, name: TrialName, precision: Precision) -> Trial | None:
         if name.kind == "seed":
-            return _trial(reference, name, reference.inputs(name.seed), None)
+            return trial_on(reference, name, reference.inputs(name.seed), None)
         if name == SHAPE:
             other = self.get(reference, OTHER_SHAPE)
-            return other and _trial(reference, name, other.inputs, precision)
+            return other and trial_on(reference, name, other.inputs, precision)
         drawn = self._hidden(reference)
         if name.kind == "hidden":
-            return _trial(reference, name, drawn, precision)
+            return trial_on(reference, name, drawn, precision)
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         seed = self._hidden_seed(reference.key, name.kind)
@@ -148,7 +150,7 @@ class TrialStore:
         inputs = _other_arguments(reference, name, inputs, np.random.default_rng(seed))
         for severity in stress.SEVERITIES:
             changed = SITUATIONS[name.kind](inputs, shapes, np.random.default_rng(seed), severity)
-            trial = _trial(reference, name, _in_formats(changed, drawn), precision)
+            trial = trial_on(reference, name, _in_formats(changed, drawn), precision)
             if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
                 return trial
         return None
@@ -231,11 +233,11 @@ def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | Non
     for inputs in other_shapes(drawn):
         with contextlib.suppress(ConfigError):
             reference.kernel_inputs(inputs)
-            return _trial(reference, OTHER_SHAPE, inputs, None)
+            return trial_on(reference, OTHER_SHAPE, inputs, None)
     return None
 
 
-def _trial(
+def trial_on(
     reference: Reference, name: TrialName, inputs: Sequence[Any], precision: Precision | None
 ) -> Trial:
     """The trial on these inputs, with exact outputs for a precision."""

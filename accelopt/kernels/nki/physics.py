@@ -1,0 +1,38 @@
+"""What a real core would say of numbers that are simulated: less exact engines, and least times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from accelopt.evaluation import Check, Status
+from accelopt.kernels.nki.devices import Inexactness, KernelFailure
+from accelopt.kernels.nki.referee.comparison import GATE
+from accelopt.kernels.nki.roofline import memory_bound_ms
+
+
+def check_accuracy(inexact: Iterable[Inexactness], checks: Sequence[Check], target: str) -> None:
+    """The published gate once more, with what the engines of a real core add to the error. Raises
+    KernelFailure."""
+    for one in inexact:
+        for check in checks:
+            there = math.hypot(check.amount, one.relative)
+            if check.name == GATE and check.passed and there >= check.limit:
+                raise KernelFailure(
+                    Status.WRONG_NUMBERS,
+                    f"{GATE} {there:.3g} on a real {target}, limit {check.limit:g}: "
+                    f"{check.amount:.3g} here and {one.relative:.3g} of {one.where}, which is "
+                    f"less exact there than on the simulated core {check.where}",
+                )
+
+
+def check_latency(latency_ms: float, written: int, least_ms: float, target: str) -> None:
+    """Nothing beats the roofline (`least_ms`); without one, the bytes of outputs that are `written`
+    must at least pass the memory. What the kernel's own program must move and compute, the simulated
+    core checks by itself. Raises KernelFailure."""
+    least = max(least_ms, memory_bound_ms(written, target))
+    if latency_ms < least:
+        raise KernelFailure(
+            Status.BENCHMARK_ERROR,
+            f"impossible: {latency_ms:.6g} ms, and the problem takes at least {least:.6g} ms on {target}",
+        )
