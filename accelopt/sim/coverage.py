@@ -174,6 +174,7 @@ class _Coverage:
                 [-1 if n == position else 1 for n in range(len(shape))]
             )
             row = row * loop.variable.trips + at
+        element = np.clip(element, 0, math.prod(tensor.shape) - 1)  # beyond it a mask excludes all
         return np.broadcast_to(row, shape), np.broadcast_to(element, shape)
 
 

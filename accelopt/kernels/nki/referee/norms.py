@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 BLOCK = 1 << 16
 ROW = 128  # of arrays without rows of their own
+NARROW = 16  # rows below are told together: one number near zero is cancellation, no small row
 # Squares of float32 numbers between these neither vanish nor overflow.
 _SAFE = (1e-15, 1e15)
 
@@ -45,11 +47,14 @@ def row_norms(values: np.ndarray, other: np.ndarray | None = None) -> np.ndarray
 
 
 def row_width(shape: tuple[int, ...]) -> int:
-    """How many elements make a row: the last axis, or a piece of an array with only one axis."""
+    """How many elements make a row: the last axis, or a piece of an array with only one axis, or with
+    narrow rows."""
     count = int(np.prod(shape))
-    if len(shape) > 1:
-        return shape[-1] or 1
-    return ROW if count % ROW == 0 and count else count or 1
+    width = shape[-1] if len(shape) > 1 else 1
+    if width >= NARROW or not count:
+        return width or 1
+    piece = math.lcm(width, ROW)
+    return piece if count % piece == 0 else count
 
 
 def _norms(rows: np.ndarray) -> np.ndarray:
