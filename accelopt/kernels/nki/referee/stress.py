@@ -380,6 +380,31 @@ def every_one_counts(
     return [one_size(value) if changeable(value) else value for value in inputs]
 
 
+def without_some(
+    inputs: Sequence[Any], changed: Sequence[Any], count: int, generator: np.random.Generator
+) -> list[Any]:
+    """What was `changed` of `inputs` in float64, in each so many elements zero that are not."""
+
+    def wide(value: np.ndarray) -> np.ndarray:
+        found = value.astype(np.float64)
+        left = np.flatnonzero(found)
+        found.reshape(-1)[generator.choice(left, min(count, len(left)), replace=False)] = 0
+        return found
+
+    return [wide(c) if changeable(v) else c for v, c in zip(inputs, changed, strict=True)]
+
+
+def inexact(
+    inputs: Sequence[Any], changed: Sequence[Any], generator: np.random.Generator
+) -> list[Any]:
+    """What was `changed` of `inputs`, times a number of many bits each: sums of such numbers round as
+    sums usually do."""
+    return [
+        c * c.dtype.type(generator.uniform(1, 2)) if changeable(v) else c
+        for v, c in zip(inputs, changed, strict=True)
+    ]
+
+
 def _alike(values: np.ndarray) -> np.ndarray:
     """The signs of `values`, times the power of two that is nearest to their usual size: every
     format holds it, and no element is small by luck."""

@@ -116,6 +116,20 @@ def get_inputs():
 def forward(x):
     return x.sum(dtype=x.dtype).reshape(1, 1)
 """,
+    "long_mean": """
+import numpy as np
+def get_inputs():
+    return [np.random.uniform(size=(3, 50000)).astype(np.float32)]
+def forward(x):
+    return x.mean(axis=1, keepdims=True)
+""",
+    "matvec": """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(512, 640)).astype(np.float32), np.ones(640, np.float32)]
+def forward(a, x):
+    return (a @ x).reshape(512, 1)
+""",
     "largest": """
 import numpy as np
 def get_inputs():
@@ -172,6 +186,12 @@ def _online(x, width=128):
 def _by_columns(x):
     """A sum of rows, one column at a time: the longest chain there is."""
     return np.cumsum(x, axis=-1, dtype=np.float32)[..., -1:]
+
+
+def _in_tiles(x, width=128):
+    """A sum of rows, by sums of tiles."""
+    parts = [_by_columns(x[..., n : n + width]) for n in range(0, x.shape[-1], width)]
+    return _by_columns(np.concatenate(parts, axis=-1))
 
 
 def _statistics_by_parts(x, width=128):
@@ -288,6 +308,11 @@ HONEST = {
         "in parts": lambda x: _tail(x, x.size),
         "rows": lambda x: x.sum(axis=0).sum().reshape(1, 1),
     },
+    "long_mean": {
+        "weights": lambda x: _in_tiles(x * np.float32(1 / 50000)),
+        "scaled after": lambda x: _in_tiles(x) * np.float32(1 / 50000),
+    },
+    "matvec": {"tiles": lambda a, x: _in_tiles(a * x), "a line": lambda a, x: _by_columns(a * x)},
     "largest": {"rows": lambda x: x.max(axis=1).max().reshape(1, 1)},
     "embedding": {"rows": lambda rows, ids: rows[ids]},
     "scale_and_shift": {"plain": lambda x, gain, bias: bias + gain * x},
