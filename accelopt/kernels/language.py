@@ -33,6 +33,7 @@ class LanguageOptions(NamedTuple):
     much is asked of a kernel, where the referee knows degrees. Without `lookahead` nothing is simulated
     to find out what is worth an evaluation: closed forms alone say what actions promise. Of the kernels
     that are diagnosed each `profile_every`-th is profiled by Nsight Compute, where that can be; 0 is none.
+    `gpus` are the indices of those that evaluate, one kernel at a time on each.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class LanguageOptions(NamedTuple):
     scrutiny: Scrutiny = Scrutiny.FULL
     lookahead: bool = True
     profile_every: int = 0
+    gpus: tuple[int, ...] = (0,)
 
 
 class Configured(NamedTuple):

@@ -18,6 +18,7 @@ from accelopt.kernels.language import Configured
 from accelopt.kernels.methods import methods_of, what_it_does
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Plan, Result, Setting, Want
 from accelopt.published import Experience, plan_id
+from accelopt.search.graph import EXPECTED, LITTLE
 from accelopt.search.methods import Learned
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
 from accelopt.stages.plan import view_kernel
@@ -171,7 +172,8 @@ async def _space(job: Job, view: KernelView, run: Run) -> Result:
 
 async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     """What the language offers, and the plans of a model."""
-    offered = await run.workshop.offline.offered(job.node, job.focus)
+    found = await run.workshop.offline.offered(job.node, job.focus)
+    offered = [action for action in found if expected_of(action) >= run.settings.least_gain]
     diagnosis = view.diagnosis
     if run.proposer.planner is run.workshop.offline:
         return Result(job, tuple(offered), diagnosis=diagnosis)
@@ -181,6 +183,11 @@ async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     drafts = await _drafts(view, run)
     plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
     return _with_remarks(Result(job, (*plans, *offered), diagnosis=diagnosis), drafts)
+
+
+def expected_of(action: Action) -> float:
+    """The share of the time that an action may save: by its own promise, or by its method's."""
+    return max(action.promise, EXPECTED.get(action.method, LITTLE))
 
 
 def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) -> list[Action]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -69,6 +70,10 @@ class Solutions:
         self._problems: dict[str, ProblemFiles] = {}
         self._counters: dict[str, Found] = {}
         self._profiling = threading.Lock()
+        interpreted = self._environment.get("TRITON_INTERPRET") == "1"
+        gpus = tuple(f"cuda:{number}" for number in options.gpus)
+        self._devices = ("cpu",) if interpreted else gpus
+        self._free: asyncio.Queue[str] | None = None
 
     def _problem(self, case: Case) -> ProblemFiles:
         key = f"{case.values.get('definition')}\n{case.values.get('workload')}"
@@ -78,20 +83,40 @@ class Solutions:
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker; its solution and trace go to the run's folder."""
-        problem, gpu = self._problem(case), self._environment.get("TRITON_INTERPRET") != "1"
+        task = self.task(case, self._problem(case).solution(source))
         payload = {
-            "root": str(problem.root(self.options.traceset_root).resolve()),
-            "definition": problem.definition.model_dump(mode="json", exclude_unset=True),
-            "workload": problem.workload.model_dump(mode="json", exclude_unset=True),
-            "solution": problem.solution(source).model_dump(mode="json", exclude_unset=True),
-            "start": problem.template.model_dump(mode="json", exclude_unset=True),
+            "root": str(task.root),
+            "definition": task.definition.model_dump(mode="json", exclude_unset=True),
+            "workload": task.workload.model_dump(mode="json", exclude_unset=True),
+            "solution": task.solution.model_dump(mode="json", exclude_unset=True),
+            "start": self._problem(case).template.model_dump(mode="json", exclude_unset=True),
             "keep_in": str(self.options.folder.resolve()),
             "scrutiny": self.options.scrutiny.value,
-            "device": "cuda:0" if gpu else "cpu",
         }
-        return await self.pool.submit(
-            Call(EVALUATION, payload, WORKER_SECONDS, WORKER_BYTES, self._environment, gpu=gpu)
-        )
+        async with self._device() as device:
+            return await self.pool.submit(
+                Call(
+                    EVALUATION, {**payload, "device": device}, WORKER_SECONDS, WORKER_BYTES,
+                    self._environment, gpu=device != "cpu",
+                )
+            )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def _device(self) -> AsyncIterator[str]:
+        """A device that nobody of this run evaluates on; where there is one GPU, its own lock orders
+        who comes to it."""
+        if len(self._devices) == 1:
+            yield self._devices[0]
+            return
+        if self._free is None:
+            self._free = asyncio.Queue()
+            for device in self._devices:
+                self._free.put_nowait(device)
+        device = await self._free.get()
+        try:
+            yield device
+        finally:
+            self._free.put_nowait(device)
 
     def time_reference(self, case: Case, addition: str = "") -> float | None:
         """Milliseconds of the PyTorch reference, with `addition` below its text, on the GPU; None where
@@ -99,23 +124,22 @@ class Solutions:
         if self._environment.get("TRITON_INTERPRET") == "1":
             return None
         problem = self._problem(case)
-        task = self._task(case, problem.template)
+        task = self.task(case, problem.template)
         text = problem.definition.reference + addition
         definition = problem.definition.model_copy(update={"reference": text})
         task = task._replace(definition=definition)
         found = measure_reference(task).latency
         return None if found is None else found.median
 
-    def _task(self, case: Case, solution: Solution) -> Task:
+    def task(self, case: Case, solution: Solution) -> Task:
         """A solution on the case's problem, on this machine's GPU."""
         problem = self._problem(case)
-        gpu = self._environment.get("TRITON_INTERPRET") != "1"
         return Task(
             root=problem.root(self.options.traceset_root).resolve(),
             definition=problem.definition,
             workload=problem.workload,
             solution=solution,
-            device="cuda:0" if gpu else "cpu",
+            device=self._devices[0],
             environment=tuple(self._environment.items()),
         )
 
@@ -221,7 +245,7 @@ class Solutions:
         """The counters of a kernel, each kernel's once. One thread at a time."""
         with self._profiling:
             if node.source not in self._counters:
-                task = self._task(node.case, self._problem(node.case).solution(node.source))
+                task = self.task(node.case, self._problem(node.case).solution(node.source))
                 number = len(self._counters)
                 self._counters[node.source] = collect(task, self.options.profile_every, number)
             return self._counters[node.source]

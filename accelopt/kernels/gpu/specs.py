@@ -172,7 +172,7 @@ def triton_module(spec: KernelSpec) -> str:
     words += [f"{o}={kernel.metadata[o]!r}" for o in OPTIONS if o in kernel.metadata]
     grid = _grid(function, io.launch, values, io.args, constants)
     lines = [f"def {ENTRY}({', '.join(argument.name for argument in io.inputs)}):"]
-    lines += [f"    {argument.name} = {_made(argument)}" for argument in io.outputs]
+    lines += [f"    {argument.name} = {_made(argument, io.inputs)}" for argument in io.outputs]
     lines += [f"    {p} = {values[p]!r}" for p in parameters if p in constants and p in values]
     lines += [f"    {function.name}[{grid}]({', '.join(words)})"]
     lines += [f"    return {', '.join(argument.name for argument in io.outputs)}"]
@@ -266,13 +266,14 @@ def _step(function: ast.FunctionDef, axis: int, constants: set[str]) -> str | No
     return None
 
 
-def _made(argument: Argument) -> str:
+def _made(argument: Argument, inputs: Sequence[Argument]) -> str:
     """The expression that makes an output before the kernel runs."""
     if argument.is_input:
         return f"{argument.name}.clone()"
     spec = argument.tensor
     shape = f"({', '.join(map(str, spec.shape))}{',' if len(spec.shape) == 1 else ''})"
-    where = f'dtype=torch.{spec.dtype}, device="cuda"'
+    device = f"{inputs[0].name}.device" if inputs else '"cuda"'
+    where = f"dtype=torch.{spec.dtype}, device={device}"
     if argument.filled is None:
         return f"torch.empty({shape}, {where})"
     return f"torch.full({shape}, {argument.filled!r}, {where})"

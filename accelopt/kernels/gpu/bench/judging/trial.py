@@ -198,6 +198,8 @@ class Trial:
             rel_diffs=(statistics.slowest - statistics.fastest) / statistics.fastest,
             metrics={
                 "launch_free_latency_ms": statistics.median,
+                "mean_ms": statistics.mean,
+                "std_ms": statistics.deviation,
                 **{k: v for k, v in measured.clocks().items() if v is not None},
             },
             target=self.place.hardware,

@@ -39,7 +39,8 @@ def _nothing(*_: object) -> None:
 
 
 class Statistics(NamedTuple):
-    """Of repeated latencies in milliseconds: median, its 95% interval, extremes, and count."""
+    """Of repeated latencies in milliseconds: median, its 95% interval, extremes, and count; mean and
+    standard deviation for whoever asks for those."""
 
     median: float
     low: float
@@ -47,6 +48,8 @@ class Statistics(NamedTuple):
     fastest: float
     slowest: float
     samples: int
+    mean: float = 0.0
+    deviation: float = 0.0
 
     @property
     def spread(self) -> float:
@@ -64,8 +67,9 @@ def summarise(samples: Sequence[float]) -> Statistics:
     low = max(0, math.floor(count / 2 - half))
     high = min(count - 1, math.ceil(count / 2 + half))
     return Statistics(
-        statistics.median(ordered), ordered[low], ordered[high], ordered[0], ordered[-1], count
-    )
+        statistics.median(ordered), ordered[low], ordered[high], ordered[0], ordered[-1], count,
+        statistics.fmean(ordered), statistics.pstdev(ordered),
+    )  # fmt: skip
 
 
 class Clock:

@@ -1,0 +1,170 @@
+"""Kernels of spec files, one search each, and the folders that they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelopt.agents.prompts import read_names
+from accelopt.cli.optimize import mind_earlier_run
+from accelopt.cli.run import baselines, chosen
+from accelopt.cli.session import SessionOptions, base_folder, hold_session
+from accelopt.contract.spec import read_specs
+from accelopt.evaluation import Case, Scrutiny
+from accelopt.kernels.gpu.bench.judging.compile_check import Compiled, CompilerPool
+from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
+from accelopt.kernels.gpu.cases import ProblemFiles
+from accelopt.kernels.gpu.specs import case_of_spec
+from accelopt.kernels.language import LanguageOptions
+from accelopt.nodes import Node
+from accelopt.search.strategy import UNBOUNDED, Settings
+from accelopt.stages.artifacts import Kernel, write_artifacts, write_tactics
+from accelopt.stages.workshop import WorkshopOptions
+
+NKI = "nki"
+BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
+
+
+class SpecRun(NamedTuple):
+    """What is asked of the kernels in `source`: a spec file, a folder of them, or, for the backend `nki`,
+    names of NKIBench's problems. `budget` are evaluations of each, failures included."""
+
+    source: str
+    out: Path
+    gpus: tuple[int, ...] = (0,)
+    budget: int = 20
+    profile_every: int = 0
+    resume: bool = False
+    backend: str = ""
+    target: str = ""
+    window: int = 0
+    seed: int = 0
+    strategy: str = "mcgs"
+    options: Mapping[str, str] = {}
+    least_gain: float = 0.0
+    model_config: Path | None = None
+
+
+class Subject(NamedTuple):
+    """One kernel: its folder, its case, the language of its text, and what was said of it."""
+
+    name: str
+    kind: str
+    folder: Path
+    case: Case
+    spec: dict[str, Any]
+
+
+def optimize_specs(run: SpecRun) -> list[Kernel]:
+    """Search each kernel in turn, and write its folder; those that fail at the start, too.
+
+    Raises ConfigError for a file or an option that cannot be used, before anything is evaluated.
+    """
+    subjects = list(_subjects(run))
+    for subject in subjects:
+        mind_earlier_run(subject.folder / "run", run.resume and _begun(subject))
+    return [_search(subject, run) for subject in subjects]
+
+
+def _search(subject: Subject, run: SpecRun) -> Kernel:
+    write_tactics(run.out, subject.kind)
+    [outcome] = hold_session([subject.case], _session(subject, run), "--resume")
+    with closing(_Compiling(subject, run)) as compiling:
+        kernel = Kernel(
+            name=subject.name,
+            kind=subject.kind,
+            folder=subject.folder,
+            spec=subject.spec,
+            outcome=outcome,
+            state=_state(subject),
+            compiled=compiling.compiled,
+            profiled=run.profile_every > 0,
+        )
+        write_artifacts(kernel)
+    return kernel
+
+
+def _subjects(run: SpecRun) -> Iterator[Subject]:
+    if run.backend == NKI:
+        for case in chosen(run.source, baselines("neuronxcc")):
+            folder = run.out / "kernels" / case.case_name
+            yield Subject(case.case_name, NKI, folder, case, case.model_dump(mode="json"))
+        return
+    path = Path(run.source)
+    for spec in read_specs(path):
+        folder = run.out / "kernels" / spec.safe_name
+        near = path if path.is_dir() else path.parent
+        case = case_of_spec(spec, folder / "problem", near)
+        yield Subject(
+            spec.name, spec.kernel.kernel_type, folder, case, spec.model_dump(mode="json")
+        )
+
+
+def _begun(subject: Subject) -> bool:
+    return (subject.folder / "run" / "journal.jsonl").exists()
+
+
+def _session(subject: Subject, run: SpecRun) -> SessionOptions:
+    on_gpu = subject.kind != NKI
+    out = subject.folder / "run"
+    language = LanguageOptions(
+        folder=out / "kernels",
+        name=BACKENDS[subject.kind],
+        save_fields=()
+        if on_gpu
+        else tuple(read_names(base_folder() / "prompts/profile_list.json")),
+        target=run.target or (DEFAULT_TARGET if on_gpu else "trn1"),
+        profile_every=run.profile_every,
+        gpus=run.gpus,
+    )
+    settings = Settings(
+        iterations=UNBOUNDED,
+        strategy=run.strategy,
+        options=run.options,
+        evaluations=run.budget,
+        least_gain=run.least_gain,
+        window=run.window or (len(run.gpus) if on_gpu else 4),
+    )
+    workers = len(run.gpus) if on_gpu else 0
+    return SessionOptions(
+        out=out,
+        settings=settings,
+        workshop=WorkshopOptions(
+            language, workers=workers, seed=run.seed, screening=Scrutiny.QUICK
+        ),
+        model_config=run.model_config,
+        prompts=base_folder() / "prompts" / "flb" if on_gpu else None,
+    )
+
+
+def _state(subject: Subject) -> dict[str, Any]:
+    path = subject.folder / "run" / subject.case.case_name / "search_state.json"
+    state: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return state
+
+
+class _Compiling:
+    """Compiles nodes for the artifacts, each source once."""
+
+    def __init__(self, subject: Subject, run: SpecRun) -> None:
+        self._pool = None if subject.kind == NKI else CompilerPool(1, run.target or DEFAULT_TARGET)
+        self._known: dict[str, Compiled] = {}
+
+    def compiled(self, node: Node) -> Compiled | None:
+        """What a compiler makes of a node; None where there is none to ask."""
+        if self._pool is None or not node.source:
+            return None
+        if node.source not in self._known:
+            problem = ProblemFiles(node.case.values)
+            self._known[node.source] = self._pool.check(
+                problem.definition, problem.workload, problem.solution(node.source)
+            )
+        return self._known[node.source]
+
+    def close(self) -> None:
+        """End the compiler's process."""
+        if self._pool is not None:
+            self._pool.close()

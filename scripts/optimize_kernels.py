@@ -1,0 +1,114 @@
+"""Make the kernels of spec files faster by graph search: Triton and CUDA kernels, and NKIBench's."""
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from accelopt.interruption import nothing_to_lose
+
+with nothing_to_lose():
+    from accelopt.cli.specs import SpecRun, optimize_specs
+    from accelopt.errors import AcceloptError, ConfigError, sentence
+    from accelopt.kernels.gpu.worker import evaluate_control
+    from accelopt.search.mcgs import REWARDS
+    from accelopt.search.strategy import STRATEGIES
+    from accelopt.stages import command_line
+    from accelopt.store import write_json
+
+KEY, URL, CACHE = "OPENAI_API_KEY", "OPENAI_BASE_URL", "COMPILE_CACHE_DIR"
+PUBLIC = "https://api.openai.com/v1"
+
+
+def main(args: Namespace) -> None:
+    cache = os.environ.get(CACHE)
+    if args.worker is not None:
+        evaluate_control(args.worker, Path(cache) if cache else None)
+        return
+    run = SpecRun(
+        source=args.input,
+        out=args.outdir,
+        gpus=args.gpus,
+        budget=args.budget_builds,
+        profile_every=args.ncu_every,
+        resume=args.resume,
+        backend=args.backend,
+        target=args.target,
+        window=args.window,
+        seed=args.seed,
+        strategy=args.search,
+        options={"reward": args.reward} if args.search == "mcgs" else {},
+        least_gain=args.min_pred_gain,
+        model_config=model_of(args),
+    )
+    for kernel in optimize_specs(run):
+        outcome = kernel.outcome
+        if outcome.best is None:
+            print(f"{kernel.name}: {outcome.failure}")
+            continue
+        times = f"{outcome.start.latency:.4g} ms to {outcome.best.latency:.4g} ms"
+        print(f"{kernel.name}: {times}, {outcome.speedup:.3f}x; {kernel.folder}")
+
+
+def model_of(args: Namespace) -> Path | None:
+    """The model configuration: the one that is named, or one of the environment's endpoint."""
+    if args.no_llm:
+        return None
+    if args.model_config is not None:
+        return Path(args.model_config)
+    if not os.environ.get(KEY):
+        raise ConfigError(f"{KEY} is not set; set it, or use --no-llm for the rules alone")
+    url = os.environ.get(URL, PUBLIC)
+    path = Path(args.outdir) / "model.json"
+    write_json(path, {"url": url, "model": args.llm_model, "api_key_env": KEY})
+    return path
+
+
+def indices(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise ArgumentTypeError(f"{text!r} is not a list of GPUs such as 0,1")
+    return found
+
+
+def parser() -> ArgumentParser:
+    made = ArgumentParser(description=__doc__)
+    made.add_argument("--input", default="kernels.json", help="spec file, or folder of *.json")
+    made.add_argument("--outdir", type=Path, default=Path("out"))
+    made.add_argument("--gpus", type=indices, default=(0,), help="indices with commas")
+    made.add_argument(
+        "--budget-builds", type=command_line.count, default=20, help="evaluations a kernel"
+    )
+    made.add_argument("--min-pred-gain", type=float, default=0.02, help="prune weaker moves")
+    made.add_argument("--llm-model", default="gpt-5-mini", help=f"of the endpoint in {URL}")
+    made.add_argument("--no-llm", action="store_true", help="rules only")
+    made.add_argument("--ncu-every", type=command_line.whole, default=0,
+                      help="profile every N-th kernel that is diagnosed; 0: none")  # fmt: skip
+    made.add_argument("--resume", action="store_true", help="continue, also with a larger budget")
+    made.add_argument(
+        "--worker", type=Path, metavar="CONTROL.json", help="one evaluation, internal"
+    )
+    made.add_argument("--backend", default="", choices=["", "nki"],
+                      help="nki: --input names problems of NKIBench")  # fmt: skip
+    made.add_argument("--target", default="", help="h200, h100, a100, trn1, trn2")
+    made.add_argument(
+        "--window", type=command_line.whole, default=0, help="jobs under way; 0: one a GPU"
+    )
+    made.add_argument("--seed", type=command_line.whole, default=0)
+    made.add_argument("--reward", default="log", choices=sorted(REWARDS))
+    made.add_argument("--search", default="mcgs", choices=sorted(STRATEGIES))
+    made.add_argument(
+        "--model-config", type=Path, help="model configuration, instead of the environment"
+    )
+    return made
+
+
+if __name__ == "__main__":
+    arguments = parser().parse_args()
+    try:
+        main(arguments)
+    except (AcceloptError, OSError) as error:
+        sys.exit(f"error: {sentence(error)}")
