@@ -60,7 +60,7 @@ def optimize(
     cases = [start, *elsewhere(start, also or [], folder)]
     options = aimed(shared, kernel).session(folder)
     if definition is not None:
-        options = options.for_triton()
+        options = options.for_solution(kernel)
     outcomes = hold_session(cases, options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
 

@@ -15,6 +15,7 @@ from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.interruption import stop
+from accelopt.kernels.gpu.cases import backend_of
 from accelopt.loop import optimize_all
 from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
@@ -60,9 +61,9 @@ class SessionOptions(NamedTuple):
     tools: int = TOOLS
     prompts: Path | None = None
 
-    def for_triton(self) -> SessionOptions:
-        """The same for Triton solutions of FlashInfer-Bench, with the prompts for those."""
-        language = self.workshop.language._replace(name="flashinfer")
+    def for_solution(self, path: Path) -> SessionOptions:
+        """The same for a solution of FlashInfer-Bench, with the prompts for those."""
+        language = self.workshop.language._replace(name=backend_of(path))
         prompts = base_folder() / "prompts" / "flb"
         return self._replace(workshop=self.workshop._replace(language=language), prompts=prompts)
 

@@ -75,7 +75,7 @@ def tune(
     )
     options = _seeded(shared.session(folder), seed)
     if definition is not None:
-        options = options.for_triton()
+        options = options.for_solution(kernel)
     [outcome] = hold_session([case], options, "the same command with --resume")
     _show(case, outcome, folder)
 

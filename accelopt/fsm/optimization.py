@@ -74,7 +74,7 @@ class Optimization(ABC):
         Call it outside of a running event loop. Raises ConfigError for files that cannot be used.
         """
         options = WorkerOptions.of({**self.options._asdict(), **kwargs})
-        options = with_backend(options, Path(problem_file))
+        options = with_backend(options, Path(problem_file), _path_of(initial_kernel))
         rounds = self.max_rounds if max_rounds is None else max_rounds
         kernel = self._start(initial_kernel, options)
         return asyncio.run(self._optimize(kernel, Path(problem_file), test_code, rounds, options))
@@ -148,3 +148,8 @@ class Optimization(ABC):
             "seed": options.seed,
             "max_refine_attempts": options.max_refine_attempts,
         }
+
+
+def _path_of(kernel: str | Path) -> Path:
+    """The file that a kernel is given as; of a kernel given as text, a name that says Python."""
+    return Path("kernel.py") if isinstance(kernel, str) and "\n" in kernel else Path(kernel)

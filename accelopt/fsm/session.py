@@ -33,6 +33,9 @@ OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
 
+ON_GPU = ("flashinfer", "cuda")
+
+
 class WorkerOptions(NamedTuple):
     """What a manager's `worker_kwargs` may say.
 
@@ -40,6 +43,7 @@ class WorkerOptions(NamedTuple):
     workload, `model_config` a path, a ModelConfig or its fields. `isolation` is `task` or `process`.
     `workers` is how many kernels are judged at a time, 0 one for each CPU; `deadline` the seconds
     that the workers of a round have together. `findings` is the folder of an earlier run to learn from.
+    With `profile` a GPU's kernels are profiled by Nsight Compute where that can be.
     """
 
     backend: str = ""
@@ -54,6 +58,7 @@ class WorkerOptions(NamedTuple):
     workers: int = 0
     deadline: float = WORKERS_SECONDS
     findings: str | Path | None = None
+    profile: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> WorkerOptions:
@@ -70,7 +75,12 @@ class WorkerOptions(NamedTuple):
     @property
     def language_target(self) -> str:
         """The machine: the given one, or trn1 for NKI and an H200 for Triton."""
-        return self.target or ("h200" if self.backend == "flashinfer" else "trn1")
+        return self.target or ("h200" if self.on_gpu else "trn1")
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether kernels are solutions on a GPU."""
+        return self.backend in ON_GPU
 
 
 class Thinking(NamedTuple):
@@ -109,7 +119,7 @@ def case_of(kernel: Path, problem_file: Path, options: WorkerOptions, folder: Pa
     for path in (kernel, problem_file):
         if not path.is_file():
             raise ConfigError(f"{path} is not a file")
-    if options.backend == "flashinfer":
+    if options.on_gpu:
         from accelopt.kernels.gpu.problems import case_of_problem
 
         workload = Path(options.workload) if options.workload else None
@@ -136,14 +146,15 @@ def _named(stem: str) -> tuple[str, dict[str, int]]:
     return "_".join(words), dict(sorted(sizes.items()))
 
 
-def with_backend(options: WorkerOptions, problem_file: Path) -> WorkerOptions:
-    """The options with a backend: NKI for a NumPy reference, else Triton."""
+def with_backend(options: WorkerOptions, problem_file: Path, kernel: Path) -> WorkerOptions:
+    """The options with a backend: NKI for a NumPy reference, else the language of the solution."""
     if options.backend:
         return options
+    from accelopt.kernels.gpu.cases import backend_of
     from accelopt.kernels.gpu.problems import is_torch_problem
 
     torch = problem_file.suffix == ".json" or is_torch_problem(problem_file)
-    return options._replace(backend="flashinfer" if torch else "nki")
+    return options._replace(backend=backend_of(kernel) if torch else "nki")
 
 
 @asynccontextmanager
@@ -158,12 +169,13 @@ async def open_run(
         save_fields=tuple(read_names(base / "profile_list.json")),
         target=options.language_target,
         rel_tol=options.rel_tol,
+        profile_every=int(options.profile),
     )
     workshop_options = WorkshopOptions(
         language_options, options.workers, seed=options.seed, screening=Scrutiny.QUICK
     )
     settings = Settings(fixer_steps=options.max_refine_attempts, strategy="fsm")
-    prompts = PromptFolder(base / "flb" if options.backend == "flashinfer" else base)
+    prompts = PromptFolder(base / "flb" if options.on_gpu else base)
     async with open_workshop(folder, workshop_options, saved) as workshop:
         proposer = _proposer(workshop, prompts, options, thinking)
         yield Run(workshop, proposer, settings, folder, seed=options.seed)

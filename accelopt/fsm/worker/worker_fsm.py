@@ -115,7 +115,7 @@ async def _in_process(
 ) -> Walked:
     step = worker_kwargs.get("step", {})
     given = {name: value for name, value in worker_kwargs.items() if name != "step"}
-    options = with_backend(WorkerOptions.of(given), start.problem)
+    options = with_backend(WorkerOptions.of(given), start.problem, Path("parent.py"))
     gear = gear._replace(divergence=options.divergence_threshold)
     assert gear.folder is not None
     kernel = gear.folder / "parent.py"

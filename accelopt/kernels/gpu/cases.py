@@ -25,6 +25,8 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
 )
 from accelopt.store import content_key
 
+COMPILED = ("cuda", "cpp")
+
 
 class ProblemFiles:
     """The files behind one case, read once."""
@@ -89,6 +91,13 @@ def case_of(definition: Path, solution: Path, workload: Path) -> Case:
         task=str(definition),
         kernel=str(solution),
     )
+
+
+def backend_of(solution: Path) -> str:
+    """The entry of `LANGUAGES` for a solution's file: by its language, Triton for plain Python."""
+    if solution.suffix == ".json" and read_json(Solution, solution).spec.language in COMPILED:
+        return "cuda"
+    return "flashinfer"
 
 
 def case_of_row(row: Mapping[str, str]) -> tuple[Case, Profile | None]:

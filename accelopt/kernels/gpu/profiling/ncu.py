@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from accelopt.kernels.gpu.bench.judging.children import converse, payload_of
 from accelopt.kernels.gpu.bench.judging.task import Task
@@ -55,15 +55,29 @@ def unavailable(device: str) -> Unavailable | None:
         return Unavailable("there is no GPU")
     if tool is None:
         return Unavailable("`ncu` is not on the PATH")
-    return _probe(tool)
+    return _probe(tool).failure
+
+
+class Probe(NamedTuple):
+    """Whether counters can be read, and whether the loopback has to be open for that."""
+
+    failure: Unavailable | None
+    network: bool = False
 
 
 @cache
-def _probe(tool: str) -> Unavailable | None:
-    """One fill of a small tensor under `ncu`: whether counters can be read, asked once a process."""
-    with scratch_folder(scratch()) as folder:
-        found = _run(folder, {"probe": True, "folder": str(folder)}, NAMES[:1], tool)
-    return found if isinstance(found, Unavailable) else None
+def _probe(tool: str) -> Probe:
+    """One product of a small tensor under `ncu`, asked once a process: first with every network closed,
+    then, for the tool's two halves may speak through the loopback, with the machine's own open."""
+    first: Unavailable | None = None
+    for network in (False, True):
+        with scratch_folder(scratch()) as folder:
+            payload = {"probe": True, "folder": str(folder)}
+            found = _run(folder, payload, NAMES[:1], tool, network=network)
+        if isinstance(found, Metrics):
+            return Probe(None, network)
+        first = first or found
+    return Probe(first)
 
 
 def _profile(task: Task) -> Found:
@@ -80,7 +94,9 @@ def _profile(task: Task) -> Found:
             "destination_passing_style": style,
         }
         tool = shutil.which("ncu") or "ncu"
-        return _run(folder, payload, NAMES, tool, blobs, dict(task.environment))
+        environment = dict(task.environment)
+        network = _probe(tool).network
+        return _run(folder, payload, NAMES, tool, blobs, environment, network=network)
 
 
 def _run(
@@ -90,12 +106,15 @@ def _run(
     tool: str,
     readable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
+    *,
+    network: bool = False,
 ) -> Found:
     """The longest kernel of one call under `ncu`."""
     asked = profiled.Profile(tool=tool, metrics=metrics, payload=json.dumps(payload))
     try:
         with converse(
             HANDLERS, {"folder": str(folder)}, folder, readable=(*readable, _home_of(tool)),
+            network=network,
             environment={"TMPDIR": str(folder), "HOME": str(folder), **(environment or {})},
         ) as child:  # fmt: skip
             reply = child.ask(asked, profiled.Printed, SECONDS)

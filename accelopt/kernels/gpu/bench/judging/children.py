@@ -42,8 +42,10 @@ def converse(
     writable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     device: bool = True,
+    network: bool = False,
 ) -> Conversation:
-    """A confined child that may use the GPU, or with `device` False only its compiler.
+    """A confined child that may use the GPU, or with `device` False only its compiler. `network` is for
+    programs that speak with their own parts through the machine's loopback.
 
     Caches of compilers are its own: what others have put into one would run in it.
     """
@@ -57,7 +59,7 @@ def converse(
     return Conversation(
         entry,
         payload,
-        policy=driver.allow(Policy(readable=readable, writable=writable)),
+        policy=driver.allow(Policy(readable=readable, writable=writable, network=network)),
         limits=Limits(
             memory_bytes=MEMORY_BYTES,
             address_space=False,  # a driver reserves far more than there is
