@@ -106,6 +106,9 @@ class ByDriver:
     """Calls of libcuda."""
 
     def __init__(self, built: Built, name: str, launch: Launch) -> None:
+        import torch
+
+        torch.empty(1, device="cuda")  # PyTorch's context is the current one from here on
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._launch = launch
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()

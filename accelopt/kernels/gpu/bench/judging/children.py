@@ -54,6 +54,7 @@ def converse(
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "TRITON_HOME": str(scratch),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "torch"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more are processes that share locks: closed here
         "FIB_CACHE_PATH": str(scratch / "package"),
     }
     return Conversation(

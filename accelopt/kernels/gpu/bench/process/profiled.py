@@ -46,8 +46,9 @@ class Profiler:
             asked.tool, "--csv", "--page", "raw", "--profile-from-start", "off",
             "--clock-control", "none", "--cache-control", "all",
             "--metrics", ",".join(asked.metrics),
-            sys.executable, "-m", __name__ if __name__ != "__main__" else "", str(told),
+            sys.executable, "-S", "-m", __name__, str(told),
         ]  # fmt: skip
+        # Without `site`, which reads what is closed here; all that it would find stands in the path.
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS, check=False, env=variables
