@@ -6,7 +6,9 @@ compares files of raw output bytes, if they are what was sealed, with what the r
 
 from __future__ import annotations
 
+import sys
 import time
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,9 +48,10 @@ class Referee:
         self.coarse = any(
             spec.dtype.startswith(("float8", "float4")) for spec in self.definition.inputs.values()
         )
-        namespace: dict[str, Any] = {"__name__": "reference"}
-        exec(compile(self.definition.reference, "<reference>", "exec"), namespace)
-        self.function = namespace["run"]
+        module = types.ModuleType("reference")
+        sys.modules[module.__name__] = module  # `torch.compile` imports a function's module
+        exec(compile(self.definition.reference, "<reference>", "exec"), module.__dict__)
+        self.function = module.__dict__["run"]
         self.wanted: dict[Draw, list[Any]] = {}
 
     def introduce(self, _: say.Introduce) -> say.Place:
