@@ -2,11 +2,15 @@
 also when a node dies in their midst."""
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_problem import benchmark
 
 from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
 from accelopt.errors import ConfigError
@@ -107,6 +111,45 @@ def test_a_node_that_dies_costs_a_retry_and_nothing_else(cluster):
 
     expected = [Status.CORRECT, Status.REFUSED, Status.WRONG_NUMBERS] * 3
     assert [evaluation.status for evaluation in asyncio.run(go())] == expected
+
+
+def decisions(run):
+    """What a run's journal says, without what a clock says."""
+
+    def timeless(value):
+        if isinstance(value, dict):
+            return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+        return [timeless(item) for item in value] if isinstance(value, list) else value
+
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    return sorted(json.dumps(timeless(json.loads(line)), sort_keys=True) for line in lines)
+
+
+@pytest.mark.slow
+def test_a_run_decides_the_same_on_a_cluster_one_of_whose_nodes_dies(cluster, tmp_path):
+    own = benchmark(tmp_path / "own")
+    doomed = cluster.add_node(num_cpus=2)
+
+    def run(name, *options):
+        command = [
+            sys.executable, "-m", "accelopt", "optimize", own / "kernels" / "silu.py",
+            "--reference", own / "reference" / "silu.py", "--out", tmp_path / name,
+            "--iterations", "2", "--plans", "2", "--samples", "1", *options,
+        ]  # fmt: skip
+        return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
+
+    there = run("there", "--cluster", cluster.address)
+    journal = tmp_path / "there" / "journal.jsonl"
+    while there.poll() is None and not (journal.exists() and journal.stat().st_size):
+        time.sleep(0.1)
+    cluster.remove_node(doomed, False)
+    shown, _ = there.communicate()
+    assert there.returncode == 0, shown
+    here = run("here")
+    shown, _ = here.communicate()
+    assert here.returncode == 0, shown
+    assert decisions(tmp_path / "there") == decisions(tmp_path / "here")
+    assert len(decisions(tmp_path / "here")) > 5
 
 
 @pytest.mark.slow
