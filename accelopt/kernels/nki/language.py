@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from accelopt.caches import Shelf, package_key
@@ -18,7 +15,6 @@ from accelopt.evaluation import (
     Diagnosis,
     Evaluation,
     EvaluationRequest,
-    Profile,
     Scrutiny,
     Status,
 )
@@ -29,66 +25,28 @@ from accelopt.kernels.nki import benchmark, roofline
 from accelopt.kernels.nki.briefing import machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
-from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
-from accelopt.kernels.nki.inspection import LEAST, WHAT_IF, Briefing, brief_call, inspection_call
-from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.offers import (
-    Lifted,
-    Offer,
-    Offers,
-    actions_of,
-    lifted_kernel,
-    offered,
-)
-from accelopt.kernels.nki.lift.planning import (
-    AnswerRefused,
-    answered,
-    brief,
-    computed,
-    has_schedule,
-)
+from accelopt.kernels.nki.inspection import LEAST
+from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
 from accelopt.kernels.nki.names import describe, sheet
 from accelopt.kernels.nki.places import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
-from accelopt.kernels.nki.requests import confirm, made_arguments, submit, submit_in_halves
+from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
+from accelopt.kernels.nki.scheduling import Scheduling, counters_of
 from accelopt.kernels.nki.tuning import Tuning, rewrites_of
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Pool
 from accelopt.sim.dialects import dialect_of_source
 from accelopt.space import Parameter, Space
-from accelopt.store import content_key, read_text, write_atomically
+from accelopt.store import content_key, read_text
 
 BOUNDS = {
     "memory": "HBM bandwidth",
     "vec": "the vector and scalar engines",
     "mm": "the tensor engine",
 }
-HERE = Path(__file__).resolve().parent
-PACKAGE = HERE.parents[1]
-# Verdicts that no load of the machine changes; a time limit or a killed process is none.
-REPEATABLE = frozenset(
-    {
-        Status.CORRECT,
-        Status.REFUSED,
-        Status.COMPILE_ERROR,
-        Status.WRONG_SHAPE,
-        Status.WRONG_DTYPE,
-        Status.WRONG_NUMBERS,
-    }
-)
-NONE_FASTER = "No schedule of it that a search found is faster than this kernel."
-SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
-
-
-def _made_arguments(reference: Path) -> list[Argument]:
-    """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
-    found = made_arguments(reference).arguments
-    return [Argument(()) if known is None else Argument(*known) for known in found]
 
 
 class NKI:
@@ -102,15 +60,15 @@ class NKI:
         self.pool = pool
         self.options = options
         self.shelf = Shelf(pool.cache)
-        self._tuning = Tuning(options.target, self._lifted, self._facts)
-        self._made: dict[str, list[Argument]] = {}
-        self._making = threading.Lock()
+        self.inspector = Inspector(pool, options, self.shelf)
+        self._scheduling = Scheduling(self.inspector)
+        self._tuning = Tuning(options.target, self._scheduling.lifted, self._facts)
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker. On the simulated core it is the same each time:
         one that was reached before, by whatever run of this user, is not worked out again."""
         key = self.evaluation_key(case, source)
-        path = self._write(source, key)
+        path = self.inspector.write(source, key)
         kept = None if trainium.available() else self.shelf.find("verdict", key)
         if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
@@ -128,7 +86,7 @@ class NKI:
         if profile is None:
             return Explanation()
         found = roofline.bound(case.problem, _sizes(case.values), profile.target)
-        inspected = await self._inspect(case, node.source, ranked=True)
+        inspected = await self.inspector.inspect(case, node.source, ranked=True)
         least = inspected.profile.metrics.get(LEAST) if inspected.profile else None
         bound = found.latency_ms if found else least
         share = bound / profile.latency if bound else None
@@ -150,7 +108,7 @@ class NKI:
         """What limits a kernel: resources as profiled, lines as the simulated core knows them."""
         if node.profile is None:
             return None
-        inspected = (await self._inspect(node.case, node.source, ranked=True)).diagnosis
+        inspected = (await self.inspector.inspect(node.case, node.source, ranked=True)).diagnosis
         found = measured(node.profile, inspected)
         bound = self._bound_ms(node.case)
         if found is None or not bound:
@@ -162,59 +120,16 @@ class NKI:
         refuses, None where it cannot tell."""
         if not self.options.lookahead:
             return None
-        inspected = await self._inspect(node.case, source)
+        inspected = await self.inspector.inspect(node.case, source)
         if inspected.status is Status.COMPILE_ERROR:
             return math.inf
         return inspected.profile.latency if inspected.profile else None
 
     async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """Both measured again, in turns, in a worker of their own."""
-        sources = [self._write(source, content_key(source)) for source in (winner, parent)]
+        sources = [self.inspector.write(source) for source in (winner, parent)]
         requests = [self._request(case, path) for path in sources]
         return await confirm(self.pool, *requests)
-
-    async def _inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
-        known = await asyncio.to_thread(self._arguments, case, source)
-        return await self._inspect_given(known, source, ranked=ranked)
-
-    async def _inspect_given(
-        self, known: Mapping[str, Argument], source: str, *, ranked: bool = False
-    ) -> Evaluation:
-        """What the simulated core says; bottlenecks are `ranked` by gain, which takes longer, for whoever
-        reads them."""
-        arguments = _plain(known)
-        if not known:
-            return Evaluation(status=Status.MISSING, message="argument shapes are not known")
-        key = content_key(source, repr(arguments), self.options.target, package_key(), str(ranked))
-        kept = self.shelf.find("inspection", key)
-        if isinstance(kept, dict):
-            return Evaluation.model_validate(kept)
-        path = self._write(source, content_key(source))
-        call = inspection_call(str(path.resolve()), arguments, self.options.target)
-        inspected = await self.pool.submit(
-            call._replace(payload={**call.payload, "ranked": ranked})
-        )
-        inspected = without_places(inspected, path)
-        if inspected.status in REPEATABLE:
-            self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
-        return inspected
-
-    def _arguments(self, case: Case, source: str) -> dict[str, Argument]:
-        """What a kernel is given for each parameter, without data: as the reference's text tells,
-        or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
-        reference = self.reference(case)
-        known = kernel_arguments(source, reference)
-        if known:
-            return known
-        with self._making:
-            if reference not in self._made:
-                self._made[reference] = _made_arguments(Path(case.task))
-            return dict(zip(parameters_of(source), self._made[reference], strict=False))
-
-    def _write(self, source: str, name: str) -> Path:
-        path = self.options.folder / f"{name}.py"
-        write_atomically(path, source)
-        return path
 
     def evaluation_key(self, case: Case, source: str) -> str:
         """A name for the exact source, its reference and the settings together.
@@ -272,7 +187,7 @@ class NKI:
         loop = asyncio.get_running_loop()
         return await asyncio.to_thread(
             lambda: (
-                [*self._schedules(node, loop), *self._rewrites(node)]
+                [*self._scheduling.actions(node, loop), *self._rewrites(node)]
                 if self.options.lookahead
                 else [*self._tuning.actions(node), *self._rewrites(node)]
             )
@@ -287,89 +202,30 @@ class NKI:
         made = await asyncio.to_thread(self._tuning.configured, node, values)
         if made.source is None:
             return made
-        inspected = await self._inspect(node.case, made.source)
+        inspected = await self.inspector.inspect(node.case, made.source)
         if inspected.status is Status.COMPILE_ERROR:
             return Configured(None, inspected.message)
         return made
 
     async def schedule_brief(self, node: Node) -> str:
-        """What a planner should know to answer with a schedule in place of a plan: what the kernel
-        computes, the fields of a schedule, those found that are faster than the kernel; of what no
-        schedule makes faster, only what it computes. Empty for a kernel that cannot be lifted."""
-        actions = await self.actions(node)
-        arguments = self._arguments(node.case, node.source)
-        key = content_key(node.source, repr(arguments), self.options.target, package_key())
-        kept = self.shelf.find("schedules", key)
-        offers = Offers.from_json(kept).offers if actions and isinstance(kept, dict) else ()
-
-        def worded() -> str:
-            lifted = self._lifted(node)
-            better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
-            if offers and not better:
-                return f"{computed(lifted)}\n{NONE_FASTER}"
-            return brief(lifted, node.source, better, target=self.options.target)
-
-        try:
-            return await asyncio.to_thread(worded)
-        except (NotLifted, KernelFailure):
-            return ""
+        """What a planner should know to answer with a schedule in place of a plan; empty for a
+        kernel that cannot be lifted."""
+        await self.actions(node)  # what it finds is told
+        return await self._scheduling.brief(node)
 
     async def scheduled(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
         that the kernel does not have; None for a reply that is no schedule at all."""
-        if not has_schedule(reply):
-            return None
-
-        def written() -> Offer:
-            return answered(reply, self._lifted(node), self.options.target)
-
-        try:
-            offer = await asyncio.to_thread(written)
-        except (NotLifted, KernelFailure, AnswerRefused) as refusal:
-            return str(refusal)
-        (action,) = actions_of([offer], _metrics(node.profile))
-        found = await self.predict(node, offer.source)
-        return action.model_copy(update={"predicted": found, "source": offer.source})
-
-    def _lifted(self, node: Node) -> Lifted:
-        arguments = self._arguments(node.case, node.source)
-        path = self._write(node.source, content_key(node.source))
-        return lifted_kernel(node.source, path, arguments, self.options.target)
-
-    def _schedules(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
-        arguments = self._arguments(node.case, node.source)
-        key = content_key(node.source, repr(arguments), self.options.target, package_key())
-        kept = self.shelf.find("schedules", key)
-        if isinstance(kept, dict):
-            found = Offers.from_json(kept)
-        else:
-            path = self._write(node.source, content_key(node.source))
-            times = partial(self._times, arguments, loop)
-            found = offered(node.source, path, arguments, self.options.target, self.shelf, times)
-            self.shelf.put("schedules", key, found.as_json())
-        account = {"kernel": node.name, **found.account()}
-        place = self.options.folder / f"{content_key(node.source)}.schedules.json"
-        write_atomically(place, json.dumps(account, indent=2) + "\n")
-        return actions_of(found.offers, _metrics(node.profile))
-
-    def _times(
-        self,
-        arguments: Mapping[str, Argument],
-        loop: asyncio.AbstractEventLoop,
-        sources: Sequence[str],
-    ) -> list[float]:
-        """Predictions for kernels with these arguments, by the workers; for a thread of its own."""
-        asked = [
-            asyncio.run_coroutine_threadsafe(self._inspect_given(arguments, source), loop)
-            for source in sources
-        ]
-        found = [inspected.result().profile for inspected in asked]
-        return [profile.latency if profile else math.inf for profile in found]
+        found = await self._scheduling.answered(node, reply)
+        if not isinstance(found, Action) or found.source is None:
+            return found
+        predicted = await self.predict(node, found.source)
+        return found.model_copy(update={"predicted": predicted})
 
     def _facts(self, node: Node) -> Facts:
         return Facts(
-            metrics=_metrics(node.profile),
-            arguments=self._arguments(node.case, node.source),
+            metrics=counters_of(node.profile),
+            arguments=self.inspector.arguments(node.case, node.source),
             sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
         )
 
@@ -400,31 +256,16 @@ class NKI:
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
-        known = await asyncio.to_thread(self._arguments, node.case, node.source)
-        arguments = _plain(known)
-        key = content_key(node.source, repr(arguments), self.options.target, package_key())
-        parts = self.shelf.find("brief", key)
-        if not isinstance(parts, dict):
-            path = self._write(node.source, content_key(node.source))
-            call = brief_call(str(path.resolve()), arguments, self.options.target)
-            found = await self.pool.ask(call, Briefing) if known else Briefing()
-            parts = found.parts if isinstance(found, Briefing) else {}
-            if parts:
-                self.shelf.put("brief", key, parts)
+        parts = await self.inspector.brief(node)
         return {**parts, "schedules": await self.schedule_brief(node)}
 
     async def what_if(self, node: Node, question: str) -> str:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
-        known = await asyncio.to_thread(self._arguments, node.case, node.source)
-        path = self._write(node.source, content_key(node.source))
-        call = brief_call(str(path.resolve()), _plain(known), self.options.target)
-        payload = {**call.payload, "question": question}
-        found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
-        return found.parts["answer"] if isinstance(found, Briefing) else found.message
+        return await self.inspector.what_if(node, question)
 
     async def faults(self, node: Node) -> str:
         """Every rule that the kernel breaks, or where and how its outputs differ on ordinary inputs."""
-        path = self._write(node.source, content_key(node.source))
+        path = self.inspector.write(node.source)
         task = str(Path(node.case.task).resolve())
         call = faults_call(str(path.resolve()), task, self.options.target, node.evaluation)
         if call is None or trainium.available():
@@ -459,18 +300,5 @@ class NKI:
         )
 
 
-def _plain(known: Mapping[str, Argument]) -> list[tuple[tuple[int, ...], str] | float]:
-    """Shape and dtype of tensors, a number in place of numbers, as a worker is told them."""
-    return [
-        (argument.shape, argument.dtype) if argument.shape else SCALAR
-        for argument in known.values()
-    ]
-
-
 def _sizes(values: Mapping[str, object]) -> dict[str, int]:
     return {name: value for name, value in values.items() if isinstance(value, int)}
-
-
-def _metrics(profile: Profile | None) -> dict[str, float]:
-    """The counters of a profile, with its latency in milliseconds."""
-    return {**profile.metrics, "latency": profile.latency} if profile else {}

@@ -166,4 +166,4 @@ def test_names_are_found_however_they_are_spelled():
 
 def test_an_unknown_backend_is_one_sentence():
     with pytest.raises(ConfigError, match="choose from nki, flashinfer"):
-        open_language(None, LanguageOptions(Path("kernels"), "cuda"))
+        open_language(None, LanguageOptions(Path("kernels"), "metal"))

@@ -1,0 +1,127 @@
+"""What the simulated core says of a kernel before it is judged: time, bottlenecks, the brief of a planner."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from accelopt.caches import Shelf, package_key
+from accelopt.evaluation import Case, Evaluation, Status
+from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
+from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
+from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
+from accelopt.kernels.nki.places import without_places
+from accelopt.kernels.nki.requests import made_arguments
+from accelopt.nodes import Node
+from accelopt.sandbox.workers import Pool
+from accelopt.store import content_key, read_text, write_atomically
+
+# Verdicts that no load of the machine changes; a time limit or a killed process is none.
+REPEATABLE = frozenset(
+    {
+        Status.CORRECT,
+        Status.REFUSED,
+        Status.COMPILE_ERROR,
+        Status.WRONG_SHAPE,
+        Status.WRONG_DTYPE,
+        Status.WRONG_NUMBERS,
+    }
+)
+SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
+
+
+class Inspector:
+    """Asks workers of `pool`; what they said is kept on the shelf, for every run of this user."""
+
+    def __init__(self, pool: Pool, options: LanguageOptions, shelf: Shelf) -> None:
+        self.pool = pool
+        self.options = options
+        self.shelf = shelf
+        self._made: dict[str, list[Argument]] = {}
+        self._making = threading.Lock()
+
+    async def inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
+        """What the simulated core says of a kernel; MISSING where its arguments are not known."""
+        known = await asyncio.to_thread(self.arguments, case, source)
+        return await self.inspect_given(known, source, ranked=ranked)
+
+    async def inspect_given(
+        self, known: Mapping[str, Argument], source: str, *, ranked: bool = False
+    ) -> Evaluation:
+        """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes longer, for whoever
+        reads them."""
+        arguments = _plain(known)
+        if not known:
+            return Evaluation(status=Status.MISSING, message="argument shapes are not known")
+        key = content_key(source, repr(arguments), self.options.target, package_key(), str(ranked))
+        kept = self.shelf.find("inspection", key)
+        if isinstance(kept, dict):
+            return Evaluation.model_validate(kept)
+        path = self.write(source)
+        call = inspection_call(str(path.resolve()), arguments, self.options.target)
+        inspected = await self.pool.submit(
+            call._replace(payload={**call.payload, "ranked": ranked})
+        )
+        inspected = without_places(inspected, path)
+        if inspected.status in REPEATABLE:
+            self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
+        return inspected
+
+    def arguments(self, case: Case, source: str) -> dict[str, Argument]:
+        """What a kernel is given for each parameter, without data: as the reference's text tells,
+        or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
+        reference = read_text(case.task)
+        known = kernel_arguments(source, reference)
+        if known:
+            return known
+        with self._making:
+            if reference not in self._made:
+                self._made[reference] = _made_arguments(Path(case.task))
+            return dict(zip(parameters_of(source), self._made[reference], strict=False))
+
+    def write(self, source: str, name: str = "") -> Path:
+        """The source as a file of the run's folder, called by its content unless it has a name."""
+        path = self.options.folder / f"{name or content_key(source)}.py"
+        write_atomically(path, source)
+        return path
+
+    async def brief(self, node: Node) -> Mapping[str, str]:
+        """The parts of `briefing`; none where the arguments are not known."""
+        known = await asyncio.to_thread(self.arguments, node.case, node.source)
+        arguments = _plain(known)
+        key = content_key(node.source, repr(arguments), self.options.target, package_key())
+        parts = self.shelf.find("brief", key)
+        if not isinstance(parts, dict):
+            path = self.write(node.source)
+            call = brief_call(str(path.resolve()), arguments, self.options.target)
+            found = await self.pool.ask(call, Briefing) if known else Briefing()
+            parts = found.parts if isinstance(found, Briefing) else {}
+            if parts:
+                self.shelf.put("brief", key, parts)
+        return parts
+
+    async def what_if(self, node: Node, question: str) -> str:
+        """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
+        known = await asyncio.to_thread(self.arguments, node.case, node.source)
+        path = self.write(node.source)
+        call = brief_call(str(path.resolve()), _plain(known), self.options.target)
+        payload = {**call.payload, "question": question}
+        found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
+        return found.parts["answer"] if isinstance(found, Briefing) else found.message
+
+
+def _made_arguments(reference: Path) -> list[Argument]:
+    """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
+    found = made_arguments(reference).arguments
+    return [Argument(()) if known is None else Argument(*known) for known in found]
+
+
+def _plain(known: Mapping[str, Argument]) -> list[tuple[tuple[int, ...], str] | float]:
+    """Shape and dtype of tensors, a number in place of numbers, as a worker is told them."""
+    return [
+        (argument.shape, argument.dtype) if argument.shape else SCALAR
+        for argument in known.values()
+    ]

@@ -1,0 +1,122 @@
+"""Kernels by schedule for the kernels of one run: what a search finds, and what a model answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from accelopt.caches import package_key
+from accelopt.evaluation import Profile
+from accelopt.kernels.nki.devices.protocol import KernelFailure
+from accelopt.kernels.nki.inspector import Inspector
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.offers import (
+    Lifted,
+    Offer,
+    Offers,
+    actions_of,
+    lifted_kernel,
+    offered,
+)
+from accelopt.kernels.nki.lift.planning import (
+    AnswerRefused,
+    answered,
+    brief,
+    computed,
+    has_schedule,
+)
+from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.nodes import Action, Node
+from accelopt.store import content_key, write_atomically
+
+NONE_FASTER = "No schedule of it that a search found is faster than this kernel."
+
+
+class Scheduling:
+    """`inspector` times the schedules, and its shelf keeps them."""
+
+    def __init__(self, inspector: Inspector) -> None:
+        self.inspector = inspector
+        self.target = inspector.options.target
+
+    async def brief(self, node: Node) -> str:
+        """What a planner should know to answer with a schedule in place of a plan: what the kernel
+        computes, the fields of a schedule, those found that are faster than the kernel; of what no
+        schedule makes faster, only what it computes. Empty for a kernel that cannot be lifted."""
+        arguments = self.inspector.arguments(node.case, node.source)
+        key = content_key(node.source, repr(arguments), self.target, package_key())
+        kept = self.inspector.shelf.find("schedules", key)
+        offers = Offers.from_json(kept).offers if isinstance(kept, dict) else ()
+
+        def worded() -> str:
+            lifted = self.lifted(node)
+            better = [one for one in offers if one.predicted_ms < (node.latency or math.inf)]
+            if offers and not better:
+                return f"{computed(lifted)}\n{NONE_FASTER}"
+            return brief(lifted, node.source, better, target=self.target)
+
+        try:
+            return await asyncio.to_thread(worded)
+        except (NotLifted, KernelFailure):
+            return ""
+
+    async def answered(self, node: Node, reply: str) -> Action | str | None:
+        """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
+        that the kernel does not have; None for a reply that is no schedule at all."""
+        if not has_schedule(reply):
+            return None
+
+        def written() -> Offer:
+            return answered(reply, self.lifted(node), self.target)
+
+        try:
+            offer = await asyncio.to_thread(written)
+        except (NotLifted, KernelFailure, AnswerRefused) as refusal:
+            return str(refusal)
+        (action,) = actions_of([offer], counters_of(node.profile))
+        return action.with_source(offer.source)
+
+    def lifted(self, node: Node) -> Lifted:
+        """What a kernel computes. Raises NotLifted and KernelFailure."""
+        arguments = self.inspector.arguments(node.case, node.source)
+        path = self.inspector.write(node.source)
+        return lifted_kernel(node.source, path, arguments, self.target)
+
+    def actions(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
+        """Kernels by schedule for one that lifts, fastest first, timed by workers of `loop`."""
+        arguments = self.inspector.arguments(node.case, node.source)
+        key = content_key(node.source, repr(arguments), self.target, package_key())
+        kept = self.inspector.shelf.find("schedules", key)
+        if isinstance(kept, dict):
+            found = Offers.from_json(kept)
+        else:
+            path = self.inspector.write(node.source)
+            times = partial(self._times, arguments, loop)
+            found = offered(node.source, path, arguments, self.target, self.inspector.shelf, times)
+            self.inspector.shelf.put("schedules", key, found.as_json())
+        account = {"kernel": node.name, **found.account()}
+        place = self.inspector.options.folder / f"{content_key(node.source)}.schedules.json"
+        write_atomically(place, json.dumps(account, indent=2) + "\n")
+        return actions_of(found.offers, counters_of(node.profile))
+
+    def _times(
+        self,
+        arguments: Mapping[str, Argument],
+        loop: asyncio.AbstractEventLoop,
+        sources: Sequence[str],
+    ) -> list[float]:
+        """Predictions for kernels with these arguments, by the workers; for a thread of its own."""
+        asked = [
+            asyncio.run_coroutine_threadsafe(self.inspector.inspect_given(arguments, source), loop)
+            for source in sources
+        ]
+        found = [inspected.result().profile for inspected in asked]
+        return [profile.latency if profile else math.inf for profile in found]
+
+
+def counters_of(profile: Profile | None) -> dict[str, float]:
+    """The counters of a profile, with its latency in milliseconds."""
+    return {**profile.metrics, "latency": profile.latency} if profile else {}
