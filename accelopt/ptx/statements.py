@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from accelopt.ptx.module import Declaration, Function, Label, Module, NotPtx, Place, Statement
 
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[\w.$%]+(?:::[\w.$%]+)*|\S', re.DOTALL)
-_WORD = re.compile(r"[\w.$%]")
+_DOTTED = re.compile(r"\.[^.]+")
+_WORD = re.compile(r"[\w$%]")
 _INLINE = re.compile(r"//\s*(begin|end) inline asm\s*$")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -58,8 +59,9 @@ class _Reader:
                 if marker and (marker[1] == "begin") == (len(self.inline) % 2 == 0):
                     self.inline.append(match.start())
                 continue
-            self.tokens.append(token)
-            self.offsets.append(match.start())
+            parts = _DOTTED.findall(token) if token[0] == "." else [token]  # `.reg.b32` is two
+            self.tokens += parts or [token]
+            self.offsets += [match.start()] * max(1, len(parts))
         self.at = 0
         self.end = len(self.tokens)
         self.files: dict[int, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from accelopt.ptx.values import Values
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_INTEGER = re.compile(r"([sub])(16|32|64)")
 _ROUNDS = 4  # of the counter, looked at before it is believed to be linear
 
 
@@ -46,11 +48,18 @@ def stays(
     if taken == jump.guard.startswith("!"):
         compare = _OPPOSITE[compare]
     values = _rounds(known, members, spine, tests[0], known.register(left, test.scope))
-    if test.modifiers[0] in _UNSIGNED or test.modifiers[-1].startswith("u"):
-        size = 1 << int(test.modifiers[-1][1:])  # u32 is 32
-        bound, values = bound % size, [value % size for value in values]
+    size = 1 << int(test.modifiers[-1][1:])  # u32 is 32
+    least = (
+        0 if test.modifiers[0] in _UNSIGNED or test.modifiers[-1].startswith("u") else -size // 2
+    )
+    bound, *values = ((value - least) % size + least for value in (bound, *values))
     steps = {after - before for before, after in pairwise(values)}
-    return _count(values[0], steps.pop(), compare, bound) if len(steps) == 1 else None
+    if len(steps) != 1:
+        return None
+    step = steps.pop()
+    count = _count(values[0], step, compare, bound)
+    ends = count is not None and least <= values[0] + count * step < least + size
+    return count if ends else None  # a counter that wraps around is not followed
 
 
 def _rounds(

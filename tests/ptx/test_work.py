@@ -1,6 +1,10 @@
 """What single statements move and compute, where loops end, and what copies feed: values by hand."""
 
+import operator
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from accelopt.ptx.changes import touched
 from accelopt.ptx.regions import RegionDag, analyse
@@ -149,6 +153,42 @@ def test_threads_by_directives_or_by_warps() -> None:
 )  # fmt: skip
 def test_trips_that_immediates_say(body: str, trips: int | None) -> None:
     assert [one.loop.trips for one in kernel(body).loops] == [trips]
+
+
+COMPARE = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "ne": operator.ne,
+    "eq": operator.eq,
+}  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(-20, 20), st.integers(-20, 20), st.sampled_from([-7, -2, -1, 1, 2, 3]),
+    st.sampled_from(sorted(COMPARE)), st.sampled_from(["s32", "u32"]), st.booleans(), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_trips_as_by_running_the_loop(
+    start, bound, step, compare, kind, leaves, top, swapped
+) -> None:
+    """Where a number is said, it is the one that running gives; it is said for plain signed loops."""
+    guard, jump = ("", "@%p1 bra E; bra L;") if leaves else ("!", "@!%p1 bra E; bra L;")
+    test = f"setp.{compare}.{kind} %p1, " + (f"{bound}, %r1;" if swapped else f"%r1, {bound};")
+    add = f"add.s32 %r1, %r1, {step}; add.f32 %f1, %f1, %f2;"
+    body = f"{test} @{guard}%p1 bra E; {add} bra L;" if top else f"{add} {test} {jump}"
+    dag = kernel(f"mov.u32 %r1, {start}; L: {body} E: ret;")
+    value, runs = start, 0
+    while runs < 1000:
+        if not top:
+            value, runs = value + step, runs + 1
+        sides = [side % 2**32 if kind == "u32" else side for side in (value, bound)]
+        if COMPARE[compare](*(sides[::-1] if swapped else sides)) == leaves:
+            break
+        if top:
+            value, runs = value + step, runs + 1
+    (loop,) = dag.loops
+    assert loop.loop.trips in (None, runs) or runs == 1000 < loop.loop.trips  # up to 2^32 - 1
+    plain = kind == "s32" and compare in ("lt", "le", "gt", "ge") and 0 < runs < 1000
+    assert loop.loop.trips == runs or not plain
 
 
 def test_loops_inside_loops_and_all_their_trips() -> None:
