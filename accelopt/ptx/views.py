@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 from accelopt.ptx.flow import JUMPS
 from accelopt.ptx.module import NotPtx
-from accelopt.ptx.phases import ASYNC_WAIT, BARRIER
-from accelopt.ptx.regions import LoopWork, Region, RegionDag, Stage
+from accelopt.ptx.phases import ADDRESS, ASYNC_WAIT, BARRIER, CONTROL, MOVE, OTHER
+from accelopt.ptx.regions import Edge, LoopWork, Region, RegionDag, Stage
 from accelopt.ptx.work import Work
 
 Json = dict[str, object]
+QUIET = frozenset({ADDRESS, MOVE, CONTROL, OTHER})
+"""Phases that a small drawing leaves out."""
 _COLOURS = {
     "global_load": "lightblue", "global_store": "lightblue", "async_copy": "lightcyan",
     "shared_load": "palegreen", "shared_store": "palegreen", "compute": "lightsalmon",
@@ -206,7 +209,9 @@ def to_dot(dag: RegionDag) -> str:
         for at in stage.region_ids:
             one = dag.regions[at]
             colour = _COLOURS.get(one.phase, "white")
-            lines.append(f'    r{at} [label="{_caption(one, chr(92) + "n")}", fillcolor={colour}];')
+            parts = [f"{at} {one.phase}", f"lines {one.start_line}-{one.end_line}"]
+            label = "\\n".join((*parts, *amounts(one.work)))
+            lines.append(f'    r{at} [label="{label}", fillcolor={colour}];')
         lines.append("  }")
     for edge in dag.edges:
         dashed = ", style=dashed, constraint=false" if edge.carried else ""
@@ -216,23 +221,55 @@ def to_dot(dag: RegionDag) -> str:
 
 
 def to_mermaid(dag: RegionDag) -> str:
-    """The DAG for Mermaid, as documentation pages draw it."""
+    """The DAG for Mermaid, which draws some dozen boxes well: regions without addresses, moves and
+    control, those of one phase in one block joined; dotted what a loop carries."""
+    groups = _groups(dag)
+    of = {one.region_id: at for at, group in enumerate(groups) for one in group}
     lines = ["flowchart TD"]
-    for stage in dag.stages:
-        lines.append(f'  subgraph s{stage.stage_id}["stage {stage.stage_id}"]')
-        lines += [f'    r{at}["{_caption(dag.regions[at], "<br/>")}"]' for at in stage.region_ids]
+    for stage, members in groupby(range(len(groups)), key=lambda at: groups[at][0].stage_id):
+        lines.append(f'  subgraph s{stage}["stage {stage}"]')
+        for at in members:
+            first, last = groups[at][0], groups[at][-1]
+            work = sum((one.work for one in groups[at]), Work())
+            span = f"{first.region_id}" if first is last else f"{first.region_id}-{last.region_id}"
+            parts = [f"{span} {first.phase}", f"lines {first.start_line}-{last.end_line}"]
+            lines.append(f'    g{at}["{"<br/>".join((*parts, *amounts(work)))}"]')
         lines.append("  end")
-    for edge in dag.edges:
-        arrow = "-.->" if edge.carried else "-->"
-        name = "" if edge.kind == "flow" else f"|{edge.kind}|"
-        lines.append(f"  r{edge.source} {arrow}{name} r{edge.target}")
+    for (source, target), (kind, carried) in _joined_edges(dag, of).items():
+        name = "" if kind == "flow" else f"|{kind}|"
+        lines.append(f"  g{source} {'-.->' if carried else '-->'}{name} g{target}")
     return "\n".join(lines) + "\n"
 
 
-def _caption(one: Region, newline: str) -> str:
-    parts = [f"{one.region_id} {one.phase}", f"lines {one.start_line}-{one.end_line}"]
-    parts += amounts(one.work)
-    return newline.join(parts)
+def _groups(dag: RegionDag) -> list[list[Region]]:
+    """Regions that move, compute or wait; those of one phase that follow each other in one block and
+    stage together."""
+    loud = [one for one in dag.regions if one.phase not in QUIET or any(amounts(one.work))]
+    runs = groupby(loud, key=lambda one: (one.block, one.stage_id, one.phase))
+    return [list(run) for _, run in runs]
+
+
+def _joined_edges(dag: RegionDag, of: Mapping[int, int]) -> dict[tuple[int, int], tuple[str, bool]]:
+    """Edges between groups, through the regions that stand in none; what waits comes before flow."""
+    after: dict[int, list[Edge]] = {}
+    for edge in dag.edges:
+        after.setdefault(edge.source, []).append(edge)
+    found: dict[tuple[int, int], tuple[str, bool]] = {}
+    for region, group in of.items():
+        work = [(edge, edge.kind, edge.carried) for edge in after.get(region, ())]
+        seen: set[int] = set()
+        while work:
+            edge, kind, carried = work.pop()
+            goal = of.get(edge.target)
+            if goal is None and edge.target not in seen:
+                seen.add(edge.target)
+                rest = (one for one in after.get(edge.target, ()) if one.kind != "async_dep")
+                work += [(one, kind, carried or one.carried) for one in rest]
+            elif goal is not None and (goal != group or carried):
+                old = found.get((group, goal))
+                if old is None or old[0] == "flow":
+                    found[group, goal] = (kind, carried)
+    return found
 
 
 def amounts(work: Work) -> Iterable[str]:
