@@ -69,10 +69,6 @@ class ModelConfig(BaseModel):
         """What must not be kept or shown, even when a server says it."""
         return (self.api_key, *self.headers.values())
 
-    def without_secrets(self) -> dict[str, object]:
-        """What may be written to the run folder: everything but the key and the headers."""
-        return self.model_dump(exclude={"api_key", "headers"}, exclude_none=True)
-
 
 def load_model_config(
     path: Path, role: Role, environment: Mapping[str, str] | None = None

@@ -376,10 +376,6 @@ class Tracer:
             if left:
                 self.refuse(control_flow.index_after_loop())
 
-    def enclosing(self) -> list[Body]:
-        """The bodies of the loops around the current position that are symbolic, outermost first."""
-        return [body for body in self.bodies if body.variable is not None]
-
 
 _current: ContextVar[Tracer | None] = ContextVar("accelopt_tracer", default=None)
 

@@ -52,7 +52,7 @@ def prepare_loops(folder: Path, model_config: Path) -> list[Path]:
 
 def tell_loops(folder: Path) -> Story:
     """The story of all loops in `folder`; each loop gets `best.py` and `best.diff`."""
-    problems = [_problem(loop, folder) for loop in sorted(folder.glob("*_ID*/"))]
+    problems = [_problem(loop) for loop in sorted(folder.glob("*_ID*/"))]
     if not problems:
         raise ConfigError(f"there are no loops in {folder}")
     first = read_candidates(folder / "profile_results.csv")[0].profile
@@ -62,7 +62,7 @@ def tell_loops(folder: Path) -> Story:
     return Story(name=folder.name, device=device, versions=versions(), problems=tuple(problems))
 
 
-def _problem(loop: Path, folder: Path) -> ProblemStory:
+def _problem(loop: Path) -> ProblemStory:
     [start] = read_candidates(loop / FIRST / "candidates" / "profile_results.csv")
     source = read_text(start.case.kernel)
     baseline = start.profile.latency if start.profile else None

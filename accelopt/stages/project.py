@@ -101,7 +101,7 @@ def write_best(best: Node, run: Run) -> None:
 
 def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
     """`results.csv`, and for each problem its best kernel and the difference to the start."""
-    write_table(run.folder / "results.csv", [_row(o, run) for o in outcomes], RESULT_COLUMNS)
+    write_table(run.folder / "results.csv", [_row(o) for o in outcomes], RESULT_COLUMNS)
     for outcome in outcomes:
         if outcome.best is not None:
             write_best(outcome.best, run)
@@ -120,7 +120,7 @@ def write_spending(ledger: Ledger, run: Run) -> None:
     write_json(run.folder / "spending.json", spending)
 
 
-def _row(outcome: Outcome, run: Run) -> dict[str, str]:
+def _row(outcome: Outcome) -> dict[str, str]:
     before = outcome.start.profile
     after = outcome.best.profile if outcome.best else None
     return {

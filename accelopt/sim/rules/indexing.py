@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from accelopt.sim.errors import (
     KernelError,
-    KernelIndexError,
     KernelSyntaxError,
 )
 
@@ -64,14 +63,6 @@ def out_of_bounds(tensor: str, dimension: int, low: int, high: int, size: int) -
         f"dimension {dimension} of {tensor} is indexed from {low} to {high}, but has {size} "
         "elements.",
         "Shrink the tile, or give the instruction a mask that excludes the rest.",
-    )
-
-
-def runtime_index_out_of_bounds(index: int, size: int) -> KernelIndexError:
-    """A run-time index leaves its tensor; numbers are flattened element positions."""
-    return KernelIndexError(
-        "err_tensor_access_out_of_bound",
-        f"index {index} is out of bounds for axis 0 with size {size}",
     )
 
 

@@ -6,11 +6,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
-
-import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -261,13 +259,3 @@ def check_mixed_float32(name: str, **given: TensorView) -> None:
         shown = ", ".join(f"{n} is {dtypes.name_of(v.dtype)}" for n, v in given.items())
         mend = "Convert one of them: float32 goes with float32 only."
         refuse(KernelTypeError("operand_formats", f"{name}: {shown}.", mend))
-
-
-def as_float(value: Any) -> Any:
-    """NumPy scalars as Python's."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def attributes_of(**given: Any) -> Mapping[str, Any]:
-    """Those that are not None."""
-    return {name: value for name, value in given.items() if value is not None}

@@ -18,7 +18,6 @@ from typing import Any
 
 from accelopt.kernels.nki.lift.index import Axis, Floor, Index, Kept
 
-COMBINERS = ("add", "multiply", "maximum", "minimum")
 """What a Reduce may combine with."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -110,8 +110,3 @@ def _place(frame: FrameType) -> Place | None:
         return None
     line, last, column, end = found
     return (line, column, last, end)
-
-
-def same_shape(tiles: Sequence[TileFact]) -> bool:
-    """True when all have one shape."""
-    return len({tile.shape for tile in tiles}) <= 1

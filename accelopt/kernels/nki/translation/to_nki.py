@@ -32,7 +32,6 @@ from accelopt.kernels.nki.translation.instructions import (
 from accelopt.kernels.nki.translation.names import Names
 
 RANGES = frozenset({"affine_range", "sequential_range", "static_range"})
-ON_CHIP = frozenset({"sbuf", "psum"})
 
 
 class ToNki(Instructions):

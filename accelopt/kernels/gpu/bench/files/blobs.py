@@ -53,11 +53,6 @@ def materialise(root: Path, definition: Definition, workload: Workload) -> list[
     return list(missing)
 
 
-def has_sequences(definition: Definition) -> bool:
-    """Whether a problem has sequences of different lengths, by offsets."""
-    return any(name.endswith("indptr") for name in definition.inputs)
-
-
 def generate(
     definition: Definition,
     workload: Workload,

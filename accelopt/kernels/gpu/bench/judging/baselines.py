@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accelopt.evaluation import Status
-from accelopt.kernels.gpu.bench.files.tracefiles import Solution, workload_stem
+from accelopt.kernels.gpu.bench.files.tracefiles import workload_stem
 from accelopt.kernels.gpu.bench.judging.children import RefereeProcess
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.rules import Ended
@@ -97,11 +97,6 @@ class BaselineCache:
 
 def _environment(hardware: str) -> tuple[str, ...]:
     return (hardware, *(f"{name}={version}" for name, version in package.versions().items()))
-
-
-def is_library(solution: Solution) -> bool:
-    """Whether a solution is a rival to compare with (author `baseline` or `flashinfer`)."""
-    return solution.author.lower() in ("baseline", "flashinfer")
 
 
 def measure_solution(task: Task) -> Baseline:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 
 from pydantic import Field
 
@@ -30,13 +29,6 @@ COMPILER_PHRASES = (
     "out of resource: shared memory",
     "error: Failures have been detected while processing an MLIR pass pipeline",
 )
-_PACKAGE_STATUS = {
-    "INCORRECT_SHAPE": Status.WRONG_SHAPE,
-    "INCORRECT_DTYPE": Status.WRONG_DTYPE,
-    "INCORRECT_NUMERICAL": Status.WRONG_NUMBERS,
-    "COMPILE_ERROR": Status.COMPILE_ERROR,
-    "PASSED": Status.CORRECT,
-}
 _TRACE_STATUS = {
     Status.CORRECT: "PASSED",
     Status.COMPILE_ERROR: "COMPILE_ERROR",
@@ -45,7 +37,6 @@ _TRACE_STATUS = {
     Status.WRONG_NUMBERS: "INCORRECT_NUMERICAL",
     Status.TIMEOUT: "TIMEOUT",
 }
-_ERROR_LINE = re.compile(r"^\s*(?:[\w]+\.)*(\w+)(?::|$)", re.MULTILINE)
 
 
 class Verdict(Row):
@@ -71,23 +62,6 @@ def status_of_error(error: str, message: str) -> Status:
     if any(phrase in message for phrase in COMPILER_PHRASES):
         return Status.COMPILE_ERROR
     return Status.RUN_ERROR
-
-
-def status_of_trace(status: str, log: str) -> Status:
-    """Our status for a trace of FlashInfer-Bench, whose RUNTIME_ERROR and TIMEOUT cover several.
-
-    A Triton compile error arrives as RUNTIME_ERROR, and the death of the worker as TIMEOUT.
-    """
-    known = _PACKAGE_STATUS.get(status)
-    if known is not None:
-        return known
-    if status == "TIMEOUT":
-        died = ("terminated", "Worker process died", "exitcode", "Segmentation fault")
-        return Status.CRASH if any(word in log for word in died) else Status.TIMEOUT
-    last = [name for name in _ERROR_LINE.findall(log) if name in COMPILER_ERRORS]
-    return Status.COMPILE_ERROR if last or status_of_error("", log) is not Status.RUN_ERROR else (
-        Status.RUN_ERROR
-    )  # fmt: skip
 
 
 LAUNCH_FREE_KEY = "launch_free_latency_ms"

@@ -18,7 +18,7 @@ import numpy as np
 from accelopt.contract.spec import Argument, Init, IOContract, TensorSpec
 from accelopt.contract.values import IOContractManager
 from accelopt.kernels.gpu.bench.files import blobs
-from accelopt.kernels.gpu.bench.files.draws import EVEN, Draw
+from accelopt.kernels.gpu.bench.files.draws import Draw
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Workload
 
 if TYPE_CHECKING:
@@ -149,10 +149,6 @@ class InputFactory:
         )
         fresh = {name: torch.from_numpy(a).to(self.device) for name, a in arrays.items()}
         return {**self._files, **fresh}
-
-    def has_lengths(self, lengths: str) -> bool:
-        """Whether this workload's index tensors can be drawn with such lengths."""
-        return self._generated and (lengths == EVEN or blobs.has_sequences(self.definition))
 
 
 def _fill_random(tensor: torch.Tensor, dtype: str, generator: torch.Generator, values: str) -> None:

@@ -29,7 +29,6 @@ ARITHMETIC = frozenset(
 """What the Vector engine computes of two operands."""
 
 COMMUTES = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal"})
-LINEAR = frozenset({"add", "subtract", "multiply"})
 
 
 @dataclass
