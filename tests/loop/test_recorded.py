@@ -118,6 +118,24 @@ def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
     assert "dma" in fast.split("# What limits the fast version")[1]
 
 
+def test_group_normalisation_fills_the_partitions_and_then_parts_the_engines(tmp_path):
+    player = Player(RECORDED / "group_norm")
+    with ScriptedServer(player) as server:
+        outcome = asyncio.run(played("group_norm", tmp_path, server.url))
+    first, second = by_plans(outcome)
+    assert not first.failed and first.speedup > 4 and second.speedup > 1.4
+    plan, later = player.asked["planner_1"], player.asked["planner_2"]
+    limits = plan.split("# What limits it")[1].split("# Where the time is")[0]
+    gains = [line for line in limits.splitlines() if " ms " in line and "%  " in line]
+    assert "instructions on few partitions were merged" in gains[0]
+    assert "16 of 128 lanes work" in plan
+    limits = later.split("# What limits it")[1].split("# Where the time is")[0]
+    assert "Vector engine" in limits and "Scalar engine" in limits and "work in turns" in limits
+    assert "take turns in" not in later  # more buffers would not help: nothing is said of them
+    for text in (plan, later):
+        assert "time not predicted" not in text
+
+
 @pytest.mark.slow
 def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
     player = Player(RECORDED / "depthwise_conv")

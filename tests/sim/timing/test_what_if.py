@@ -4,6 +4,8 @@ Evidence: none of these is a measurement; they follow from the schedule, so the 
 what must be true of any schedule, and to arithmetic that can be done by hand.
 """
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from accelopt.sim.timing import profile
 from accelopt.sim.timing.account.explanation import critical_path, critical_steps
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.price_list import price_list
-from accelopt.sim.timing.what_if import what_ifs
+from accelopt.sim.timing.what_if import what_ifs, without_engines
 from accelopt.sim.trace import TensorSpec
 
 COUNT, WIDTH = 24, 2048
@@ -113,6 +115,65 @@ def test_prices_are_the_formulas_and_add_up_to_what_the_engines_do(vector):
     assert {row.piece for row in transfers} == {WIDTH * 4}
     assert sum(row.count for row in rows) == len(vector.run.stream)
     assert rows == sorted(rows, key=lambda row: -row.busy_ms)
+
+
+def on_lanes(count):
+    """A kernel that works on `count` lanes of 128."""
+
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0]):
+            for part in nl.affine_range(128 // count):
+                p, f = nl.mgrid[0:count, 0:WIDTH]
+                t = nisa.reciprocal(nisa.reciprocal(nl.load(x[i, part * count + p, f])))
+                nl.store(out[i, part * count + p, f], t)
+        return out
+
+    return kernel
+
+
+def test_partitions_that_could_be_filled_are_asked_about():
+    few, full = profiled(on_lanes(16), 4), profiled(on_lanes(128), 4)
+    filled = named(few, "lanes")
+    assert full.latency_ms * 0.8 < filled.latency_ms < few.latency_ms / 3
+    assert "lanes" not in {one.subject for one in what_ifs(full)}
+
+
+def looks_at_queues(work):
+    """How often an engine looks for an instruction to start while `work` is done."""
+    looks = 0
+
+    def count(frame, event, _):
+        nonlocal looks
+        looks += event == "call" and frame.f_code.co_name == "_instruction"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return looks
+
+
+def both(x):
+    """Two engines that hand a tile to and fro, with many instructions ready before their time."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0]):
+        for j in nl.affine_range(4):
+            t = nl.load(x[i, 0:128, nl.ds(j * 512, 512)])
+            root = nl.sqrt(nl.exp(t))
+            s = nl.add(nl.multiply(root, nl.add(t, 1.0)), nl.exp(t))
+            nl.store(out[i, 0:128, nl.ds(j * 512, 512)], nl.tanh(s))
+    return out
+
+
+def test_an_engine_without_work_is_not_woken_again_and_again():
+    """Where instructions take no time, each wake-up asked for another one at the same moment: a what-if
+    of a matrix product took minutes."""
+    found = profiled(both)
+    instances = len(found.run.stream.kind)
+    questions = len(without_engines(found))
+    assert looks_at_queues(lambda: without_engines(found)) < 4 * questions * instances
 
 
 def test_memory_over_time_has_a_peak_and_its_holders():

@@ -58,10 +58,7 @@ def brief(
         parts.append("The fastest schedules that a search found, with predicted times:")
     for offer in offers:
         price = lifted.lowered(offer.schedule, target).price
-        parts.append(
-            f"- {offer.predicted_ms:.4g} ms ({_bounds(price)}): {_json(offer.schedule)}\n"
-            f"  {offer.sentence}."
-        )
+        parts.append(f"- {offer.predicted_ms:.4g} ms ({_bounds(price)}): {_json(offer.schedule)}")
     return "\n".join([*parts, ASK])
 
 
