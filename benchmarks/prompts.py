@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/prompts.py [PROBLEM ...]
 
 Tokens are counted as four characters each. Prints the first round's planner prompt (system and user,
-section by section) for each problem, and the executor's for a plan that names a few calls. Nothing is
-judged and no model is asked, but what the rules would do is predicted: minutes where no cache knows it.
+section by section) for each problem, and the executor's for a plan that names a few calls; then both as
+the tables of docs/agents.md. Nothing is judged and no model is asked, but what the rules would do is predicted: minutes where no cache knows it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ NAMED = Plan.read(
     "Title: Drain PSUM with the function\nChange: cheaper_instruction line 1\n\n"
     "Use nisa.nc_matmul with nisa.activation_reduce, and `nisa.tensor_scalar`."
 )
+
+
+COLUMNS = {
+    "kernel, reference": ("Reference", "The kernel"),
+    "figures": ("What limits", "Where the time", "What its instr", "Memory", "What the comp", "Its counters"),
+    "rules": ("What rules can",),
+    "schedules": ("What it computes",),
+    "calls": ("The calls",),
+}  # fmt: skip
 
 
 class Silent:
@@ -91,12 +100,35 @@ async def main(args: Namespace) -> None:
             model, texts = Silent(), prompts.executor()
             planner = Planner(model, prompts.planner(), toolbox=toolbox)
             executor = Executor(model, model, texts, toolbox, sheet=shop.language.sheet)
+            rows: dict[str, list[str]] = {"planner": [], "executor": []}
             for case in chosen:
                 view = await measure(case, shop)
                 asked = planner.question(view, 0, 2)
                 written = executor.question(view, NAMED, 0, 0)
-                report(case.problem, "planner", asked.system, asked.user)
-                report(case.problem, "executor", written.system, written.user)
+                for role, prompt in (("planner", asked), ("executor", written)):
+                    report(case.problem, role, prompt.system, prompt.user)
+                    rows[role].append(row(case.problem, prompt.system, prompt.user))
+            for role, lines in rows.items():
+                print("\n".join(["", *heading(role), *lines]))
+
+
+def heading(role: str) -> list[str]:
+    """The first two lines of a role's table."""
+    names = [f"{role} for", "tokens", "system", *COLUMNS, "the rest"]
+    return [f"| {' | '.join(names)} |", f"|---|{'---:|' * (len(names) - 1)}"]
+
+
+def row(problem: str, system: str, user: str) -> str:
+    """A line of the table: the sum, and what each group of sections takes of it."""
+    sizes = parts(user)
+    groups = [
+        sum(size for name, size in sizes.items() if name.startswith(prefixes))
+        for prefixes in COLUMNS.values()
+    ]
+    fixed = len(system) // CHARACTERS_PER_TOKEN
+    total = fixed + sum(sizes.values())
+    numbers = [total, fixed, *groups, total - fixed - sum(groups)]
+    return f"| {problem} | {' | '.join(f'{number:,}' for number in numbers)} |"
 
 
 def report(problem: str, role: str, system: str, user: str) -> None:

@@ -252,7 +252,14 @@ def _signatures(stream: Stream) -> list[int | None]:
         signature = _signature(form)
         return None if signature is None else numbers.setdefault(signature, len(numbers))
 
-    found = by_form(stream.instances, number)
+    does = by_form(stream.instances, number)
+    apart: dict[object, int] = {}
+    found = [
+        None
+        if signature is None
+        else apart.setdefault((signature, _phases(item.operation)), len(apart))
+        for item, signature in zip(stream.instances, does, strict=True)
+    ]
     broadcast_rows = _rows_for_broadcast(stream)
     if not broadcast_rows:
         return found
@@ -297,6 +304,21 @@ def _directions(constraint: Affine) -> tuple[tuple[int, int], ...]:
 
 def _layout(access: Access) -> tuple[object, ...]:
     return (access.shape, access.strides, access.dtype.str, access.tensor.buffer.on_chip)
+
+
+def _phases(operation: Operation) -> tuple[tuple[int, ...], ...]:
+    """For each tile that is read, where it begins between the elements of another one with the same
+    strides: even and odd columns lie in one piece of storage and are not the same."""
+    return tuple(_phase(access) for access in operation.reads if access.tensor.buffer.on_chip)
+
+
+def _phase(access: Access) -> tuple[int, ...]:
+    """Empty where elements follow each other."""
+    steps = zip(access.strides[1:], access.shape[1:], strict=True)
+    step = min((abs(stride) for stride, size in steps if size > 1 and stride), default=1)
+    numbers = (access.offset.constant, *(times for _, times in access.offset.terms))
+    phase = tuple(number % step for number in numbers)
+    return phase if any(phase) else ()
 
 
 def _in_hbm(access: Access) -> bool:
