@@ -16,6 +16,7 @@ from accelopt.ptx.regions import RegionDag, analyse_function
 from accelopt.ptx.statements import read
 from accelopt.report.ptx import line_text, ptx_text
 
+EVERY = 1 << 20
 PtxFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="PTX, as Triton and nvcc -ptx write it")
 ]
@@ -56,7 +57,7 @@ def ptx(
         if stage is not None:
             said = json.dumps(views.stage_detail(dags[0], stage), indent=1)
         elif region is not None:
-            said = json.dumps(views.region_detail(dags[0], region, 1 << 20), indent=1)
+            said = json.dumps(views.region_detail(dags[0], region, EVERY, whole=True), indent=1)
         elif json_:
             texts = [views.to_json(dag) for dag in dags]
             said = texts[0] if len(texts) == 1 else "[\n" + ",\n".join(texts) + "\n]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import groupby
@@ -14,6 +15,8 @@ from accelopt.ptx.regions import Edge, LoopWork, Region, RegionDag, Stage
 from accelopt.ptx.work import Work
 
 Json = dict[str, object]
+MOST_ENDS, MOST_SPILLS = 8, 16
+_LONG_VECTOR = re.compile(r"\{([^{},]+),(?:[^{},]+,){7,}([^{},]+)\}")
 QUIET = frozenset({ADDRESS, MOVE, CONTROL, OTHER})
 """Phases that a small drawing leaves out."""
 _COLOURS = {
@@ -75,33 +78,31 @@ def findings(dag: RegionDag) -> Json:
         "orphan_copies": [lines[at] for at in dag.copies.unawaited],
         "orphan_waits": [lines[at] for at in dag.copies.idle],
         "epilogue_round_trips": [list(one) for one in dag.round_trips],
-        "spills": [lines[at] for at in dag.spills],
+        "spills": [lines[at] for at in dag.spills[:MOST_SPILLS]],
+        "num_spills": len(dag.spills),
         "unknown_opcodes": sorted(set(dag.unknown)),
         "irreducible_jumps": dag.flow.irreducible,
     }
 
 
 def stage_detail(dag: RegionDag, stage_id: int) -> Json:
-    """One stage with a line for each of its regions. Raises NotPtx when there is no such stage."""
+    """One stage, and of its regions that do more than addresses and moves: number, phase, instructions,
+    loop. Raises NotPtx when there is no such stage."""
     if not 0 <= stage_id < len(dag.stages):
         raise NotPtx(f"no stage {stage_id}: stages go from 0 to {len(dag.stages) - 1}")
     stage = dag.stages[stage_id]
+    regions = [dag.regions[at] for at in stage.region_ids]
+    shown = [one for one in regions if _is_loud(one)]
     return {
         **_stage(stage),
-        "regions": [
-            {
-                "region_id": at,
-                "phase": dag.regions[at].phase,
-                "instructions": len(dag.regions[at].statements),
-                "loop": dag.regions[at].loop,
-            }
-            for at in stage.region_ids
-        ],
+        "regions": [[one.region_id, one.phase, len(one.statements), one.loop] for one in shown],
+        "without_work": len(regions) - len(shown),
     }
 
 
-def region_detail(dag: RegionDag, region_id: int, max_insts: int = 16) -> Json:
-    """One region with its PTX. Raises NotPtx when there is no such region."""
+def region_detail(dag: RegionDag, region_id: int, max_insts: int = 16, whole: bool = False) -> Json:
+    """One region with its PTX, in which long vectors show their ends unless `whole`, and the regions that
+    each kind of edge joins it to. Raises NotPtx when there is no such region."""
     if not 0 <= region_id < len(dag.regions):
         raise NotPtx(f"no region {region_id}: regions go from 0 to {len(dag.regions) - 1}")
     one = dag.regions[region_id]
@@ -109,14 +110,32 @@ def region_detail(dag: RegionDag, region_id: int, max_insts: int = 16) -> Json:
         **_hot(one),
         "ptx_source_line_range": [one.start_line, one.end_line],
         "source_lines": [f"{place.file}:{place.line}" for place in one.sources],
-        "ptx_snippet": [part.text for part in one.statements[:max_insts]],
+        "ptx_snippet": [
+            part.text if whole else _LONG_VECTOR.sub(r"{\1,...,\2}", part.text)
+            for part in one.statements[:max_insts]
+        ],
         "instructions": len(one.statements),
         "has_potential_divergence": one.divergent,
         "only_some_threads": one.partial,
-        "from": [[edge.source, edge.kind] for edge in dag.edges if edge.target == region_id],
-        "to": [[edge.target, edge.kind] for edge in dag.edges if edge.source == region_id],
+        "from": _ends((edge.kind, edge.source) for edge in dag.edges if edge.target == region_id),
+        "to": _ends((edge.kind, edge.target) for edge in dag.edges if edge.source == region_id),
         "work_profile": _profile(one.work),
     }
+
+
+def _ends(edges: Iterable[tuple[str, int]]) -> Json:
+    """The regions at the other ends of edges, by kind; of many the first and how many there are."""
+    found: dict[str, list[int]] = {}
+    for kind, region in edges:
+        found.setdefault(kind, []).append(region)
+    return {
+        kind: ends if len(ends) <= MOST_ENDS else [*ends[:MOST_ENDS], f"of {len(ends)}"]
+        for kind, ends in found.items()
+    }
+
+
+def _is_loud(one: Region) -> bool:
+    return one.phase not in QUIET or any(amounts(one.work))
 
 
 def to_json(dag: RegionDag) -> str:
@@ -244,7 +263,7 @@ def to_mermaid(dag: RegionDag) -> str:
 def _groups(dag: RegionDag) -> list[list[Region]]:
     """Regions that move, compute or wait; those of one phase that follow each other in one block and
     stage together."""
-    loud = [one for one in dag.regions if one.phase not in QUIET or any(amounts(one.work))]
+    loud = filter(_is_loud, dag.regions)
     runs = groupby(loud, key=lambda one: (one.block, one.stage_id, one.phase))
     return [list(run) for _, run in runs]
 

@@ -235,8 +235,10 @@ def test_views_are_json_and_as_wide_as_asked(name: str) -> None:
     short = views.overview(dag, 2, 3)
     assert len(short["pipeline_stages"]) <= 2 and len(short["hot_regions"]) <= 3
     for region in dag.hot[:3]:
-        detail = json.dumps(views.region_detail(dag, region.region_id, 4))
+        detail = json.dumps(views.region_detail(dag, region.region_id, 4, whole=True))
         assert json.loads(detail)["ptx_snippet"][0] == region.statements[0].text
+        brief = views.region_detail(dag, region.region_id, 4)["ptx_snippet"][0]
+        assert region.statements[0].name in brief and len(brief) < 200
     assert sum(len(stage["region_ids"]) > 0 for stage in whole["pipeline_stages"]) == len(
         dag.stages
     )
