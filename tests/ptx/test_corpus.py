@@ -3,8 +3,12 @@
 import gzip
 import json
 import re
+import subprocess
+import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -225,6 +229,47 @@ def test_a_trip_of_matmul(name: str) -> None:
     else:
         assert (work.flops, work.unknown_flops) == (2 * 128 * 128 * 64, 0)
     assert dag.copies.unawaited == ()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_bytes_that_the_sources_say(name: str) -> None:
+    """A row of 2048 fp32 in and out, an exponential each; 1024 fp32 a trip; 1024 int32 and an atomic
+    for each; keys and values of 64 x 64 fp16 a trip, two products and an exponential for each score."""
+    dag = dag_of(name)
+    loops = [one.work for one in dag.loops if not one.loop.waits]
+    trip = loops[0] if loops else Work()
+    if name.startswith("softmax"):
+        assert (dag.work.global_read_bytes, dag.work.global_write_bytes) == (8192, 8192)
+        assert (dag.work.sfu_ops, loops) == (2048, [])
+    if name.startswith("reduction"):
+        assert (trip.global_read_bytes, trip.flops, dag.outside.global_bytes) == (4096, 1024, 0)
+    if name.startswith("histogram"):
+        assert dag.work.global_read_bytes == 4096
+        assert dag.work.atomic_ops == 1024 + dag.threads  # threads past the bins are masked
+    if name.startswith("attention"):
+        assert trip.global_read_bytes == 2 * 2 * 64 * 64
+        scores = 128 * 64
+        assert scores <= trip.sfu_ops < 1.1 * scores
+        if "sm100" not in name:
+            assert 0 <= trip.flops - 2 * 2 * 128 * 64 * 64 < 6 * scores
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    find_spec("triton") is None or which("nvcc") is None, reason="it takes triton and nvcc"
+)
+def test_a_corpus_of_the_compilers_that_are_here(tmp_path: Path) -> None:
+    """Whatever their versions: nothing is lost, and nothing unknown."""
+    script = Path(__file__).parent / "make_corpus.py"
+    subprocess.run([sys.executable, script, tmp_path], check=True)
+    made = sorted(tmp_path.glob("*.ptx.gz"))
+    assert len(made) == len(EVERY)
+    for path in made:
+        text = gzip.decompress(path.read_bytes()).decode()
+        module = read(text)
+        assert module.count == bare(text).count(";"), path.name
+        for function in module.functions:
+            assert analyse_function(function, module).unknown == (), path.name
 
 
 @pytest.mark.parametrize("name", FILES)
