@@ -24,7 +24,7 @@ from accelopt.stages.learn import learn
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.settle import measure, settle, try_elsewhere
 from accelopt.stages.together import together
-from accelopt.stages.transitions import write_transitions
+from accelopt.stages.transitions import metrics_of, write_transitions
 from accelopt.stages.window import Window
 
 
@@ -88,6 +88,9 @@ async def search(
     if told:
         await _close_round(strategy.round, told, history, known, strategy, run)
     project.write_state(start.case, strategy, ended, run)
+    if run.settings.strategy == "regraph" and history:
+        results = [result for round_ in history for result in round_.results]
+        run.watcher.reported(start.case.case_name, str(metrics_of(start, results, run)))
     return Search(history, ended)
 
 

@@ -70,10 +70,14 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line = board.lines[node.case.case_name]
         board.say(line, "the referee asks everything of the best kernel")
 
+    def reported(case: str, report: str) -> None:
+        for text in report.splitlines():
+            board.say(board.lines[case], text)
+
     def settled(outcome: Outcome) -> None:
         line = board.lines[outcome.start.case.case_name]
         why = f": {plain(line.unplanned, 120)}" if line.unplanned and not line.planned else ""
         line.finished = True
         board.say(line, f"finished{why}")
 
-    return Watcher(planned, sampled, measured, verifying, settled)
+    return Watcher(planned, sampled, measured, verifying, reported, settled)

@@ -114,7 +114,7 @@ class MCGS:
             "best_ms": self.best.latency,
             "root_state_hash": self.root.key,
             "best_state_hash": self.best.key,
-            "nodes": {key: state.record() for key, state in self._states.items()},
+            "states": {key: state.record() for key, state in self._states.items()},
             "events": [event.record() for event in self._events],
         }
 

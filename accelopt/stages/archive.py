@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accelopt import __version__
 from accelopt.caches import package_key
 from accelopt.database.replay import EXPERIENCE, START, Start
+from accelopt.evaluation import Case
 from accelopt.findings import Finding, Transition
 from accelopt.kernels.language import Language
 from accelopt.nodes import Known, Node
@@ -123,6 +124,11 @@ class Archive:
             kept = given.graph_for(problem.language, problem.target).model_dump(mode="json")
             self.journal.append(REGRAPH, key, kept)
         return ReGraph.model_validate(kept)
+
+    def known_graph(self, case: Case) -> ReGraph:
+        """What `learned` found when the search began; nothing where it was not asked."""
+        kept = self.journal.find(REGRAPH, case.case_name)
+        return ReGraph.model_validate(kept) if kept is not None else ReGraph()
 
     async def _found(self, start: Node) -> dict[str, Any]:
         """What the database knew when the run began, from the journal when it began before."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.nodes import Node
 from accelopt.published import Candidate, PlannerResult, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of
+from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.select import CANDIDATE_COLUMNS, origin, write_candidate
@@ -69,15 +71,22 @@ def write_kernels(
 
 
 def write_state(case: Case, strategy: Strategy, ended: str, run: Run) -> None:
-    """`search_state.json`: the search as its strategy sees it, for people and for drawings."""
+    """`search_state.json`: the search as its strategy sees it, for people and for drawings. What a
+    search through a graph built is in `events.jsonl` and `trace.md` beside it."""
+    found, folder = strategy.state(), run.folder / case.case_name
+    events: Any = found.pop("events", None)
+    if events is not None:
+        name, baseline = case.case_name, [*strategy.best.lineage()][-1].latency
+        write_atomically(folder / "events.jsonl", events_text(events, name))
+        write_atomically(folder / "trace.md", trace_text(events, name, baseline, ended))
     state = {
         "strategy": run.settings.strategy,
         "round": strategy.round,
         "best": {"name": strategy.best.name, "latency": strategy.best.latency},
         "ended": ended,
-        **strategy.state(),
+        **found,
     }
-    write_json(run.folder / case.case_name / "search_state.json", state)
+    write_json(folder / "search_state.json", state)
 
 
 def _plans(samples: Iterable[SampleResult]) -> list[str]:

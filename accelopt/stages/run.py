@@ -26,6 +26,7 @@ class Watcher(NamedTuple):
     sampled: Callable[[str, int, Node], None] = lambda *_: None
     measured: Callable[[Node], None] = lambda *_: None
     verifying: Callable[[Node], None] = lambda *_: None
+    reported: Callable[[str, str], None] = lambda *_: None
     settled: Callable[[Outcome], None] = lambda *_: None
 
 

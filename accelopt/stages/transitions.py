@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import log
 
-from accelopt.evaluation import NO_VERDICTS
+from accelopt.evaluation import NO_VERDICTS, Case
 from accelopt.findings import START, Transition
-from accelopt.nodes import Node, Result, method_of
-from accelopt.search.methods import DATASET, GRAPH, ReGraphDataset
+from accelopt.kernels.methods import methods_of
+from accelopt.nodes import Node, Plan, Result, method_of
+from accelopt.search.graph_report import Report, Spent, report_of
+from accelopt.search.methods import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.stages.run import Run
-from accelopt.store import write_atomically
+from accelopt.stages.workshop import Workshop
+from accelopt.store import write_atomically, write_json
+
+METRICS = "regraph_metrics.json"
 
 
 def transitions_of(start: Node, results: Sequence[Result], language: str) -> Iterator[Transition]:
@@ -47,12 +52,40 @@ def transitions_of(start: Node, results: Sequence[Result], language: str) -> Ite
             methods[node.key] = method
 
 
+def metrics_of(start: Node, results: Sequence[Result], run: Run) -> Report:
+    """How a search through a graph of methods went, and what what it knew before was worth."""
+    workshop = run.workshop
+    rows = tuple(transitions_of(start, results, workshop.language.name))
+    catalog = catalog_of(workshop, start.case)
+    before = len(catalog.names)
+    named = [
+        (action.method, catalog.add(action.method).existed)
+        for result in results
+        for action in result.actions
+        if isinstance(action.change, Plan) and action.change.method
+    ]
+    built = sum(not node.missing for result in results for node in result.nodes)
+    total = workshop.ledger.total
+    spent = Spent(total.input_tokens + total.output_tokens, total.money)
+    learned = workshop.archive.known_graph(start.case)
+    again = built - len(rows)
+    return report_of(rows, learned, named, catalog.names[:before], max(0, again), spent)
+
+
+def catalog_of(workshop: Workshop, case: Case) -> Catalog:
+    """The names that methods had before a search: all moves of its language, and what was learned."""
+    learned = workshop.archive.known_graph(case)
+    return Catalog([*methods_of(workshop.language.name), *learned.nodes])
+
+
 def write_transitions(start: Node, results: Sequence[Result], run: Run) -> None:
     """The rows of all problems of a run in one file, and the graph of methods that they make."""
     path, case = run.folder / DATASET, start.case.case_name
     found = ReGraphDataset.load(path) if path.exists() else ReGraphDataset()
     others = tuple(row for row in found.rows if row.kernel != case)
     mine = tuple(transitions_of(start, results, run.workshop.language.name))
+    if run.settings.strategy == "regraph":
+        write_json(run.folder / case / METRICS, metrics_of(start, results, run).record())
     rows = sorted((*others, *mine), key=lambda row: (row.kernel, row.t))
     dataset = ReGraphDataset(tuple(rows))
     write_atomically(path, dataset.to_text())

@@ -11,6 +11,8 @@ from accelopt.findings import Transition
 from accelopt.search.methods import DATASET, GRAPH, ReGraph, read_learned
 from accelopt.stages.archive import REGRAPH
 from accelopt.stages.jobs import Knowledge
+from accelopt.stages.run import Watcher
+from accelopt.stages.transitions import METRICS
 from accelopt.store import read_entries
 
 REGRAPHS = SETTINGS._replace(strategy="regraph", evaluations=8)
@@ -70,3 +72,25 @@ def test_a_database_carries_transitions_from_run_to_run(tmp_path):
     assert of_base.nodes["divide"].count == 2 * of_first.nodes["divide"].count
     assert of_base.nodes["divide"].mean_gain == pytest.approx(of_first.nodes["divide"].mean_gain)
     assert set(of_base.edges) == set(of_first.edges)
+
+
+def test_a_graph_search_leaves_its_events_its_trace_and_a_report(tmp_path):
+    told = []
+    watcher = Watcher(reported=lambda case, report: told.append((case, report)))
+    [outcome], shop = run(tmp_path, watcher=watcher)
+    folder = tmp_path / "toy_N4"
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert [event["t"] for event in events] == list(range(len(events)))
+    assert sum(event["ok"] for event in events) == outcome.correct
+    state = json.loads((folder / "search_state.json").read_text())
+    assert state["root_state_hash"] in state["states"] and "events" not in state
+    assert {event["child_state"] for event in events} - {None} <= set(state["states"])
+    trace = (folder / "trace.md").read_text()
+    assert trace.count("new best") >= 1 and trace.rstrip().endswith(
+        "Ended: 8 evaluations are spent."
+    )
+    report = json.loads((folder / METRICS).read_text())
+    assert report["correctness_rate"]["tried"] == shop.evaluations.made - 1 == 8
+    assert report["speedup_at"]["5"] >= 1 and "10" not in report["speedup_at"]
+    [(case, said)] = told
+    assert case == "toy_N4" and "compiled 8 of 8 (68% to 100%)" in said

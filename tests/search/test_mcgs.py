@@ -101,7 +101,7 @@ def test_kernels_found_on_several_ways_are_one_state():
     assert len(kernels) == 63 == len(set(map(moves_of, kernels)))  # all that there are, each once
     assert strategy.ask() is None
     state = strategy.state()
-    assert len(state["nodes"]) == 64
+    assert len(state["states"]) == 64
     assert strategy.best.latency == pytest.approx(time_of({"a", "b", "trap", "key"}))
 
 
