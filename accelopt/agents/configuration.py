@@ -17,7 +17,9 @@ from accelopt.store import read_text
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
 
-Role = Literal["planner", "executor", "fixer", "summarizer", "judge", "reflector"]
+Role = Literal[
+    "planner", "executor", "fixer", "summarizer", "judge", "reflector", "lister", "relabeler"
+]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
@@ -118,6 +120,8 @@ def _for_role(content: dict[str, object], role: Role, path: Path) -> object:
         "summarizer": ("summarizer", "planner", "executor"),
         "judge": ("judge", "planner", "executor"),
         "reflector": ("reflector", "planner", "executor"),
+        "lister": ("lister", "planner", "executor"),
+        "relabeler": ("relabeler", "planner", "executor"),
     }
     for name in fallbacks[role]:
         if name in content:

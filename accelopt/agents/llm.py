@@ -45,6 +45,8 @@ PRIORITY: dict[Role, int] = {
     "summarizer": 2,
     "judge": 3,
     "planner": 3,
+    "relabeler": 2,
+    "lister": 3,
 }
 OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", "max_tokens")
 CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -49,7 +49,7 @@ class KernelView(NamedTuple):
     `purse` has the evaluations of whoever views the kernel; None has no end of them.
     `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
     what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
-    kernels that finished rounds made.
+    kernels that finished rounds made, `methods` the names that kernels of a model went by there.
     """
 
     node: Node
@@ -70,6 +70,7 @@ class KernelView(NamedTuple):
     lineage: tuple[Relative, ...] = ()
     others: tuple[Relative, ...] = ()
     turn: int = 0
+    methods: tuple[str, ...] = ()
     purse: Purse | None = None
 
     @property
@@ -224,11 +225,40 @@ class Develops(Protocol):
         """What the attempt taught; None when the answer could not be read."""
 
 
+class Candidate(NamedTuple):
+    """A kernel that a model wrote, by a method with a name of the model's own, and what it did in words."""
+
+    method: str
+    detail: str
+    code: str
+
+
+class Listed(NamedTuple):
+    """The candidates of one answer, or why there is none; `failed` where nobody answered."""
+
+    candidates: tuple[Candidate, ...] = ()
+    reason: str = ""
+    failed: bool = False
+
+
+class ListsKernels(Protocol):
+    """Writes kernels that may be faster, and says which known names its steps go by."""
+
+    async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
+        """At most `most` kernels; `methods` are the names that there are already."""
+
+    async def relabel(
+        self, view: KernelView, methods: Sequence[str], candidates: Sequence[Candidate]
+    ) -> str:
+        """A JSON list of {index, existed, method}; whatever it says, who asked judges it."""
+
+
 class Proposer(NamedTuple):
     """The roles of one run; each may be a model or the offline rules. The rules develop where there is
-    no `developer`."""
+    no `developer`, and alone say what can be done where there is no `lists`."""
 
     planner: Plans
     executor: Implements
     summarizer: Summarizes
     developer: Develops | None = None
+    lists: ListsKernels | None = None

@@ -30,6 +30,7 @@ from accelopt.stages.roles import (
     PromptFolder,
     developer_for,
     executor_for,
+    lister_for,
     planner_for,
     summarizer_for,
 )
@@ -145,6 +146,7 @@ def _proposer(
         developer_for(
             configs["judge"], executor, configs["reflector"], calls, prompts, workshop.language
         ),
+        lister_for(configs["lister"], configs["relabeler"], calls, prompts, workshop.language),
     )
 
 

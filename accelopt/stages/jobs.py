@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from accelopt.agents.budget import Purse
+from accelopt.agents.candidates import code_of
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.proposer import KernelView, PlanDraft
 from accelopt.errors import AcceloptError
@@ -16,10 +17,11 @@ from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
 from accelopt.kernels.language import Configured
 from accelopt.kernels.methods import methods_of, what_it_does
-from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Plan, Result, Setting, Want
+from accelopt.nodes import CANDIDATES, METHODS_ALONE, Action, Job, Node, Plan, Result, Setting, Want
 from accelopt.published import Experience, plan_id
 from accelopt.search.graph import EXPECTED, LITTLE
 from accelopt.search.methods import Learned
+from accelopt.stages.candidates import list_candidates
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
@@ -103,10 +105,9 @@ def most_of(job: Job, run: Run) -> int:
     if job.want is Want.SPACE:
         return 0
     if job.want is Want.ACTIONS:
-        return tries + KEPT if tries and job.focus != METHODS_ALONE else 0
+        return tries + KEPT if tries and job.focus not in (METHODS_ALONE, CANDIDATES) else 0
     if job.want is Want.BUILD:
-        by_rule = job.action is not None and not isinstance(job.action.change, Plan)
-        return 1 if by_rule else _most_of_sample(run)
+        return 1 if job.action is not None and _made_already(job.action) else _most_of_sample(run)
     if job.workflow in WORKFLOWS:
         return attempts
     return tries + run.settings.plans * run.settings.samples * _most_of_sample(run)
@@ -177,7 +178,9 @@ async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     diagnosis = view.diagnosis
     if run.proposer.planner is run.workshop.offline:
         return Result(job, tuple(offered), diagnosis=diagnosis)
-    if job.focus == METHODS_ALONE and diagnosis is not None:
+    if job.focus == CANDIDATES and run.proposer.lists is not None:
+        return await list_candidates(job, view, run, offered)
+    if job.focus in (METHODS_ALONE, CANDIDATES) and diagnosis is not None:
         named = by_method(run.workshop.language.name, offered, diagnosis)
         return Result(job, (*offered, *named), diagnosis=diagnosis)
     drafts = await _drafts(view, run)
@@ -215,7 +218,7 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     """One action: its own source, or the executor's, with repairs as far as the limit goes."""
     assert job.action is not None
     change, workplace = job.action.change, _workplace(view, run)
-    if isinstance(change, Plan):
+    if isinstance(change, Plan) and not _made_already(job.action):
         return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
     source, reason = await _source_of(job.action, job.node, run)
     node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
@@ -223,10 +226,17 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     return Result(job, nodes=(node,))
 
 
+def _made_already(action: Action) -> bool:
+    """Whether nobody needs to write its kernel: a rule makes it, or a model did."""
+    return not isinstance(action.change, Plan) or bool(action.key)
+
+
 async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     """The kernel that an action makes, without a model; None and the reason where there is none."""
     if isinstance(action.change, Setting):
         return await run.workshop.language.configure(node, action.change.values)
+    if isinstance(action.change, Plan):
+        return Configured(code_of(action.change), "the plan has no kernel")
     source = action.source or await run.workshop.offline.source_of(node, action)
     return Configured(source, "the rules do not offer this change any more")
 

@@ -10,7 +10,7 @@ from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, Tried
 from accelopt.findings import Finding
 from accelopt.kernels.language import Language
-from accelopt.nodes import Node, Result
+from accelopt.nodes import Node, Plan, Result
 from accelopt.published import Experience, PlannerResult, plan_text
 from accelopt.search.recall import recall
 from accelopt.stages.together import together
@@ -50,6 +50,7 @@ async def view_kernel(
         iteration=iteration,
         goal=goal,
         diagnosis=diagnosis,
+        methods=_methods_of_models(history),
         known=frozenset(made.key for result in history for made in result.nodes if made.source),
         findings=tuple(told.finding for told in developments if told.finding),
         recalled=recall(
@@ -71,6 +72,12 @@ async def view_kernel(
         lineage=tuple(one for one in family_known if id(one.node) in line),
         others=good_others(node, [one for one in family_known if id(one.node) not in line]),
     )
+
+
+def _methods_of_models(history: Sequence[Result]) -> tuple[str, ...]:
+    actions = (action for result in history for action in result.actions)
+    plans = (action.change for action in actions if isinstance(action.change, Plan))
+    return tuple(dict.fromkeys(plan.method for plan in plans if plan.method))
 
 
 def family(node: Node, history: Sequence[Result]) -> list[Relative]:

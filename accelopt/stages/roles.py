@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.budget import Ledger
-from accelopt.agents.calls import Exchanges
+from accelopt.agents.calls import Exchanges, Tool
+from accelopt.agents.candidates import Lister, LLMCandidateGenerator, LLMRelabeler
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer, DeveloperPrompts
 from accelopt.agents.executor import Executor, ExecutorPrompts
@@ -15,13 +16,22 @@ from accelopt.agents.llm import Endpoint
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import Planner, PlannerPrompts
 from accelopt.agents.prompts import PromptPair, read_names, read_text
-from accelopt.agents.proposer import Develops, Implements, Plans, Summarizes
+from accelopt.agents.proposer import (
+    Develops,
+    Implements,
+    KernelView,
+    ListsKernels,
+    Plans,
+    Summarizes,
+)
 from accelopt.agents.summarizer import Summarizer
 from accelopt.agents.toolbox import Toolbox
 from accelopt.kernels.language import Language
+from accelopt.stages.toolbox import analysis_tools
 
 ASPECTS = "aspects.json"
 DEVELOPER = "developer_prompts"
+QUESTION = ("base_prompt.txt", "user_prompt_template.txt")
 
 
 @dataclass
@@ -85,8 +95,7 @@ class PromptFolder(NamedTuple):
     def developer(self) -> DeveloperPrompts:
         """The texts of who develops by bottlenecks: what it must know of the language is the
         executor's. A folder without them shares those of the folder above."""
-        here = self.path if (self.path / DEVELOPER).is_dir() else self.path.parent
-        folder = here / DEVELOPER
+        folder = self._shared(DEVELOPER)
 
         def pair(question: str, system: str | None = None) -> PromptPair:
             template = read_text(folder / f"{question}.txt")
@@ -98,6 +107,21 @@ class PromptFolder(NamedTuple):
             reflect=pair("reflect"),
             displayed=tuple(read_names(self.path / "planner_prompts" / "displayed_profiles.json")),
         )
+
+    def lister(self) -> PromptPair:
+        """The texts of who lists kernels: what it must know of the language is the executor's."""
+        base, template = (self._shared("lister_prompts") / name for name in QUESTION)
+        return PromptPair(f"{self.pair('executor').system}\n{read_text(base)}", read_text(template))
+
+    def relabeler(self) -> PromptPair:
+        """The texts of who names methods."""
+        base, template = (self._shared("relabeler_prompts") / name for name in QUESTION)
+        return PromptPair.read(base, template)
+
+    def _shared(self, name: str) -> Path:
+        """A folder of prompts that hold for every language: here, or one folder above."""
+        here = self.path if (self.path / name).is_dir() else self.path.parent
+        return here / name
 
 
 def read_aspects(folder: Path) -> tuple[str, ...]:
@@ -147,6 +171,25 @@ def summarizer_for(
     if config.offline:
         return offline
     return Summarizer(calls.model(config), prompts)
+
+
+def lister_for(
+    lister: ModelConfig,
+    relabeler: ModelConfig,
+    calls: Calls,
+    prompts: PromptFolder,
+    language: Language,
+) -> ListsKernels | None:
+    """Who lists kernels for a graph search, by the configurations of two roles; None for the rules."""
+    if lister.offline or relabeler.offline:
+        return None
+
+    async def tools(view: KernelView) -> tuple[Tool, ...]:
+        return await analysis_tools(view, language)
+
+    model = calls.model
+    generator = LLMCandidateGenerator(model(lister), prompts.lister(), tools)
+    return Lister(generator, LLMRelabeler(model(relabeler), prompts.relabeler()))
 
 
 def developer_for(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accelopt.agents.analysis import Contexts, tools_for
 from accelopt.agents.calls import Tool
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
 from accelopt.agents.toolbox import Bench, Checked, Toolbox, ToolNote
 from accelopt.evaluation import Status
+from accelopt.kernels.gpu.material import Compiles
+from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.execute import error_text
@@ -58,6 +61,13 @@ def toolbox_for(evaluations: Evaluations, offline: OfflineProposer, limit: int) 
         return desk.bench
 
     return Toolbox(opened, limit, TOLD)
+
+
+async def analysis_tools(view: KernelView, language: Language) -> tuple[Tool, ...]:
+    """Functions about the kernel in view: from its PTX and counters, or from the simulated core."""
+    if isinstance(language, Compiles):
+        return tools_for(Contexts.of_gpu(await language.material(view.node)))
+    return tools_for(Contexts.of_simulation(view))
 
 
 class _Desk:

@@ -16,7 +16,13 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.search.strategy import Settings
 from accelopt.stages.jobs import NOTHING_KNOWN
-from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
+from accelopt.stages.roles import (
+    PromptFolder,
+    executor_for,
+    lister_for,
+    planner_for,
+    summarizer_for,
+)
 from accelopt.stages.run import Run, Watcher
 from accelopt.stages.toolbox import toolbox_for
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
@@ -60,6 +66,7 @@ async def run_toy(
             planner_for(config, shop.calls, PROMPTS.planner(), shop.offline, toolbox),
             executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),
             summarizer_for(config, shop.calls, PROMPTS.pair("summarizer"), shop.offline),
+            lists=lister_for(config, config, shop.calls, PROMPTS, shop.language),
         )
         run = Run(shop, proposer, settings, folder, watcher)
         return await optimize_all(starts or [toy.start(folder / "start")], run, known), shop

@@ -1,6 +1,7 @@
 """Scripted planners and executors of toy kernels, answering from the prompt alone."""
 
 import hashlib
+import json
 import re
 
 from accelopt.agents.scripted_server import Scripted
@@ -15,6 +16,8 @@ def number(request, salt=""):
 def role_of(request):
     system = request["messages"][0]["content"]
     for mark, role in (
+        ("You list kernels for a search", "lister"),
+        ("You keep the catalog", "relabeler"),
         ("performance engineer", "planner"),
         ("You write NKI", "executor"),
         ("You repair NKI", "fixer"),
@@ -23,6 +26,21 @@ def role_of(request):
         if mark in system:
             return role
     raise AssertionError(system[:100])
+
+
+def listed(user, draw):
+    """Kernels with a smaller cost, one of them wrong; every ninth answer is prose."""
+    if draw % 9 == 0:
+        return "There is nothing to be done."
+    cost = float(re.findall(r"COST = ([\d.]+)", user)[0])
+    candidates = [
+        {"think": "It is large.", "method": method, "detail": f"COST times {share}",
+         "code": f"def kernel():\n    COST = {round(cost * share, 3)}\n    {extra}\n"}
+        for method, share, extra in (
+            ("Shave!", 0.9, "pass"), ("halving", 0.5 + draw % 40 / 100, "WRONG = 1"), ("the shave", 0.95, "pass"),
+        )
+    ]  # fmt: skip
+    return json.dumps({"candidates": candidates})
 
 
 def respond(request):
@@ -35,6 +53,10 @@ def respond(request):
         )
     if role == "summarizer":
         return f"**Smaller costs {draw % 7}**\n\nA smaller COST is faster."
+    if role == "relabeler":
+        return '[{"index": 0, "existed": "no", "method": "shave"}]'
+    if role == "lister":
+        return listed(user, draw)
     cost = float(re.findall(r"COST = ([\d.]+)", user)[0])
     percent = int(re.findall(r"by (\d+) percent", user)[-1])
     cost = round(cost * (1 - percent / 100) + draw % 3, 3)

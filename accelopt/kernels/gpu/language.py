@@ -23,6 +23,7 @@ from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, Target, 
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
+from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.profiling.ncu import Found, collect
 from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
@@ -225,6 +226,18 @@ class Solutions:
             return ""
         limit = of_structure(known, least, parent.profile, self.written_in).bottleneck
         return missed(before, kernels, limit.resource) if limit else ""
+
+    async def material(self, node: Node) -> Material:
+        """The PTX of the kernel that is longest, and the counters of a call, or why there are none."""
+        counted = await asyncio.to_thread(self._counted, node)
+        compiled = await self._compiled(node.case, node.source)
+        texts = [code.ptx for code in compiled.code if code.ptx]
+        return Material(
+            ptx=max(texts, key=len, default=""),
+            metrics=counted if isinstance(counted, Metrics) else None,
+            no_ptx=f"no PTX: {compiled.failure or 'nothing was compiled'}",
+            no_metrics="" if isinstance(counted, Metrics) else f"no counters: {counted.reason}",
+        )
 
     async def _compiled(self, case: Case, source: str) -> Compiled:
         """What the compiler makes of a source, without a GPU; nothing where what it needs is absent."""

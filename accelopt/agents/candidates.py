@@ -1,0 +1,173 @@
+"""Kernels that a model writes for a search through a graph of methods, and the names of what it did."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
+from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
+from accelopt.agents.executor import UNANSWERED
+from accelopt.agents.planner import tried_list, with_lessons
+from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
+from accelopt.agents.proposer import Candidate, KernelView, Listed
+from accelopt.kernel_source import fenced_blocks
+from accelopt.nodes import Plan
+
+LONGEST_DETAIL = 512
+LISTER_TOKENS, RELABELER_TOKENS = 32_768, 2_048
+REMINDER = "Your answer could not be read: {}. Answer again with the JSON alone."
+
+
+def plan_of(candidate: Candidate, method: str) -> Plan:
+    """A candidate as a change, by its method's name in the catalog; `code_of` has its kernel."""
+    detail = " ".join(candidate.detail.split())[:LONGEST_DETAIL]
+    text = f"{method}: {detail}\n\n{quote(candidate.code, 'python')}\n"
+    return Plan(sentence=f"{method}: {detail}", text=text, method=method)
+
+
+def code_of(plan: Plan) -> str | None:
+    """The kernel that a candidate's plan carries."""
+    blocks = fenced_blocks(plan.text)
+    return blocks[-1].text if blocks else None
+
+
+class LLMCandidateGenerator:
+    """Asks a model for kernels that are faster than the one in view; `tools` are functions about it."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: PromptPair,
+        tools: Callable[[KernelView], Awaitable[tuple[Tool, ...]]] | None = None,
+    ) -> None:
+        self.model = model
+        self.prompt = prompt
+        self.tools = tools
+
+    async def list(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
+        """At most `most` candidates. `methods` are names that there are already."""
+        question = self.question(view, most, methods)
+        try:
+            found = read_candidates((await self._ask(question, view)).text)
+            if isinstance(found, str):
+                again = f"{question.user}\n\n{REMINDER.format(found)}"
+                label = f"{question.label}/again"
+                found = read_candidates(
+                    (await self._ask(question._replace(label=label, user=again), view)).text
+                )
+        except NO_ANSWER as error:
+            return Listed(reason=f"{UNANSWERED}: {error}", failed=True)
+        return Listed(reason=found) if isinstance(found, str) else Listed(tuple(found[:most]))
+
+    async def _ask(self, question: Question, view: KernelView) -> Answer:
+        if self.tools is None:
+            return await self.model.ask(question)
+        return await self.model.ask(question, await self.tools(view), MOST_TURNS)
+
+    def question(self, view: KernelView, most: int, methods: Sequence[str]) -> Question:
+        """The prompt: measurements, then structure, then what to edit; the kernel in view alone."""
+        found = view.diagnosis.bottlenecks if view.diagnosis else ()
+        slots = {
+            **dict.fromkeys("limits lines memory compiler prices".split(), ""),
+            **view.brief,
+            "most": str(most),
+            "problem_code": quote(view.reference, "python"),
+            "kernel_code": quote(view.kernel, "python"),
+            "facts": bullet_list(view.facts, "(no analysis of this kernel)"),
+            "diagnosis": bullet_list([f"{b.resource}: {b.reason}" for b in found], "(none)"),
+            "tried": tried_list(view.tried),
+            "methods": ", ".join(methods) or "(none)",
+            "gate": view.gate,
+            "tools": self._told(),
+        }
+        return Question(
+            role="lister",
+            label=f"lister/{view.iteration}/{view.service_name}",
+            system=with_lessons(render(self.prompt.system, {"machine": view.machine}), view),
+            user=render_sections(self.prompt.user_template, slots),
+            iteration=view.iteration,
+            max_tokens=LISTER_TOKENS,
+        )
+
+    def _told(self) -> str:
+        if self.tools is None:
+            return ""
+        listed = bullet_list([f"{n}: {f.description}" for n, f in FUNCTIONS.items()], "")
+        return f"You may ask up to {MOST_TURNS} times before you answer:\n{listed}"
+
+
+class LLMRelabeler:
+    """Asks a model which of the names in a catalog its steps go by."""
+
+    def __init__(self, model: Model, prompt: PromptPair) -> None:
+        self.model = model
+        self.prompt = prompt
+
+    async def relabel(
+        self, view: KernelView, methods: Sequence[str], candidates: Sequence[Candidate]
+    ) -> str:
+        """What it says, as text; empty where it says nothing."""
+        rows = [
+            {"index": number, "method": one.method, "detail": one.detail[:LONGEST_DETAIL]}
+            for number, one in enumerate(candidates)
+        ]
+        slots = {"catalog": json.dumps(list(methods)), "steps": json.dumps(rows, indent=1)}
+        question = Question(
+            role="relabeler",
+            label=f"relabeler/{view.iteration}/{view.service_name}",
+            system=self.prompt.system,
+            user=render(self.prompt.user_template, slots),
+            iteration=view.iteration,
+            max_tokens=RELABELER_TOKENS,
+        )
+        try:
+            return (await self.model.ask(question)).text
+        except NO_ANSWER:
+            return ""
+
+
+class Lister(NamedTuple):
+    """Both questions of a search through a graph of methods."""
+
+    generator: LLMCandidateGenerator
+    relabeler: LLMRelabeler
+
+    async def candidates(self, view: KernelView, most: int, methods: Sequence[str]) -> Listed:
+        """What the generator lists."""
+        return await self.generator.list(view, most, methods)
+
+    async def relabel(
+        self, view: KernelView, methods: Sequence[str], candidates: Sequence[Candidate]
+    ) -> str:
+        """What the relabeler says."""
+        return await self.relabeler.relabel(view, methods, candidates)
+
+
+def read_candidates(reply: str) -> list[Candidate] | str:
+    """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone; or
+    what is wrong with it. One without code or method is none."""
+    blocks = [block.text for block in fenced_blocks(reply) if block.text.lstrip()[:1] in ("{", "[")]
+    bare = re.search(r"[\[{].*[\]}]", reply, re.DOTALL)
+    for text in [*blocks, *([bare[0]] if bare else [])]:
+        try:
+            found: Any = json.loads(text, strict=False)
+        except (ValueError, RecursionError):
+            continue
+        rows = found.get("candidates") if isinstance(found, dict) else found
+        if isinstance(rows, list):
+            read = [_candidate(row) for row in rows if isinstance(row, dict)]
+            usable = [one for one in read if one is not None]
+            return usable or "no candidate has a method and code"
+    return "it holds no JSON with a list of candidates"
+
+
+def _candidate(row: dict[str, Any]) -> Candidate | None:
+    method, code = str(row.get("method") or "").strip(), str(row.get("code") or "")
+    inside = fenced_blocks(code)
+    code = inside[-1].text if inside else code
+    if not method or not code.strip():
+        return None
+    return Candidate(method, str(row.get("detail") or ""), code)

@@ -1,0 +1,121 @@
+"""Functions about a kernel: valid JSON of bounded size, whatever is asked and whatever is missing."""
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from accelopt.agents.analysis import FUNCTIONS, LONGEST, Contexts, fitted, tools_for
+from accelopt.agents.proposer import KernelView
+from accelopt.evaluation import Bottleneck, Case, Diagnosis, Evaluation, Profile, Status
+from accelopt.kernels.gpu.material import Material
+from accelopt.kernels.gpu.profiling.metrics import Metrics
+from accelopt.nodes import Node
+
+CORPUS = sorted((Path(__file__).resolve().parents[1] / "ptx" / "corpus").glob("*.ptx.gz"))
+QUESTIONS = (
+    "", "{}", "prose", "[1]", "null", '{"mode": "overview"}', '{"mode": "stage_detail", "stage_id": 0}',
+    '{"mode": "stage_detail"}', '{"mode": "stage_detail", "stage_id": 10000}', '{"mode": "summary"}',
+    '{"mode": "region_detail", "region_id": 1, "max_insts": 100000}', '{"mode": "nothing"}',
+    '{"mode": "region_detail", "region_id": "1"}', '{"mode": "get_values", "names": ["dram_read_bytes", "dram"]}',
+    '{"mode": "get_values", "names": 3}', '{"mode": "search_names", "query": "dram"}',
+    '{"start_line": 1, "end_line": 100000}', '{"start_line": 100000}', '{"start_line": true}', '{"unknown": 1}',
+    '{"mode": "overview", "max_hot_regions": 100000, "max_hot_stages": 100000}', "[" * 50_000,
+)  # fmt: skip
+METRICS = Metrics(
+    kernel_name="k",
+    sections={
+        "memory_metrics": {"dram_read_bytes": 8e6, "dram_write_bytes": 4e6},
+        "compute_metrics": {"ffma": 1e6},
+    },
+    raw={"dram__bytes_read.sum": 8e6},
+)
+
+
+def ask(contexts, name, arguments):
+    tools = {tool.name: tool for tool in tools_for(contexts)}
+    said = asyncio.run(tools[name].call(arguments))
+    assert len(said) <= LONGEST
+    found = json.loads(said)
+    assert isinstance(found, dict) and found
+    return found
+
+
+@pytest.fixture(scope="module", params=[path.name for path in CORPUS if "w4_s2" in path.name])
+def ptx(request):
+    return gzip.decompress((CORPUS[0].parent / request.param).read_bytes()).decode()
+
+
+def simulated(brief=None, timed=True):
+    source = "def kernel():\n    load\n    store\n"
+    case = Case(problem="p", values={}, task="", kernel="")
+    profile = Profile(latency=2.0, min_ms=2, max_ms=2, rel_diffs=0, target="trn1", simulated=True,
+                      metrics={"dma_active_time_percent": 0.9, "load_bytes": 5.0})  # fmt: skip
+    verdict = (
+        Evaluation(status=Status.CORRECT, profile=profile)
+        if timed
+        else Evaluation(status=Status.MISSING)
+    )
+    limit = Bottleneck(category="memory", resource="dma", share=0.9, reason="It moves twice.")
+    diagnosis = (
+        Diagnosis(origin="t", utilisation={"dma": 0.9}, bottlenecks=(limit,)) if timed else None
+    )
+    return KernelView(Node(case, source, verdict), "", diagnosis=diagnosis, brief=brief or {})
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_answer_is_json_of_bounded_size(ptx, name):
+    contexts = Contexts.of_gpu(Material(ptx, METRICS))
+    found = [ask(contexts, name, question) for question in QUESTIONS]
+    assert any("missing" not in one for one in found) and any("missing" in one for one in found)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_on_a_neuron_core_they_answer_too(name):
+    contexts = Contexts.of_simulation(
+        simulated({"lines": " line  busy\n    2  90%  dma 1.8 ms", "limits": "dma"})
+    )
+    found = [ask(contexts, name, question) for question in QUESTIONS]
+    assert any("missing" not in one for one in found)
+    nothing = Contexts.of_simulation(simulated(timed=False))
+    for question in QUESTIONS:
+        ask(nothing, name, question)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_absent_is_one_sentence(name):
+    contexts = Contexts.of_gpu(
+        Material(no_ptx="no PTX: no compiler is here", no_metrics="no counters: no ncu")
+    )
+    assert ask(contexts, name, '{"start_line": 1}' if "source" in name else "{}")[
+        "missing"
+    ].startswith("no ")
+
+
+def test_the_answers_are_those_of_the_material(ptx):
+    contexts = Contexts.of_gpu(Material(ptx, METRICS))
+    counts = ask(contexts, "region_dag_inspect", "{}")["metadata"]["counts"]
+    assert counts["num_regions"] > 0
+    summary = ask(contexts, "ncu_metrics_inspect", "{}")
+    assert summary["arithmetic_intensity"] == pytest.approx(2e6 / 12e6)
+    values = ask(
+        contexts, "ncu_metrics_inspect", '{"mode": "get_values", "names": ["dram_read_byte"]}'
+    )
+    assert values["values"] == {} and "dram_read_bytes" in values["not_read"]["dram_read_byte"]
+    lines = ask(
+        contexts, "get_ptx_by_source", '{"start_line": 1, "end_line": 9999, "max_insts": 3}'
+    )
+    assert len(lines["instructions"]) == 3 <= lines["all"]
+    core = Contexts.of_simulation(simulated({"lines": " line  busy\n    2  90%  dma 1.8 ms"}))
+    busy = ask(core, "get_ptx_by_source", '{"start_line": 2, "end_line": 3}')["lines"]
+    assert busy[0]["busy"].endswith("dma 1.8 ms") and busy[1]["busy"].startswith("no time")
+    assert ask(core, "region_dag_inspect", "{}")["bottlenecks"][0]["resource"] == "dma"
+
+
+def test_what_is_too_long_is_shortened_where_it_is_longest():
+    long = {"a": list(range(5000)), "b": "x" * 50, "c": {"d": ["y" * 9000]}}
+    said = json.loads(fitted(long))
+    assert said["shortened"] and said["b"] == "x" * 50 and len(json.dumps(said)) <= LONGEST
+    assert json.loads(fitted({str(n): n for n in range(5000)}))["missing"]

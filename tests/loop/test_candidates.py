@@ -1,0 +1,95 @@
+"""Kernels that a model lists for the graph search: relabelled, built once each, the same when resumed."""
+
+import asyncio
+import json
+
+import models
+from drive import SETTINGS, run_toy
+
+from accelopt.agents.candidates import code_of, plan_of, read_candidates
+from accelopt.agents.proposer import Candidate
+from accelopt.agents.scripted_server import ScriptedServer
+from accelopt.findings import Transition
+from accelopt.nodes import Plan
+from accelopt.search.methods import DATASET
+from accelopt.stages.transitions import METRICS
+
+REGRAPH = SETTINGS._replace(strategy="regraph", evaluations=10)
+
+
+def test_a_models_kernels_are_built_by_their_names_in_the_catalog(tmp_path):
+    asked = []
+
+    def respond(request):
+        asked.append((models.role_of(request), request["messages"][-1]["content"]))
+        return models.respond(request)
+
+    with ScriptedServer(respond) as server:
+        [outcome], shop = asyncio.run(run_toy(tmp_path, server.url, settings=REGRAPH))
+    assert outcome.speedup > 1 and shop.evaluations.made == 10 + 1
+    made = [node for node in outcome.nodes if isinstance(node.change, Plan)]
+    assert {node.change.method for node in made} <= {"Shave!", "halving", "shave"} and made
+    rows = [
+        Transition.model_validate_json(line)
+        for line in (tmp_path / DATASET).read_text().splitlines()
+    ]
+    assert {row.to_method for row in rows} <= {
+        "Shave!",
+        "halving",
+        "divide",
+    }  # "the shave" is "Shave!"
+    assert not any(role in ("planner", "executor") for role, _ in asked)
+    prompts = [text for role, text in asked if role == "lister"]
+    assert len({text.partition("# The kernel")[2].partition("# What")[0] for text in prompts}) > 1
+    report = json.loads((tmp_path / "toy_N4" / METRICS).read_text())
+    assert report["relabelled_existed"]["tried"] > 0 and report["tokens_per_correct_kernel"] > 0
+    with ScriptedServer(lambda request: 1 / 0) as nobody:
+        [again], _ = asyncio.run(run_toy(tmp_path, nobody.url, settings=REGRAPH))
+    assert [node.source for node in again.nodes] == [node.source for node in outcome.nodes]
+
+
+def test_replies_are_read_and_what_is_wrong_is_said_once_more():
+    good = {"think": "t", "method": "m", "detail": "d", "code": "def kernel():\n    pass"}
+    assert read_candidates(json.dumps({"candidates": [good]})) == [
+        Candidate("m", "d", good["code"])
+    ]
+    assert (
+        read_candidates(f"Here:\n```json\n{json.dumps([good, {'method': 'x'}, 3])}\n```")[0].method
+        == "m"
+    )
+    fenced = {**good, "code": "```python\ndef kernel():\n    pass\n```"}
+    assert read_candidates(json.dumps([fenced])) == [Candidate("m", "d", good["code"])]
+    for wrong in (
+        "",
+        "no",
+        "{",
+        "[]",
+        '{"candidates": 3}',
+        '[{"method": "", "code": "x"}]',
+        "[" * 10**5,
+    ):
+        assert isinstance(read_candidates(wrong), str)
+
+
+def test_a_reply_that_cannot_be_read_is_asked_for_once_more(tmp_path):
+    said = []
+
+    def respond(request):
+        role, user = models.role_of(request), request["messages"][-1]["content"]
+        if role == "lister":
+            said.append("could not be read" in user)
+            return "prose" if not said[-1] else models.listed(user, 1)
+        return models.respond(request)
+
+    with ScriptedServer(respond) as server:
+        [outcome], _ = asyncio.run(
+            run_toy(tmp_path, server.url, settings=REGRAPH._replace(evaluations=4))
+        )
+    assert said[:2].count(True) <= 1 and any(said) and outcome.speedup > 1
+
+
+def test_a_plan_carries_its_kernel_whatever_it_holds():
+    code = 'def kernel():\n    """```python"""\n    return 1'
+    plan = plan_of(Candidate("m", "a\n```\nb" * 300, code), "method")
+    assert code_of(plan) == code and plan.method == "method" and len(plan.sentence) < 600
+    assert code_of(Plan(sentence="words")) is None
