@@ -118,6 +118,7 @@ def test_linear_attention_wins_in_both_rounds_after_one_repair(tmp_path):
     assert "dma" in fast.split("# What limits the fast version")[1]
 
 
+@pytest.mark.slow
 def test_group_normalisation_fills_the_partitions_and_then_parts_the_engines(tmp_path):
     player = Player(RECORDED / "group_norm")
     with ScriptedServer(player) as server:
@@ -134,6 +135,21 @@ def test_group_normalisation_fills_the_partitions_and_then_parts_the_engines(tmp
     assert "take turns in" not in later  # more buffers would not help: nothing is said of them
     for text in (plan, later):
         assert "time not predicted" not in text
+
+
+@pytest.mark.slow
+def test_interleaved_pairs_win_more_in_the_second_round_by_what_the_prices_say(tmp_path):
+    player = Player(RECORDED / "rotary_pairs")
+    with ScriptedServer(player) as server:
+        outcome = asyncio.run(played("rotary_pairs", tmp_path, server.url))
+    first, second = by_plans(outcome)
+    assert not first.failed and first.speedup > 1.1
+    assert not second.failed and second.speedup > 1.3
+    plan, later = player.asked["planner_1"], player.asked["planner_2"]
+    assert "60 of 124 cycles are its fixed cost: wider tiles" in plan
+    assert "pieces of 512 B" in plan and "rows that follow each other as one long piece" in plan
+    assert "Limiting resource: the Vector engine" in later
+    assert "half of that with one operand in PSUM" in later
 
 
 @pytest.mark.slow

@@ -336,7 +336,8 @@ def machine(spec: Hardware) -> str:
         f"{spec.partitions} partitions leave engines idle. A transfer starts "
         f"{spec.dma_latency_ns / 1e3:.1f} us after it is asked for. It moves pieces, each the "
         f"contiguous bytes of one partition; pieces that lie apart in HBM reach of the full rate: "
-        f"{sizes}; short ones that follow each other there up to twice that.",
+        f"{sizes}; short ones that follow each other there up to twice that. A partition may take several "
+        "rows that follow each other as one long piece.",
         f"- SBUF: {spec.partitions} partitions of {usable:,} usable bytes. A tile's first axis is its "
         "partition axis (at most 128), the others lie inside a partition. What does not fit is "
         "spilled to HBM or loaded again by the compiler.",
