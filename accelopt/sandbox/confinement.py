@@ -98,8 +98,9 @@ def _lower(which: int, value: int) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def confine(policy: Policy) -> list[str]:
-    """Close files, capabilities and system calls. Returns the names of the steps that held."""
+def confine(policy: Policy, *, capabilities: bool = False) -> list[str]:
+    """Close files, capabilities (unless they are to stay) and system calls. Returns the names of the
+    steps that held."""
     if not kernel.LINUX:
         return []
     steps: list[tuple[str, Callable[[], object]]] = [
@@ -110,6 +111,8 @@ def confine(policy: Policy) -> list[str]:
     ]
     held: list[str] = []
     for name, step in steps:
+        if capabilities and name == "no capabilities":
+            continue
         with contextlib.suppress(OSError):
             detail = step()
             held.append(f"{name} {detail}" if name == "landlock" else name)

@@ -160,16 +160,17 @@ class Metrics(Row):
         }
 
 
-def read_kernels(text: str) -> tuple[Metrics, ...]:
-    """The kernels in what `ncu --csv --page raw` printed, in the order in which they ran. Lines of the
-    program, and warnings, may stand around the table. Empty where there is no table."""
+def read_kernels(text: str, own: int = 0) -> tuple[Metrics, ...]:
+    """The kernels in what `ncu --csv --page raw` printed, in the order in which they ran, without the
+    first `own`. Lines of the program, and warnings, may stand around the table. Empty where there is
+    none."""
     lines = text.splitlines()
     begin = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), None)
     if begin is None:
         return ()
     table = [row for row in csv.reader(lines[begin:]) if row]
     heading, units = table[0], table[1] if len(table) > 1 else []
-    rows = [row for row in table[2:] if len(row) == len(heading) and row[0].isdigit()]
+    rows = [row for row in table[2:] if len(row) == len(heading) and row[0].isdigit()][own:]
     found = [_kernel(dict(zip(heading, row, strict=True)), dict(zip(heading, units, strict=True)))
              for row in rows]  # fmt: skip
     total = sum(kernel.value("duration_ns") or 0.0 for kernel in found)

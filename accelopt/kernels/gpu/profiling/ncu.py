@@ -1,22 +1,27 @@
 """Nsight Compute on one call of a solution: `collect(task, every) -> Metrics | Unavailable`.
 
-`ncu` runs the solution in a process of its own, confined like every other, while nobody is being
-timed; what is timed never runs under it. Whether it may read counters here is found out once.
+`ncu` itself is trusted; the program that it starts confines itself before it loads the solution
+(`process.profiled`). It runs while nobody is timed, and what is timed never runs under it. Whether
+counters can be read here is found out once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from accelopt.kernels.gpu.bench.judging.children import converse, payload_of
+from accelopt.kernels.gpu.bench.judging.children import caches, payload_of
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.lock import gpu_lock, scratch
-from accelopt.kernels.gpu.bench.process import profiled
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
 from accelopt.kernels.gpu.profiling.metrics import (
     NAMES,
@@ -26,9 +31,11 @@ from accelopt.kernels.gpu.profiling.metrics import (
     read_kernels,
 )
 from accelopt.sandbox import scratch_folder
-from accelopt.sandbox.conversation import ChildEnded, ChildRaised
+from accelopt.sandbox.drivers import NVIDIA
+from accelopt.sandbox.policy import search_path
+from accelopt.sandbox.starting import KEPT_VARIABLES
 
-HANDLERS = "accelopt.kernels.gpu.bench.process.profiled:handlers"
+PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
 SECONDS = 300.0
 Found: TypeAlias = "Metrics | Unavailable"
 _DENIED = ("ERR_NVGPUCTRPERM", "permission to access NVIDIA GPU Performance Counters")
@@ -55,29 +62,16 @@ def unavailable(device: str) -> Unavailable | None:
         return Unavailable("there is no GPU")
     if tool is None:
         return Unavailable("`ncu` is not on the PATH")
-    return _probe(tool).failure
-
-
-class Probe(NamedTuple):
-    """Whether counters can be read, and whether the loopback has to be open for that."""
-
-    failure: Unavailable | None
-    network: bool = False
+    return _probe(tool)
 
 
 @cache
-def _probe(tool: str) -> Probe:
-    """One product of a small tensor under `ncu`, asked once a process: first with every network closed,
-    then, for the tool's two halves may speak through the loopback, with the machine's own open."""
-    first: Unavailable | None = None
-    for network in (False, True):
-        with scratch_folder(scratch()) as folder:
-            payload = {"probe": True, "folder": str(folder)}
-            found = _run(folder, payload, NAMES[:1], tool, network=network)
-        if isinstance(found, Metrics):
-            return Probe(None, network)
-        first = first or found
-    return Probe(first)
+def _probe(tool: str) -> Unavailable | None:
+    """A product of a small tensor under `ncu`, asked once a process: whether counters can be read in a
+    process that has confined itself."""
+    with scratch_folder(scratch()) as folder:
+        found = _run(folder, {"probe": True, "folder": str(folder)}, NAMES[:1], tool)
+    return found if isinstance(found, Unavailable) else None
 
 
 def _profile(task: Task) -> Found:
@@ -92,11 +86,10 @@ def _profile(task: Task) -> Found:
             **payload_of(task, folder),
             "solution": task.solution.model_dump(mode="json", exclude_unset=True),
             "destination_passing_style": style,
+            "readable": blobs,
         }
         tool = shutil.which("ncu") or "ncu"
-        environment = dict(task.environment)
-        network = _probe(tool).network
-        return _run(folder, payload, NAMES, tool, blobs, environment, network=network)
+        return _run(folder, payload, NAMES, tool, dict(task.environment))
 
 
 def _run(
@@ -104,37 +97,57 @@ def _run(
     payload: Mapping[str, Any],
     metrics: tuple[str, ...],
     tool: str,
-    readable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
-    *,
-    network: bool = False,
 ) -> Found:
-    """The longest kernel of one call under `ncu`."""
-    asked = profiled.Profile(tool=tool, metrics=metrics, payload=json.dumps(payload))
-    try:
-        with converse(
-            HANDLERS, {"folder": str(folder)}, folder, readable=(*readable, _home_of(tool)),
-            network=network,
-            environment={"TMPDIR": str(folder), "HOME": str(folder), **(environment or {})},
-        ) as child:  # fmt: skip
-            reply = child.ask(asked, profiled.Printed, SECONDS)
-    except (ChildEnded, ChildRaised) as error:
-        return Unavailable(f"`ncu` did not end well: {error}")
-    kernel = main_kernel(read_kernels(reply.table))
+    """The longest kernel of one call under `ncu`, the first of all kernels being our own."""
+    told = folder / "profiled.json"
+    told.write_text(json.dumps(payload))
+    command = [
+        tool, "--csv", "--page", "raw", "--profile-from-start", "off", "--clock-control", "none",
+        "--cache-control", "all", "--metrics", ",".join(metrics),
+        sys.executable, "-B", "-m", PROGRAM, str(told),
+    ]  # fmt: skip
+    variables = {**_kept(), **caches(folder), "PYTHONPATH": search_path(), "HOME": str(folder),
+                 "TMPDIR": str(folder), **(environment or {})}  # fmt: skip
+    printed = _printed(command, folder, variables)
+    if isinstance(printed, Unavailable):
+        return printed
+    kernel = main_kernel(read_kernels(printed, own=1))
     if kernel is not None and kernel.raw:
         return kernel
-    said = f"{reply.table}\n{reply.errors}"
-    if any(word in said for word in _DENIED):
+    if any(word in printed for word in _DENIED):
         return Unavailable("this user may not read the GPU's counters (ERR_NVGPUCTRPERM)")
-    last = [line for line in said.splitlines() if line.strip()]
+    last = [line for line in printed.splitlines() if line.strip()]
     return Unavailable(f"`ncu` gave no counters: {_worst(last)}")
+
+
+def _printed(command: list[str], folder: Path, variables: Mapping[str, str]) -> str | Unavailable:
+    """All that a program prints; it and what it started are ended at the limit."""
+    process = subprocess.Popen(
+        command, cwd=folder, env=dict(variables), text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        return process.communicate(timeout=SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        return Unavailable(f"`ncu` took more than {SECONDS:g} s")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _kept() -> dict[str, str]:
+    """Of this process's variables those that a program needs, and the driver's: no key, no home."""
+    kept = (*KEPT_VARIABLES, *NVIDIA.variables)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in kept or any(name.startswith(part) for part in kept if part.endswith("_"))
+    }
 
 
 def _worst(lines: list[str]) -> str:
     errors = [line for line in lines if "==ERROR==" in line or "Error" in line]
     return (errors or lines or ["it printed nothing"])[-1].strip()[:300]
-
-
-def _home_of(tool: str) -> str:
-    """The folder that Nsight Compute is installed in, as its front end on the PATH tells."""
-    return str(Path(tool).resolve().parent)

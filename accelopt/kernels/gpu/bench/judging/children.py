@@ -33,6 +33,17 @@ Reply = TypeVar("Reply", bound=Message)
 Own = TypeVar("Own", bound="Process")
 
 
+def caches(scratch: Path) -> dict[str, str]:
+    """What tells compilers to keep what they make below `scratch`."""
+    return {
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TRITON_HOME": str(scratch),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "torch"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more are processes that share locks: closed here
+        "FIB_CACHE_PATH": str(scratch / "package"),
+    }
+
+
 def converse(
     entry: str,
     payload: Mapping[str, object],
@@ -42,32 +53,23 @@ def converse(
     writable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     device: bool = True,
-    network: bool = False,
 ) -> Conversation:
-    """A confined child that may use the GPU, or with `device` False only its compiler. `network` is for
-    programs that speak with their own parts through the machine's loopback.
+    """A confined child that may use the GPU, or with `device` False only its compiler.
 
     Caches of compilers are its own: what others have put into one would run in it.
     """
     driver = NVIDIA if device else replace(NVIDIA, devices=())
-    own = {
-        "TRITON_CACHE_DIR": str(scratch / "triton"),
-        "TRITON_HOME": str(scratch),
-        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "torch"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more are processes that share locks: closed here
-        "FIB_CACHE_PATH": str(scratch / "package"),
-    }
     return Conversation(
         entry,
         payload,
-        policy=driver.allow(Policy(readable=readable, writable=writable, network=network)),
+        policy=driver.allow(Policy(readable=readable, writable=writable)),
         limits=Limits(
             memory_bytes=MEMORY_BYTES,
             address_space=False,  # a driver reserves far more than there is
             disk_bytes=None,
             result_bytes=ANSWER_BYTES,
         ),
-        environment={**own, **(environment or {})},
+        environment={**caches(scratch), **(environment or {})},
         scratch=scratch,
         threads=os.cpu_count() or 1,
     )
