@@ -24,7 +24,7 @@ _STEP_SECONDS = 0.01
 
 
 # What a child sees of the caller's environment: nothing that could be a secret.
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
 
 
 class Streams(NamedTuple):
@@ -64,7 +64,7 @@ Start = Callable[[Streams, Setting], Process]
 def variables_of(scratch: Path, threads: int, allowed: Sequence[str] = ()) -> dict[str, str]:
     """A child's environment: `scratch` for its files, so many threads for its arithmetic, and of the
     caller's the few that every program needs and the `allowed` (see `Policy.variables`)."""
-    names = {*KEPT_VARIABLES, *allowed}
+    names = {*_KEPT_VARIABLES, *allowed}
     prefixes = tuple(name for name in allowed if name.endswith("_"))
     kept = {
         name: value

@@ -21,11 +21,17 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu")]
 
 from accelopt.agents.proposer import Proposer
-from accelopt.evaluation import Status
-from accelopt.flb_wrapper import keep
+from accelopt.flb_wrapper import SEARCH_PLAN, keep
+from accelopt.fsm.baselines import COMPILED
 from accelopt.kernels.language import LanguageOptions
-from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, workload_stem, write_json
-from accelopt.kernels.gpu.bench.judging.baselines import BaselineCache
+from accelopt.kernels.gpu.bench.files.tracefiles import (
+    Solution,
+    TraceFolder,
+    read_json,
+    workload_stem,
+    write_json,
+)
+from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.task import Plan, Task
 from accelopt.kernels.gpu.bench.process import package
@@ -109,39 +115,86 @@ def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
     return {outcome.start.case.problem: outcome for outcome in outcomes}
 
 
-def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
-    """Start, winner, start, winner again, with both timers; and the reference once."""
+def winner_of(folder: TraceFolder, name: str, outcome, args):
+    """What the loop found, or what an earlier run kept; the start where there is neither."""
     start = folder.solutions_of(name)[0]
-    winner = start
     if outcome is not None and outcome.source:
         winner = start.with_source(outcome.source, f"offline_{name}")
-        winner = winner.model_copy(update={"description": "; ".join(outcome.changes)})
+        return winner.model_copy(update={"description": "; ".join(outcome.changes)})
+    kept = next(args.winners.rglob(f"offline_{name}.json"), None) if args.winners else None
+    return read_json(Solution, kept) if kept else start
+
+
+def references(folder: TraceFolder, name: str, start) -> dict[str, object]:
+    """PyTorch's reference as it stands and through `torch.compile`, measured now."""
+    row: dict[str, object] = {}
+    task = task_of(folder, name, start, plan=Plan(package=False))
+    for column, addition in (("reference", ""), ("compiled", COMPILED)):
+        definition = task.definition
+        text = definition.reference + addition
+        changed = definition.model_copy(update={"reference": text})
+        found = measure_reference(task._replace(definition=changed))
+        row[f"{column}_ms"] = found.latency.median if found.latency else None
+        if found.failure:
+            row[f"{column}_failure"] = found.failure.splitlines()[-1][:200]
+    return row
+
+
+def elsewhere(folder: TraceFolder, name: str, winner) -> dict[str, str]:
+    """The verdict on the winner for every other workload of its definition."""
+    settings = package.settings(folder.definitions[name])
+    large = large_workload(folder, name)
+    return {
+        workload_stem(workload): evaluate(
+            Task(
+                root=folder.root,
+                definition=folder.definitions[name],
+                workload=workload,
+                solution=winner,
+                tolerance=settings.tolerance,
+                plan=SEARCH_PLAN,
+            )
+        ).evaluation.status.value
+        for workload in folder.workloads[name]
+        if workload is not large
+    }
+
+
+def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
+    """Start and winner, `--turns` times in turn, and the references, all in this run."""
+    start, winner = folder.solutions_of(name)[0], winner_of(folder, name, outcome, args)
     row: dict[str, object] = {"definition": name, "changes": winner.description}
+    row |= references(folder, name, start)
     task = task_of(folder, name, start, plan=Plan())
-    reference = BaselineCache(args.out / "traces").reference(task)
     found: dict[str, list[float]] = {"start": [], "winner": []}
-    for turn in range(2):
+    for turn in range(args.turns):
         for label, solution in (("start", start), ("winner", winner)):
-            verdict = evaluate(task_of(folder, name, solution, plan=FULL._replace(package=turn == 0, kernel_clock=turn == 0)))
-            if verdict.evaluation.status is not Status.CORRECT:
+            plan = FULL._replace(package=turn == 0, kernel_clock=turn == 0)
+            verdict = evaluate(task_of(folder, name, solution, plan=plan))
+            if verdict.evaluation.profile is None:
                 row[f"{label}_failure"] = f"{verdict.evaluation.status}: {verdict.evaluation.message}"
                 continue
             found[label].append(verdict.latency.median)
             if verdict.package_latency_ms is not None:
                 row[f"{label}_package_ms"] = verdict.package_latency_ms
+            kernel_ms = verdict.evaluation.profile.metrics.get("kernel_latency_ms")
+            if kernel_ms is not None:
+                row[f"{label}_kernel_ms"] = kernel_ms
             row[f"{label}_interval_ms"] = [verdict.latency.low, verdict.latency.high]
             row["hardware"], row["libs"] = verdict.hardware, verdict.libs
             row[f"{label}_notes"] = list(verdict.evaluation.notes)
             if turn == 0:
-                keep(args.out / "traces", task_of(folder, name, solution), verdict, reference)
+                keep(args.out / "traces", task_of(folder, name, solution), verdict)
     for label, values in found.items():
         if values:
             row[f"{label}_ms"] = statistics.mean(values)
-    row["reference_ms"] = reference.latency.median if reference.latency else None
+    row["elsewhere"] = elsewhere(folder, name, winner)
     target = target_of(str(row.get("hardware", "")))
     if target is not None:
         least = bound(task.definition, task.workload.workload, target)
         row["bound_ms"], row["bound_by"] = least.milliseconds, least.limit
+    say(f"{name}: measured")
+    write_atomically(args.out / "rows" / f"{name}.json", json.dumps(row, indent=2) + "\n")
     return row
 
 
@@ -167,8 +220,8 @@ def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
 def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
     """A table for people."""
     lines = [
-        "| definition | reference ms | start ms | best ms | over reference | over start | of bound | by the package: start, best |",
-        "|---|---|---|---|---|---|---|---|",
+        "| definition | reference ms | compiled ms | start ms | best ms | in kernels: start, best | over reference | over compiled | over start | of bound | other workloads |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     gains = []
     for row in sorted(rows, key=lambda item: str(item["definition"])):
@@ -176,14 +229,20 @@ def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args
             lines.append(f"| {row['definition']} | {row} |")
             continue
         start, best = float(row["start_ms"]), float(row["winner_ms"])
-        reference = row.get("reference_ms")
         gains.append(start / best)
-        over = f"{float(reference) / best:.2f}" if reference else ""
+
+        def over(column: str, best: float = best, row=row) -> str:
+            return f"{float(row[column]) / best:.2f}" if row.get(column) else "none"
+
+        def ms(column: str, row=row) -> str:
+            return f"{float(row[column]):.4f}" if row.get(column) else "none"
+
         share = f"{float(row['bound_ms']) / best:.0%} ({row['bound_by']})" if "bound_ms" in row else ""
+        right = sum(status == "correct" for status in row["elsewhere"].values())
         lines.append(
-            f"| {row['definition']} | {float(reference or 0):.4f} | {start:.4f} | {best:.4f} | {over} | "
-            f"{start / best:.3f} | {share} | {row.get('start_package_ms') or 0:.4f}, "
-            f"{row.get('winner_package_ms') or 0:.4f} |"
+            f"| {row['definition']} | {ms('reference_ms')} | {ms('compiled_ms')} | {start:.4f} | {best:.4f} | "
+            f"{ms('start_kernel_ms')}, {ms('winner_kernel_ms')} | {over('reference_ms')} | {over('compiled_ms')} | "
+            f"{start / best:.3f} | {share} | {right} of {len(row['elsewhere'])} right |"
         )
     if gains:
         lines.append(f"\ngeometric mean over start: {statistics.geometric_mean(gains):.3f}")
@@ -213,6 +272,8 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=4)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--target", default="h200")
+    parser.add_argument("--turns", type=int, default=2, help="start and winner, so many times each")
+    parser.add_argument("--winners", type=Path, help="a folder of winners, in the place of a loop")
     parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from accelopt.kernels.gpu.profiling.metrics import (
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.policy import search_path
-from accelopt.sandbox.starting import KEPT_VARIABLES
+from accelopt.sandbox.starting import variables_of
 
 PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
 SECONDS = 300.0
@@ -107,8 +107,8 @@ def _run(
         "--cache-control", "all", "--metrics", ",".join(metrics),
         sys.executable, "-B", "-m", PROGRAM, str(told),
     ]  # fmt: skip
-    variables = {**_kept(), **caches(folder), "PYTHONPATH": search_path(), "HOME": str(folder),
-                 "TMPDIR": str(folder), **(environment or {})}  # fmt: skip
+    own = variables_of(folder, os.cpu_count() or 1, NVIDIA.variables)
+    variables = {**own, **caches(folder), "PYTHONPATH": search_path(), **(environment or {})}
     printed = _printed(command, folder, variables)
     if isinstance(printed, Unavailable):
         return printed
@@ -136,16 +136,6 @@ def _printed(command: list[str], folder: Path, variables: Mapping[str, str]) -> 
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _kept() -> dict[str, str]:
-    """Of this process's variables those that a program needs, and the driver's: no key, no home."""
-    kept = (*KEPT_VARIABLES, *NVIDIA.variables)
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in kept or any(name.startswith(part) for part in kept if part.endswith("_"))
-    }
 
 
 def _worst(lines: list[str]) -> str:
