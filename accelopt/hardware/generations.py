@@ -10,6 +10,7 @@ from accelopt.hardware.neuroncore import Hardware, Source
 TRN1 = Hardware(
     name="trn1",
     calibration="calibrated on fourteen measured kernels and fifteen tutorial timings",
+    generation=2,
     tensor_ghz=2.8,
     vector_ghz=1.12,
     scalar_ghz=1.4,
@@ -86,6 +87,7 @@ TRN2 = replace(
     TRN1,
     name="trn2",
     calibration="calibrated on 82 measured kernels of seven problems",
+    generation=3,
     tensor_ghz=2.4,
     vector_ghz=0.96,
     scalar_ghz=1.2,
@@ -132,6 +134,7 @@ TRN2 = replace(
     copies_alternate=True,
     vector_fast_modes=True,
     sources={
+        "generation": Source("1", "documented", "trainium2_arch.rst: NeuronCore-v3"),
         "hbm_bytes_per_ns": _measured(
             "B/ns",
             "adamw moves 820 GB/s, silu 800, by one core; trainium2_arch.rst has 2.9 TB/s for "
@@ -226,6 +229,7 @@ TRN3 = replace(
     TRN2,
     name="trn3",
     calibration="from documentation only: nothing was measured on trn3, trn2's rates are assumed",
+    generation=4,
     vector_ghz=1.2,
     hbm_bytes_per_ns=1056.0,
     sbuf_partition_bytes=256 * 1024,
@@ -237,6 +241,7 @@ TRN3 = replace(
             for name, source in TRN2.sources.items()
         },
         "tensor_ramp_fraction": TRN2.source("tensor_ramp_fraction"),
+        "generation": Source("1", "documented", "trainium3_arch.rst: NeuronCore-v4"),
         "vector_ghz": Source("GHz", "documented", "trainium3_arch.rst"),
         "sbuf_partition_bytes": Source("B", "documented", "trainium3_arch.rst: 32 MiB"),
         "dma_bytes_per_ns": Source(

@@ -53,6 +53,7 @@ class Hardware(Sourced):
     name: str
     calibration: str
     # Clocks and peaks.
+    generation: int = constant("1", "documented", f"{_ARCH}: NeuronCore-v2, nc_version.gen2")
     tensor_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")
     vector_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")
     scalar_ghz: float = constant("GHz", "documented", f"{_ARCH}, engine table")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, TypeVar
 
+from accelopt.hardware import TARGETS
 from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import assignment, builder
@@ -32,8 +33,6 @@ MENDS = {
     "lazy_initialization": "Write the tensor with nisa.memset.",
 }
 """What stands in the place of keywords that other dialects and releases have."""
-
-GENERATIONS = {"trn1": 2, "trn2": 3, "trn3": 4}
 
 
 class Issued:
@@ -71,7 +70,7 @@ def instruction(function: Function) -> Function:
 
 def generation() -> int:
     """2 for trn1, 3 for trn2, 4 for trn3."""
-    return GENERATIONS.get(current().target, 3)
+    return TARGETS[current().target].generation
 
 
 def member(kind: type[Enum], value: Any, name: str) -> Any:

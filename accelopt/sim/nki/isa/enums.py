@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from accelopt.hardware import TARGETS
 from accelopt.sim.nki.isa.checks import FP32_MIN
 from accelopt.sim.tracer import active
 
@@ -68,6 +69,6 @@ class fp32:
 
 
 def get_nc_version() -> nc_version:
-    """The generation that the kernel is compiled for; gen2 (trn1) on the host."""
+    """The generation that the kernel is compiled for; on the host that of trn1."""
     tracer = active()
-    return nc_version.gen2 if tracer is None or tracer.target == "trn1" else nc_version.gen3
+    return nc_version(TARGETS["trn1" if tracer is None else tracer.target].generation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from accelopt.hardware import TARGETS
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.tracer import active
 
@@ -87,13 +88,10 @@ class dma_engine(Enum):
     gpsimd_dma = 2
 
 
-_VERSIONS = {"trn1": nc_version.gen2, "trn2": nc_version.gen3, "trn3": nc_version.gen4}
-
-
 def get_nc_version() -> nc_version:
     """The generation that the kernel is traced for."""
     tracer = active()
-    return _VERSIONS[DEFAULT_TARGET if tracer is None else tracer.target]
+    return nc_version(TARGETS[DEFAULT_TARGET if tracer is None else tracer.target].generation)
 
 
 def get_nc_sub_version() -> int:
