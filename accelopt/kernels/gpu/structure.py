@@ -151,9 +151,8 @@ def _waits(main: Structure, loop: LoopWork | None, target: Target) -> str:
         if phases[GLOBAL_LOAD] and not phases[ASYNC_COPY]:
             parts.append("its loop uses what it has just loaded: no copy is asynchronous")
         if phases[BARRIER] or phases[ASYNC_WAIT]:
-            parts.append(
-                f"a trip has {phases[BARRIER]} barriers and {phases[ASYNC_WAIT]} waits for copies"
-            )
+            barriers, waits = phases[BARRIER], phases[ASYNC_WAIT]
+            parts.append(f"barriers in a trip: {barriers}, waits for what is asynchronous: {waits}")
     if main.blocks and main.blocks < target.multiprocessors:
         parts.append(f"{main.blocks} blocks for {target.multiprocessors} multiprocessors")
     return "; ".join(parts) or "the rest: waiting, or work that the problem does not need"

@@ -50,7 +50,7 @@ def test_special_functions_in_proportion_to_the_products() -> None:
     assert found is not None and found.sfu_ms is not None
     ratio = found.sfu_ms * 1e-3 * 67e12 / 16 / operations
     assert abs(ratio - 8704 / 2141184) < 1e-9
-    assert "4 waits" not in found.waits and "barriers" in found.waits
+    assert "barriers in a trip: 2, waits for what is asynchronous: 2" in found.waits
     unknown = evidence(
         structures([code("attention_sm100_w4_s2")]), Bound(1e6, operations, 0.001, 1.0), H200
     )
@@ -68,7 +68,7 @@ def test_lines_and_waits_of_a_diagnosis() -> None:
     shares = {one.resource: one.share for one in diagnosis.bottlenecks}
     assert shares == {"compute": 0.5, "gmem": 0.2, "overlap": 0.5}
     waits = next(one.reason for one in diagnosis.bottlenecks if one.resource == "overlap")
-    assert "64 blocks for 132 multiprocessors" in waits and "waits for copies" in waits
+    assert "64 blocks for 132 multiprocessors" in waits and "barriers in a trip" in waits
 
 
 def test_loops_without_asynchronous_copies_and_kernels_that_do_more_than_needed() -> None:
