@@ -17,7 +17,7 @@ from accelopt.cli.session import device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.gpu.cases import case_of
-from accelopt.kernels.nki.places import KERNEL_FILE
+from accelopt.kernels.nki.placeless import KERNEL_FILE
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.report.console import output
 from accelopt.report.tables import Results

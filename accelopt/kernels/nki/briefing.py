@@ -15,9 +15,9 @@ from accelopt.hardware import Hardware
 from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.timing import KernelProfile
+from accelopt.sim.timing.bill import Priced, bill
 from accelopt.sim.timing.bounds import bounds_of
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
-from accelopt.sim.timing.price_list import Priced, price_list
 from accelopt.sim.timing.rereads import Reread, rereads
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Decision
 from accelopt.sim.timing.what_if import WhatIf, what_ifs
@@ -55,7 +55,7 @@ def briefing(found: KernelProfile) -> dict[str, str]:
         "lines": _lines(found),
         "memory": _memory(memory_use(found.run.program), found, sources),
         "compiler": _decisions(_decided(found, asked), sources),
-        "prices": _prices(price_list(found), found),
+        "prices": _prices(bill(found), found),
     }
 
 

@@ -13,7 +13,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
-from accelopt.kernels.nki.places import without_places
+from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import Pool

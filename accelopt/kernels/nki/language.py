@@ -31,7 +31,7 @@ from accelopt.kernels.nki.inspection import LEAST
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.names import describe, sheet
-from accelopt.kernels.nki.places import placeless, without_places
+from accelopt.kernels.nki.placeless import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
 from accelopt.kernels.nki.scheduling import Scheduling, counters_of

@@ -11,7 +11,7 @@ from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.kernels.language import LanguageOptions, open_language
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.names import describe
-from accelopt.kernels.nki.places import without_places
+from accelopt.kernels.nki.placeless import without_places
 from accelopt.nodes import Node
 from accelopt.sandbox.workers import WorkerPool
 

@@ -14,8 +14,8 @@ from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.account.explanation import critical_path, critical_steps
+from accelopt.sim.timing.bill import bill
 from accelopt.sim.timing.occupancy import memory_use
-from accelopt.sim.timing.price_list import price_list
 from accelopt.sim.timing.what_if import what_ifs, without_engines
 from accelopt.sim.trace import TensorSpec
 
@@ -101,7 +101,7 @@ def test_waiting_is_a_part_of_the_critical_path(vector):
 
 
 def test_prices_are_the_formulas_and_add_up_to_what_the_engines_do(vector):
-    rows = price_list(vector)
+    rows = bill(vector)
     reciprocal, same = [row for row in rows if row.instruction == "reciprocal"]
     assert reciprocal.source.line == same.source.line - 1 and reciprocal.cycles == same.cycles
     spec = vector.run.spec

@@ -45,7 +45,7 @@ class Priced:
     piece: int = 0
 
 
-def price_list(found: KernelProfile) -> list[Priced]:
+def bill(found: KernelProfile) -> list[Priced]:
     """The instructions of a kernel, those first that take their engine longest."""
     run, spec = found.run, found.run.spec
     forms = [_form(item.operation) for item in run.stream.instances]
