@@ -58,12 +58,13 @@ def observed(observer: Observer) -> Iterator[None]:
 
 class Iteration(NamedTuple):
     """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
-    loop in the source."""
+    loop in the source. `depth` counts the bodies that were open before it."""
 
     key: LoopKey
     loop: int
     value: int
     traced_once: bool  # by the real tracer: not a static_range
+    depth: int
 
 
 class Returned(NamedTuple):
@@ -230,14 +231,11 @@ class Tracer:
         self.home[tensor] = home
         return tensor
 
-    def body_outside(
-        self, variables: frozenset[LoopVariable], unrolled: set[int] | None = None
-    ) -> Body:
-        """The innermost open body that lies outside of all the given loops, symbolic or unrolled."""
-        for position, body in enumerate(self.bodies):
-            if body.variable in variables or body.unrolled_loop in (unrolled or ()):
-                return self.bodies[position - 1]
-        return self.bodies[-1]
+    def depth_outside(self, variables: Collection[LoopVariable], unrolled: Collection[int]) -> int:
+        """How many open bodies lie outside of all the given loops, symbolic or unrolled."""
+        inside = [n for n, body in enumerate(self.bodies) if body.variable in variables]
+        inside += [item.depth for item in self.iterations if item.loop in unrolled]
+        return min(inside, default=len(self.bodies))
 
     def iterations_besides(self, loops: Collection[int]) -> tuple[tuple[LoopKey, int], ...]:
         """Where we are in the unrolled loops around here, but for those of the given numbers."""
@@ -335,7 +333,7 @@ class Tracer:
     def iteration(self, key: LoopKey, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
         """One iteration of an unrolled loop; a scope of tensors unless the loop is Python's own."""
         depth = len(self.iterations)
-        self.iterations.append(Iteration(key, loop, value, scoped))
+        self.iterations.append(Iteration(key, loop, value, scoped, len(self.bodies)))
         if not scoped:
             yield
             del self.iterations[depth:]

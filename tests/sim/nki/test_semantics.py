@@ -733,6 +733,48 @@ def test_loop_reduce_begins_with_what_the_destination_holds(kernel_text, made, o
     assert np.allclose(text.run(A)[:, :128], function(A.reshape(128, 4, 128)), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("outer", ["affine_range", "static_range"])
+@pytest.mark.parametrize("inner", ["affine_range", "static_range"])
+def test_loop_reduce_is_one_for_each_iteration_of_a_loop_inside(kernel_text, outer, inner):
+    """nki-samples, flash_attn_bwd with grouped queries (0898a77): dq of each head is reduced over tiles
+    of keys, in a loop around that of the heads which a branch on its index unrolls."""
+    text = kernel_text(f"""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 2, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+            r = nl.zeros((2, par_dim(128), 64), dtype=nl.float32)
+            for k in nl.{outer}(4):
+                for h in nl.{inner}(2):
+                    if k * 128 >= 0:
+                        t = nl.load(a[:, nl.ds(k * 128 + h * 64, 64)])
+                        r[h] = nl.loop_reduce(t, op=np.add, loop_indices=(k,))
+            for h in nl.affine_range(2):
+                nl.store(out[:, h], r[h])
+            return out
+        """)
+    assert np.allclose(text.run(A), A.reshape(128, 4, 2, 64).sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_mask_of_no_element_transposes_may_be_multiplied(kernel_text):
+    """nki-samples, flash_attn_bwd with a sliding window (0898a77): tiles above the diagonal are masked
+    as a whole, and unrolled the mask is a plain False."""
+    text = kernel_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((128, 128), dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a[:, 0:128])
+            total = nl.zeros((par_dim(128), 128), dtype=np.float32, buffer=nl.psum)
+            for j in nl.static_range(2):
+                for i in nl.static_range(2):
+                    mask = i * 128 >= j * 128
+                    turned = nisa.nc_transpose(t, mask=mask)
+                    total[:, :] += nisa.nc_matmul(turned, t, mask=mask)
+            nl.store(out, nl.copy(total))
+            return out
+        """)
+    assert np.allclose(text.run(A), 3 * (A[:, :128] @ A[:, :128]), rtol=1e-4, atol=1e-3)
+
+
 def test_loop_reduce_into_two_tiles_that_hold_values_is_refused(kernel_text):
     """One result, two first operands: it is not told which."""
     text = kernel_text(

@@ -189,10 +189,11 @@ def _telling(rows: np.ndarray, nudged: np.ndarray) -> np.ndarray:
     part = rows[:, :PART]
     mean_of_part = _in_lines(part)[0] / np.float32(part.shape[1])
     honest = np.maximum(honest, _off([mean_of_part], part.mean(axis=1, dtype=np.float64)))
-    wrong = [np.abs(found / spread**2 - 1) for found in _variances_by_squares(rows)]
-    wrong.append(np.ones_like(mean))  # more than all is no more than all
-    told = np.square(np.minimum.reduce(wrong)) * spread / shows
-    return np.where(honest > ANOTHER * shows, 0, told)
+    with np.errstate(all="ignore"):  # a row of one element has no spread, and tells nothing
+        wrong = [np.abs(found / spread**2 - 1) for found in _variances_by_squares(rows)]
+        wrong.append(np.ones_like(mean))  # more than all is no more than all
+        told = np.square(np.minimum.reduce(wrong)) * spread / shows
+    return np.where(honest > ANOTHER * shows, 0, np.nan_to_num(told))
 
 
 def _off(found: Sequence[np.ndarray], true: np.ndarray) -> np.ndarray:

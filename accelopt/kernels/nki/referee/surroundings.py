@@ -20,7 +20,8 @@ OUTSIDE = frozenset(
 )
 # Of NumPy: draws, files, and the clock.
 _OF_NUMPY = frozenset({"random", "datetime64", "fromfile", "load", "loadtxt", "memmap"})
-_BUILTIN = frozenset({"open", "input"})
+# Files, and numbers that are others in each process.
+_BUILTIN = frozenset({"open", "input", "id", "hash"})
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

@@ -146,8 +146,12 @@ def matmul(x: Any, y: Any, transpose_x: bool, mask: Any) -> TensorView:
 
 
 def in_sbuf(view: TensorView) -> TensorView:
-    """The tile itself, or a copy of it when it lies in PSUM."""
+    """The tile itself, or a copy of what was written of it when it lies in PSUM."""
     if not view.in_psum:
         return view
-    copied = emit("copy", result=new_tile(view.tile_shape, view.dtype), inputs={"data": view})
-    return copied
+    return emit(
+        "copy",
+        result=new_tile(view.tile_shape, view.dtype),
+        inputs={"data": view},
+        mask=view.written_mask,
+    )

@@ -89,11 +89,15 @@ def loop_reduce(
             mend = "Name the loops by their indices."
             fail(KernelTypeError("loop_indices", f"a {type(index).__name__} is no loop.", mend))
     tracer = current()
+    outside = tracer.depth_outside(variables, unrolled)
+    inner = {b.variable for b in tracer.bodies[outside:] if b.variable is not None} - variables
+    if unrolled and inner:
+        tracer.demand(frozenset(inner))  # each of their iterations has a reduction of its own
     key = (call_chain(sys._getframe(1)), tracer.iterations_besides(unrolled))
     storage = tracer.accumulators.get(key) if unrolled else None
     first = storage is None
     if storage is None:
-        body = tracer.body_outside(frozenset(variables), unrolled)
+        body = tracer.bodies[outside - 1]
         element = builder.parse_dtype(dtype or source.dtype)
         storage = tracer.declare(source.tile_shape, element, Buffer.SBUF, temporary=True, body=body)
         tracer.accumulators[key] = storage
