@@ -15,7 +15,7 @@ from accelopt.ptx.regions import Edge, LoopWork, Region, RegionDag, Stage
 from accelopt.ptx.work import Work
 
 Json = dict[str, object]
-MOST_ENDS, MOST_SPILLS = 8, 16
+MOST_ENDS, MOST_PLACES = 8, 16
 _LONG_VECTOR = re.compile(r"\{([^{},]+),(?:[^{},]+,){7,}([^{},]+)\}")
 QUIET = frozenset({ADDRESS, MOVE, CONTROL, OTHER})
 """Phases that a small drawing leaves out."""
@@ -72,14 +72,22 @@ def metadata(dag: RegionDag) -> Json:
 
 
 def findings(dag: RegionDag) -> Json:
-    """What is odd, by the lines of the PTX; round trips as region that stores, that loads, bytes."""
+    """What is odd, by regions and by lines of the PTX; round trips as region that stores, that loads,
+    bytes."""
     lines = [one.line for one in dag.function.statements]
+    regions = {at: one.region_id for one in dag.regions for at in range(one.first, one.last + 1)}
+    found: Json = {}
+    for name, places in (
+        ("orphan_copies", dag.copies.unawaited),
+        ("orphan_waits", dag.copies.idle),
+        ("spills", dag.spills),
+    ):
+        found[name] = list(dict.fromkeys(regions[at] for at in places))[:MOST_PLACES]
+        found[f"{name}_lines"] = [lines[at] for at in places[:MOST_PLACES]]
     return {
-        "orphan_copies": [lines[at] for at in dag.copies.unawaited],
-        "orphan_waits": [lines[at] for at in dag.copies.idle],
-        "epilogue_round_trips": [list(one) for one in dag.round_trips],
-        "spills": [lines[at] for at in dag.spills[:MOST_SPILLS]],
+        **found,
         "num_spills": len(dag.spills),
+        "epilogue_round_trips": [list(one) for one in dag.round_trips],
         "unknown_opcodes": sorted(set(dag.unknown)),
         "irreducible_jumps": dag.flow.irreducible,
     }
