@@ -92,10 +92,10 @@ class OfflineProposer:
 
     async def suggestions(self, node: Node, most: int) -> tuple[Suggestion, ...]:
         """The rules' own first choices for `node`, by name, the fastest predicted first; none that is
-        predicted to gain nothing, none without a prediction beside some that have one, and of one
+        predicted to gain nothing, none without a prediction where others were asked for theirs, and of one
         method's that are predicted to take the same only the first."""
         ranked = await self._rank(node, MOST_PREDICTED)
-        if any(one.predicted is not None for one in ranked):
+        if any(one.action.predicted is None and one.predicted is not None for one in ranked):
             ranked = [one for one in ranked if one.predicted is not None]
         likely: dict[object, Option] = {}
         for number, one in enumerate(ranked):

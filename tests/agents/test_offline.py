@@ -1,12 +1,13 @@
 """The offline proposer on toy rewrites: order, chains, what was tried, carrying out from text."""
 
 import asyncio
+from dataclasses import replace
 
 import toy
 
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.proposer import KernelView, Pair, Tried
-from accelopt.evaluation import Evaluation, Status
+from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import THEN, Node, Plan, Rewrite, made
 
 
@@ -97,3 +98,34 @@ def test_a_lesson_is_the_plan_with_its_lines(tmp_path):
     assert "# after\n    COST = 50" in lesson.summary
     same = pair._replace(fast_kernel=pair.slow_kernel)
     assert asyncio.run(proposer.summarize(same)).summary is None
+
+
+def suggested(proposer, seen):
+    return [one.action.sentence for one in asyncio.run(proposer.suggestions(seen.node, 5))]
+
+
+def test_suggestions_promise_something_and_say_it_once(tmp_path):
+    """Where times are predicted, nothing is suggested without one: such a rule was the same schedule that
+    another part of the prompt called slower."""
+
+    async def twice(node, focus=""):
+        halved = made(
+            Rewrite(move="Halve", sentence="Halve it too."), toy.kernel("50.00"), promise=0.2
+        )
+        return [*await rewrites(node, focus), halved]
+
+    async def some(node, source):
+        return None if "99" in source else await predict(node, source)
+
+    profile = Profile(
+        latency=100.0, min_ms=100.0, max_ms=100.0, rel_diffs=0.0, target="toy", simulated=True
+    )
+    seen = view(tmp_path)
+    seen = seen._replace(
+        node=replace(seen.node, evaluation=Evaluation(status=Status.CORRECT, profile=profile))
+    )
+    told = ["Halve 100.", "Shave 100."]
+    assert suggested(OfflineProposer(rewrites, predict), seen) == told  # to raise it gains nothing
+    assert suggested(OfflineProposer(twice, predict), seen) == told
+    assert suggested(OfflineProposer(rewrites, some), seen) == ["Halve 100."]
+    assert len(suggested(OfflineProposer(rewrites), seen)) == 3  # nothing is predicted at all

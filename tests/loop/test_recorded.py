@@ -161,5 +161,5 @@ def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
     assert "correct, " in player.asked["executor_2"]  # what the tool said, before the worse answer
     assert "scalar_tensor_tensor" in first.source and first.speedup > 1.5
     assert second.speedup > 1.1
-    assert "is read 4 times by line 16" in player.asked["planner_1"]
+    assert "x (2.001 MiB) is read 4 times by line 15" in player.asked["planner_1"]
     assert "Limiting resource: the Vector engine" in player.asked["planner_2"]
