@@ -1,10 +1,12 @@
 """Predicted against measured, and how far off it is where the constants have not seen the kernels.
 
+    python benchmarks/timing_accuracy.py [--target trn2]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] [--metrics]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --fit [--instructions 30000]
 
-The first prints every kernel, the mean error and the pairs in order of each family (`timing_corpus.py`
-says what the FOLDERs are). The second fits the constants that the table marks as fitted, once with all
+The first lists what was measured, from the figures in this repository alone. The second prints every
+kernel, the mean error and the pairs in order of each family (`timing_corpus.py` says what the FOLDERs
+are). The third fits the constants that the table marks as fitted, once with all
 families and once without each: bounded least squares over the logarithms of predicted over measured,
 with the change of every prediction by every constant taken at the table's values; a kernel is compiled
 once and scheduled for every constant. What it prints for a family is the error and the order that the
@@ -100,6 +102,7 @@ def predict(task: tuple[str, list[Path], int, bool, int]) -> Case | None:
     target, folders, number, fit, most = task
     standin.install()
     case = list(corpus(target, folders))[number]
+    assert case.program is not None
     core = TARGETS[target]
     program = case.program()
     if fit and instructions(program.body) > most:
@@ -212,10 +215,21 @@ def print_metrics(cases: list[Case]) -> None:
         print(f"mean gap of the engines' active fractions {statistics.mean(gaps):.1%}")
 
 
+def print_measured(known: list[Measured]) -> None:
+    """What was measured: by family the kernels, their latencies, the pairs that have an order."""
+    print(f"{'family':24s} {'kernels':>7s} {'fastest, ms':>12s} {'slowest, ms':>12s} {'pairs':>6s}")
+    for family in dict.fromkeys(one.family for one in known):
+        times = [one.figures["latency"] for one in known if one.family == family]
+        pairs = order([(time, time) for time in times]).pairs
+        print(f"{family:24s} {len(times):7d} {min(times):12.4g} {max(times):12.4g} {pairs:6d}")
+    print("\nTheir sources are not part of this repository: give checkouts of the public repositories "
+          "that timing_corpus.py names, and they are predicted.")  # fmt: skip
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--target", default="trn1", choices=("trn1", "trn2"))
     parser.add_argument("--metrics", action="store_true", help="print every counter as well")
     parser.add_argument("--fit", action="store_true", help="fit with each family left out")
@@ -229,8 +243,13 @@ def main() -> None:
     tasks = [
         (options.target, options.folders, number, options.fit, options.instructions)
         for number, case in enumerate(known)
-        if options.only in case.name
+        if options.only in case.name and case.program is not None
     ]
+    if not tasks:
+        if options.folders:
+            parser.error(f"none of the kernels that were measured on {options.target} is there")
+        print_measured([case for case in known if options.only in case.name])
+        return
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         cases = [case for case in pool.map(predict, tasks, chunksize=1) if case]
     families = {

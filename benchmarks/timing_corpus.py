@@ -3,8 +3,8 @@ public repositories that published them. None of those kernels is part of this r
 
 FOLDERs are checkouts of `zhang677/AccelOpt` (NKIBench/kernels), of `aws-neuron/aws-neuron-sdk` at
 v2.26.1 (nki/examples), of `Jerry2423/kda-for-trainium` (workspaces), and a folder with one module a
-version of the layernorm and the conv1d of `ucb-bar/autocomp` (layernorm/s00.py, ...). What is not there
-is left out.
+version of the layernorm and the conv1d of `ucb-bar/autocomp` (layernorm/s00.py, ...). Of what is not
+there only the figures are known.
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ of nine N a step, not seven."""
 
 
 class Measured(NamedTuple):
-    """One timed kernel: its family, how to trace it, and what the hardware said."""
+    """One timed kernel: its family, how to trace it (None where its source is not at hand), and what
+    the hardware said."""
 
     family: str
     name: str
-    program: Callable[[], Program]
+    program: Callable[[], Program] | None
     figures: dict[str, float]
     compiler: Compiler | None = None
 
@@ -109,14 +110,14 @@ def nkibench(folders: list[Path]) -> Iterator[Measured]:
     for row in measured.rows("trn1_nkibench"):
         name, relative = row.pop("case_name"), row.pop("kernel_file_in_public_repository")
         path = first_existing(folders, [relative])
-        if path is None:
-            continue
         problem = problem_of(name)
         figures = {key: float(value) for key, value in row.items() if value}
         yield Measured(KIND[problem], name, _kernel(path, problem, "trn1"), figures)
 
 
-def _kernel(path: Path, problem: str, target: str) -> Callable[[], Program]:
+def _kernel(path: Path | None, problem: str, target: str) -> Callable[[], Program] | None:
+    if path is None:
+        return None
     arguments = specs(NKIBENCH_ARGUMENTS[problem])
     return lambda: trace_kernel(load(path).kernel, arguments, target=target)
 
@@ -130,8 +131,6 @@ def tutorials(folders: list[Path]) -> Iterator[Measured]:
     for row in measured.rows("trn1_tutorials"):
         roots = ("nki/examples/", "general/nki/examples/", "")
         path = first_existing(folders, [root + files[row["kernel"]] for root in roots])
-        if path is None:
-            continue
         if row["kernel"] == "matrix_multiplication":
             symbol, label = f"nki_matmul_{row['variant']}_", row["variant"]
             arguments = specs([(8192, 4096), (8192, 8192)], BF16)
@@ -151,7 +150,9 @@ def tutorials(folders: list[Path]) -> Iterator[Measured]:
         )
 
 
-def _symbol(path: Path, symbol: str, arguments: list[Any]) -> Callable[[], Program]:
+def _symbol(path: Path | None, symbol: str, arguments: list[Any]) -> Callable[[], Program] | None:
+    if path is None:
+        return None
     return lambda: trace_kernel(getattr(load(path), symbol), arguments)
 
 
@@ -160,13 +161,15 @@ def variants(folders: list[Path]) -> Iterator[Measured]:
     for row in measured.rows("trn1_variants"):
         problem, step = row["problem"], row["step"]
         path = first_existing(folders, [f"{problem}/{step}.py"])
-        if path is None or not row["measured_ms"]:
+        if not row["measured_ms"]:
             continue
         figures = {"latency": float(row["measured_ms"])}
         yield Measured(problem, f"{problem} {step}", _variant(path, problem), figures)
 
 
-def _variant(path: Path, problem: str) -> Callable[[], Program]:
+def _variant(path: Path | None, problem: str) -> Callable[[], Program] | None:
+    if path is None:
+        return None
     arguments, options = VARIANT_ARGUMENTS[problem]
 
     def program() -> Program:
@@ -198,10 +201,9 @@ def trn2(folders: list[Path]) -> Iterator[Measured]:
         baseline = kernel.partition("baseline:")[2]
         where = f"NKIBench/kernels/{baseline}" if baseline else f"workspaces/{problem}/{kernel}"
         path = first_existing(folders, [where])
-        if path is not None:
-            figures = {"latency": median(found), **shares[problem, kernel]}
-            name = f"{problem} baseline" if baseline else path.stem
-            yield Measured(problem, name, _kernel(path, problem, "trn2"), figures)
+        figures = {"latency": median(found), **shares[problem, kernel]}
+        name = f"{problem} baseline" if baseline else Path(kernel).stem
+        yield Measured(problem, name, _kernel(path, problem, "trn2"), figures)
 
 
 CORPORA: dict[str, list[Callable[[list[Path]], Iterator[Measured]]]] = {
@@ -211,6 +213,6 @@ CORPORA: dict[str, list[Callable[[list[Path]], Iterator[Measured]]]] = {
 
 
 def corpus(target: str, folders: list[Path]) -> Iterator[Measured]:
-    """Every timed kernel of a generation whose source is in one of the folders."""
+    """Every timed kernel of a generation, traceable where its source is in one of the folders."""
     for part in CORPORA[target]:
         yield from part(folders)
