@@ -34,7 +34,7 @@ MOST_INSTRUCTIONS = 5_000_000
 """To time one takes some 16 microseconds and a kilobyte; NKIBench's matmul runs 155,000."""
 
 
-class Violation(NamedTuple):
+class BrokenRule(NamedTuple):
     """One broken rule."""
 
     identifier: str
@@ -49,7 +49,7 @@ class CheckReport(NamedTuple):
 
     kernel: str
     target: str
-    violations: tuple[Violation, ...]
+    violations: tuple[BrokenRule, ...]
     memory: tuple[MemoryUse, ...] = ()
     verdict: Evaluation | None = None
     problem: str = ""
@@ -136,11 +136,11 @@ def _violations(report: CheckReport, survey: Survey) -> CheckReport:
         return report._replace(violations=(*found, _violation(error)))
 
 
-def _violation(error: KernelError) -> Violation:
-    return Violation(error.identifier, error.message, error.mend, error.source)
+def _violation(error: KernelError) -> BrokenRule:
+    return BrokenRule(error.identifier, error.message, error.mend, error.source)
 
 
-def _needing(found: Dependence) -> Violation:
+def _needing(found: Dependence) -> BrokenRule:
     """Iterations that need each other where any order is allowed."""
     what = "the programs of a launch" if found.between_programs else "iterations of nl.affine_range"
     mend = (
@@ -149,7 +149,7 @@ def _needing(found: Dependence) -> Violation:
         else "Use nl.sequential_range there."
     )
     message = f"{what} may run in any order, and {found}."
-    return Violation("parallel_dependence", message, mend, found.read.instruction.source)
+    return BrokenRule("parallel_dependence", message, mend, found.read.instruction.source)
 
 
 def endless(program: Program) -> str:

@@ -24,7 +24,7 @@ class Spent(Protocol):
     money: float
 
 
-class Line:
+class ProblemLine:
     """The state of one problem."""
 
     def __init__(self, name: str) -> None:
@@ -73,7 +73,7 @@ class Board:
     def __init__(self, cases: Sequence[Case], iterations: int, console: Console) -> None:
         problems = [case.problem for case in cases]
         alone = len(set(problems)) == len(problems)
-        self.lines = {c.case_name: Line(c.problem if alone else c.case_name) for c in cases}
+        self.lines = {c.case_name: ProblemLine(c.problem if alone else c.case_name) for c in cases}
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()
@@ -84,7 +84,7 @@ class Board:
         """The kernel of this key has its verdict on a case."""
         self.moments.setdefault(f"{case}/{kernel}", round(time.monotonic() - self.started, 3))
 
-    def say(self, line: Line, sentence: str) -> None:
+    def say(self, line: ProblemLine, sentence: str) -> None:
         """A note on one problem; printed only where nothing is redrawn."""
         line.note = sentence
         if not self.console.is_terminal:

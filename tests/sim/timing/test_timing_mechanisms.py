@@ -60,7 +60,7 @@ from accelopt.hardware import TRN1, TRN2
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.timing import Compiler, interval
 from accelopt.sim.timing.machine.throttling import TensorClock
-from accelopt.sim.timing.machine.transfers import Layout, partition_ns
+from accelopt.sim.timing.machine.transfers import TransferLayout, partition_ns
 
 
 def ratio(slow, fast) -> float:
@@ -178,14 +178,14 @@ class TestTransfers:
     def test_both_lists_of_buffers_of_a_transfer_cost(self):
         # arch guide: a transfer gathers source buffers and scatters destination buffers; a store
         # whose elements lie apart in HBM alone has half of the entries of one apart on both sides.
-        spread = Layout(4, source_run=1, target_run=1, hbm_run=1)
-        gathered = Layout(4, source_run=512, target_run=1, hbm_run=1)
+        spread = TransferLayout(4, source_run=1, target_run=1, hbm_run=1)
+        gathered = TransferLayout(4, source_run=512, target_run=1, hbm_run=1)
         lists = [partition_ns(512, layout, TRN1) for layout in (spread, gathered)]
         assert lists[0] - lists[1] == pytest.approx(511 * TRN1.dma_buffer_ns)
 
     def test_a_dma_transpose_runs_at_the_documented_part_of_the_rate(self):
         # trainium2_arch.rst: up to 90% of the DMA rate; trn1 goes element by element.
-        layout = Layout(2, source_run=1, target_run=128, hbm_run=128, transposed=True)
+        layout = TransferLayout(2, source_run=1, target_run=128, hbm_run=128, transposed=True)
         assert partition_ns(128, layout, TRN2) == pytest.approx(256 / (0.9 * TRN2.dma_bytes_per_ns))
         assert partition_ns(128, layout, TRN1) > 128 * TRN1.dma_buffer_ns
 

@@ -37,7 +37,7 @@ class Transfer(NamedTuple):
     conflict_ns: float = 0.0  # time at the HBM channel that its rows share, 0 when they do not
 
 
-class Layout(NamedTuple):
+class TransferLayout(NamedTuple):
     """How the data of a transfer lie on both sides, in elements of `size` bytes: of the wider format
     where it converts, because that side is moved too."""
 
@@ -54,12 +54,14 @@ class Layout(NamedTuple):
         return -(-elements // self.source_run), -(-elements // self.target_run)
 
 
-def layout_of(source: Access, target: Access, spec: Hardware, transposed: bool = False) -> Layout:
+def layout_of(
+    source: Access, target: Access, spec: Hardware, transposed: bool = False
+) -> TransferLayout:
     """How a copy lies in the memories."""
     hbm = next((a for a in (source, target) if not a.tensor.buffer.on_chip), None)
     runs = run_elements(source), run_elements(target)
     step = hbm.strides[0] * hbm.dtype.itemsize if hbm and hbm.partitions > 1 else 0
-    return Layout(
+    return TransferLayout(
         max(source.dtype.itemsize, target.dtype.itemsize),
         *runs,
         run_elements(hbm) if hbm else min(runs),
@@ -69,7 +71,7 @@ def layout_of(source: Access, target: Access, spec: Hardware, transposed: bool =
     )
 
 
-def partition_ns(elements: int, layout: Layout, spec: Hardware) -> float:
+def partition_ns(elements: int, layout: TransferLayout, spec: Hardware) -> float:
     """Time that one engine spends on the elements of one partition. Rows that do not follow each
     other in HBM cost more than their bytes, up to a limit."""
     sources, targets = layout.entries(elements)
@@ -101,7 +103,7 @@ def run_elements(access: Access) -> int:
 class _Copy(NamedTuple):
     """What the transfers of one form have in common."""
 
-    layout: Layout
+    layout: TransferLayout
     partitions: int
     elements: int  # of each partition
     row: int  # elements from one partition of the tile on the chip to the next; 0 without a tile
@@ -170,7 +172,7 @@ def _transfer_of(
 
 
 def _transfer(
-    partitions: int, elements: int, first: int | None, layout: Layout, spec: Hardware
+    partitions: int, elements: int, first: int | None, layout: TransferLayout, spec: Hardware
 ) -> Transfer:
     share = spec.dma_partitions_per_engine
     descriptors = partitions * max(layout.entries(elements))
@@ -196,7 +198,7 @@ def spill_transfer(
 ) -> Transfer:
     """Moving one unit of SBUF to HBM or back."""
     run = max(bytes_per_partition, 1)
-    layout = Layout(1, run, run, run)
+    layout = TransferLayout(1, run, run, run)
     transfer = _transfer(partitions, bytes_per_partition, 0, layout, spec)
     return transfer._replace(
         hbm_write=transfer.bytes if save else 0, hbm_read=0 if save else transfer.bytes

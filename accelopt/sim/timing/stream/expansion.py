@@ -21,7 +21,7 @@ from accelopt.sim.timing.stream.operation import Nest, Operation, Queue
 
 
 @dataclass(frozen=True, eq=False)
-class Body:
+class BodyIterations:
     """All iterations of one loop body: where each starts in program order, and its loop indices."""
 
     loops: tuple[Loop, ...]
@@ -45,7 +45,7 @@ class Instances(NamedTuple):
 
 def expand(nest: Nest) -> list[Instances]:
     """Every operation with all its iterations, in the order of the tree."""
-    root = Body((), np.zeros(1, np.int64), {}, np.zeros((1, 0), np.int64))
+    root = BodyIterations((), np.zeros(1, np.int64), {}, np.zeros((1, 0), np.int64))
     return [found for found in _expand_body(nest, root, Forms()) if found.positions.size]
 
 
@@ -76,13 +76,13 @@ def _size(node: Nest | Operation) -> int:
     return trips * sum(map(_size, node.body))
 
 
-def _expand_body(nest: Nest, outer: Body, forms: Forms) -> Iterator[Instances]:
+def _expand_body(nest: Nest, outer: BodyIterations, forms: Forms) -> Iterator[Instances]:
     sizes = [_size(child) for child in nest.body]
     body = outer if nest.loop is None else _iterate(nest.loop, outer, sum(sizes))
     offsets = np.cumsum([0, *sizes])[:-1]
     for child, positions in zip(nest.body, offsets[:, None] + body.starts, strict=True):
         if isinstance(child, Nest):
-            inner = Body(body.loops, positions, body.values, body.iterations)
+            inner = BodyIterations(body.loops, positions, body.values, body.iterations)
             yield from _expand_body(child, inner, forms)
         elif child.instruction is not None and child.instruction.mask.constraints:
             yield from _masked(child, child.instruction, body, positions)
@@ -91,7 +91,7 @@ def _expand_body(nest: Nest, outer: Body, forms: Forms) -> Iterator[Instances]:
             yield Instances(child, form, body.loops, positions, body.values, body.iterations)
 
 
-def _iterate(loop: Loop, outer: Body, size: int) -> Body:
+def _iterate(loop: Loop, outer: BodyIterations, size: int) -> BodyIterations:
     trips = loop.variable.trips
     numbers = np.arange(trips, dtype=np.int64)
     n = outer.starts.size
@@ -101,11 +101,11 @@ def _iterate(loop: Loop, outer: Body, size: int) -> Body:
         (np.repeat(outer.iterations, trips, axis=0), np.tile(numbers, n)[:, None]), axis=1
     )
     starts = (outer.starts[:, None] + numbers[None, :] * size).reshape(-1)
-    return Body((*outer.loops, loop), starts, values, iterations)
+    return BodyIterations((*outer.loops, loop), starts, values, iterations)
 
 
 def _masked(
-    operation: Operation, instruction: Instruction, body: Body, positions: np.ndarray
+    operation: Operation, instruction: Instruction, body: BodyIterations, positions: np.ndarray
 ) -> Iterator[Instances]:
     """The operation's iterations; several groups of them when its mask leaves different widths."""
     shape = mask_shape(instruction)

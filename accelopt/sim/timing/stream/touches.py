@@ -19,7 +19,7 @@ from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Operation
 
 
-class Extent(NamedTuple):
+class Touched(NamedTuple):
     """What is touched by the accesses of all operations of one form, but for where it begins."""
 
     on_chip: bool
@@ -148,7 +148,7 @@ def _ordered_hbm(instances: list[Instances]) -> set[Tensor]:
 
 
 def _spread(
-    access: Access, extent: Extent, item: Instances, depth: int, rows: list[list[Cells]]
+    access: Access, extent: Touched, item: Instances, depth: int, rows: list[list[Cells]]
 ) -> Spread:
     n = item.positions.size
     blocks = [np.broadcast_to(index.evaluate_many(item.values), (n,)) for index in access.block]
@@ -172,7 +172,7 @@ def _spread(
     )
 
 
-def _spot(access: Access, extent: Extent, item: Instances, depth: int, cells: Cells) -> Spot:
+def _spot(access: Access, extent: Touched, item: Instances, depth: int, cells: Cells) -> Spot:
     values = {variable: int(array[0]) for variable, array in item.values.items()}
     blocks = tuple([index.evaluate(values) for index in access.block])
     offset = access.offset.evaluate(values) if access.offset.terms else access.offset.constant
@@ -195,20 +195,20 @@ def _spot(access: Access, extent: Extent, item: Instances, depth: int, cells: Ce
     )
 
 
-def _extents(form: Operation) -> tuple[list[Extent], list[Extent]]:
+def _extents(form: Operation) -> tuple[list[Touched], list[Touched]]:
     return [extent_of(access) for access in form.reads], [
         extent_of(access) for access in form.writes
     ]
 
 
-def extent_of(access: Access) -> Extent:
+def extent_of(access: Access) -> Touched:
     """The rectangle of a tile that holds all that an access touches."""
     tensor, row = access.tensor, row_elements(access)
     if access.indirect:
         return _everything(access, row)
     partitions, columns = _reach(access, row)
     whole = tensor.buffer.on_chip and columns == row and partitions == tensor.tile_shape[0]
-    return Extent(
+    return Touched(
         tensor.buffer.on_chip,
         row,
         partitions,
@@ -220,12 +220,12 @@ def extent_of(access: Access) -> Extent:
     )
 
 
-def _everything(access: Access, row: int) -> Extent:
+def _everything(access: Access, row: int) -> Touched:
     """All of a tile: of an access whose elements only run time tells, and of one that begins in a
     row and ends in the next."""
     tensor, size = access.tensor, access.dtype.itemsize
     rows = -(-math.prod(tensor.tile_shape) * tensor.dtype.itemsize // (row * size))
-    return Extent(tensor.buffer.on_chip, row, max(rows, 1), row * size, size, 0, 0, False)
+    return Touched(tensor.buffer.on_chip, row, max(rows, 1), row * size, size, 0, 0, False)
 
 
 def _reach(access: Access, row: int) -> tuple[int, int]:
