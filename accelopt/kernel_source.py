@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 KERNEL_NAMES = ("kernel", "optimized_kernel")
+CUDA_TAGS = {"cuda", "cu", "cpp", "c++", "c"}
 PYTHON_TAGS = {"", "python", "python3", "py", "py3", "nki", "triton"}
 NKI_IMPORTS = {
     "np": "import numpy as np",
@@ -67,8 +68,11 @@ def kernel_source(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | No
     Of several blocks the last that parses and defines one of `names` wins (models correct
     themselves downwards), then the last that parses and defines any function, then the longest
     Python block, so that a syntax error is reported on the code it stands in. A reply without a
-    fence is taken whole when it parses, or from its first import or definition on.
+    fence is taken whole when it parses, or from its first import or definition on. Of CUDA the last block
+    with a kernel is taken.
     """
+    if (native := _cuda_source(reply)) is not None:
+        return native
     blocks = [block for block in fenced_blocks(reply) if block.tag in PYTHON_TAGS]
     texts = [textwrap.dedent(block.text).strip("\n") for block in blocks if block.text.strip()]
     if not texts:
@@ -82,6 +86,17 @@ def kernel_source(reply: str, names: tuple[str, ...] = KERNEL_NAMES) -> str | No
             return text + "\n"
     longest = max(texts, key=len)
     return longest + "\n" if "def " in longest else None
+
+
+def _cuda_source(reply: str) -> str | None:
+    """The last block of C++ that defines a kernel, tagged so or without a tag; None where there is none."""
+    found = [
+        block.text.strip("\n") + "\n"
+        for block in fenced_blocks(reply)
+        if "__global__" in block.text
+        and (block.tag in CUDA_TAGS or (not block.tag and _parse(block.text) is None))
+    ]
+    return found[-1] if found else None
 
 
 def _unfenced(reply: str, names: tuple[str, ...]) -> str | None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from accelopt.interruption import nothing_to_lose
 
 with nothing_to_lose():
-    from accelopt.cli.specs import SpecRun, optimize_specs
+    from accelopt.cli.specs import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
     from accelopt.kernels.gpu.worker import evaluate_control
     from accelopt.search.mcgs import REWARDS
+    from accelopt.search.methods import GRAPH
     from accelopt.search.strategy import STRATEGIES
     from accelopt.stages import command_line
     from accelopt.store import write_json
@@ -25,6 +26,14 @@ def main(args: Namespace) -> None:
     if args.worker is not None:
         evaluate_control(args.worker, Path(cache) if cache else None)
         return
+    if args.build_regraph or args.regraph_autobuild:
+        count = gather_transitions(args.outdir)
+        print(f"{count} transitions in {args.outdir / GRAPH}")
+    if args.build_regraph:
+        return
+    model = model_of(args)
+    search = args.search or ("mcgs" if model is None else "regraph")
+    options = {"reward": args.reward} if search in ("mcgs", "regraph") else {}
     run = SpecRun(
         source=args.input,
         out=args.outdir,
@@ -36,10 +45,11 @@ def main(args: Namespace) -> None:
         target=args.target,
         window=args.window,
         seed=args.seed,
-        strategy=args.search,
-        options={"reward": args.reward} if args.search == "mcgs" else {},
+        strategy=search,
+        options={**options, **({"filter": args.regraph_filter} if search == "regraph" else {})},
         least_gain=args.min_pred_gain,
-        model_config=model_of(args),
+        regraph=args.regraph,
+        model_config=model,
     )
     for kernel in optimize_specs(run):
         outcome = kernel.outcome
@@ -92,14 +102,20 @@ def parser() -> ArgumentParser:
         "--worker", type=Path, metavar="CONTROL.json", help="one evaluation, internal"
     )
     made.add_argument("--backend", default="", choices=["", "nki"],
-                      help="nki: --input names problems of NKIBench")  # fmt: skip
+                      help="nki: --input names problems of NKIBench, or a folder like it")  # fmt: skip
     made.add_argument("--target", default="", help="h200, h100, a100, trn1, trn2")
     made.add_argument(
         "--window", type=command_line.whole, default=0, help="jobs under way; 0: one a GPU"
     )
     made.add_argument("--seed", type=command_line.whole, default=0)
     made.add_argument("--reward", default="log", choices=sorted(REWARDS))
-    made.add_argument("--search", default="mcgs", choices=sorted(STRATEGIES))
+    made.add_argument("--search", default="", choices=["", *sorted(STRATEGIES)],
+                      help="by default regraph with a model, else mcgs")  # fmt: skip
+    made.add_argument("--regraph", type=Path, help="what another run learned: its folder or graph")
+    made.add_argument("--regraph-filter", default="soft", choices=["soft", "hard", "off"])
+    made.add_argument("--build-regraph", action="store_true",
+                      help="gather what was learned in --outdir into regraph.json, and exit")  # fmt: skip
+    made.add_argument("--regraph-autobuild", action="store_true", help="the same, then search")
     made.add_argument(
         "--model-config", type=Path, help="model configuration, instead of the environment"
     )

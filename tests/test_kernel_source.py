@@ -116,3 +116,31 @@ def test_source_that_does_not_parse_still_has_a_fingerprint():
     assert fingerprint("def (") == fingerprint("def (") != fingerprint("def [")
     deep = "x = " + "+".join(["1"] * 20_000)
     assert fingerprint(deep) == fingerprint(deep)
+
+
+CUDA_REPLY = """Here is the idea:
+
+```cuda
+__global__ void first(float* x) {}
+```
+
+and now the whole file:
+
+```cpp
+#pragma launch grid(1, 1, 1) block(64, 1, 1) shared(0)
+__global__ void second(float* x) {}
+```
+
+```text
+__global__ in words
+```
+"""
+
+
+def test_of_cuda_the_last_block_with_a_kernel_is_taken():
+    taken = kernel_source(CUDA_REPLY)
+    assert taken.startswith("#pragma launch") and "second" in taken and "first" not in taken
+    untagged = "```\n__global__ void only(int* x) { *x = 1; }\n```"
+    assert kernel_source(untagged) == "__global__ void only(int* x) { *x = 1; }\n"
+    inline = '```python\nsource = "__global__ void f() {}"\ndef run(x):\n    return x\n```'
+    assert "def run" in kernel_source(inline)

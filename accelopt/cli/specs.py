@@ -20,9 +20,11 @@ from accelopt.kernels.gpu.cases import ProblemFiles
 from accelopt.kernels.gpu.specs import case_of_spec
 from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
+from accelopt.search.methods import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.artifacts import Kernel, write_artifacts, write_tactics
 from accelopt.stages.workshop import WorkshopOptions
+from accelopt.store import write_atomically
 
 NKI = "nki"
 BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
@@ -30,7 +32,8 @@ BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
 
 class SpecRun(NamedTuple):
     """What is asked of the kernels in `source`: a spec file, a folder of them, or, for the backend `nki`,
-    names of NKIBench's problems. `budget` are evaluations of each, failures included."""
+    names of NKIBench's problems or another folder like it. `budget` are evaluations of each, failures included. `regraph` is what
+    another run learned of methods; without it the kernels of this folder that were searched before count."""
 
     source: str
     out: Path
@@ -45,6 +48,7 @@ class SpecRun(NamedTuple):
     strategy: str = "mcgs"
     options: Mapping[str, str] = {}
     least_gain: float = 0.0
+    regraph: Path | None = None
     model_config: Path | None = None
 
 
@@ -71,7 +75,8 @@ def optimize_specs(run: SpecRun) -> list[Kernel]:
 
 def _search(subject: Subject, run: SpecRun) -> Kernel:
     write_tactics(run.out, subject.kind)
-    [outcome] = hold_session([subject.case], _session(subject, run), "--resume")
+    learned = _learned(subject, run)
+    [outcome] = hold_session([subject.case], _session(subject, run, learned), "--resume")
     with closing(_Compiling(subject, run)) as compiling:
         kernel = Kernel(
             name=subject.name,
@@ -84,12 +89,41 @@ def _search(subject: Subject, run: SpecRun) -> Kernel:
             profiled=run.profile_every > 0,
         )
         write_artifacts(kernel)
+    gather_transitions(run.out)
     return kernel
+
+
+def gather_transitions(out: Path) -> int:
+    """`regraph_dataset.jsonl` and `regraph.json` of all kernels searched in a folder; returns how many
+    transitions there are."""
+    found = ReGraphDataset()
+    for path in sorted(out.glob(f"kernels/*/run/{DATASET}")):
+        more = ReGraphDataset.load(path)
+        found = ReGraphDataset((*found.rows, *more.rows), found.malformed + more.malformed)
+    write_atomically(out / DATASET, found.to_text())
+    write_atomically(out / GRAPH, found.build().model_dump_json(indent=1) + "\n")
+    return len(found.rows)
+
+
+def _learned(subject: Subject, run: SpecRun) -> Path | None:
+    """The transitions that a kernel's search begins with, kept so that it can be continued alike."""
+    if run.strategy != "regraph":
+        return None
+    kept, known = subject.folder / DATASET, run.out / DATASET
+    if run.regraph is not None:
+        return run.regraph
+    if not kept.exists() and known.exists() and not _begun(subject):
+        write_atomically(kept, known.read_text())
+    return kept if kept.exists() else None
 
 
 def _subjects(run: SpecRun) -> Iterator[Subject]:
     if run.backend == NKI:
-        for case in chosen(run.source, baselines("neuronxcc")):
+        folder = Path(run.source)
+        there = folder.exists()
+        for case in chosen(
+            "all" if there else run.source, folder if there else baselines("neuronxcc")
+        ):
             folder = run.out / "kernels" / case.case_name
             yield Subject(case.case_name, NKI, folder, case, case.model_dump(mode="json"))
         return
@@ -107,7 +141,7 @@ def _begun(subject: Subject) -> bool:
     return (subject.folder / "run" / "journal.jsonl").exists()
 
 
-def _session(subject: Subject, run: SpecRun) -> SessionOptions:
+def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOptions:
     on_gpu = subject.kind != NKI
     out = subject.folder / "run"
     language = LanguageOptions(
@@ -136,6 +170,7 @@ def _session(subject: Subject, run: SpecRun) -> SessionOptions:
             language, workers=workers, seed=run.seed, screening=Scrutiny.QUICK
         ),
         model_config=run.model_config,
+        regraph=learned,
         prompts=base_folder() / "prompts" / "flb" if on_gpu else None,
     )
 
