@@ -43,6 +43,7 @@ MEBIBYTE = 1 << 20
 TENSOR = re.compile(r"\bt\d+\b")  # a tensor that the kernel gives no name
 SHORT_PIECE = 2048  # bytes; of shorter pieces the list of prices says what they reach
 WIDE = 128  # elements from which what an instruction takes is its elements
+WIDEST = 512  # columns that one matrix product takes
 PIECES = (256, 512, 1024, 2048, 4096)
 
 
@@ -277,7 +278,7 @@ def _remark(row: Priced, spec: Hardware) -> str:
     if row.engine == "dma":
         return _transfer_remark(row, spec)
     if row.engine == "tensor":
-        return _product_remark(row)
+        return _product_remark(row, spec)
     remarks = []
     fixed = spec.gpsimd_start_cycles if row.engine == "gpsimd" else spec.access_cycles
     if fixed >= 0.4 * row.cycles:
@@ -306,11 +307,18 @@ def _transfer_remark(row: Priced, spec: Hardware) -> str:
     return "; ".join(remarks)
 
 
-def _product_remark(row: Priced) -> str:
+def _product_remark(row: Priced, spec: Hardware) -> str:
     if row.instruction.startswith("broadcast"):
         return "spreads a row over the partitions"
     if row.instruction.startswith("matmul") and row.elements < 256:
         return f"moving only {row.elements} wide: the fixed part weighs {512 // row.elements} times"
+    if row.instruction.startswith("matmul") and row.partitions == spec.partitions:
+        fp32 = row.elements * spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
+        peak = fp32 if row.cycles >= fp32 else row.elements * spec.matmul_cycles_per_row
+        helps = (
+            "only fewer products help" if row.elements >= WIDEST else "wider ones help, or fewer"
+        )
+        return f"{peak:,.0f} of {row.cycles:,.0f} cycles at the peak rate: {helps}"
     return ""
 
 
