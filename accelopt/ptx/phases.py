@@ -74,12 +74,12 @@ def space(one: Statement, known: Values, operand: str = "") -> str:
         if modifier in ("global", "shared", "local", "param", "const"):
             return modifier
     operand = operand or next((part for part in one.operands if part.startswith("[")), "")
-    found = set()
+    found: set[str] = set()
     for name in known.names(operand, one.scope):
         for at in known.origins(name):
             origin = known.function.statements[at]
             if origin.opcode == "cvta" and "to" not in origin.modifiers:
-                found.add(plain(origin.modifiers[0]))
+                found.update(map(plain, origin.modifiers[:1]))
             elif origin.opcode == "mapa":
                 found.add("shared")
             elif origin.opcode in ("ld", "cvta"):

@@ -36,8 +36,10 @@ def stays(
     test = statements[tests[0]]
     if test.opcode != "setp" or len(test.operands) != 3 or test.guard or "|" in test.operands[0]:
         return None
-    compare = _UNSIGNED.get(test.modifiers[0], test.modifiers[0])
-    if compare not in _OPPOSITE:
+    name = test.modifiers[0] if test.modifiers else ""
+    kind = _INTEGER.fullmatch(test.modifiers[-1]) if test.modifiers else None
+    compare = _UNSIGNED.get(name, name)
+    if compare not in _OPPOSITE or kind is None:
         return None
     left, right = test.operands[1:]
     bound = known.constant(right, test.scope)
@@ -48,10 +50,8 @@ def stays(
     if taken == jump.guard.startswith("!"):
         compare = _OPPOSITE[compare]
     values = _rounds(known, members, spine, tests[0], known.register(left, test.scope))
-    size = 1 << int(test.modifiers[-1][1:])  # u32 is 32
-    least = (
-        0 if test.modifiers[0] in _UNSIGNED or test.modifiers[-1].startswith("u") else -size // 2
-    )
+    size = 1 << int(kind[2])
+    least = 0 if name in _UNSIGNED or kind[1] == "u" else -size // 2
     bound, *values = ((value - least) % size + least for value in (bound, *values))
     steps = {after - before for before, after in pairwise(values)}
     if len(steps) != 1:
@@ -77,9 +77,10 @@ def _rounds(
             return []
         for at in outside:
             one = known.function.statements[at]
-            value = known.constant(one.operands[1], one.scope) if one.opcode == "mov" else None
-            if value is not None and not one.guard:
-                state[register] = value
+            if one.opcode == "mov" and len(one.operands) == 2 and not one.guard:
+                value = known.constant(one.operands[1], one.scope)
+                if value is not None:
+                    state[register] = value
         for at in inside:
             new = set(known.effects[at].reads) - needed
             needed |= new

@@ -193,7 +193,7 @@ def results_of(one: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The operands that are written, and those that are read."""
     given = one.operands
     if one.opcode == "call":
-        return (given[:1], given[1:]) if given[:1] and given[0][0] == "(" else ((), given)
+        return (given[:1], given[1:]) if given and given[0].startswith("(") else ((), given)
     if not given or given[0].startswith("[") or one.opcode in _WITHOUT_RESULT:
         return (), given
     if one.opcode in ("bar", "barrier") and "red" not in one.modifiers:

@@ -126,9 +126,9 @@ def _multimem(one: Statement, known: Values, threads: int) -> Work:
     if "cp" in one.modifiers:
         return Work(unknown_bytes=1)
     amount = _bytes(one) * threads
-    if one.modifiers[0] == "ld_reduce":
+    if one.modifiers[:1] == ("ld_reduce",):
         return Work(global_read_bytes=amount)
-    if one.modifiers[0] == "red":
+    if one.modifiers[:1] == ("red",):
         return Work(atomic_ops=_lanes(one) * threads)
     return Work(global_write_bytes=amount)
 
@@ -165,16 +165,16 @@ def _mma(one: Statement, known: Values, threads: int) -> Work:
 
 def _wmma(one: Statement, known: Values, threads: int) -> Work:
     shape = _shape(one)
-    if one.modifiers[0] == "mma":
+    if one.modifiers[:1] == ("mma",):
         return _mma(one, known, threads)
     if shape is None:
         return Work(unknown_bytes=1)
     m, n, k = shape
-    part = one.modifiers[1]
+    part = "".join(one.modifiers[1:2])
     count = {"a": m * k, "b": k * n}.get(part, m * n)
     kind = next((kind for kind in one.modifiers[2:] if bits(kind)), "b32")
     amount = count * (bits(kind) or 0) // 8 * threads // 32
-    return _moved(space(one, known), amount, one.modifiers[0] == "store")
+    return _moved(space(one, known), amount, one.modifiers[:1] == ("store",))
 
 
 def _wgmma(one: Statement, known: Values, threads: int) -> Work:
@@ -185,7 +185,8 @@ def _wgmma(one: Statement, known: Values, threads: int) -> Work:
         return Work(unknown_flops=1)
     m, n, k = shape
     place = next(at for at, word in enumerate(one.modifiers) if _SHAPE.match(word))
-    left, right = (bits(kind) or 0 for kind in one.modifiers[place + 2 : place + 4])
+    kinds = [bits(kind) or 0 for kind in one.modifiers[place + 2 : place + 4]]
+    left, right = kinds if len(kinds) == 2 else (0, 0)
     stored = m * k // (2 if "sp" in one.modifiers else 1) * left
     if len(one.operands) > 1 and one.operands[1].startswith("{"):
         stored = 0  # the left operand lies in registers
@@ -215,7 +216,7 @@ def _copy(one: Statement, known: Values, threads: int) -> Work:
 
 
 def _mbarrier(one: Statement, known: Values, threads: int) -> Work:
-    if not {"expect_tx"} & set(one.modifiers):
+    if "expect_tx" not in one.modifiers or not one.operands:
         return Work()
     size = known.constant(one.operands[-1], one.scope)
     return Work(unknown_bytes=1) if size is None else Work(expected_bytes=size)

@@ -108,6 +108,36 @@ def test_the_work_of_one_statement(statement: str, expected: dict[str, int]) -> 
     assert dag.unknown == ()
 
 
+OPCODES = (
+    "ld st wgmma tcgen05 cp wmma multimem bra brx call mbarrier mma cvta setp mov add atom bar shfl elect "
+    "ldmatrix stmatrix tex redux fence tensormap new"
+).split()
+MODIFIERS = (
+    "sync aligned m16n8k16 f32 f16 global shared::cta async bulk tensor wait_group commit_group mbarrier "
+    "arrive expect_tx try_wait mma_async load store a mma ld wait::ld x4 v4 pred u32 lt to local bf16 idx"
+).split()
+OPERANDS = "%r1 [%r1] [%rd1+16] {%r1,%r2} 16 !%p1 (%r1) L f _ %r1|%p1 -1 %tid.x [x]".split()
+STATEMENTS = st.tuples(
+    st.sampled_from(["", "@%p1 ", "L: @!%p2 "]),
+    st.sampled_from(OPCODES),
+    st.lists(st.sampled_from(MODIFIERS), max_size=5),
+    st.lists(st.sampled_from(OPERANDS), max_size=4),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STATEMENTS, min_size=1, max_size=12))
+def test_statements_that_make_no_sense_are_read(statements) -> None:
+    """Whatever stands where: every one is in a region, and nothing fails."""
+    texts = [
+        f"{guard}{'.'.join((name, *words))} {', '.join(given)};"
+        for guard, name, words, given in statements
+    ]
+    dag = kernel(" ".join(texts))
+    assert sum(len(one.statements) for one in dag.regions) == len(statements)
+    assert dag.work.instruction_count == len(statements) and ptx_text(dag)
+
+
 def test_unknown_opcodes_are_counted() -> None:
     dag = kernel("frobnicate.sync.b32 %r1, [%rd1]; ret;")
     assert dag.unknown == ("frobnicate.sync.b32",)
