@@ -88,7 +88,7 @@ class Report(NamedTuple):
             "relabelled_existed": self.existed.record(),
             "catalog_size": self.methods,
             "edits_in_hot_region": None,
-            "edits_in_hot_region_why": "no language tells the hot region of a candidate yet",
+            "edits_in_hot_region_why": "a note of the diagnosis tells a miss where there is PTX; nobody counts them",
             "tokens_per_correct_kernel": self.spent.tokens / right if right else None,
             "dollars_per_correct_kernel": self.spent.dollars / right if right else None,
         }

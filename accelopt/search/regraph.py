@@ -22,7 +22,9 @@ from accelopt.search.strategy import Settings
 EPSILON_SELECT, EPSILON_ROLLOUT = 0.05, 0.10  # how often an edge is drawn blindly
 LAMBDA_REG = 0.50  # what a prior of 1 is worth, on an edge that nobody went along
 ROLLOUT_MAX_STEPS = 2  # published: 4; there edges of a rollout are expected to bring nothing
-TRUST = 0.5  # of what is known elsewhere, beside what is promised here
+TRUST = 0.5  # of what is known elsewhere, before any of it came true here
+MOST = 0.7  # of a gain, either way, that counts for that
+FIRM = 0.1**2  # how firmly: as if one transition had been foretold a gain of a tenth
 
 REWARDS = {
     "log": Reward(log, FAILED),
@@ -56,6 +58,8 @@ class ReGraphSearch(MCGS):
         self.learned = ReGraph()
         self._published = self.options["reward"] == "published"
         self._used: Counter[str] = Counter()
+        self._promised: dict[Edge, tuple[State, float]] = {}  # the estimates without the graph
+        self._foretold, self._came = FIRM, TRUST * FIRM
         self._company: dict[str, frozenset[str]] = {}  # methods that one is known beside
         self._rollouts: list[Rollout] = []
         self._steps: dict[int, Rollout] = {}  # by number of a job
@@ -106,6 +110,8 @@ class ReGraphSearch(MCGS):
 
     def _conclude(self, number: int, way: Way, child: State | None, missing: bool) -> None:
         rollout = self._steps.get(number)
+        if not missing:
+            self._compare(*way[-1], child)
         if rollout is None and child is not None:
             self._rollouts.append(Rollout(number, way, child, child.worth))
             return
@@ -129,17 +135,37 @@ class ReGraphSearch(MCGS):
         return super()._build(way)
 
     def _list(self, state: State, result: Result) -> None:
-        """The actions on a state, of equal kernels the first. What lost elsewhere is expected to bring
-        nothing here."""
+        """The actions on a state, of equal kernels the first."""
         state.list(result.actions, result.diagnosis)
         kept: dict[str, Edge] = {}
         for edge in state.edges:
-            method = edge.action.method
-            trust = TRUST * self.learned.known(state.last, method)
-            learned = max(0.0, self.learned.value(state.last, method))
-            edge.estimate += trust * (learned - edge.estimate)
             kept.setdefault(edge.action.key or edge.action.sentence, edge)
         state.edges = list(kept.values())
+        for edge in state.edges if self.learned.nodes else ():
+            self._promised[edge] = state, edge.estimate
+            self._estimate(edge)
+
+    @property
+    def trust(self) -> float:
+        """How much of what is known elsewhere holds here: the slope of the gains that came on those that
+        were foretold, 0 to 1."""
+        return min(1.0, max(0.0, self._came / self._foretold))
+
+    def _compare(self, state: State, edge: Edge, child: State | None) -> None:
+        """Hold what was foretold of an edge against what came of it."""
+        method = edge.action.method
+        foretold = self.learned.known(state.last, method) * self.learned.value(state.last, method)
+        came = child.worth - state.worth if child else self._reward.failed
+        self._foretold += foretold**2
+        self._came += foretold * max(-MOST, min(MOST, came))
+        for known in self._promised if foretold else ():
+            self._estimate(known)
+
+    def _estimate(self, edge: Edge) -> None:
+        state, promised = self._promised[edge]
+        trust = self.trust * self.learned.known(state.last, edge.action.method)
+        value = self.learned.value(state.last, edge.action.method)
+        edge.estimate = promised + trust * (value - promised)
 
     def _allowed(self, state: State) -> list[Edge]:
         """The edges that are not closed; with a `hard` filter those alone that ever followed the last
@@ -175,7 +201,7 @@ class ReGraphSearch(MCGS):
         """The diagnosis at first; the more is known of the last method, the more what followed it."""
         profile = super()._priors(state, edges)
         count = self.learned.count(state.last)
-        share = count / (count + FAMILIAR)
+        share = self.trust * count / (count + FAMILIAR)
         value = self.learned.value
         gains = {edge: max(0.0, value(state.last, edge.action.method)) for edge in edges}
         whole, all_gains = sum(profile.values()) or 1.0, sum(gains.values()) or 1.0

@@ -14,7 +14,7 @@ from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import Node, Result, Rewrite, Want, made
 from accelopt.search.graph import Edge
 from accelopt.search.methods import ReGraph, Tally, build_regraph
-from accelopt.search.regraph import ROLLOUT_MAX_STEPS, upper_bound
+from accelopt.search.regraph import ROLLOUT_MAX_STEPS, TRUST, upper_bound
 from accelopt.search.strategy import Settings, open_strategy
 from accelopt.stages.transitions import transitions_of
 
@@ -172,19 +172,18 @@ def test_rollouts_are_charged_and_a_row_is_left_for_each_evaluation(tmp_path, wi
     assert "START" in froms and len(froms) > 3
 
 
-def carried_over(folder, seed):
-    """Evaluations until 95% of the optimum, in log speedup, on the twin of a kernel that was searched:
-    without a graph, with the graph learned there, and with one that says the contrary."""
-    first = Driven("regraph", landscape.case(folder, seed), seed, SEEN)
-    learned = build_regraph(transitions_of(first.start, first.results, "planted"))
-    twin = landscape.case(folder, seed, twin=1)
-    land = landscape.Landscape.of(twin)
-    goal = landscape.START * (land.optimum / landscape.START) ** 0.95
+class Carried:
+    """Evaluations until 95% of the optimum, in log speedup, on the twin of a kernel that was searched."""
 
-    def needed(graph):
-        return len(Driven("regraph", twin, seed, 500, goal, graph).kernels)
+    def __init__(self, folder, seed):
+        first = Driven("regraph", landscape.case(folder, seed), seed, SEEN)
+        self.learned = build_regraph(transitions_of(first.start, first.results, "planted"))
+        self.twin, self.seed = landscape.case(folder, seed, twin=1), seed
+        land = landscape.Landscape.of(self.twin)
+        self.goal = landscape.START * (land.optimum / landscape.START) ** 0.95
 
-    return needed(None), needed(learned), needed(contrary(learned))
+    def needed(self, graph=None):
+        return len(Driven("regraph", self.twin, self.seed, 500, self.goal, graph).kernels)
 
 
 def contrary(graph):
@@ -197,24 +196,32 @@ def contrary(graph):
     )
 
 
-@pytest.fixture(scope="module")
-def needed(tmp_path_factory):
-    """On landscapes that nothing was chosen on, and none of the other tests knows."""
-    found = [carried_over(tmp_path_factory.mktemp("twins"), seed) for seed in range(1000, 1020)]
-    return [median(column) for column in zip(*found, strict=True)]
+# Seeds of landscapes that nothing was chosen on, and none of the other tests knows.
+FRESH = range(2000, 2100)
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="0.82 of the evaluations on these twenty, 0.78 on eighty others"
-)
-def test_a_learned_graph_saves_evaluations_on_the_next_kernel(needed):
-    off, learned, _ = needed
+@pytest.mark.xfail(strict=True, reason="0.77 of them; on the first twenty alone 0.70")
+def test_a_learned_graph_saves_evaluations_on_the_next_kernel(tmp_path):
+    pairs = [Carried(tmp_path, seed) for seed in FRESH]
+    off = median(pair.needed() for pair in pairs)
+    learned = median(pair.needed(pair.learned) for pair in pairs)
     assert learned <= 0.7 * off
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="1.30 on these twenty, 1.10 on eighty others")
-def test_a_misleading_graph_costs_a_quarter_at_most(needed):
-    off, _, misled = needed
+def test_a_misleading_graph_costs_a_quarter_at_most(tmp_path):
+    pairs = [Carried(tmp_path, seed) for seed in FRESH[:20]]
+    off = median(pair.needed() for pair in pairs)
+    misled = median(pair.needed(contrary(pair.learned)) for pair in pairs)
     assert misled <= 1.25 * off
+
+
+def test_what_is_known_elsewhere_is_trusted_as_far_as_it_comes_true(tmp_path):
+    pair = Carried(tmp_path, 2000)
+
+    def trusted(graph):
+        return Driven("regraph", pair.twin, 2000, 30, learned=graph).strategy.trust
+
+    assert trusted(pair.learned) > 0.7 and trusted(contrary(pair.learned)) == 0
+    assert trusted(None) == TRUST
