@@ -16,10 +16,21 @@ def descriptor_tiles(source: Source, launch: Launch) -> str | None:
     After: `p.load([first_row, first_column])` with a descriptor made in the host function. Tiles
     at the edge read zeros and store only what lies inside, as the masks did. Legal for contiguous
     two-dimensional tensors, a tile that starts at a multiple and spans a constant, and pointers
-    that have no other use; otherwise None.
+    that have no other use; otherwise None. What is read in another layout, or begins where the copy
+    engine cannot, is copied first.
     """
     rewriter = _DescriptorRewriter(source, launch)
     return rewriter.rewrite()
+
+
+WHOLE_ROWS = """
+
+
+def whole_rows(tensor):
+    \"\"\"The tensor, or a copy of it where the copy engine cannot read it: in other layouts, and where
+    its rows do not begin at multiples of 16 bytes.\"\"\"
+    begins = tensor.data_ptr() % 16 or tensor.stride(0) * tensor.element_size() % 16
+    return tensor.clone().contiguous() if begins or tensor.stride(-1) != 1 else tensor"""
 
 
 class _Axis:
@@ -96,7 +107,7 @@ class _DescriptorRewriter:
         text = ast.unparse(ast.fix_missing_locations(node))
         for pointer in transformer.pointers:
             text = text.replace(f"{pointer}.dtype.element_ty", f"{pointer}.dtype")
-        host = self._host_edits(list(transformer.pointers))
+        host = self._host_edits(list(transformer.pointers), transformer.stored)
         if host is None:
             return None
         place = Edit(
@@ -136,7 +147,7 @@ class _DescriptorRewriter:
             return None
         return int(match[1]) % 2
 
-    def _host_edits(self, pointers: list[str]) -> list[Edit] | None:
+    def _host_edits(self, pointers: list[str], stored: set[str]) -> list[Edit] | None:
         """Descriptors in place of the tensors in the launch, and the import they need."""
         edits = []
         for pointer in pointers:
@@ -149,16 +160,28 @@ class _DescriptorRewriter:
                 if value is None or names_in(value) & {"meta", "META"}:
                     return None
                 shape.append(ast.unparse(value))
-            text = f"TensorDescriptor.from_tensor({bound.id}, [{', '.join(shape)}])"
+            tensor = bound.id if pointer in stored else f"whole_rows({bound.id})"
+            text = f"TensorDescriptor.from_tensor({tensor}, [{', '.join(shape)}])"
             edits.append(self.source.replacing(bound, text))
         for node in self.source.tree.body:
             if isinstance(node, ast.Import) and any(
                 a.name == "triton.language" for a in node.names
             ):
                 line = "\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
+                helper = "" if self._has_helper() else WHOLE_ROWS
                 end = self.source.end(node)
-                return [*edits, Edit(end, end, line)]
+                last = max(self.source.end(other) for other in self._imports())
+                if last == end:
+                    return [*edits, Edit(end, end, f"{line}{helper}")]
+                return [*edits, Edit(end, end, line), Edit(last, last, helper)]
         return None
+
+    def _imports(self) -> list[ast.stmt]:
+        return [n for n in self.source.tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+
+    def _has_helper(self) -> bool:
+        named = (n.name for n in self.source.tree.body if isinstance(n, ast.FunctionDef))
+        return "whole_rows" in named
 
 
 class _TileAccess(ast.NodeTransformer):
@@ -170,6 +193,7 @@ class _TileAccess(ast.NodeTransformer):
         self.pointers: dict[str, int] = {}
         self.dropped: set[str] = set()
         self.moving: dict[str, str] = {}
+        self.stored: set[str] = set()
         self.failed = False
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -194,6 +218,7 @@ class _TileAccess(ast.NodeTransformer):
         if name == "tl.load":
             text = f"{pointer}.load({at}){'.T' if transposed else ''}"
         else:
+            self.stored.add(pointer)
             value = ast.unparse(node.args[1])
             if f"{pointer}.dtype" in value:
                 self.pointers[pointer] += value.count(f"{pointer}.dtype")

@@ -124,7 +124,8 @@ def test_descriptors_replace_every_access_of_a_tile(starter):
     assert "tl.load(" not in text
     assert "a_ptr.load([pid_m * BLOCK_M, start])" in text
     assert "b_ptr.load([pid_n * BLOCK_N, start]).T" in text
-    assert "TensorDescriptor.from_tensor(B, [BLOCK_N, BLOCK_K])" in text
+    assert "TensorDescriptor.from_tensor(whole_rows(B), [BLOCK_N, BLOCK_K])" in text
+    assert "TensorDescriptor.from_tensor(C, [BLOCK_M, BLOCK_N])" in text
 
 
 MOVING = (
@@ -229,3 +230,16 @@ def test_an_autotuned_kernel_gets_other_configurations():
     assert found
     assert found[0].source.count("triton.Config") > 4
     assert "'BLOCK': 1024" in found[0].source
+
+
+def test_descriptors_take_tensors_of_any_layout_and_beginning(torch):
+    """What the copy engine cannot read is copied: transposed, or not at a multiple of 16 bytes."""
+    names = {}
+    exec(descriptors.WHOLE_ROWS, names)
+    plain = torch.arange(64 * 72, dtype=torch.float32).view(64, 72)
+    memory = torch.arange(64 * 64 + 1, dtype=torch.float32)
+    for tensor in (plain, plain.T, memory[1:].view(64, 64), plain[:, 4:68], plain[:, ::2]):
+        whole = names["whole_rows"](tensor)
+        assert torch.equal(whole, tensor) and whole.stride(-1) == 1
+        assert whole.data_ptr() % 16 == 0 and whole.stride(0) * 4 % 16 == 0
+    assert names["whole_rows"](plain) is plain
