@@ -12,7 +12,7 @@ addresses), and what was written over counts as used if its place ever is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,9 @@ from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
 MOST_ADDRESSES = 1 << 22
 """Of one instruction's access in all iterations, or of one tensor in all iterations that make it
 anew: with more, every element of it counts as used wherever one is."""
+
+MOST_ELEMENTS = 1 << 28
+"""Of all tensors together: of the largest beyond, either every element counts as used or none."""
 
 MOST_PASSES = 8
 
@@ -48,8 +51,11 @@ def unused(program: Program) -> tuple[np.ndarray | None, ...]:
             break
     else:
         return (None,) * len(program.arguments)
-    used = [found.used[tensor].reshape(tensor.shape) for tensor in program.arguments]
-    return tuple(None if array.all() else ~array for array in used)
+    used = [(found.used[tensor], tensor.shape) for tensor in program.arguments]
+    return tuple(
+        None if array.all() or array.size < math.prod(shape) else ~array.reshape(shape)
+        for array, shape in used
+    )
 
 
 class _Use(NamedTuple):
@@ -76,14 +82,20 @@ class _Coverage:
         self._note(program.arguments, ())
         self._note(program.tensors, ())
         self._visit(program.body, ())
-        self.used = {
-            tensor: np.zeros((_times(loops), math.prod(tensor.shape)), dtype=bool)
-            for tensor, loops in self.made.items()
-        }
+        self.used = dict(self._nothing())
         self.count = 0
         for tensor in program.results:
             if tensor is not None:
                 self._mark(tensor, ...)
+
+    def _nothing(self) -> Iterator[tuple[Tensor, np.ndarray]]:
+        """Nothing used, of every tensor: the small ones first, one bool for those that are too large."""
+        left = MOST_ELEMENTS
+        for tensor in sorted(self.made, key=lambda tensor: math.prod(tensor.shape)):
+            shape = _times(self.made[tensor]), math.prod(tensor.shape)
+            fits = math.prod(shape) <= left
+            left -= math.prod(shape) if fits else 0
+            yield tensor, np.zeros(shape if fits else (1, 1), dtype=bool)
 
     def _visit(self, nodes: Iterable[Node], loops: tuple[Loop, ...]) -> None:
         for node in nodes:
@@ -104,11 +116,19 @@ class _Coverage:
 
     def ask(self, loops: tuple[Loop, ...], instruction: Instruction) -> None:
         """Marks what an instruction reads for what is used of its results."""
+        if not any(self.used[access.tensor].any() for access in instruction.outputs.values()):
+            return
+        if _times(loops) > MOST_ADDRESSES:
+            for access in instruction.inputs.values():
+                for part in (access, *_indices(access)):
+                    self._mark(part.tensor, ...)
+            for access in instruction.outputs.values():
+                for part in _indices(access):
+                    self._mark(part.tensor, ...)
+            return
         trips = tuple(loop.variable.trips for loop in loops)
         lives = np.zeros(trips, dtype=bool)
         wanted: np.ndarray | None = None
-        if not instruction.outputs:
-            return
         for name, access in instruction.outputs.items():
             asked = self._asked(_Use(loops, access))
             if asked is None:
@@ -156,8 +176,11 @@ class _Coverage:
         access, tensor = use.access, use.access.tensor
         if access.indirect or access.dtype != tensor.dtype or use.many:
             return None
-        values = _values(use.loops, access.shape)
         shape = (*use.trips, *access.shape)
+        if self.used[tensor].shape[1] < math.prod(tensor.shape):
+            nowhere: np.ndarray = np.zeros((), dtype=np.int64)
+            return np.broadcast_to(nowhere, shape), np.broadcast_to(nowhere, shape)
+        values = _values(use.loops, access.shape)
         element = access.offset.evaluate_all(values)
         size = math.prod(tensor.tile_shape)
         block: np.ndarray = np.asarray(0)
