@@ -70,6 +70,7 @@ METHODS = {
     "schedule": _schedule("dma", "tensor", "vector", "scalar", "gpsimd", "overlap"),
     "set_rows": _schedule("dma", "tensor", "vector", "scalar", "overlap"),
     "set_row_tiles": _schedule("dma", "tensor", "overlap"),
+    "set_beside": _schedule("dma", "vector", "scalar", "overlap"),
     "set_columns": _schedule("dma", "vector", "scalar", "overlap"),
     "set_weights": _schedule("dma", "overlap"),
     "set_operands": _schedule("tensor", "scalar", "dma"),

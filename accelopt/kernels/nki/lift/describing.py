@@ -35,6 +35,8 @@ def _words(graph: Graph, schedule: Schedule) -> list[str]:
     plan = Phases(roles, schedule)
     tiling = tilings(roles.rows.extent, schedule.row_tiles)[0]
     words = [f"blocks of {tiling.block} rows of {roles.rows.name}"]
+    if schedule.beside > 1:
+        words = [f"{schedule.beside} consecutive rows of {roles.rows.name} on each partition"]
     for number, product in enumerate(plan.products):
         mode = schedule.weights[number] if number < len(schedule.weights) else "resident"
         for term in roles.terms(product):

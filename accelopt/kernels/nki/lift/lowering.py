@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 from accelopt.kernels.nki.lift.emission.flattening import flattened
 from accelopt.kernels.nki.lift.emission.graph import Graph
-from accelopt.kernels.nki.lift.emission.nest import Price, price, rendered
+from accelopt.kernels.nki.lift.emission.nest import Node, Price, price, rendered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.emission.text import wrapped
-from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -27,11 +27,12 @@ MARK = "# Schedule: "
 
 class Interface(NamedTuple):
     """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
-    number that stands for each in the algorithm), and whether it returns a tuple of one."""
+    number that stands for each in the algorithm), whether it returns a tuple of one, and its name."""
 
     signature: str = ""
     numbers: Mapping[float, str] = {}
     sequence: bool = False
+    name: str = "kernel"
 
 
 class Lowered(NamedTuple):
@@ -60,8 +61,7 @@ def lower(
     graph = algorithm if isinstance(algorithm, Graph) else graph_of(algorithm)
     if schedule.flat:
         graph = flattened(graph, schedule.flat)
-    block = RowBlock(graph, schedule, TARGETS[target], interface.numbers)
-    nodes = block.emit()
+    nodes = _emitted(graph, schedule, TARGETS[target], interface.numbers)
     lines = [
         HEADER.rstrip(),
         "",
@@ -69,7 +69,7 @@ def lower(
         "",
         "",
         "@nki.jit",
-        f"def kernel({interface.signature or ', '.join(graph.inputs)}):",
+        f"def {interface.name}({interface.signature or ', '.join(graph.inputs)}):",
     ]
     lines += [f'    """{_title(graph)}"""']
     lines += [text for line in rendered(nodes) for text in wrapped(line)]
@@ -77,6 +77,19 @@ def lower(
     comma = "," if interface.sequence and len(results) == 1 else ""
     lines.append(f"    return {', '.join(results)}{comma}")
     return Lowered("\n".join(lines) + "\n", price(nodes, TARGETS[target]))
+
+
+def _emitted(
+    graph: Graph, schedule: Schedule, spec: Hardware, numbers: Mapping[float, str]
+) -> list[Node]:
+    """The kernel's statements. What is loaded is written over only where the next block of rows
+    would have no room beside it: a load can begin once nobody reads what lies there."""
+    fresh = RowBlock(graph, schedule, spec, numbers)
+    try:
+        nodes = fresh.emit()
+    except ResourceShort:
+        fresh.room = False
+    return nodes if fresh.room else RowBlock(graph, schedule, spec, numbers, overwrite=True).emit()
 
 
 def _title(graph: Graph) -> str:

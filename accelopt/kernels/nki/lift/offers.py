@@ -223,7 +223,9 @@ def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, firs
     ]
     program = SimulatedDevice(target).compile(str(path), arguments).program
     numbers = {value: name for name, value in zip(given, values, strict=True) if value is not None}
-    interface = Interface(signature(source), numbers, program.returns_sequence)
+    function = _kernel_function(source)
+    name = function.name if function else Interface().name
+    interface = Interface(signature(source), numbers, program.returns_sequence, name)
     plain = tuple(arguments_to_json(arguments))
     return Lifted(lift(program), interface, (), dialect_of_source(source), plain)
 
@@ -231,12 +233,18 @@ def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, firs
 def signature(source: str) -> str:
     """The parameters of the kernel in a source, with their defaults and without annotations; empty
     where it is not clear which function is the kernel."""
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    named = [f for name in KERNEL_NAMES for f in functions if f.name == name][:1]
-    found: Sequence[ast.FunctionDef] = named or [f for f in functions if f.decorator_list]
-    if len(found) != 1:
+    function = _kernel_function(source)
+    if function is None:
         return ""
-    parameters = found[0].args
+    parameters = function.args
     for parameter in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
         parameter.annotation = None
     return ast.unparse(parameters)
+
+
+def _kernel_function(source: str) -> ast.FunctionDef | None:
+    """The kernel in a source; None where it is not clear which function that is."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    named = [f for name in KERNEL_NAMES for f in functions if f.name == name][:1]
+    found: Sequence[ast.FunctionDef] = named or [f for f in functions if f.decorator_list]
+    return found[0] if len(found) == 1 else None

@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from accelopt.kernel_source import fenced_blocks
 from accelopt.kernels.nki.lift.describing import describe
+from accelopt.kernels.nki.lift.emission.beside import beside_counts
 from accelopt.kernels.nki.lift.emission.flattening import ROWS, flat_elements, flat_offsets
 from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Value
 from accelopt.kernels.nki.lift.emission.nest import Price
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.notation import algorithm_text
 from accelopt.kernels.nki.lift.offers import Lifted, Offer
@@ -120,6 +122,7 @@ def _fields(graph: Graph) -> Iterator[str]:
     named = " or ".join(f'"{axis.name}" ({axis.extent})' for axis, _ in plans)
     yield f'- "rows": the axis whose elements lie on partitions: {named}'
     yield '- "row_tiles": tiles of up to 128 rows that a block of rows has (1, 2, 4, 8)'
+    yield from _beside(graph, plans)
     yield '- "columns": elements of the other axis that one instruction takes (512 to 8192)'
     texts = {axis.name: _products(plan) for axis, plan in plans if plan.products}
     if len({*texts.values()}) == 1:
@@ -127,6 +130,16 @@ def _fields(graph: Graph) -> Iterator[str]:
         return
     for rows, lines in texts.items():
         yield from (f'{line} (with rows "{rows}")' for line in lines)
+
+
+def _beside(graph: Graph, plans: Sequence[tuple[Axis, Phases]]) -> Iterator[str]:
+    """How many rows may lie beside each other, if any may."""
+    counts = {n for axis, _ in plans for n in beside_counts(graph, axis)}
+    if counts:
+        yield (
+            '- "beside": consecutive rows that lie beside each other on a partition '
+            f"(1, {', '.join(map(str, sorted(counts)))})"
+        )
 
 
 def _products(plan: Phases) -> tuple[str, ...]:
@@ -234,7 +247,7 @@ def _read(reply: str) -> Schedule:
 def _fitting(schedule: Schedule, graph: Graph) -> None:
     """Raises AnswerRefused where a schedule speaks of axes, products or operands that the algorithm
     does not have, or has numbers that mean nothing."""
-    for name in ("row_tiles", "columns"):
+    for name in ("row_tiles", "columns", "beside"):
         if getattr(schedule, name) < 1:
             raise AnswerRefused(f"The field {name} must be at least 1.")
     if flat_elements(graph):

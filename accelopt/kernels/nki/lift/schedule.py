@@ -20,7 +20,8 @@ class Schedule(BaseModel):
 
     `rows` is the axis whose elements lie on partitions; each block takes `row_tiles` tiles of up to
     128 of them. `columns` bounds the elements that one load, store or elementwise instruction takes
-    along the other axis. `flat` gives the rows of a kernel without rows: all arrays are cut into
+    along the other axis. `beside` is how many consecutive rows lie beside each other on a
+    partition, in work element by element. `flat` gives the rows of a kernel without rows: all arrays are cut into
     rows of that many elements.
 
     `weights` says, for each matrix product in the order of the graph, where its operand without
@@ -37,6 +38,7 @@ class Schedule(BaseModel):
     rows: str
     row_tiles: int = 1
     columns: int = 2048
+    beside: int = 1
     flat: int = 0
     weights: tuple[Streaming, ...] = ()
     operands: tuple[Operand, ...] = ()

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.emission.beside import beside_counts
 from accelopt.kernels.nki.lift.emission.flattening import (
     ROWS,
     flat_elements,
@@ -109,6 +110,8 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
                     operands=(operand,) * len(plan.operands),
                     results=RESULTS[:1] * len(plan.products),
                 )
+        for count, columns in itertools.product(beside_counts(graph, axis), COLUMNS):
+            yield Schedule(rows=axis.name, beside=count, columns=columns)
 
 
 def _flat_columns(common: int) -> list[int]:

@@ -281,6 +281,27 @@ def rope(d_size: int, s_size: int) -> Algorithm:
     )
 
 
+def rotated(m_size: int, half: int) -> Algorithm:
+    """Halves of short rows turned by angles that the kernel has as one row of numbers."""
+    m, n = Axis("m", m_size), Axis("n", 2 * half)
+    second, angle = index_of(n) - half, index_of(m) * half + index_of(n)
+
+    def turn(place: Index, other: Index, angle: Index, function: str) -> Expression:
+        left = times(read("x", m, place), read("cos", angle))
+        return apply(function, left, times(read("x", m, other), read("sin", angle)))
+
+    first = turn(index_of(n), index_of(n) + half, angle, "subtract")
+    return Algorithm(
+        "rotated",
+        (
+            array("x", m_size, 2 * half), array("cos", m_size * half, given=(m_size, half)),
+            array("sin", m_size * half, given=(m_size, half)),
+        ),
+        (Map("out", (m, n), Where((second,), turn(index_of(n), second, angle - half, "add"), first)),),
+        (array("out", m_size, 2 * half),),
+    )  # fmt: skip
+
+
 def state_space(channels: int, length: int, states: int) -> Algorithm:
     c, s, t = Axis("c", channels), Axis("s", states), Axis("t", length)
     decay = apply("exp", times(read("delta", c, t), read("a", c, s)))
@@ -415,6 +436,7 @@ SMALL = (
     depthwise(256, 1024, 4),
     pooled(128, 16, 32),
     convolution(256, 3, 256, 512),
+    rotated(2048, 32),
     renamed("ragged_layernorm", layernorm(263, 1024)),
     renamed("ragged_matmul", rmsnorm_matmul(263, 256, 512)),
     renamed("ragged_scan", cumulative_sum(263, 1024)),

@@ -114,3 +114,31 @@ def test_elementwise_work_may_cut_its_arrays_anywhere() -> None:
     assert "x = x.reshape((256, 2048))" in source
     with pytest.raises(NotLowered, match="rows of 1000"):
         lower(algorithms.rope(128, 4096), Schedule(rows="row", flat=1000))
+
+
+def test_short_rows_lie_beside_each_other(tmp_path: Path) -> None:
+    """Both halves of a row are stored at once, and arrays have the dimensions they are read in."""
+    algorithm = algorithms.rotated(2048, 32)
+    assert 16 in {schedule.beside for schedule in schedules(graph_of(algorithm))}
+    source = lower(algorithm, Schedule(rows="m", beside=8)).source
+    assert "x = x.reshape((256, 8, 64))" in source
+    assert "cos = cos.reshape((256, 8, 32))" in source
+    assert source.count("nl.store(") == 1
+    given = inputs(algorithm)
+    wide = [array.astype(np.float64) for array in given]
+    names = [array.name for array in algorithm.inputs]
+    reshaped = [a.reshape(i.shape) for a, i in zip(wide, algorithm.inputs, strict=True)]
+    (exact,) = evaluate(algorithm, dict(zip(names, reshaped, strict=True)))
+    assert np.allclose(result(source, algorithm, tmp_path, given), exact, rtol=1e-5, atol=1e-6)
+    with pytest.raises(NotLowered, match="7 does not divide the rows"):
+        lower(algorithm, Schedule(rows="m", beside=7))
+    with pytest.raises(NotLowered, match="element by element"):
+        lower(algorithms.softmax(256, 64), Schedule(rows="m", beside=2))
+
+
+def test_a_loaded_tile_is_written_over_only_where_the_next_block_has_no_room() -> None:
+    """A load into it could not begin before the result is stored."""
+    roomy = lower(algorithms.softmax(1024, 4096), Schedule(rows="m")).source
+    tight = lower(algorithms.softmax(1024, 4096), Schedule(rows="m", row_tiles=4)).source
+    assert "exponentials_rows = nl.ndarray" in roomy
+    assert "exponentials_rows" not in tight

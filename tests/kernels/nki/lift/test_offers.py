@@ -9,10 +9,20 @@ import pytest
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.emission.phases import row_axes
+from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK
-from accelopt.kernels.nki.lift.offers import Offer, Offers, actions_of, offered, signature
+from accelopt.kernels.nki.lift.offers import (
+    Offer,
+    Offers,
+    actions_of,
+    lifted_kernel,
+    offered,
+    signature,
+)
+from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.moves.reading.source import Argument
 
 NAIVE = '''
@@ -69,6 +79,16 @@ def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) 
     (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, 0.5])
     exact = x / np.sqrt(np.mean(np.float64(x) ** 2, axis=1, keepdims=True) + 0.5)
     assert np.abs(got - exact).max() < 1e-5
+
+
+def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Path) -> None:
+    source = NAIVE.replace("def kernel(", "def root_mean_square(")
+    path = tmp_path / "naive.py"
+    path.write_text(source)
+    given = {"x": Argument((512, 1024), "float32"), "eps": Argument(())}
+    lifted = lifted_kernel(source, path, given)
+    rows = row_axes(graph_of(lifted.algorithm))[0].name
+    assert "def root_mean_square(x, eps, gain=None):" in lifted.lowered(Schedule(rows=rows)).source
 
 
 def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:

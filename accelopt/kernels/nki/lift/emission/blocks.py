@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.lift.emission.beside import rows_beside
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
 from accelopt.kernels.nki.lift.emission.masks import Masks
@@ -28,6 +30,7 @@ from accelopt.kernels.nki.lift.emission.places import (
     variable,
 )
 from accelopt.kernels.nki.lift.emission.products import Products
+from accelopt.kernels.nki.lift.emission.results import Results
 from accelopt.kernels.nki.lift.emission.row_phases import RowPhases
 from accelopt.kernels.nki.lift.emission.selection import (
     Step,
@@ -44,17 +47,29 @@ from accelopt.kernels.nki.lift.schedule import Schedule
 
 
 class RowBlock:
-    """Emits a kernel. Raises NotLowered, ResourceShort."""
+    """Emits a kernel. Raises NotLowered, ResourceShort.
+
+    With `overwrite`, values are written over those of the block of rows that nobody reads any more;
+    without, there is `room` when the next block fits into SBUF beside the present one."""
 
     def __init__(
-        self, graph: Graph, schedule: Schedule, spec: Hardware, numbers: Mapping[float, str]
+        self,
+        graph: Graph,
+        schedule: Schedule,
+        spec: Hardware,
+        numbers: Mapping[float, str],
+        overwrite: bool = False,
     ) -> None:
-        graph = whole_rows(graph, schedule.rows)
+        graph, beside = whole_rows(graph, schedule.rows), None
+        if schedule.beside > 1:
+            graph, beside = rows_beside(graph, schedule.rows, schedule.beside)
         self.graph = graph
         self.schedule = schedule
         self.spec = spec
         self.plain = numbers
-        self.roles = roles_of(graph, schedule.rows)
+        self.roles = roles_of(graph, schedule.rows, beside)
+        self.beside = (schedule.beside,) if beside else ()
+        self.rows_within = ":, " if beside else ""
         self.plan = Phases(self.roles, schedule)
         self.tilings = tilings(self.roles.rows.extent, schedule.row_tiles)
         self.tiling = self.tilings[0]
@@ -69,9 +84,11 @@ class RowBlock:
         self.transfers = Transfers(self)
         self.masks = Masks(self)
         self.windows = Windows(self)
+        self.results = Results(self)
         self.row_phases = RowPhases(self)
         self.turned_phases = TurnedPhases(self)
-        self.lives = Lifetimes(self.plan)
+        self.lives = Lifetimes(self.plan, overwrite)
+        self.room = True
         self.constants: dict[float, str] = {}
 
     # ---- the whole kernel ---------------------------------------------------------------------
@@ -93,7 +110,7 @@ class RowBlock:
         for tiling in self.tilings:
             self.storage.bytes = dict(resident)
             self._tiled(bodies[-1], tiling)
-            self.storage.check()
+            self.room &= self.storage.check(sum(resident.values()))
         for number, axis in reversed(list(enumerate(self.roles.batch))):
             loop = str(self.loops[axis])
             bodies[number].append(For(loop, axis.extent, bodies[number + 1]))
@@ -161,7 +178,7 @@ class RowBlock:
                 else:
                     self.turned_phases.emit(body, number, phase)
         last = max((phase.level for phase in self.plan.phases), default=0) + 1
-        for level in range(last, last + 2):
+        for level in range(last, last + 3):
             self._numbers(body, level)
         self.transfers.store_numbers(body)
 
@@ -198,6 +215,8 @@ class RowBlock:
 
     def _numbers(self, body: list[Node], level: int) -> None:
         """What is worked out of one number a row, for all tiles of rows at once."""
+        for value in self.plan.sums_over_partitions(level):
+            self.turned_phases.sum(body, value)
         values = [*self.plan.row_numbers(level)]
         order = {value: n for n, value in enumerate(self.graph.values)}
         values.sort(key=lambda value: order[value])
@@ -249,7 +268,7 @@ class RowBlock:
         if step.opcode != "reduce" and placed not in self.lives.kept and placed not in self.tiles:
             name = self.storage.name(step.value)
             self.tiles[placed] = Tile(name, "temporary")
-            self.storage.count(name, (spot.block,), dtype=step.value.dtype)
+            self.storage.count(name, (*self.beside, spot.block), dtype=step.value.dtype)
         for number in step.numbers:
             bias = step.opcode == "activation" and number is step.numbers[1]
             if bias and number is not None and number.kind == "constant":
@@ -264,7 +283,8 @@ class RowBlock:
         if step.opcode == "select":
             self.masks.select(body, step, target, layout, spot)
             return
-        body.append(Line(forms(step, target, text, spot.width, psum, self.spec)))
+        width = spot.width * math.prod(self.beside)
+        body.append(Line(forms(step, target, text, width, psum, self.spec)))
 
     def _bias(self, number: Value) -> None:
         placed = Placed(number, "rows")
@@ -332,10 +352,11 @@ class RowBlock:
             where = part(spot.start, spot.width, axis.extent)
             return f"{tile.name}[:, {middle}{where}]"
         if tile.stride:
-            return f"{tile.name}[:, {strided(spot.offset, spot.width, tile)}]"
+            where = strided(spot.offset, spot.width, tile)
+            return f"{tile.name}[:, {self.rows_within}{where}]"
         if spot.width == spot.block:
             return tile.name
-        return f"{tile.name}[:, {part(spot.offset, spot.width, spot.block)}]"
+        return f"{tile.name}[:, {self.rows_within}{part(spot.offset, spot.width, spot.block)}]"
 
     def variable(self, axis: Axis, suffix: str, extent: int) -> str | None:
         """A name for a loop over parts of an axis; None for a loop of one iteration."""

@@ -11,10 +11,11 @@ from accelopt.kernels.nki.lift.emission.selection import Step, Unsupported, sele
 class Lifetimes:
     """Of the values of a plan: `steps` by phase, `numbers` that are worked out before the phases of
     a level beside those of the plan, values that are `kept` for a block of rows, and `alias`: what
-    is written over a kept value that nobody reads any more."""
+    is written over a kept value that nobody reads any more, if values are to `overwrite` others."""
 
-    def __init__(self, plan: Phases) -> None:
+    def __init__(self, plan: Phases, overwrite: bool) -> None:
         self.plan = plan
+        self.overwrite = overwrite
         self.roles = plan.roles
         self.graph = plan.roles.graph
         self.steps: dict[int, list[Step]] = {}
@@ -110,7 +111,8 @@ class Lifetimes:
                         self.kept.add(placed)
                 elif direct or users - {number}:
                     self.kept.add(placed)
-        self._reuse(read)
+        if self.overwrite:
+            self._reuse(read)
 
     def _reuse(self, read: dict[Placed, set[int]]) -> None:
         """A step whose operand nobody reads any more writes over it."""

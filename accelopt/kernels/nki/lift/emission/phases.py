@@ -52,6 +52,8 @@ class Roles:
     rows: Axis
     features: frozenset[Axis]
     batch: tuple[Axis, ...]
+    beside: Axis | None = None
+    """Rows that lie beside each other on a partition."""
     inner: frozenset[Axis] = frozenset()
     """Axes that a loop inside a phase runs over: sums over them have another feature axis left."""
 
@@ -95,7 +97,7 @@ def row_axes(graph: Graph) -> list[Axis]:
     return found
 
 
-def roles_of(graph: Graph, rows: str) -> Roles:
+def roles_of(graph: Graph, rows: str, beside: Axis | None = None) -> Roles:
     """The roles of all axes. Raises NotLowered where `rows` cannot be rows."""
     axes = {axis for value in graph.values for axis in value.axes}
     row = next((axis for axis in axes if axis.name == rows), None)
@@ -112,9 +114,9 @@ def roles_of(graph: Graph, rows: str) -> Roles:
         raise NotLowered(f"something is combined over {rows}")
     for output in graph.outputs:
         if not output.value.axes & features:
-            last = [a for i in output.indices for a in sorted(i.axes) if a != row]
+            last = [a for i in output.indices for a in sorted(i.axes) if a not in (row, beside)]
             features.update(last[-1:])
-    batch = sorted(axes - features - {row}, key=lambda axis: _order(graph, axis))
+    batch = sorted(axes - features - {row, beside}, key=lambda axis: _order(graph, axis))
     inner = {
         value.reduced[0]
         for value in graph.values
@@ -122,7 +124,7 @@ def roles_of(graph: Graph, rows: str) -> Roles:
         and len(value.reduced) == 1
         and len(value.arguments[0].axes & features) > 1
     }
-    return Roles(graph, row, frozenset(features), tuple(batch), frozenset(inner))
+    return Roles(graph, row, frozenset(features), tuple(batch), beside, frozenset(inner))
 
 
 def _order(graph: Graph, axis: Axis) -> tuple[int, int, str]:
@@ -173,6 +175,20 @@ class Phases:
         chosen = self.schedule.operands
         return chosen[number] if number < len(chosen) else "transposed"
 
+    def over_partitions(self, value: Value) -> bool:
+        """True for the sum of an operand that is computed with the axis that is summed over on
+        partitions. Computed once more for its sum, the other way round, it would be rounded
+        otherwise: of large scores, the weights of a softmax then no longer add up to one."""
+        if value.kind != "reduce" or value.function != "add":
+            return False
+        terms = value.arguments[0]
+        return (
+            terms in self.operands
+            and terms.kind != "input"
+            and value.reduced[0] not in self.roles.inner
+            and self.mode(terms) == "direct"
+        )
+
     def turned(self, product: Value) -> bool:
         """True for a product that is summed with rows along the free axis and then transposed."""
         number, chosen = self.products.index(product), self.schedule.results
@@ -211,6 +227,8 @@ class Phases:
         if value.kind == "reduce":
             if len(value.reduced) != 1:
                 raise NotLowered("something is combined over several axes at once")
+            if self.over_partitions(value):  # after products of the same, which wait for less
+                return 2 + self.need(value.arguments[0], "transposed")
             inside = value.reduced[0] in self.roles.inner
             return self.need(value.arguments[0], "rows") + (not inside)
         if value.kind == "scan" and layout != "rows":
@@ -259,7 +277,7 @@ class Phases:
         self._postponed(order)
         for placed in sorted(self.needed, key=lambda p: (self.level[p], order[p.value])):
             value = placed.value
-            if not self.roles.has_rows(value):
+            if not self.roles.has_rows(value) or self.over_partitions(value):
                 continue
             axis = self.roles.feature(value)
             if value.kind == "reduce" and value.reduced[0] not in self.roles.inner:
@@ -277,6 +295,18 @@ class Phases:
         for phase in found:
             phase.values.sort(key=lambda value: order[value])
         return found
+
+    def sums_over_partitions(self, level: int) -> list[Value]:
+        """Such sums that are worked out before the phases of a level."""
+        return [
+            placed.value
+            for placed in self.needed
+            if self.over_partitions(placed.value) and self.level[placed] == level
+        ]
+
+    def summed(self, value: Value) -> bool:
+        """True for an operand that is summed over partitions, too."""
+        return any(self.over_partitions(user) for user in self.roles.graph.users()[value])
 
     def row_numbers(self, level: int) -> list[Value]:
         """Values of one number a row that are worked out before the phases of a level."""

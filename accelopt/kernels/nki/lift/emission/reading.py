@@ -25,6 +25,7 @@ from accelopt.kernels.nki.lift.algorithm import (
 from accelopt.kernels.nki.lift.contraction import contraction
 from accelopt.kernels.nki.lift.emission.axes import axis_of, joined_axes, own_axes, pieces_of
 from accelopt.kernels.nki.lift.emission.builder import Builder
+from accelopt.kernels.nki.lift.emission.dimensions import cut_dimensions
 from accelopt.kernels.nki.lift.emission.graph import (
     Graph,
     NotLowered,
@@ -76,7 +77,7 @@ def graph_of(algorithm: Algorithm) -> Graph:
             tuple(outputs),
         )
     )
-    return sums_of_rounded(graph)
+    return sums_of_rounded(cut_dimensions(graph))
 
 
 MOST_UNROLLED = 32

@@ -103,6 +103,9 @@ class RowPhases:
     def _cell(self, body: list[Node], number: int, phase: Phase, spot: Spot, narrow: int) -> None:
         """The work of one pass: loads, products with what reads their sums, the rest, stores."""
         self._load(body, phase, spot)
+        whole_rows = self.block.results.rows(phase, spot)
+        for row in whole_rows:
+            self.block.results.declare(body, row, spot)
         inner, outer = self.block.lives.split(number, phase)
         products = [value for value in phase.values if value.kind == "product"]
         if products:
@@ -123,7 +126,10 @@ class RowPhases:
         for value in phase.values:
             if value in self.block.plan.transposed:
                 self.block.products.transpose(body, value, spot)
-        self.block.transfers.stores(body, phase, "rows", spot)
+        for row in whole_rows:
+            self.block.results.store(body, row, spot)
+        stored = {output for row in whole_rows for output in row.parts}
+        self.block.transfers.stores(body, phase, "rows", spot, stored)
 
     def _load(self, body: list[Node], phase: Phase, spot: Spot) -> None:
         seen: set[Value] = set()

@@ -38,6 +38,10 @@ class Storage:
             suffix = "_tile"
         return self.names.new(word + suffix)
 
+    def word(self, value: Value) -> str:
+        """What a value is called, in names of other tiles."""
+        return word_of(value, self._outputs)
+
     def sums(self, product: Value) -> str:
         """A name for the sums of a product in PSUM."""
         return self.names.new(word_of(product, {}).replace("_product", "_sums"))
@@ -66,8 +70,9 @@ class Storage:
             size *= extent
         self.bytes[name] = size
 
-    def check(self) -> None:
-        """Raises ResourceShort where everything together does not fit."""
+    def check(self, resident: int) -> bool:
+        """Raises ResourceShort where everything together does not fit; true where all but the
+        `resident` bytes fit twice."""
         needed = sum(self.bytes.values())
         if needed > self.spec.sbuf_usable_bytes:
             largest = max(self.bytes, key=lambda name: self.bytes[name])
@@ -75,6 +80,7 @@ class Storage:
                 "bytes of SBUF a partition", needed, self.spec.sbuf_usable_bytes,
                 f"everything that is kept ({largest}: {self.bytes[largest]})",
             )  # fmt: skip
+        return 2 * needed - resident <= self.spec.sbuf_usable_bytes
 
 
 class Tiling:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
+from accelopt.kernels.nki.lift.emission.graph import NotLowered, Output, Value
 from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, line
 from accelopt.kernels.nki.lift.emission.phases import Layout, Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import (
@@ -33,7 +35,7 @@ class Transfers:
     def dma(self, text: str, partitions: int, width: int, dtype: str = "float32") -> Line:
         """A transfer: rows of up to 2 KiB cost more than their bytes."""
         spec = self.block.spec
-        size = width * itemsize(dtype)
+        size = width * itemsize(dtype) * math.prod(self.block.beside)
         row = max(
             size / spec.dma_bytes_per_ns,
             min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * size),
@@ -45,6 +47,8 @@ class Transfers:
         """What one pass takes of the rows and of the feature axis."""
         start = self.block.block_start + spot.row * self.block.tiling.row_tile
         spans = {self.block.roles.rows: Span(start, self.block.tiling.row_tile)}
+        if self.block.roles.beside is not None:
+            spans[self.block.roles.beside] = Span(START, self.block.roles.beside.extent)
         if axis is not None:
             spans[axis] = Span(spot.start, spot.width)
         return spans
@@ -59,7 +63,7 @@ class Transfers:
                 else self.block.tiles[placed].name
             )
             self.block.tiles[placed] = Tile(name, "temporary")
-            self.block.storage.count(name, (spot.block,), 2, value.dtype)
+            self.block.storage.count(name, (*self.block.beside, spot.block), 2, value.dtype)
         array = self.block.graph.arrays[value.array]
         where = subscript(
             value.indices,
@@ -108,9 +112,18 @@ class Transfers:
             ]
         return f"{view}[{', '.join(where)}]"
 
-    def stores(self, body: list[Node], phase: Phase, layout: Layout, spot: Spot) -> None:
-        """Stores what one pass made of the results."""
+    def stores(
+        self,
+        body: list[Node],
+        phase: Phase,
+        layout: Layout,
+        spot: Spot,
+        stored: Collection[Output] = (),
+    ) -> None:
+        """Stores what one pass made of the results, beside what is `stored` already."""
         for output in self.block.graph.outputs:
+            if output in stored:
+                continue
             value = output.value
             feature = self.block.roles.feature(value)
             if feature is None or value not in phase.values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
-from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, largest_divisor
+from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import (
     BANK,
@@ -17,7 +17,7 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.prices import transpose_ns
+from accelopt.kernels.nki.lift.emission.prices import matmul_ns, transpose_ns
 from accelopt.kernels.nki.lift.emission.selection import copy_forms
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import ResourceShort
@@ -32,6 +32,8 @@ class TurnedPhases:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
         self.spread: dict[Value, str] = {}
+        self.ones: dict[int, str] = {}
+        self.parts: dict[Value, str] = {}  # sums over chunks, as far as the rows in their subscript
 
     def spans(self, spot: Spot, axis: Axis) -> dict[Axis, Span]:
         """What one pass takes of the rows and of the feature axis."""
@@ -61,6 +63,60 @@ class TurnedPhases:
         tile = self.block.loop(outer, name, per_block)
         spot = Spot(START, first + variable(name), variable(name), tiling.block, tiling.block)
         self._turned_cell(tile, number, phase, spot)
+        for value in phase.values:
+            if self.block.plan.summed(value):
+                self._add_chunks(body, value, phase.axis)
+
+    # ---- sums over partitions -----------------------------------------------------------------
+
+    def _add_chunks(self, body: list[Node], value: Value, axis: Axis) -> None:
+        """The sum of a kept value over all chunks of its feature axis; partitions are left."""
+        block, spec = self.block, self.block.spec
+        chunk, chunks = block.tiling.chunk(axis.extent), block.tiling.chunks(axis.extent)
+        rows = block.tiling.block
+        tile = block.tiles[Placed(value, "transposed")].name
+        if chunks == 1:
+            self.parts[value] = f"{tile}[:, 0, "
+            return
+        name = block.names.new(f"{block.storage.word(value)}_sum_parts")
+        partition, row, column = (block.names.new(word) for word in ("partition", "row", "chunk"))
+        grid = f"{partition}, {row}, {column} = nl.mgrid[0:{chunk}, 0:{rows}, 0:{chunks}]"
+        body.append(line(grid))
+        data = f"{tile}[{partition}, {column}, {row}]"
+        text = f"{name} = nisa.tensor_reduce(nl.add, data={data}, axis=[2])"
+        cycles = 2 * rows * chunks + spec.access_cycles  # at a stride (arch guide)
+        body.append(Line((Form(text, "vector", cycles / spec.vector_ghz),)))
+        block.storage.count(name, (rows,))
+        self.parts[value] = f"{name}[:, "
+
+    def sum(self, body: list[Node], value: Value) -> None:
+        """A sum over partitions, by a product with ones: one number a row."""
+        block, tiling, spec = self.block, self.block.tiling, self.block.spec
+        (terms,) = value.arguments
+        axis = block.roles.feature(terms)
+        assert axis is not None
+        name = block.storage.name(value)
+        block.storage.declare(body, name, (tiling.row_tile, tiling.tiles))
+        tile = block.variable(block.roles.rows, "tile", tiling.tiles)
+        each = block.loop(body, tile, tiling.tiles)
+        rows = part(variable(tile) * tiling.row_tile, tiling.row_tile, tiling.block)
+        sums = block.names.new(f"{name}_turned")
+        ones = self._ones(tiling.chunk(axis.extent))
+        text = f"{sums} = nisa.nc_matmul({self.parts[terms]}{rows}], {ones})"
+        each.append(Line((Form(text, "tensor", matmul_ns(spec, 1, tiling.row_tile)),)))
+        target = f"{name}[:, {part(variable(tile), 1, tiling.tiles)}]"
+        each.append(Line(copy_forms(target, sums, 1, spec)))
+        block.tiles[Placed(value, "rows")] = Tile(name, "number")
+
+    def _ones(self, partitions: int) -> str:
+        """A column of ones."""
+        if partitions not in self.ones:
+            self.ones[partitions] = self.block.names.new("ones")
+            text = (
+                f"{self.ones[partitions]} = nisa.memset(({partitions}, 1), 1.0, dtype=nl.float32)"
+            )
+            self.block.first.append(line(text))
+        return self.ones[partitions]
 
     def _spread(self, body: list[Node], number: int, partitions: int) -> None:
         """One number a row, along the free axis of every partition."""

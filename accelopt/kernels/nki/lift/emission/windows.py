@@ -12,7 +12,7 @@ from accelopt.kernels.nki.lift.emission.axes import axis_of
 from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
 from accelopt.kernels.nki.lift.emission.nest import Comment, Node, line
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed, Roles
-from accelopt.kernels.nki.lift.emission.places import Spot, Tile, subscripts
+from accelopt.kernels.nki.lift.emission.places import Spot, Tile, part, subscripts
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
 if TYPE_CHECKING:
@@ -132,15 +132,15 @@ class Windows:
         parts = spot.width != axis.extent
         if parts and (window.stride > 1 or window.padding is not None):
             raise NotLowered(f"a padded or strided {value.array} in parts of a row")
-        name = block.storage.name(value, "_window")
-        body.append(
-            Comment(f"{value.array} from {window.first} to {window.last} around every position.")
-        )
-        block.storage.declare(body, name, (rows, width), 2, value.dtype)
+        name = block.names.new(f"{value.array}_window")
         low = 0 if parts else max(0, -window.first)
         high = width if parts else min(width, extent - window.first)
-        for begin, end in ((0, low), (high, width)):
-            if begin < end:
+        filled = [(begin, end) for begin, end in ((0, low), (high, width)) if begin < end]
+        if filled:
+            near = f"{value.array} from {window.first} to {window.last} around every position."
+            body.append(Comment(near))
+            block.storage.declare(body, name, (rows, *block.beside, width), 2, value.dtype)
+            for begin, end in filled:
                 fill = f"nisa.memset(({rows}, {end - begin}), {window.padding!r}, dtype=nl.{value.dtype})"
                 body.append(line(f"{name}[:, {begin}:{end}] = {fill}"))
         spans = block.transfers.spans(spot, None)
@@ -151,12 +151,10 @@ class Windows:
             tuple(indices), block.graph.arrays[value.array].shape, spans, block.loops
         )
         size = high - low
-        where[window.dimension] = (
-            f"{start.constant}:{start.constant + size}"
-            if not start.terms
-            else f"nl.ds({start}, {size})"
-        )
-        text = f"{name}[:, {low}:{high}] = nl.load({block.views[value.array]}[{', '.join(where)}])"
+        where[window.dimension] = part(start, size, extent)
+        target = f"{name}[:, {block.rows_within}{low}:{high}]" if filled else name
+        block.storage.count(name, (*block.beside, width), 2, value.dtype)
+        text = f"{target} = nl.load({block.views[value.array]}[{', '.join(where)}])"
         body.append(block.transfers.dma(text, rows, size, value.dtype))
         for member in window.members:
             first = member.indices[window.dimension].constant - window.first

@@ -16,7 +16,12 @@ RESULTS = {
     "log": "{}_log", "abs": "{}_magnitude",
 }  # fmt: skip
 """Of one value, named."""
-JOINED = {"add": "{}_plus_{}", "subtract": "{}_minus_{}", "multiply": "{}_by_{}"}
+JOINED = {
+    "add": "{}_plus_{}",
+    "subtract": "{}_minus_{}",
+    "multiply": "{}_by_{}",
+    "maximum": "{}_max_{}",
+}
 """Of two values, named."""
 BRIEF = {"add": "sums", "subtract": "differences", "multiply": "scaled"}
 """Of values whose names are too long."""
@@ -28,7 +33,7 @@ def word_of(value: Value, results: Mapping[Value, str]) -> str:
     if value in results:
         return results[value]
     if value.kind == "input":
-        return value.array
+        return value.array + _offset(value)
     if value.kind == "reduce":
         return f"{_brief(value.arguments[0], 'row')}_{REDUCED[value.function]}"
     if value.kind == "scan":
@@ -43,6 +48,12 @@ def word_of(value: Value, results: Mapping[Value, str]) -> str:
     if value.kind == "constant":
         return "number"
     return _applied(value)
+
+
+def _offset(value: Value) -> str:
+    """Where an element lies that is read at some distance from others."""
+    steps = [index.constant for index in value.indices if index.constant]
+    return "".join(f"_at_{step}" if step > 0 else f"_before_{-step}" for step in steps)
 
 
 def _brief(value: Value, otherwise: str) -> str:
