@@ -16,12 +16,12 @@ def describe(graph: Graph, schedule: Schedule) -> str:
     """One sentence for a plan, a diff or a report, without its full stop."""
     if schedule.flat and flat_elements(graph):
         words = [
-            f"cuts all arrays into contiguous rows of {schedule.flat}, 128 of them a tile, and "
-            f"works through them {min(schedule.columns, schedule.flat)} columns at a time"
+            f"all arrays as contiguous rows of {schedule.flat}, 128 of them a tile",
+            f"{min(schedule.columns, schedule.flat)} columns at a time",
         ]
     else:
         words = _words(graph, schedule)
-    return f"Write the kernel anew from what it computes: {', '.join(words)}"
+    return f"Rewrite: {', '.join(words)}"
 
 
 def saving(before: float, after: float) -> str:
@@ -34,9 +34,7 @@ def _words(graph: Graph, schedule: Schedule) -> list[str]:
     roles = roles_of(graph, schedule.rows)
     plan = Phases(roles, schedule)
     tiling = tilings(roles.rows.extent, schedule.row_tiles)[0]
-    words = [f"blocks of {tiling.block} rows of {roles.rows.name}"]
-    if schedule.beside > 1:
-        words = [f"{schedule.beside} consecutive rows of {roles.rows.name} on each partition"]
+    words = []
     for number, product in enumerate(plan.products):
         mode = schedule.weights[number] if number < len(schedule.weights) else "resident"
         for term in roles.terms(product):
@@ -46,6 +44,10 @@ def _words(graph: Graph, schedule: Schedule) -> list[str]:
     for operand in plan.operands:
         if operand.kind != "input" and plan.mode(operand) == "direct":
             words.append("the operand of the next product computed the way round it is needed")
+    if schedule.beside > 1:
+        words.append(f"{schedule.beside} consecutive rows of {roles.rows.name} on each partition")
+    else:
+        words.append(f"blocks of {tiling.block} rows of {roles.rows.name}")
     words.append(f"{schedule.columns} columns at a time")
     return list(dict.fromkeys(words))
 
@@ -57,10 +59,10 @@ def _weights(weights: Value, mode: str, tiling: Tiling) -> str:
         size = 4.0
         for axis in features:
             size *= axis.extent
-        return f"keeps {size / 128 / KIBIBYTE:.3g} KiB a partition of {name} in SBUF for all rows"
+        return f"{name} stays in SBUF for all rows, {size / 128 / KIBIBYTE:.3g} KiB a partition"
     if mode == "columns":
-        return f"reads {name} once for each block, some columns at a time"
-    return f"reads {name} once for each block, into {tiling.tiles} sums in PSUM at a time"
+        return f"{name} is read once for each block, some columns at a time"
+    return f"{name} is read once for each block, for {tiling.tiles} sums in PSUM at a time"
 
 
 def _amount(number: float) -> str:

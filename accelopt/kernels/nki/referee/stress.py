@@ -3,9 +3,9 @@
 Every vector along the last axis of every floating-point input is left as it is or becomes one of
 `Kind`, chosen for each input independently, so that an output sees many combinations. The extreme
 kinds go to one input only, of whose vectors the outputs' rows depend separately: in a weight matrix
-they would drown everything else in every output. `one_sided`, `swept` and `decided_at_the_end` treat
-inputs as a whole. What is non-negative by the problem's definition (a variance) stays so, and so do
-masks (arrays of two values) and what is not finite.
+they would drown everything else in every output. `one_sided` and `swept` treat inputs as a
+whole. What is non-negative by the problem's definition (a variance) stays so, and so do masks (arrays
+of two values) and what is not finite.
 """
 
 from __future__ import annotations
@@ -33,10 +33,6 @@ MOST_STEPS = 1 << 16  # of a running mean
 PART = 128
 ANOTHER = 4.0  # times what sums in a line show an honest mean may be off by
 SAMPLE = 1 << 14
-# Sums over at least this many elements for each output could lose one unseen.
-LONG_SUM = 1 << 14
-MOST_OF_ONE_SIGN = 1 << 18  # terms of a sum in which one is more than honest rounding of them all
-KEPT = 4096  # elements that stay where the end decides: each still counts in a sum of them all
 
 
 class Kind(IntEnum):
@@ -104,7 +100,7 @@ def _rows(values: np.ndarray, *, whole: bool) -> np.ndarray:
 def _stressed(
     values: np.ndarray, generator: np.random.Generator, severity: float, *, extreme: bool
 ) -> np.ndarray:
-    values = _varied(values, generator)
+    values = varied(values, generator)
     rows = _rows(values, whole=extreme)
     kinds = generator.choice(len(Kind), size=len(rows), p=_EXTREME if extreme else _MILD)
     if extreme and len(rows) < FEW_VECTORS:
@@ -113,7 +109,7 @@ def _stressed(
     return rows.reshape(values.shape)
 
 
-def _varied(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def varied(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """An array of one value (a gain of ones, a bias of zeros) as it is meant: of any values."""
     first = values.reshape(-1)[0]
     if values.size == 1 or not (values == first).all():
@@ -252,7 +248,7 @@ def one_sided(
         if not changeable(value):
             changed.append(value)
             continue
-        values = _varied(value, generator)
+        values = varied(value, generator)
         signed = bool(values.min() < 0)
         rows = _rows(values, whole=number == extreme)
         if signed:
@@ -339,86 +335,3 @@ def _range(count: int, generator: np.random.Generator, severity: float) -> np.nd
         size = int(share * count) if len(found) + 1 < len(pieces) else count - sum(map(len, found))
         found.append(piece((np.arange(size) + generator.uniform()) / max(size, 1)))
     return np.concatenate(found)
-
-
-def decided_at_the_end(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
-) -> list[Any]:
-    """`inputs` of which little is left but their ends: zero except for the first and the last
-    elements, those of some rows, and some anywhere. A sum of millions shows a single one of them."""
-
-    def ends(value: np.ndarray) -> np.ndarray:
-        drawn = _alike(_varied(value, generator)).reshape(-1)
-        values, width = np.zeros_like(drawn), value.shape[-1]
-        starts = np.arange(0, values.size, width)
-        starts = np.append(starts[:: max(1, len(starts) // KEPT)], starts[-1])
-        anywhere = generator.integers(0, values.size, KEPT)
-        kept = np.concatenate([anywhere, starts, starts + width - 1])
-        values[kept] = drawn[kept]
-        largest = np.abs(drawn[-1])
-        values[-1] = 2 * largest
-        if drawn.min() < 0 and values.size > 1:
-            values[-2] = -2 * largest
-        return values.reshape(value.shape)
-
-    return [ends(value) if changeable(value) else value for value in inputs]
-
-
-def every_one_counts(
-    inputs: Sequence[Any], outputs: Shapes, generator: np.random.Generator, severity: float
-) -> list[Any]:
-    """`inputs` that are the same power of two everywhere, with the signs that they have: sums of up to
-    2^24 of them are exact in float32 in any order, and lie so near zero that one less shows. Where
-    all have one sign, some stay: of more, one would be lost in honest rounding."""
-
-    def one_size(value: np.ndarray) -> np.ndarray:
-        drawn = _varied(value, generator)
-        if drawn.min() < 0 < drawn.max():
-            return _alike(drawn)
-        stay = MOST_OF_ONE_SIGN * _smallest(outputs) / drawn.size
-        return np.where(generator.random(drawn.shape) < stay, _alike(drawn), 0).astype(drawn.dtype)
-
-    return [one_size(value) if changeable(value) else value for value in inputs]
-
-
-def without_some(
-    inputs: Sequence[Any], changed: Sequence[Any], count: int, generator: np.random.Generator
-) -> list[Any]:
-    """What was `changed` of `inputs` in float64, in each so many elements zero that are not."""
-
-    def wide(value: np.ndarray) -> np.ndarray:
-        found = value.astype(np.float64)
-        left = np.flatnonzero(found)
-        found.reshape(-1)[generator.choice(left, min(count, len(left)), replace=False)] = 0
-        return found
-
-    return [wide(c) if changeable(v) else c for v, c in zip(inputs, changed, strict=True)]
-
-
-def inexact(
-    inputs: Sequence[Any], changed: Sequence[Any], generator: np.random.Generator
-) -> list[Any]:
-    """What was `changed` of `inputs`, times a number of many bits each: sums of such numbers round as
-    sums usually do."""
-    return [
-        c * c.dtype.type(generator.uniform(1, 2)) if changeable(v) else c
-        for v, c in zip(inputs, changed, strict=True)
-    ]
-
-
-def _alike(values: np.ndarray) -> np.ndarray:
-    """The signs of `values`, times the power of two that is nearest to their usual size: every
-    format holds it, and no element is small by luck."""
-    usual = np.sqrt(np.mean(np.square(values), dtype=np.float64)) or 1.0
-    return np.asarray(np.copysign(2.0 ** np.round(np.log2(usual)), values), values.dtype)
-
-
-def long_sums(inputs: Sequence[Any], outputs: Shapes) -> bool:
-    """True where an output's element may be a sum of very many."""
-    return any(
-        changeable(value) and value.size >= LONG_SUM * _smallest(outputs) for value in inputs
-    )
-
-
-def _smallest(outputs: Shapes) -> int:
-    return max(1, min((int(np.prod(shape)) for shape in outputs), default=1))

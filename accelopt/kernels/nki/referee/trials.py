@@ -19,7 +19,7 @@ import numpy as np
 
 from accelopt.caches import cache_limit, locked, secret_of
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.referee import stress
+from accelopt.kernels.nki.referee import stress, terms
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
@@ -151,7 +151,7 @@ class TrialStore:
         for severity in stress.SEVERITIES:
             changed = SITUATIONS[name.kind](inputs, shapes, np.random.default_rng(seed), severity)
             if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
-                changed = stress.inexact(inputs, changed, np.random.default_rng(seed))
+                changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
             trial = trial_on(reference, name, _in_formats(changed, drawn), precision)
             if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
                 return trial
@@ -189,8 +189,8 @@ SITUATIONS = {
     STRESS.kind: stress.stressed,
     ONE_SIDED.kind: stress.one_sided,
     SWEEP.kind: stress.swept,
-    END.kind: stress.decided_at_the_end,
-    EVERY.kind: stress.every_one_counts,
+    END.kind: terms.decided_at_the_end,
+    EVERY.kind: terms.every_one_counts,
 }
 
 
@@ -201,7 +201,7 @@ def _arises(
     if name == SWEEP:
         generator = np.random.default_rng(seed)
         return stress.elementwise(reference.forward, inputs, outputs, generator)
-    return name not in (END, EVERY) or stress.long_sums(inputs, outputs)
+    return name not in (END, EVERY) or terms.long_sums(inputs, outputs)
 
 
 def _sums_exactly(
@@ -212,7 +212,7 @@ def _sums_exactly(
     scales or takes roots, a kernel may do so first, and then no term of its sums is exact."""
     generator = np.random.default_rng(seed)
     for count in (1, 2):
-        outputs = reference.forward(stress.without_some(inputs, changed, count, generator))
+        outputs = reference.forward(terms.without_some(inputs, changed, count, generator))
         if any(output.dtype != np.float64 for output in outputs):
             return False
         if any(not np.array_equal(output, output.astype(np.float32)) for output in outputs):
