@@ -19,6 +19,7 @@ ELSEWHERE = {
     "make run": "tests/scripts, .ci/run",
     "make test": "this",
     "templates/complete_local/loop.sh": "tests/scripts/test_shell_loop.py",
+    "python scripts/optimize_kernels.py": "tests/scripts/test_optimize_kernels.py: it needs a GPU",
     "accelopt optimize solution.json": "tests/kernels/triton and `make test-gpu`: it needs a GPU",
 }
 

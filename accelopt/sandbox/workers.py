@@ -257,9 +257,13 @@ class WorkerPool:
     async def _in_thread(self, core: int, work: Callable[[Cancelled], T]) -> T:
         stop = threading.Event()
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(
-            self._executor, work, lambda: stop.is_set() or self._closing.is_set()
-        )
+        try:
+            future = loop.run_in_executor(
+                self._executor, work, lambda: stop.is_set() or self._closing.is_set()
+            )
+        except RuntimeError:  # closed meanwhile: whoever still asks ends as those under way do
+            self._cores.put_nowait(core)
+            raise asyncio.CancelledError from None
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

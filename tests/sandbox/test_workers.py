@@ -133,6 +133,19 @@ def test_cancelling_ends_the_child_and_frees_the_worker(cache):
     assert stopped < 6 and evaluation.status is Status.CORRECT
 
 
+def test_who_asks_a_closed_pool_is_cancelled():
+    async def go():
+        pool = WorkerPool(1)
+        await asyncio.to_thread(pool.close)
+        late = [
+            asyncio.create_task(pool.submit(Call("os:getpid", {}, 5, 1 << 30))) for _ in range(2)
+        ]
+        await asyncio.wait(late, timeout=30)
+        return [task.cancelled() for task in late]
+
+    assert asyncio.run(go()) == [True, True]
+
+
 def test_closing_a_pool_ends_what_runs(cache):
     async def run() -> Evaluation:
         async with WorkerPool(1, cache=cache) as pool:

@@ -10,7 +10,7 @@ from accelopt.kernels.methods import METHODS, methods_that_touch
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled
-from accelopt.kernels.nki.language import kernel_arguments
+from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 from accelopt.report.profile import bottlenecks_text
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl

@@ -4,6 +4,7 @@ for or paid again."""
 import asyncio
 import itertools
 import json
+import re
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -54,7 +55,7 @@ def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, kind):
         ("drip", "no answer within"),
         ("cut", "incomplete"),
         ("long", "complete message body"),
-        ("short", "garbled"),
+        ("short", "garbled|connection lost"),  # as far as it came before the server hung up
     ],
 )
 def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
@@ -62,7 +63,7 @@ def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
         endpoint = Endpoint(config(server, timeout=0.1, attempts=2), _NoExchanges(), Ledger())
         with pytest.raises(CallFailed) as failed:
             asyncio.run(ask(endpoint, question()))
-    assert said in str(failed.value) and len(str(failed.value).splitlines()) == 1
+    assert re.search(said, str(failed.value)) and len(str(failed.value).splitlines()) == 1
 
 
 class _NoExchanges:
