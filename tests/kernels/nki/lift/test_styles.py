@@ -42,8 +42,10 @@ def test_a_style_is_told_from_a_problem(kernel):
         arrays = [(rng.normal(size=shape) * scale).astype(np.float32) for shape in shapes]
         named = {t.name: array for t, array in zip(program.arguments, arrays, strict=True)}
         results = evaluate(algorithm, named, np.float32)
+        # A tanh of a product passes on the product's rounding, which grows with both factors.
+        least = 5e-6 * max(1.0, scale**2)
         for found, wanted in zip(results, execute(program, arrays), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=5e-6 * np.abs(wanted).max())
+            np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=least * np.abs(wanted).max())
 
 
 REFUSALS = {
