@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from accelopt.errors import ConfigError
 from accelopt.report.console import output
+
+if TYPE_CHECKING:
+    from accelopt.database.opening import Database
 
 DATABASE = Annotated[
     str, typer.Option("--database", metavar="URL", help="a SQLite file, or postgresql://...")
@@ -46,11 +50,10 @@ def best(
     out: Annotated[Path | None, typer.Option(help="write the fastest one's source there")] = None,
 ) -> None:
     """List the fastest correct kernels of PROBLEM."""
+    opened = _existing(database)
     from accelopt.database import queries
-    from accelopt.database.opening import existing
     from accelopt.store import write_atomically
 
-    opened = existing(database)
     found = queries.best(opened, problem, target, limit)
     if not found:
         where = f" for {target}" if target else ""
@@ -73,10 +76,10 @@ def lineage(
     database: DATABASE = FILE,
 ) -> None:
     """Tell how KERNEL came about, step by step from the start."""
+    opened = _existing(database)
     from accelopt.database import queries
-    from accelopt.database.opening import existing
 
-    for step in queries.lineage(existing(database), kernel):
+    for step in queries.lineage(opened, kernel):
         time = f"{step.latency_ms:.4g} ms" if step.latency_ms is not None else step.status
         output().print(f"{step.key[:12]}  {time:>12}  {step.method}", highlight=False)
         output().print(f"              {step.sentence}", highlight=False, markup=False)
@@ -85,14 +88,14 @@ def lineage(
 @app.command()
 def methods(database: DATABASE = FILE, target: str = "") -> None:
     """List what each method brought, by the resource that limited the kernel before."""
+    opened = _existing(database)
     from accelopt.database import queries
-    from accelopt.database.opening import existing
 
     table = Table(box=None)
     for column in ("limited by", "method", "tried", "correct", "speedup"):
         table.add_column(column, justify="left" if column in ("limited by", "method") else "right")
-    for one in queries.reliefs(existing(database), target):
-        gain = f"{2.718281828459045**one.gain:.3f}" if one.correct else ""
+    for one in queries.reliefs(opened, target):
+        gain = f"{math.exp(one.gain):.3f}" if one.correct else ""
         table.add_row(one.bottleneck or "?", one.method, str(one.tried), str(one.correct), gain)
     output().print(table)
 
@@ -103,7 +106,15 @@ def export(
     database: DATABASE = FILE,
 ) -> None:
     """Write every verdict to a table, or the Triton solutions to a folder of FlashInfer traces."""
+    opened = _existing(database)
     from accelopt.database.export import export_to
+
+    output().print(f"{export_to(to, opened)} in {to}.")
+
+
+def _existing(database: str) -> Database:
+    """The database, opened before anything else of its room is imported: that says in a sentence what
+    is not installed."""
     from accelopt.database.opening import existing
 
-    output().print(f"{export_to(to, existing(database))} in {to}.")
+    return existing(database)

@@ -233,6 +233,8 @@ def read_specs(path: Path) -> list[KernelSpec]:
         specs = [spec for file in files for spec in read_specs(file)]
     else:
         specs = [_spec(one, path) for one in _listed(path)]
+    if not specs:
+        raise ConfigError(f"{path} names no kernel")
     names = [spec.safe_name for spec in specs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"{path}: two kernels are called {twice[0]}")

@@ -114,6 +114,13 @@ def test_what_a_spec_file_lacks_is_said(tmp_path, change, why):
         read_specs(tmp_path / "kernels.json")
 
 
+@pytest.mark.parametrize("text", ["[]", '{"kernels": []}'])
+def test_a_spec_file_without_kernels_says_so(tmp_path, text):
+    (tmp_path / "kernels.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"kernels\.json names no kernel"):
+        read_specs(tmp_path / "kernels.json")
+
+
 def test_spec_files_hold_one_kernel_several_or_are_a_folder(tmp_path):
     both = [kernels.vector_add(), kernels.softmax()]
     (tmp_path / "a.json").write_text(json.dumps(both[0]))

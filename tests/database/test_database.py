@@ -245,6 +245,19 @@ def test_a_database_that_is_not_there_is_not_made_by_reading_it(tmp_path, words)
     assert not place.exists()
 
 
+@pytest.mark.parametrize("command", ["import .", "best k", "lineage k", "methods", "export x.csv"])
+def test_without_sqlalchemy_each_command_says_what_to_install(tmp_path, command):
+    (tmp_path / "journal.jsonl").touch()
+    program = "import sys; sys.modules['sqlalchemy'] = None; from accelopt.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "db", *command.split()],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    said = "error: sqlalchemy is not installed; install it with: pip install 'accelopt[database]'"
+    assert done.stderr.strip() == said
+
+
 @pytest.mark.parametrize("url", ["mysql://u@h/d", "nonsense://"])
 def test_another_kind_of_database_is_refused_in_one_sentence(url):
     with pytest.raises(ConfigError, match="use sqlite:///FILE or postgresql://"):

@@ -46,19 +46,20 @@ def source_of(problem):
     return (KERNELS.parent / case["impls"][0]["kernel"]).read_text()
 
 
-# Some BLAS kernels (OpenBLAS for Haswell) round a product of another width otherwise.
-ROUNDING = 5e-7
+# Its last columns are masked, and some BLAS kernels (OpenBLAS for Haswell) round a product of another
+# width otherwise.
+ROUNDING = {"transpose_matmul": 5e-7}
 
 
 @pytest.mark.parametrize("problem", SMALL)
 def test_nkibench_there_and_back(problem):
-    given, source = SMALL[problem], source_of(problem)
+    given, source, rounding = SMALL[problem], source_of(problem), ROUNDING.get(problem, 0)
     there = translate(source, "nki", given)
-    assert there.complete and there.proof.difference <= ROUNDING, there
+    assert there.complete and there.proof.difference <= rounding, there
     assert set(there.proof.before) <= MORE.get(problem, set())
     assert "neuronxcc" not in there.source
     back = translate(there.source, "neuronxcc", given)
-    assert back.complete and back.proof.difference <= ROUNDING, back
+    assert back.complete and back.proof.difference <= rounding, back
     assert set(back.proof.before) <= {"memset"}
     comments = [line.strip() for line in source.splitlines() if line.strip().startswith("#")]
     for made in (there.source, back.source):
