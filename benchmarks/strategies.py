@@ -47,14 +47,15 @@ TARGET = "trn1"
 WIDTH = Settings(iterations=UNBOUNDED, beam=3, plans=4, samples=1)
 AT = (4, 8, 16, 32, 64)  # evaluations at which the summary looks
 OFFLINE, RANDOM = "offline", "random"
+TIMED = f"{Path(__file__).stem}:Timed"
 
 
 class Timed(NKI):
     """NKI where a verdict is the simulated time alone."""
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
-        """What the simulated core says without running the kernel."""
-        return await self._inspect(case, source)
+        """What the simulated core says without running the kernel, with what strategies ask next."""
+        return await self.inspector.inspect(case, source, ranked=True)
 
 
 class Point(NamedTuple):
@@ -69,9 +70,9 @@ class Point(NamedTuple):
     percent_of_peak: float
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run what was asked for; say each search as it ends, and the summary last."""
-    options = _options()
+    options = _options(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     cases = _cases(options)
     points, failed = list[Point](), list[str]()
@@ -103,7 +104,7 @@ class Searched(NamedTuple):
 async def run_one(name: str, case: Case, seed: int, options: Namespace) -> Searched:
     """One search of one strategy; its folder keeps what was paid for."""
     folder = options.out / "runs" / f"{name}_{seed}"
-    place = "nki" if options.judge == "full" else f"{Path(__file__).stem}:Timed"
+    place = "nki" if options.judge == "full" else TIMED
     language = LanguageOptions(folder / "kernels", place, target=TARGET, lookahead=False)
     async with open_workshop(folder, WorkshopOptions(language, workers=options.workers)) as shop:
         proposer = Proposer(shop.offline, shop.offline, shop.offline)
@@ -158,7 +159,7 @@ def curve(
 async def offline_ms(case: Case, options: Namespace) -> list[Point]:
     """What the schedule search with simulated lookahead promises, as one point."""
     folder = options.out / "runs" / OFFLINE
-    language = LanguageOptions(folder / "kernels", f"{Path(__file__).stem}:Timed", target=TARGET)
+    language = LanguageOptions(folder / "kernels", TIMED, target=TARGET)
     async with open_workshop(folder, WorkshopOptions(language, workers=options.workers)) as shop:
         proposer = Proposer(shop.offline, shop.offline, shop.offline)
         start = await measure(case, Run(shop, proposer, WIDTH, folder))
@@ -290,7 +291,7 @@ def _cases(options: Namespace) -> Iterator[Case]:
     return iter(sorted(named, key=lambda case: order.get(case.problem, 0)))
 
 
-def _options() -> Namespace:
+def _options(arguments: Sequence[str] | None) -> Namespace:
     parser = ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("checkout", nargs="?", type=Path, default=ROOT / "NKIBench")
     parser.add_argument("--strategies", nargs="+", default=["all"])
@@ -301,7 +302,7 @@ def _options() -> Namespace:
     parser.add_argument("--no-verify", dest="verify", action="store_false")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("runs/strategies"))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.strategies == ["all"]:
         options.strategies = [*STRATEGIES]
     if unknown := [name for name in options.strategies if name not in STRATEGIES]:

@@ -154,6 +154,7 @@ async def _view(job: Job, run: Run, knowledge: Knowledge) -> KernelView:
         goal=job.goal,
         turn=job.number,
         rules=run.workshop.offline if _is_read(job, run) else None,
+        looked_into=job.action is None or not _made_already(job.action),
     )
 
 

@@ -9,7 +9,7 @@ from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, Tried
 from accelopt.findings import Finding
-from accelopt.kernels.language import Language
+from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Node, Plan, Result
 from accelopt.published import Experience, PlannerResult, plan_text
 from accelopt.search.recall import recall
@@ -32,12 +32,13 @@ async def view_kernel(
     goal: float | None = None,
     turn: int = 0,
     rules: OfflineProposer | None = None,
+    looked_into: bool = True,
 ) -> KernelView:
     """What a proposer may know of `node`; `history` are earlier results on any kernel, `earlier` what
     other runs found out. With `rules`, for a model that reads it, also what takes longer: all figures,
-    and what the rules would do."""
-    explanation = await language.explain(node)
-    diagnosis = await language.diagnose(node)
+    and what the rules would do. A kernel that is not `looked_into` has no figures at all."""
+    explanation = await language.explain(node) if looked_into else Explanation()
+    diagnosis = await language.diagnose(node) if looked_into else None
     worst = diagnosis.bottleneck if diagnosis else None
     developments = [result.development for result in history if result.development]
     view = KernelView(

@@ -30,6 +30,7 @@ REPEATABLE = frozenset(
         Status.WRONG_NUMBERS,
     }
 )
+Plain = list[tuple[tuple[int, ...], str] | float]
 SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
 
 
@@ -42,6 +43,7 @@ class Inspector:
         self.shelf = shelf
         self._made: dict[str, list[Argument]] = {}
         self._making = threading.Lock()
+        self._running: dict[str, asyncio.Task[Evaluation]] = {}
 
     async def inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
         """What the simulated core says of a kernel; MISSING where its arguments are not known."""
@@ -52,7 +54,7 @@ class Inspector:
         self, known: Mapping[str, Argument], source: str, *, ranked: bool = False
     ) -> Evaluation:
         """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes longer, for whoever
-        reads them."""
+        reads them. What several ask for at a time is worked out once."""
         arguments = _plain(known)
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")
@@ -60,15 +62,24 @@ class Inspector:
         kept = self.shelf.find("inspection", key)
         if isinstance(kept, dict):
             return Evaluation.model_validate(kept)
+        if key not in self._running:
+            asked = self._inspected(key, source, arguments, ranked)
+            self._running[key] = asyncio.create_task(asked)
+        return await asyncio.shield(self._running[key])
+
+    async def _inspected(self, key: str, source: str, arguments: Plain, ranked: bool) -> Evaluation:
         path = self.write(source)
         call = inspection_call(str(path.resolve()), arguments, self.options.target)
-        inspected = await self.pool.submit(
-            call._replace(payload={**call.payload, "ranked": ranked})
-        )
-        inspected = without_places(inspected, path)
-        if inspected.status in REPEATABLE:
-            self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
-        return inspected
+        try:
+            inspected = await self.pool.submit(
+                call._replace(payload={**call.payload, "ranked": ranked})
+            )
+            inspected = without_places(inspected, path)
+            if inspected.status in REPEATABLE:
+                self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
+            return inspected
+        finally:
+            del self._running[key]
 
     def arguments(self, case: Case, source: str) -> dict[str, Argument]:
         """What a kernel is given for each parameter, without data: as the reference's text tells,
@@ -119,7 +130,7 @@ def _made_arguments(reference: Path) -> list[Argument]:
     return [Argument(()) if known is None else Argument(*known) for known in found]
 
 
-def _plain(known: Mapping[str, Argument]) -> list[tuple[tuple[int, ...], str] | float]:
+def _plain(known: Mapping[str, Argument]) -> Plain:
     """Shape and dtype of tensors, a number in place of numbers, as a worker is told them."""
     return [
         (argument.shape, argument.dtype) if argument.shape else SCALAR
