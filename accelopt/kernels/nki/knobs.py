@@ -78,7 +78,8 @@ class ScheduleKnobs:
         """The kernel by the schedule that `values` make of the start."""
         try:
             schedule = self.schedule(values)
-            return Configured(self.lifted.lowered(schedule, self.target).source)
+            source = self.lifted.lowered(schedule, self.target).source
+            return Configured(self.lifted.authored(source))
         except (NotLowered, ResourceShort) as refusal:
             return Configured(None, str(refusal))
 

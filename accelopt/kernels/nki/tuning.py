@@ -16,7 +16,7 @@ from accelopt.kernels.nki.lift.describing import describe
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lowering import MARK, Lowered
+from accelopt.kernels.nki.lift.lowering import MARK, Lowered, schedule_of
 from accelopt.kernels.nki.lift.offers import Lifted
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
@@ -113,15 +113,6 @@ class _Priced:
             return self.lifted.lowered(schedule, self.target)
         except (NotLowered, ResourceShort):
             return None
-
-
-def schedule_of(source: str) -> Schedule | None:
-    """The schedule that wrote a kernel, as the kernel says; None for any other text."""
-    line = next((line for line in source.splitlines() if line.startswith(MARK)), "")
-    try:
-        return Schedule.model_validate_json(line.removeprefix(MARK))
-    except ValueError:
-        return None
 
 
 def _whole(priced: _Priced, now: float) -> Iterator[Action]:

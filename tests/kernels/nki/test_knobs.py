@@ -9,10 +9,9 @@ from test_language import node, with_language  # noqa: F401  (a fixture)
 from accelopt.evaluation import Status
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.knobs import FactorKnobs
-from accelopt.kernels.nki.lift.lowering import MARK
+from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.kernels.nki.tuning import schedule_of
 from accelopt.nodes import Node
 
 

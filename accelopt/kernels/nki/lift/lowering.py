@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from accelopt.kernels.nki.lift.emission.flattening import flattened
 from accelopt.kernels.nki.lift.emission.graph import Graph
 from accelopt.kernels.nki.lift.emission.nest import Node, Price, price, rendered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
-from accelopt.kernels.nki.lift.emission.text import wrapped
+from accelopt.kernels.nki.lift.emission.text import LONGEST, wrapped
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 
 HEADER = """import neuronxcc.nki as nki
@@ -22,7 +23,9 @@ import neuronxcc.nki.language as nl
 
 
 MARK = "# Schedule: "
-"""Begins the line of a lowered kernel that says by which schedule it was written."""
+"""Begins the comment of a lowered kernel that says by which schedule it was written."""
+_MORE = "#   "
+"""Begins its further lines."""
 
 
 class Interface(NamedTuple):
@@ -44,8 +47,33 @@ class Lowered(NamedTuple):
     @property
     def body(self) -> str:
         """The source without its schedule: two schedules may have the same kernel."""
-        lines = self.source.splitlines(keepends=True)
-        return "".join(line for line in lines if not line.startswith(MARK))
+        return _SCHEDULE.sub("", self.source)
+
+
+_SCHEDULE = re.compile(rf"^{re.escape(MARK)}.*\n(?:{re.escape(_MORE)}.*\n)*", re.MULTILINE)
+
+
+def schedule_of(source: str) -> Schedule | None:
+    """The schedule that wrote a kernel, as the kernel says; None for any other text."""
+    found = _SCHEDULE.search(source)
+    if found is None:
+        return None
+    first, *more = found[0].splitlines()
+    text = first.removeprefix(MARK) + "".join(line.removeprefix(_MORE) for line in more)
+    try:
+        return Schedule.model_validate_json(text)
+    except ValueError:
+        return None
+
+
+def _marked(schedule: Schedule) -> list[str]:
+    """The comment that says the schedule, in lines of up to 100 characters."""
+    lines = [MARK]
+    for piece in re.split(r"(?<=,)(?=\")", schedule.model_dump_json(exclude_defaults=True)):
+        if len(lines[-1] + piece) > LONGEST:
+            lines.append(_MORE)
+        lines[-1] += piece
+    return lines
 
 
 def lower(
@@ -65,7 +93,7 @@ def lower(
     lines = [
         HEADER.rstrip(),
         "",
-        MARK + schedule.model_dump_json(exclude_defaults=True),
+        *_marked(schedule),
         "",
         "",
         "@nki.jit",

@@ -14,6 +14,7 @@ from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.describing import describe, saving
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
@@ -103,6 +104,7 @@ class Lifted(NamedTuple):
     twins: tuple[Lifted, ...] = ()
     dialect: Dialect = "neuronxcc"
     arguments: tuple[Any, ...] = ()  # without data, as plain JSON
+    author: Author | None = None
 
     def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:
         """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
@@ -117,6 +119,10 @@ class Lifted(NamedTuple):
         if source is None:
             raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
         return kernel._replace(source=source)
+
+    def authored(self, source: str) -> str:
+        """A lowered kernel of this in its author's module, with the author's names and comments."""
+        return self.author.with_kernel(source) if self.author else source
 
 
 def actions_of(offers: Iterable[Offer], metrics: Mapping[str, float]) -> list[Action]:
@@ -163,7 +169,7 @@ def offered(
         key = content_key(*same)
         kept = shelf.find("searches", key) if shelf else None
         if isinstance(kept, dict):
-            return Offers.from_json(kept)
+            return _authored(lifted, Offers.from_json(kept))
         values = [
             Argument(what.shape, what.dtype) if what.shape else Argument(value=value)
             for what, value in zip(given.values(), _values(given, FIRST), strict=True)
@@ -174,7 +180,13 @@ def offered(
     result = _offered(lifted, found, target)
     if shelf:
         shelf.put("searches", key, result.as_json())
-    return result
+    return _authored(lifted, result)
+
+
+def _authored(lifted: Lifted, found: Offers) -> Offers:
+    """Offers for one of the kernels that compute the same."""
+    offers = tuple(o._replace(source=lifted.authored(o.source)) for o in found.offers)
+    return found._replace(offers=offers)
 
 
 def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
@@ -227,7 +239,9 @@ def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, firs
     name = function.name if function else Interface().name
     interface = Interface(signature(source), numbers, program.returns_sequence, name)
     plain = tuple(arguments_to_json(arguments))
-    return Lifted(lift(program), interface, (), dialect_of_source(source), plain)
+    shapes = {parameter: what.shape for parameter, what in given.items()}
+    author = Author(source, name, shapes)
+    return Lifted(lift(program), interface, (), dialect_of_source(source), plain, author)
 
 
 def signature(source: str) -> str:

@@ -18,7 +18,7 @@ from accelopt.kernels.nki.lift.emission.nest import Price
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.index import Axis
-from accelopt.kernels.nki.lift.lowering import MARK
+from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
 from accelopt.kernels.nki.lift.notation import algorithm_text
 from accelopt.kernels.nki.lift.offers import Lifted, Offer
 from accelopt.kernels.nki.lift.recovery import own_schedule
@@ -82,9 +82,8 @@ def _present(source: str, metrics: Mapping[str, float]) -> Iterator[str]:
         moved = sum(metrics.get(name, 0.0) for name in ("hbm_read_bytes", "hbm_write_bytes"))
         bytes_moved = f"; {moved / 1e6:.4g} MB from and to HBM" if moved else ""
         yield f"The kernel takes {now:.4g} ms now. At work for: {busy}{bytes_moved}."
-    for line in source.splitlines():
-        if line.startswith(MARK):
-            yield f"It was written by the schedule {line[len(MARK) :]}"
+    if written := schedule_of(source):
+        yield f"It was written by the schedule {_json(written)}"
 
 
 def _own(
@@ -206,7 +205,8 @@ def answered(reply: str, lifted: Lifted, target: str = "trn1") -> Offer:
     except ResourceShort as refusal:
         raise AnswerRefused(f"This schedule does not fit: {refusal}.") from None
     price = kernel.price
-    return Offer(schedule, describe(graph, schedule), kernel.source, price.ms, price.moved)
+    source = lifted.authored(kernel.source)
+    return Offer(schedule, describe(graph, schedule), source, price.ms, price.moved)
 
 
 def has_schedule(reply: str) -> bool:

@@ -1,0 +1,100 @@
+"""The door: a lowered kernel in the place of the author's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from accelopt.kernels.nki.lift.authorship.meaning import Meanings
+from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kernel
+from accelopt.kernels.nki.lift.authorship.naming import with_names
+from accelopt.kernels.nki.lift.authorship.numbers import with_expressions
+from accelopt.kernels.nki.lift.authorship.remarks import with_comments
+from accelopt.kernels.nki.lift.authorship.steps import Steps
+from accelopt.kernels.nki.moves.surgery.layout import laid_out
+
+
+class Author(NamedTuple):
+    """Who wrote a kernel: the module `source` with the function `kernel`, called with arguments of
+    these shapes (empty for plain numbers)."""
+
+    source: str
+    kernel: str
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def with_kernel(self, made: str) -> str:
+        """The module with a lowered kernel in the place of the author's: that of the module `made`,
+        which has the same name and computes the same.
+
+        Instructions and their order are those of `made`. Variables have the names that the author
+        gave the same values, numbers are the author's expressions, comments stand by the steps that
+        they speak of, the function's docstring is the author's, and what the old kernel alone used
+        is gone.
+        """
+        theirs = _function(self.source, self.kernel)
+        if theirs is None or _function(made, self.kernel) is None:
+            return made
+        try:
+            text = self._changed(made, ast.get_docstring(theirs, clean=False))
+            ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return made  # a lowered kernel is whole without its author
+        return text
+
+    def _changed(self, made: str, docstring: str | None) -> str:
+        text = _with_docstring(made, self.kernel, docstring)
+        text = with_names(text, *self._steps(text))
+        text = with_expressions(text, *self._steps(text))
+        text = laid_out(text, "")
+        text = with_comments(text, *self._steps(text), self.source)
+        return with_kernel(self.source, self.kernel, text)
+
+    def _steps(self, text: str) -> tuple[Steps, Steps]:
+        """The steps of a lowered kernel, and the author's, in the same meanings."""
+        meanings, numbers = Meanings(), _constants(self.source)
+        made, author = (_function(module, self.kernel) for module in (text, self.source))
+        assert made is not None and author is not None
+        own = Steps(author, meanings, dict(numbers), self.shapes, _functions(self.source)).read()
+        return Steps(made, meanings, dict(numbers), self.shapes).read(), own
+
+
+def _function(source: str, name: str) -> ast.FunctionDef | None:
+    return _functions(source).get(name)
+
+
+def _functions(source: str) -> dict[str, ast.FunctionDef]:
+    """The functions of a module; none of a text that is no module."""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:
+        return {}
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def _constants(source: str) -> dict[str, float | tuple[int, ...]]:
+    """The module's names for numbers."""
+    nothing = ast.parse("def nothing(): ...").body[0]
+    assert isinstance(nothing, ast.FunctionDef)
+    reader = Steps(nothing, Meanings())
+    for part in parts(source):
+        match part.node:
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                number = reader.value(value)
+                if number is not None:
+                    reader.numbers.update(dict.fromkeys(bound(part.node), number))
+    return reader.numbers
+
+
+def _with_docstring(text: str, kernel: str, said: str | None) -> str:
+    """`text` with the author's docstring for the kernel, where there is one."""
+    function = _function(text, kernel)
+    if said is None or function is None or ast.get_docstring(function) is None:
+        return text
+    first = function.body[0]
+    lines = text.splitlines(keepends=True)
+    quoted = f'    """{said}"""\n'
+    if ast.literal_eval(quoted.strip()) != said:
+        quoted = f"    {said!r}\n"
+    lines[first.lineno - 1 : first.end_lineno] = [quoted]
+    return "".join(lines)

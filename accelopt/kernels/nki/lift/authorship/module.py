@@ -1,0 +1,135 @@
+"""A module in which one kernel takes the place of another."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from accelopt.kernels.nki.lift.authorship.text import identifiers
+
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
+
+
+class Part(NamedTuple):
+    """A statement of a module, with what stands between it and the one before."""
+
+    node: ast.stmt
+    above: str
+    text: str
+
+
+def parts(source: str) -> Iterator[Part]:
+    """The statements of a module with all text around them."""
+    lines = source.splitlines(keepends=True)
+    start = 0
+    for node in ast.parse(source).body:
+        first = min(n.lineno for n in (node, *getattr(node, "decorator_list", ()))) - 1
+        last = node.end_lineno or node.lineno
+        above, start = "".join(lines[start:first]), last
+        yield Part(node, above, "".join(lines[first:last]))
+
+
+def with_kernel(source: str, kernel: str, made: str) -> str:
+    """The author's module `source` with another kernel in the place of the function `kernel`: that
+    of the module `made`, whose imports come with it. What only the old kernel used
+    is left out."""
+    ours = list(parts(made))
+    new = next(part for part in ours if getattr(part.node, "name", "") == kernel)
+    theirs = [part for part in parts(source) if not _launch(part.node, kernel)]
+    dropped = _left_over(theirs, kernel, ast.parse(new.text))
+    imports = [part for part in ours if isinstance(part.node, (ast.Import, ast.ImportFrom))]
+    kept: list[str] = []
+    blank = 0  # lines above what was left out
+    missing = [
+        part.text
+        for part in imports
+        if bound(part.node) & identifiers(ast.parse(new.text))
+        and not any(bound(part.node) <= bound(p.node) for p in theirs if _is_import(p.node))
+    ]
+    for number, part in enumerate(theirs):
+        if part in dropped and not _is_import(part.node):
+            blank = max(blank, _blank_lines(part.above))
+            if number == 0 and not part.above.isspace():
+                kept.append(part.above)  # what stands at the head of a file is of the file
+            continue
+        part = part._replace(above="\n" * (blank - _blank_lines(part.above)) + part.above)
+        blank = 0
+        if _is_import(part.node) and missing:
+            before = [m for m in missing if _module(ast.parse(m).body[0]) < _module(part.node)]
+            last = not any(_is_import(later.node) for later in theirs[number + 1 :])
+            text = [] if part in dropped else [part.text]
+            behind = [m for m in missing if last and m not in before]
+            missing = [m for m in missing if m not in before + behind]
+            kept.append(part.above + "".join([*before, *text, *behind]))
+        elif getattr(part.node, "name", "") == kernel:
+            kept.append("".join(missing) + part.above + _marks(new) + new.text)
+            missing = []
+        else:
+            kept.append(part.above + part.text)
+    return "".join(kept).lstrip("\n").rstrip("\n") + "\n"
+
+
+def _blank_lines(text: str) -> int:
+    """Blank lines at the beginning of what stands above a statement."""
+    return len(text) - len(text.lstrip("\n"))
+
+
+def _marks(part: Part) -> str:
+    """The comments right above a lowered kernel."""
+    return "".join(line for line in part.above.splitlines(keepends=True) if line.startswith("#"))
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _module(node: ast.stmt) -> str:
+    """What an import is sorted by."""
+    if isinstance(node, ast.Import):
+        return node.names[0].name
+    return f"~{node.module}" if isinstance(node, ast.ImportFrom) else ""
+
+
+def bound(node: ast.stmt) -> set[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    return {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+
+
+def _launch(node: ast.stmt, kernel: str) -> bool:
+    """Whether a statement gives the kernel a grid, which a lowered one has not."""
+    match node:
+        case ast.Assign(value=ast.Subscript(value=ast.Name(id=name))):
+            return name == kernel
+    return False
+
+
+def _left_over(theirs: list[Part], kernel: str, new: ast.Module) -> list[Part]:
+    """The definitions that the old kernel used, and nothing that stays does."""
+    defining = [part for part in theirs if isinstance(part.node, DEFINITIONS)]
+    old = next(part for part in defining if getattr(part.node, "name", "") == kernel)
+    reached = _reached(identifiers(old.node), defining)
+    reached = [part for part in reached if part is not old]
+    staying = [part for part in theirs if part not in reached and part is not old]
+    used = identifiers(new).union(*(identifiers(part.node) for part in staying))
+    needed = _reached(used, reached)
+    return [part for part in reached if part not in needed]
+
+
+def _reached(names: set[str], definitions: list[Part]) -> list[Part]:
+    """The definitions that some names need, and what those need."""
+    found: list[Part] = []
+    waiting = [part for part in definitions if bound(part.node) & names]
+    while waiting:
+        part = waiting.pop()
+        if part not in found:
+            found.append(part)
+            below = identifiers(part.node)
+            waiting += [other for other in definitions if bound(other.node) & below]
+    return found

@@ -1,0 +1,116 @@
+"""Variables of a lowered kernel by the names that its author has for the same values."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+from accelopt.kernels.nki.lift.authorship.numbers import views
+from accelopt.kernels.nki.lift.authorship.steps import Steps
+from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
+
+LAYOUT = re.compile(
+    r"(_transposed|_parts|_turned|_part|_view|_tile|_kept)?(?:_rows|_sums)?(_\d+)?$"
+)
+"""What a lowered name says of where its value lies; that stays, but for rows and sums."""
+
+
+def with_names(text: str, made: Steps, author: Steps) -> str:
+    """`text`, whose steps are `made`, with the author's names."""
+    wanted = _results(made, author)
+    own = _names_by_meaning(author)
+    changed = views(made)
+    for meaning, names in _names_by_meaning(made).items():
+        called = _called(names, own.get(meaning, {}))
+        for name in names:
+            if _base(name) in called and name not in changed:
+                wanted.setdefault(name, called[_base(name)] + _layout(name))
+    return _renamed(text, made, wanted)
+
+
+def _called(names: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The author's names, `own`, for the bases of lowered `names` of one value: those that come by it
+    in the same way, or else the last for the last. Both say how each name comes by the value."""
+    if not own:
+        return {}
+    bases: dict[str, str] = {}
+    for name, how in names.items():
+        bases.setdefault(_base(name), how)
+    called: dict[str, str] = {}
+    for how in dict.fromkeys(bases.values()):
+        alike = [name for name in own if own[name] == how]
+        if alike:
+            called[[base for base in bases if bases[base] == how][-1]] = alike[-1]
+    if len(own) == 1:
+        return {list(bases)[-1]: next(iter(own))}
+    return called
+
+
+def _base(name: str) -> str:
+    found = LAYOUT.search(name)
+    return name[: found.start()] if found else name
+
+
+def _layout(name: str) -> str:
+    found = LAYOUT.search(name)
+    kept = (found[1] or "") if found else ""
+    return kept if kept not in ("_tile", "_kept") else ""
+
+
+def _names_by_meaning(steps: Steps) -> dict[int, dict[str, str]]:
+    """The names that mean one computed value each, in order, by what they mean, with the function
+    that gives them what is there already; not those of its negative."""
+    found: dict[int, dict[str, str]] = {}
+    for step in steps.found:
+        if steps.negative(step):
+            continue
+        for name, meaning in step.targets.items():
+            settled = steps.named[name] - {steps.meanings.fresh}
+            alone = len(settled) == 1 and not steps.meanings.plain(meaning)
+            if alone and name not in steps.shapes and name not in returned(steps):
+                how = "" if (meaning, "") in step.keys else (step.keys or ((0, ""),))[0][1]
+                if name not in found.setdefault(meaning, {}):
+                    found[meaning][name] = how
+    return found
+
+
+def returned(steps: Steps) -> list[str]:
+    """The names of what a kernel returns, in order; empty where they are not names alone."""
+    for statement in steps.function.body[::-1]:
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            value = statement.value
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]
+            names = [part.id for part in parts if isinstance(part, ast.Name)]
+            return names if len(names) == len(parts) else []
+    return []
+
+
+def _results(made: Steps, author: Steps) -> dict[str, str]:
+    """The author's names for results, and for what is called after them."""
+    wanted: dict[str, str] = {}
+    pairs = list(zip(returned(made), returned(author), strict=False))
+    if len(returned(made)) != len(returned(author)):
+        return wanted
+    for name, said in pairs:
+        for found in identifiers(made.function):
+            rest = found.removeprefix(name)
+            if found.startswith(name) and LAYOUT.fullmatch(rest):
+                wanted[found] = said + rest
+    return wanted
+
+
+def _renamed(text: str, made: Steps, wanted: dict[str, str]) -> str:
+    """`text` with the names that no other variable has."""
+    tree = ast.parse(text)
+    used = identifiers(tree) - set(wanted)
+    changes: dict[str, str] = {}
+    for name, said in wanted.items():
+        if name != said and said not in used and said not in changes.values():
+            changes[name] = said
+        else:
+            used.add(name)
+    if set(changes.values()) & (used | (set(wanted) - set(changes))):
+        changes = {n: s for n, s in changes.items() if s not in used and s not in wanted}
+    names = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id in changes]
+    return replaced(text, [(node, changes[node.id]) for node in names])

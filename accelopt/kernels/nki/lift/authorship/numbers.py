@@ -1,0 +1,194 @@
+"""Numbers of a kernel by the names and expressions that its author has for them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, name_of, names_bound
+from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
+
+NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
+"""Numbers, with either sign, that stand for themselves."""
+
+
+LAST = -1
+"""The last dimension of an array."""
+
+
+class Said(NamedTuple):
+    """A number as the author says it, and what the statement that says it computes."""
+
+    text: str
+    value: float
+    keys: frozenset[Key]
+
+
+def with_expressions(text: str, made: Steps, author: Steps) -> str:
+    """`text`, whose steps are `made`, with the author's expressions for its numbers, where they
+    are the same in fp32; what an expression needs of the author's statements on shapes comes with it."""
+    viewed = views(made)
+    taken = identifiers(made.function) - (set(made.shapes) - viewed)
+    known = [said for said in _said(author) if not identifiers(ast.parse(said.text)) & taken]
+    known += [_about(one, form) for form in ("-{}", "1 / {}", "-1 / {}") for one in known]
+    changes: list[tuple[ast.expr, str]] = []
+    for step in made.found:
+        for node in _floats(step.statement):
+            value = made.value(node)
+            if value is None or abs(value) in NOBODYS:
+                continue
+            said = _chosen(value, known, frozenset(step.keys))
+            if said:
+                changes.append((node, said))
+    changes += _places(made, author, viewed)
+    text = replaced(text, changes)
+    return _carried(text, made, author, [said for _, said in changes])
+
+
+def _said(author: Steps) -> Iterator[Said]:
+    """The expressions of numbers in the author's kernel, those with a name in them; names alone
+    first."""
+    found: list[Said] = []
+    for step in author.found:
+        for node in ast.walk(step.statement):
+            if not isinstance(node, (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)):
+                continue
+            names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            value = author.value(node) if names and not names & author.loops else None
+            if value is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+                found.append(Said(ast.unparse(node), value, frozenset(step.keys)))
+    names_first = sorted(found, key=lambda said: (not said.text.isidentifier(), len(said.text)))
+    yield from dict.fromkeys(names_first)
+
+
+def _about(said: Said, form: str) -> Said:
+    """A number that is made of one: its negative or its inverse."""
+    inner = said.text if said.text.isidentifier() else f"({said.text})"
+    value = 1 / said.value if "/" in form and said.value else said.value
+    return Said(form.format(inner), -value if form.startswith("-") else value, said.keys)
+
+
+def _chosen(value: float, known: Sequence[Said], keys: frozenset[Key]) -> str | None:
+    """The text for a number; of several names with its value, one that is said in a step which
+    computes the same."""
+    if value == int(value):
+        known = [said for said in known if isinstance(said.value, float)]
+    same = [said for said in known if np.float32(said.value) == np.float32(value)]
+    same = [said for said in same if said.keys & keys] or same
+    first = {said.text for said in same if said.text.isidentifier()}
+    if len(first) > 1:
+        return None
+    return same[0].text if same else None
+
+
+def _floats(statement: ast.stmt) -> Iterator[ast.expr]:
+    """The numbers in a statement, with their signs."""
+    inside: set[int] = set()
+    for node in ast.walk(statement):
+        if id(node) in inside:
+            continue
+        bare = node.operand if isinstance(node, ast.UnaryOp) else node
+        if isinstance(bare, ast.Constant) and isinstance(bare.value, float):
+            inside.add(id(bare))
+            yield node  # type: ignore[misc]
+
+
+def views(made: Steps) -> set[str]:
+    """The arguments that a kernel gives other shapes than its callers do."""
+    return {name for step in made.found for name in step.targets if name in made.shapes}
+
+
+# Sizes of tiles.
+
+
+def _places(made: Steps, author: Steps, viewed: Collection[str]) -> Iterator[tuple[ast.expr, str]]:
+    """The author's constants for sizes of tiles, along the dimensions of arrays in which both
+    kernels cut them so, and along the last one of tiles of those."""
+    names = _sizes(author)
+    tiles = _tiles(made)
+    for step in made.found:
+        for array, dimension, index in _subscripts(step.statement):
+            last = dimension == LAST
+            said = names.get((tiles.get(array, array) if last else array, dimension), {})
+            if array in viewed and not last:
+                continue
+            for node in ast.walk(index):
+                number = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(number, int) and number in said:
+                    yield node, said[number]  # type: ignore[misc]
+
+
+def _tiles(made: Steps) -> Mapping[str, str]:
+    """The arrays that tiles are parts of: loaded from, or stored to."""
+    found: dict[str, str] = {}
+    for step in made.found:
+        for node in ast.walk(step.statement):
+            match node:
+                case ast.Assign(
+                    targets=[target],
+                    value=ast.Call(func=function, args=[ast.Subscript(value=ast.Name(id=array))]),
+                ) if name_of(function) == "load":
+                    found.update(dict.fromkeys(identifiers(target), array))
+                case ast.Call(
+                    args=[ast.Subscript(value=ast.Name(id=array))],
+                    keywords=[ast.keyword(value=ast.Name(id=tile))],
+                ) if name_of(node.func) == "store":
+                    found[tile] = array.removesuffix("_view")
+    return found
+
+
+def _sizes(author: Steps) -> Mapping[tuple[str, int], Mapping[int, str]]:
+    """What the author writes for numbers in the indices of each dimension of each array."""
+    found: dict[tuple[str, int], dict[int, str]] = {}
+    for step in author.found:
+        for array, dimension, index in _subscripts(step.statement):
+            for node in ast.walk(index):
+                if not isinstance(node, (ast.Name, ast.BinOp)):
+                    continue
+                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                value = author.value(node) if names and names <= author.constants else None
+                if isinstance(value, int) and value > 1:
+                    found.setdefault((array, dimension), {}).setdefault(value, ast.unparse(node))
+    return found
+
+
+def _subscripts(statement: ast.stmt) -> Iterator[tuple[str, int, ast.expr]]:
+    """Names that are indexed, with each index and its dimension."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            index = node.slice
+            parts = index.elts if isinstance(index, ast.Tuple) else [index]
+            for number, part in enumerate(parts, 1):
+                yield node.value.id, LAST if number == len(parts) else number, part
+
+
+# What expressions need.
+
+
+def _carried(text: str, made: Steps, author: Steps, said: Sequence[str]) -> str:
+    """`text` with the author's statements that give names in some expressions their numbers."""
+    wanted = {name for one in said for name in identifiers(ast.parse(one))}
+    lines: list[str] = []
+    for step in reversed(author.found):
+        bound = set(names_bound(step.statement))
+        if not bound & wanted or step.targets:
+            continue
+        lines.insert(0, ast.unparse(step.statement))
+        wanted |= identifiers(step.statement)
+    if not lines:
+        return text
+    at = _beginning(ast.parse(text), made.function.name)
+    before = text.splitlines(keepends=True)
+    return "".join([*before[:at], *(f"    {line}\n" for line in lines), *before[at:]])
+
+
+def _beginning(tree: ast.Module, name: str) -> int:
+    """The number of lines before the first statement of a function, behind its docstring."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            return body[0].lineno - 1
+    return 0

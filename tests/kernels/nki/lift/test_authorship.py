@@ -1,0 +1,144 @@
+"""A kernel by schedule reads as a change of its author's module, and its instructions stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.authorship.authored import Author
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lowering import schedule_of
+from accelopt.kernels.nki.lift.offers import lifted_kernel
+from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.moves.reading.source import Argument
+
+NORM = '''# Copyright of a company.
+"""Normalization of rows, as our models have it."""
+
+from functools import partial
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+# Keeps the root away from zero.
+EPSILON = 1e-5
+STEP = 256  # columns that are read at a time
+TEMPERATURE = 1.702  # of the gate
+
+
+def squared(tile):
+    """Only the old kernel needs it."""
+    return nl.multiply(tile, tile)
+
+
+@nki.jit
+def normalize(x, gain):
+    """Rows of x over their root mean square, gated."""
+    rows, width = x.shape
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    # rows do not depend on each other
+    for i in nl.affine_range(rows // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        # the mean of squares
+        power = nl.multiply(nl.sum(squared(tile), axis=[1]), 1 / width)
+        root = nl.rsqrt(nl.add(power, EPSILON))
+        gains = nl.load(gain[0:1, :])
+        # column by column
+        for j in nl.affine_range(width // STEP):
+            part = nl.multiply(tile[:, j * STEP : (j + 1) * STEP], root)
+            # gated as in the paper
+            gate = nl.reciprocal(nl.add(nl.exp(nl.multiply(part, -TEMPERATURE)), 1.0))
+            wide = gains[:, j * STEP : (j + 1) * STEP].broadcast_to((128, STEP))
+            nl.store(y[i * 128 : (i + 1) * 128, j * STEP : (j + 1) * STEP],
+                     nl.multiply(nl.multiply(part, gate), wide))
+    return y
+
+
+def launch(x, gain):
+    """Who calls it."""
+    return partial(normalize, x)(gain)
+'''
+
+
+@pytest.fixture(scope="module")
+def lowered(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The first kernel by schedule, as it is lowered and as its author would have it."""
+    path = tmp_path_factory.mktemp("authorship") / "kernel.py"
+    path.write_text(NORM)
+    given = {"x": Argument((256, 512), "float32"), "gain": Argument((1, 512), "float32")}
+    lifted = lifted_kernel(NORM, path, given)
+    schedule = next(schedules(graph_of(lifted.algorithm)))
+    made = lifted.lowered(schedule).source
+    assert schedule_of(made) == schedule_of(lifted.authored(made)) == schedule
+    return made, lifted.authored(made)
+
+
+def test_the_module_around_a_kernel_stays(lowered: tuple[str, str]) -> None:
+    _, text = lowered
+    assert text.startswith('# Copyright of a company.\n"""Normalization of rows, as our models')
+    assert '    """Rows of x over their root mean square, gated."""\n' in text
+    assert "# Keeps the root away from zero.\nEPSILON = 1e-5\n" in text
+    assert text.endswith(NORM[NORM.index("\n\ndef launch") :])
+    assert "from functools import partial" in text
+    assert "STEP" not in text and "squared(" not in text, "what the old kernel alone used"
+    assert text.index("import neuronxcc.nki.isa") < text.index("import neuronxcc.nki.language")
+
+
+def test_numbers_are_the_author_s_expressions(lowered: tuple[str, str]) -> None:
+    made, text = lowered
+    assert "1.702" in made and "1e-05" in made
+    body = text[text.index("def normalize") :]
+    for number in ("1.702", "1e-05", "0.00195"):
+        assert number not in body
+    assert "EPSILON" in body and "TEMPERATURE" in body and "1 / width" in body
+    assert "    rows, width = x.shape\n" in body
+
+
+def test_names_and_comments_stand_by_the_same_steps(lowered: tuple[str, str]) -> None:
+    _, text = lowered
+    lines = text.splitlines()
+    assert "y = nl.ndarray(" in text and text.rstrip().count("return y\n") == 1
+    (at,) = [n for n, line in enumerate(lines) if "# the mean of squares" in line]
+    assert "square" in "".join(lines[at + 1 : at + 6])
+    assert "power = " in text and "root = " in text
+    assert "# rows do not depend on each other\n    for " in text
+    assert "# column by column" not in text, "the new kernel does not do so"
+
+
+def test_a_formatter_leaves_it_alone(lowered: tuple[str, str]) -> None:
+    _, text = lowered
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", "100", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    assert done.stdout == text
+
+
+def test_the_instructions_stay(lowered: tuple[str, str], tmp_path: Path) -> None:
+    arguments = [TensorArgument((256, 512), "float32"), TensorArgument((1, 512), "float32")]
+    found = []
+    for number, text in enumerate(lowered):
+        path = tmp_path / f"kernel{number}.py"
+        path.write_text(text)
+        compiled = SimulatedDevice().compile(str(path), arguments)
+        steps = [
+            (
+                instruction.opcode,
+                len(loops),
+                [v if isinstance(v, str) else np.float32(v)
+                 for v in instruction.attributes.values() if isinstance(v, (float, str))],
+                [access.shape for access in instruction.inputs.values()],
+            )
+            for loops, instruction in compiled.program.walk()
+        ]  # fmt: skip
+        found.append((compiled.measure().runs_ms, steps))
+    assert found[0] == found[1]
+
+
+def test_a_text_that_holds_no_such_function_stays() -> None:
+    author = Author("x = 1\n", "kernel", {})
+    assert author.with_kernel("def kernel(): ...\n") == "def kernel(): ...\n"
