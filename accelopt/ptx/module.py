@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
@@ -71,7 +71,8 @@ class Declaration(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Function:
     """A kernel (`entry`) or a device function that has a body. `scopes` gives the parent of each pair of
-    braces, the body's own first; `numbers` the values of directives as `.reqntid`."""
+    braces, the body's own first; `numbers` the values of directives as `.reqntid`; `launch` what a launch
+    says of parameters and special registers (`%ctaid.x`)."""
 
     name: str
     entry: bool
@@ -83,12 +84,18 @@ class Function:
     parameters: tuple[str, ...]
     line: int
     last_line: int
+    launch: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def threads(self) -> int | None:
         """Threads of a block by `.reqntid`, else the most by `.maxntid`; None when neither says."""
         found = [prod(self.numbers[name]) for name in LIMITS if self.numbers.get(name)]
         return found[0] if found and found[0] else None
+
+    def launched(self, launch: Mapping[str, int]) -> Function:
+        """The function with what a launch says: parameters by name or place ("0"), special registers."""
+        known = {str(place): name for place, name in enumerate(self.parameters)}
+        return replace(self, launch={known.get(name, name): launch[name] for name in launch})
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from accelopt.ptx.copies import Copies, follow
@@ -21,13 +20,12 @@ from accelopt.ptx.phases import (
     SHARED_LOAD,
     SHARED_STORE,
     UNKNOWN,
-    bits,
     phases,
     space,
 )  # fmt: skip
 from accelopt.ptx.statements import read
 from accelopt.ptx.values import Values, values
-from accelopt.ptx.work import Work, work
+from accelopt.ptx.work import Work, shared_memory, work
 
 ORDERED_BY = {BARRIER: "barrier", ASYNC_WAIT: "async_wait", FENCE: "mem_fence"}
 
@@ -178,11 +176,14 @@ def share(part: Work, whole: Work) -> float:
     return max((one / all_ for one, all_ in pairs if all_), default=0.0)
 
 
-def analyse(text: str, kernel: str = "", warps: int = 0) -> RegionDag:
+def analyse(
+    text: str, kernel: str = "", warps: int = 0, launch: Mapping[str, int] = MappingProxyType({})
+) -> RegionDag:
     """The Region-DAG of one kernel of a PTX text: the one of this name, or the first. `warps` says how
-    many a block has where the text does not. Raises NotPtx."""
+    many a block has where the text does not, `launch` what parameters (by name, or by place: "0") and
+    special registers hold. Raises NotPtx."""
     module = read(text)
-    return analyse_function(module.function(kernel), module, warps)
+    return analyse_function(module.function(kernel).launched(launch), module, warps)
 
 
 def analyse_function(function: Function, module: Module, warps: int = 0) -> RegionDag:
@@ -201,7 +202,7 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
             for at in range(block.start, block.stop):
                 amounts[at] = replace(amounts[at], masked=amounts[at].instruction_count)
     copies = follow(known, flow, kinds)
-    shared_bytes, dynamic_shared = _shared(function, module)
+    shared_bytes, dynamic_shared = shared_memory(function, module)
     regions = _regions(function, known, flow, kinds, amounts)
     return RegionDag(
         function=function,
@@ -372,28 +373,3 @@ def _stored(known: Values) -> frozenset[str]:
                 found |= new
                 work += new
     return frozenset(found)
-
-
-def _shared(function: Function, module: Module) -> tuple[int, bool]:
-    """Bytes of the `.shared` variables of a function, and of those between functions that it names;
-    whether it names one whose size the launch says."""
-    named = {
-        name
-        for one in function.statements
-        for part in one.operands
-        for name in re.findall(r"[A-Za-z_$%][\w$]*", part)
-    }
-    found, dynamic = 0, False
-    around = [one for one in module.declarations if named & set(one.words)]
-    for one in (*around, *function.declarations):
-        if ".shared" not in one.words:
-            continue
-        width = next((bits(word[1:]) for word in reversed(one.words) if bits(word[1:])), 0) or 0
-        sizes = [
-            int(word, 0)
-            for before, word in pairwise(one.words)
-            if before == "[" and word[0].isdigit()
-        ]
-        dynamic |= ".extern" in one.words
-        found += 0 if ".extern" in one.words else width * prod(sizes) // 8
-    return found, dynamic

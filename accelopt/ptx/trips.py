@@ -1,4 +1,4 @@
-"""How often a loop runs, where its start, step and bound are immediates."""
+"""How often a loop runs, where its start, step and bound are known."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def stays(
     """How often the branch at place `exit_` of `spine` keeps a loop going before it leaves it.
 
     `members` are the loop's statements, `spine` those that every round runs once, in order; the branch,
-    taken, stays in the loop (`taken`) or leaves it. None unless the branch tests a counter against an
-    immediate, and moves and additions of immediates make it.
+    taken, stays in the loop (`taken`) or leaves it. None unless the branch tests a counter against a
+    constant, and moves and additions of constants make it.
     """
     statements = known.function.statements
     jump = statements[spine[exit_]]
@@ -76,11 +76,9 @@ def _rounds(
         if len(inside) > 1 or len(outside) > 1 or not set(inside) <= set(spine):
             return []
         for at in outside:
-            one = known.function.statements[at]
-            if one.opcode == "mov" and len(one.operands) == 2 and not one.guard:
-                value = known.constant(one.operands[1], one.scope)
-                if value is not None:
-                    state[register] = value
+            value = known.result(at)
+            if value is not None:
+                state[register] = value
         for at in inside:
             new = set(known.effects[at].reads) - needed
             needed |= new

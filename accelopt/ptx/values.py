@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from accelopt.ptx.arithmetic import calculated
 from accelopt.ptx.module import Function, Label, Statement
 
 _NAME = re.compile(r"(?<![\w.$%])[A-Za-z_%$][\w$%]*")
@@ -35,6 +36,7 @@ class Values:
         self._families: set[tuple[int, str]] = set()
         self._labels = {(one.scope, one.name): one for one in function.labels}
         self._resolved: dict[tuple[str, int], str] = {}
+        self._constants: dict[str, int | None] = {}
         for one in function.declarations:
             if one.words and one.words[0] in (".reg", ".param"):
                 self._declare(one.words, one.scope)
@@ -121,18 +123,31 @@ class Values:
             writes = address
         return Effect(tuple(writes), tuple(reads), tuple(address))
 
-    def constant(self, operand: str, scope: int, depth: int = 8) -> int | None:
-        """The integer that an operand is: a literal, or a register that is only ever set to one."""
+    def constant(self, operand: str, scope: int) -> int | None:
+        """The integer that an operand is: a literal, what the launch says, or a register that is only
+        ever set to what such give."""
         literal = integer(operand)
-        if literal is not None or depth == 0:
+        if literal is None:
+            literal = self.function.launch.get(operand)
+        if literal is not None:
             return literal
-        found = self.definitions.get(self.register(operand, scope), [])
-        if len(found) != 1:
+        name = self.register(operand, scope)
+        if name not in self._constants:
+            self._constants[name] = None  # of a register that is made of itself
+            found = self.definitions.get(name, [])
+            self._constants[name] = self.result(found[0]) if len(found) == 1 else None
+        return self._constants[name]
+
+    def result(self, at: int) -> int | None:
+        """The integer that statement `at` gives; None where it is none, or nobody can say."""
+        one = self.function.statements[at]
+        if one.guard or len(one.operands) < 2:
             return None
-        one = self.function.statements[found[0]]
-        if one.opcode != "mov" or one.guard or len(one.operands) != 2:
-            return None
-        return self.constant(one.operands[1], one.scope, depth - 1)
+        if one.opcode == "ld" and "param" in one.modifiers:
+            return self.function.launch.get(one.operands[1].strip("[]"))
+        known = [self.constant(operand, one.scope) for operand in one.operands[1:]]
+        given = [value for value in known if value is not None]
+        return calculated(one, given) if len(given) == len(known) else None
 
     def dependent(self, seeds: Iterable[str]) -> frozenset[str]:
         """Registers whose values depend on those that begin with one of `seeds`, in any way but through

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from math import prod
 from operator import add, attrgetter
 
-from accelopt.ptx.module import Function, Statement
+from accelopt.ptx.module import Function, Module, Statement
 from accelopt.ptx.phases import FLOATS, SFU, bits, plain, space
 from accelopt.ptx.values import Values, values
 
@@ -243,3 +244,28 @@ _OF = {
     "tcgen05": _tcgen05, "cp": _copy, "mbarrier": _mbarrier, "tex": _texture, "tld4": _texture,
     "suld": _texture, "sust": _texture, "sured": _atomic,
 }  # fmt: skip
+
+
+def shared_memory(function: Function, module: Module) -> tuple[int, bool]:
+    """Bytes of the `.shared` variables of a function, and of those between functions that it names;
+    whether it names one whose size the launch says."""
+    named = {
+        name
+        for one in function.statements
+        for part in one.operands
+        for name in re.findall(r"[A-Za-z_$%][\w$]*", part)
+    }
+    found, dynamic = 0, False
+    around = [one for one in module.declarations if named & set(one.words)]
+    for one in (*around, *function.declarations):
+        if ".shared" not in one.words:
+            continue
+        width = next((bits(word[1:]) for word in reversed(one.words) if bits(word[1:])), 0) or 0
+        sizes = [
+            int(word, 0)
+            for before, word in pairwise(one.words)
+            if before == "[" and word[0].isdigit()
+        ]
+        dynamic |= ".extern" in one.words
+        found += 0 if ".extern" in one.words else width * prod(sizes) // 8
+    return found, dynamic

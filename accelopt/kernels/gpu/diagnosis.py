@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.kernels.gpu.bench.roofline import Bound
+from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.structure import Evidence
 from accelopt.kernels.methods import methods_that_touch
@@ -52,15 +53,30 @@ def of_roofline(bound: Bound, profile: Profile, language: str) -> Diagnosis:
     )
 
 
-def of_structure(found: Evidence, bound: Bound, profile: Profile, language: str) -> Diagnosis:
-    """The roofline's shares of the measured time and that of the special functions, with the lines of
-    the source that use each resource, and what the PTX says of the rest."""
+def of_structure(
+    found: Evidence, bound: Bound, target: Target, profile: Profile, language: str
+) -> Diagnosis:
+    """The roofline's shares of the measured time, with what the kernel's own text adds: bytes that it
+    moves in vain, special functions, the lines of the source that use each resource, and what it says
+    of the rest."""
     plain = of_roofline(bound, profile, language)
     shares = {name: share for name, share in plain.utilisation.items() if name != "overlap"}
     reasons = {one.resource: one.reason for one in plain.bottlenecks}
     if found.sfu_ms:
         shares["sfu"] = found.sfu_ms / profile.latency
         reasons["sfu"] = f"special functions take at least {found.sfu_ms:.4g} ms"
+    if found.traffic is not None:
+        moved, asked = found.traffic.moved, found.traffic.asked
+        by_memory = moved / target.gigabytes_per_second / 1e6
+        by_cache = asked / target.l2_gigabytes_per_second / 1e6
+        if by_cache > profile.latency:  # then the multiprocessors' own caches gave some of it
+            by_cache = 0.0
+        if max(by_memory, by_cache) > bound.memory_ms:
+            shares["gmem"] = max(by_memory, by_cache) / profile.latency
+            reasons["gmem"] = (
+                f"it asks for {asked / 1e6:.1f} MB: {by_cache:.4g} ms of the L2 cache, and "
+                f"{by_memory:.4g} ms of device memory for the {moved / 1e6:.1f} MB from there"
+            )
     shares["overlap"] = max(0.0, 1 - max(shares.values()))
     reasons["overlap"] = found.waits
     ranked = _ranked(shares, reasons, language)

@@ -198,7 +198,7 @@ class Solutions:
         if known is None:
             found = of_roofline(least, profile, self.written_in)
             return found.model_copy(update={"notes": notes})
-        found = of_structure(known, least, profile, self.written_in)
+        found = of_structure(known, least, target, profile, self.written_in)
         missing = await self._missed(node, kernels, least, target)
         taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
         return found.model_copy(
@@ -224,7 +224,7 @@ class Solutions:
         known = evidence(before, least, target)
         if known is None:
             return ""
-        limit = of_structure(known, least, parent.profile, self.written_in).bottleneck
+        limit = of_structure(known, least, target, parent.profile, self.written_in).bottleneck
         return missed(before, kernels, limit.resource) if limit else ""
 
     async def material(self, node: Node) -> Material:

@@ -1,7 +1,6 @@
 """What the PTX of a solution's kernels says of where their time may go: evidence, and no time.
 
-Work is counted by `accelopt.ptx`; only special functions get a share of the measured time, because the
-roofline of a problem does not know them.
+Work is counted by `accelopt.ptx`, with what the launch says of the kernel's parameters.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from accelopt.ptx.changes import touched
 from accelopt.ptx.module import NotPtx
 from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, BARRIER, FENCE, GLOBAL_LOAD, MBARRIER
 from accelopt.ptx.regions import LoopWork, Region, RegionDag, analyse
+from accelopt.ptx.sweeps import sweeps
 from accelopt.ptx.work import Work
 
 SFU_A_CLOCK = (
@@ -40,18 +40,28 @@ USES: Mapping[str, Callable[[Region], int]] = {
 
 
 class Structure(NamedTuple):
-    """One kernel of a solution, and the blocks of its launch (0: unknown)."""
+    """One kernel of a solution, the blocks of its launch (0: unknown), and how many of them a
+    multiprocessor holds at once (0: unknown)."""
 
     dag: RegionDag
     blocks: int
+    resident: int = 0
+
+
+class Traffic(NamedTuple):
+    """Bytes that a launch asks of the caches, and those of them that device memory gives."""
+
+    asked: float
+    moved: float
 
 
 class Evidence(NamedTuple):
-    """What a kernel's text says. `sfu_ms` is the least time of its special functions (None where their
-    number cannot be told); `waits` says why work may stand still; `lines` are those of the source that
-    use a resource, the most first."""
+    """What a kernel's text says. `sfu_ms` is the least time of its special functions, `traffic` what it
+    moves (None where the numbers cannot be told); `waits` says why work may stand still; `lines` are
+    those of the source that use a resource, the most first."""
 
     sfu_ms: float | None
+    traffic: Traffic | None
     waits: str
     lines: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
@@ -63,13 +73,24 @@ def structures(code: Sequence[Code], resources: Sequence[Resources] = ()) -> tup
     found: dict[str, Structure] = {}
     for one in code:
         if one.kernel not in found:
-            warps = next((taken.warps for taken in resources if one.kernel in taken.kernel), 0)
+            taken = next((taken for taken in resources if one.kernel in taken.kernel), None)
             try:
-                dag = analyse(one.ptx, one.kernel, warps)
+                dag = analyse(one.ptx, one.kernel, taken.warps if taken else 0, one.launch)
             except NotPtx:
                 continue
-            found[one.kernel] = Structure(dag, one.blocks)
+            found[one.kernel] = Structure(dag, one.blocks, _resident(taken) if taken else 0)
     return tuple(found.values())
+
+
+def _resident(taken: Resources) -> int:
+    """Blocks that a multiprocessor holds at once (CUDA programming guide, technical specifications,
+    8.0 and 9.0: 64 warps, 32 blocks, 65,536 registers; shared memory as the larger has it)."""
+    limits = [32, 64 // max(1, taken.warps)]
+    if taken.registers:
+        limits.append(65536 // (32 * taken.warps * taken.registers))
+    if taken.shared_bytes:
+        limits.append((228 << 10) // (taken.shared_bytes + 1024))
+    return max(1, min(limits))
 
 
 def evidence(kernels: Sequence[Structure], least: Bound, target: Target) -> Evidence | None:
@@ -83,7 +104,13 @@ def evidence(kernels: Sequence[Structure], least: Bound, target: Target) -> Evid
     notes = [*_notes(main, least, target)]
     if len(kernels) > 1:
         notes.insert(0, f"read of {dag.function.name}, one of {len(kernels)} kernels")
-    return Evidence(_sfu_ms(main, least, target), _waits(main, loop, target), lines, tuple(notes))
+    return Evidence(
+        _sfu_ms(main, least, target),
+        _traffic(main, least, target),
+        _waits(main, loop, target),
+        lines,
+        tuple(notes),
+    )
 
 
 def missed(before: Sequence[Structure], after: Sequence[Structure], resource: str) -> str:
@@ -138,6 +165,28 @@ def _sfu_ms(main: Structure, least: Bound, target: Target) -> float | None:
     loop = main_loop(main.dag)
     if loop is not None and loop.work.flops and not loop.work.unknown_flops and least.operations:
         return least.operations * loop.work.sfu_ops / loop.work.flops / rate * 1e3
+    return None
+
+
+def _traffic(main: Structure, least: Bound, target: Target) -> Traffic | None:
+    """By all trips where text and launch say them, else in proportion to the problem's operations.
+
+    Device memory gives each byte that the problem needs once. What a block asks again, loop after loop,
+    it gives again where blocks that run side by side hold more of it than a half of the L2 cache: the
+    other half may have copies of the first (each serves the multiprocessors next to it). What other
+    blocks ask as well comes from the cache.
+    """
+    block = sweeps(main.dag)
+    if block is not None and main.blocks:
+        together = min(main.blocks, target.multiprocessors * max(1, main.resident)) * block.held
+        again = block.again * main.blocks if 2 * together > target.l2_bytes else 0
+        asked = float(block.asked * main.blocks)
+        return Traffic(asked, min(asked, least.bytes + again) if again else least.bytes)
+    loop = main_loop(main.dag)
+    done = loop.work if loop is not None else Work()
+    if done.flops and least.operations and not (done.unknown_flops or done.unknown_bytes):
+        asked = least.operations * done.global_bytes / done.flops
+        return Traffic(max(asked, least.bytes), least.bytes)
     return None
 
 

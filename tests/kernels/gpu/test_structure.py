@@ -3,6 +3,8 @@
 import gzip
 from pathlib import Path
 
+import pytest
+
 from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.bench.judging.compile_check import Compiled
 from accelopt.kernels.gpu.bench.process.compilation import Resources
@@ -61,7 +63,7 @@ def test_lines_and_waits_of_a_diagnosis() -> None:
     least = Bound(8e6, 2e9, 0.02, 0.05)
     found = evidence(structures([code("matmul_sm80_w4_s2", 64)]), least, H200)
     assert found is not None
-    diagnosis = of_structure(found, least, PROFILE, "triton")
+    diagnosis = of_structure(found, least, H200, PROFILE, "triton")
     assert diagnosis.origin == "Region-DAG"
     lines = {one.resource: one.lines for one in diagnosis.bottlenecks}
     assert lines["compute"][0] == 26 and 26 in lines["gmem"]
@@ -112,3 +114,47 @@ def test_the_compile_check_knows_the_lines_of_the_source() -> None:
         place.line: {one.opcode for one in found} for place, found in compiled.source_lines.items()
     }
     assert "wgmma" in lines[26] and "ld" in lines[11]
+
+
+def diagnosed(found, least, milliseconds):
+    profile = PROFILE.model_copy(update={"latency": milliseconds})
+    evidenced = evidence(structures([found]), least, H200)
+    assert evidenced is not None
+    return of_structure(evidenced, least, H200, profile, "triton")
+
+
+def test_bytes_that_a_launch_asks_in_vain_limit_a_kernel() -> None:
+    """A product of 8192 x 4096 x 4096 in tiles of 128 x 128 asks 64 trips of 32 KiB in 2,048 blocks, and
+    stores 64 MiB: 4.5 GB, 0.54 ms of an H200's L2 cache."""
+    launched = code("matmul_sm90_w4_s2", 2048).model_copy(update={"launch": {"3": 4096}})
+    least = Bound(168e6, 2 * 8192 * 4096 * 4096, 0.035, 0.278)
+    slow = diagnosed(launched, least, 0.6)
+    assert slow.bottleneck is not None and slow.bottleneck.resource == "gmem"
+    assert slow.utilisation["gmem"] == pytest.approx(0.54 / 0.6, rel=0.03)
+    assert slow.memory_sol == pytest.approx(0.035 / 0.6)
+    fast = diagnosed(launched, least, 0.4)  # more than the L2 gives: other caches gave it
+    assert fast.utilisation["gmem"] == pytest.approx(0.035 / 0.4)
+    assert fast.bottleneck is not None and fast.bottleneck.resource == "compute"
+
+
+def test_rows_that_do_not_fit_are_fetched_again() -> None:
+    from accelopt.kernels.gpu.structure import Structure, _traffic
+    from accelopt.ptx.regions import analyse
+
+    def loop(place: int) -> str:
+        return (
+            f"mov.u32 %r{place}, 0; L{place}: mad.wide.s32 %rd{place + 3}, %r{place}, 4, %rd1; "
+            f"ld.global.f32 %f1, [%rd{place + 3}]; add.s32 %r{place}, %r{place}, 128; "
+            f"setp.lt.s32 %p{place}, %r{place}, 8192; @%p{place} bra L{place};"
+        )
+
+    text = (
+        ".version 8.7 .target sm_90a .entry k(.param .u64 x) .reqntid 128 { .reg .pred %p<9>; "
+        ".reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; ld.param.u64 %rd1, [x]; "
+        f"{loop(1)} {loop(2)} ret; }}"
+    )
+    least = Bound(8192 * 32768, 0.0, 0.06, 0.0)
+    for resident, moved in ((16, 2), (4, 1)):  # 2,112 rows of 32 KiB side by side, or 528
+        found = _traffic(Structure(analyse(text), 8192, resident), least, H200)
+        assert found is not None and found.asked == 2 * least.bytes
+        assert found.moved == moved * least.bytes

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from accelopt.kernels.gpu.bench.files.blobs import materialise
 from accelopt.kernels.gpu.bench.judging.children import caches, payload_of
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.lock import gpu_lock, scratch
@@ -36,7 +37,7 @@ from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import variables_of
 
 PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
-SECONDS = 300.0
+SECONDS = 120.0  # on an H200 one kernel takes 9, of which 6 start the process; 60 on a busy host
 Found: TypeAlias = "Metrics | Unavailable"
 _DENIED = ("ERR_NVGPUCTRPERM", "permission to access NVIDIA GPU Performance Counters")
 
@@ -76,6 +77,7 @@ def _probe(tool: str) -> Unavailable | None:
 
 def _profile(task: Task) -> Found:
     style = passes_destination(task.solution, task.definition, task.destination_passing_style)
+    materialise(task.root, task.definition, task.workload.workload)
     blobs = tuple(
         str(task.root.resolve() / source.path)
         for source in task.workload.workload.inputs.values()
@@ -104,7 +106,8 @@ def _run(
     told.write_text(json.dumps(payload))
     command = [
         tool, "--csv", "--page", "raw", "--profile-from-start", "off", "--clock-control", "none",
-        "--cache-control", "all", "--metrics", ",".join(metrics),
+        "--cache-control", "all", "--target-processes", "application-only",
+        "--metrics", ",".join(metrics),
         sys.executable, "-B", "-m", PROGRAM, str(told),
     ]  # fmt: skip
     own = variables_of(folder, os.cpu_count() or 1, NVIDIA.variables)
@@ -139,5 +142,8 @@ def _printed(command: list[str], folder: Path, variables: Mapping[str, str]) -> 
 
 
 def _worst(lines: list[str]) -> str:
+    """What went wrong first; that the program ended with an error comes of it."""
     errors = [line for line in lines if "==ERROR==" in line or "Error" in line]
-    return (errors or lines or ["it printed nothing"])[-1].strip()[:300]
+    return (
+        errors[0].strip()[:300] if errors else (lines or ["it printed nothing"])[-1].strip()[:300]
+    )

@@ -69,15 +69,15 @@ class Compiler:
         from triton.runtime.jit import JITFunction
 
         self.target = target
-        self.compiled: list[tuple[Any, int]] = []  # kernels, and the blocks of their launches
+        self.compiled: list[tuple[Any, Launch]] = []
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
         compiled = self.compiled
 
         def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             kernel = original(function, *args, grid=grid, warmup=True, **kwargs)
-            blocks = _blocks(function, grid, args, kwargs)
-            compiled.append((kernel.result() if hasattr(kernel, "result") else kernel, blocks))
+            done = kernel.result() if hasattr(kernel, "result") else kernel
+            compiled.append((done, _launch(function, grid, args, kwargs)))
             return kernel
 
         def every_configuration(tuner: Any, *args: Any, **kwargs: Any) -> None:
@@ -114,8 +114,13 @@ class Compiler:
                 arguments += _outputs(definition, workload)
             function(*arguments)
         resources = dict.fromkeys(_resources(kernel) for kernel, _ in self.compiled)
-        code = dict.fromkeys(_code(kernel, blocks, folder) for kernel, blocks in self.compiled)
-        return say.Compiled(resources=tuple(item._asdict() for item in resources), code=tuple(code))
+        code: dict[tuple[str, str, int], say.Code] = {}
+        for kernel, launch in self.compiled:
+            one = _code(kernel, launch, folder)
+            code.setdefault((one.kernel, one.ptx, one.blocks), one)
+        return say.Compiled(
+            resources=tuple(item._asdict() for item in resources), code=tuple(code.values())
+        )
 
 
 def _arguments(definition: Definition, workload: Trace) -> list[Any]:
@@ -212,25 +217,53 @@ def _is_cuda_device(item: Any) -> bool:
     return isinstance(item, torch.device) and item.type == "cuda"
 
 
-def _code(kernel: Any, blocks: int, folder: str) -> say.Code:
+def _code(kernel: Any, launch: Launch, folder: str) -> say.Code:
     cubin = base64.b64encode(kernel.asm["cubin"]).decode()
     ptx = kernel.asm["ptx"].replace(f"{folder}/", "")
-    return say.Code(kernel=str(kernel.metadata.name), ptx=ptx, cubin=cubin, blocks=blocks)
+    return say.Code(
+        kernel=str(kernel.metadata.name), ptx=ptx, cubin=cubin,
+        blocks=math.prod(launch.grid), launch=launch.values(kernel),
+    )  # fmt: skip
 
 
-def _blocks(function: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """The blocks of a launch; 0 where its grid cannot be worked out."""
+def _launch(function: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Launch:
+    """What a launch says; nothing where it cannot be worked out."""
     try:
+        known = function.signature.parameters
+        bound = function.signature.bind_partial(
+            *args, **{name: value for name, value in kwargs.items() if name in known}
+        )
+        bound.apply_defaults()
         if callable(grid):
-            known = function.signature.parameters
-            bound = function.signature.bind_partial(
-                *args, **{name: value for name, value in kwargs.items() if name in known}
-            )
-            bound.apply_defaults()
             grid = grid(bound.arguments)
-        return math.prod(int(size) for size in ((grid,) if isinstance(grid, int) else grid))
+        sizes = (grid,) if isinstance(grid, int) else tuple(grid)
+        return Launch(tuple(int(size) for size in sizes), dict(bound.arguments))
     except Exception:  # a stranger's function, with or without the values that it wants
-        return 0
+        return Launch((0,), {})
+
+
+class Launch(NamedTuple):
+    """The blocks along each axis (0: unknown), and the arguments by name."""
+
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Any]
+
+    def values(self, kernel: Any) -> dict[str, int]:
+        """Integers by the places of the kernel's parameters, and where the block in the middle of the
+        grid lies: it stands for all. A parameter that the compiler took as a constant has no place."""
+        found: dict[str, int] = {}
+        for axis, size in zip("xyz", self.grid, strict=False):
+            if size:
+                found |= {f"%nctaid.{axis}": size, f"%ctaid.{axis}": size // 2}
+        signature = getattr(kernel.src, "signature", {})
+        places = [name for name, kind in signature.items() if kind != "constexpr"]
+        if any("tensordesc" in str(kind) or isinstance(kind, tuple) for kind in signature.values()):
+            return found  # they take several places each
+        for place, name in enumerate(places):
+            value = self.arguments.get(name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                found[str(place)] = value
+        return found
 
 
 def _resources(kernel: Any) -> Resources:

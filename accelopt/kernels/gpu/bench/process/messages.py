@@ -214,12 +214,14 @@ class Compile(Message):
 
 class Code(Message):
     """One compiled kernel: its PTX, whose lines of the source name the solution's files, its machine
-    code as base64, and the blocks of its launch (0 where nobody can say)."""
+    code as base64, and of its launch the blocks (0 where nobody can say) and what
+    `ptx.module.Function.launch` takes: integer parameters by their places, and the middle block."""
 
     kernel: str
     ptx: str
     cubin: str = ""
     blocks: int = 0
+    launch: dict[str, int] = Field(default_factory=dict)
 
 
 class Compiled(Message):

@@ -1,0 +1,68 @@
+"""What a block asks of global memory, array by array, and what of it it asks again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from accelopt.ptx.flow import Loop
+from accelopt.ptx.regions import RegionDag
+from accelopt.ptx.values import Values, values
+from accelopt.ptx.work import work
+
+
+class Sweeps(NamedTuple):
+    """Bytes of one block with all trips of its loops: `asked` in all; `again` those of arrays that
+    another loop has asked for as well; `held`, what it must find again."""
+
+    asked: int
+    again: int
+    held: int
+
+
+def sweeps(dag: RegionDag) -> Sweeps | None:
+    """The global traffic of a block; None where the trips of a loop, or the bytes of a copy, are not
+    known. A tensor copy counts by what its mbarrier is told to wait for."""
+    total = dag.total
+    if total is None or (total.unknown_bytes and not total.expected_bytes):
+        return None
+    known, flow = values(dag.function), dag.flow
+    read: dict[str, Counter[int]] = {}
+    for block in flow.blocks:
+        loop = flow.loop_of(block.number)
+        times, outermost = _times(dag, loop)
+        for at in range(block.start, block.stop):
+            amount = work(dag.function.statements[at], dag.function).global_read_bytes * times
+            if amount and loop is not None:
+                read.setdefault(_array(known, at), Counter())[outermost] += amount
+    read.pop("", None)
+    asked = total.global_bytes + (total.expected_bytes if total.unknown_bytes else 0)
+    most = {array: max(parts.values()) for array, parts in read.items()}
+    again = {array: sum(parts.values()) - most[array] for array, parts in read.items()}
+    return Sweeps(
+        asked, sum(again.values()), sum(most[array] for array, bytes_ in again.items() if bytes_)
+    )
+
+
+def _times(dag: RegionDag, loop: Loop | None) -> tuple[int, int]:
+    """How often a block inside of `loop` runs, and the number of the outermost loop around it."""
+    times, outermost = 1, 0
+    while loop is not None:
+        times *= loop.trips or 1
+        outermost = loop.number
+        loop = None if loop.parent is None else dag.loops[loop.parent].loop
+    return times, outermost
+
+
+def _array(known: Values, at: int) -> str:
+    """The parameter that a load's pointer comes from; empty where it is none, or one of several."""
+    function = known.function
+    found = {
+        function.statements[origin].operands[1].strip("[]")
+        for name in known.effects[at].address
+        for origin in known.origins(name)
+        if function.statements[origin].opcode == "ld"
+        and "param" in function.statements[origin].modifiers
+    }
+    pointers = [name for name in found if name not in function.launch]
+    return pointers[0] if len(pointers) == 1 else ""

@@ -1,0 +1,278 @@
+"""What libraries take for the same problem, measured beside our own: cuBLAS and others through PyTorch, and
+FlashInfer where it is installed.
+
+A library plans its call by the index tensors before it is timed; ours plan inside of theirs. Each call is
+timed as solutions are (launch-free, L2 flushed) and by the sum of its kernels (CUPTI), and counts only where
+its outputs are those of the reference. A library without a call for a problem has no entry.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.lock import gpu_lock
+
+ROUNDS, SETS, HEAT_SECONDS = 6, 5, 0.05
+RIGHT = 2e-2  # relative L2 of the whole, of 16-bit results against the reference's
+WORKSPACE_BYTES = 256 << 20
+EPSILON = 1e-6
+
+Inputs = Mapping[str, Any]
+Call = Callable[[], Any]
+Prepare = Callable[[Inputs], Call]
+
+
+def gemm(given: Inputs) -> Call:
+    import torch
+
+    return lambda: torch.matmul(given["A"], given["B"].T)
+
+
+def softmax(given: Inputs) -> Call:
+    import torch
+
+    return lambda: torch.softmax(given["logits"], dim=-1)
+
+
+def rms_norm(given: Inputs) -> Call:
+    import torch
+
+    states, weight = given["hidden_states"], given["weight"]
+    return lambda: torch.nn.functional.rms_norm(states, weight.shape, weight, EPSILON)
+
+
+def flashinfer_norm(given: Inputs) -> Call:
+    import flashinfer
+
+    return lambda: flashinfer.norm.rmsnorm(given["hidden_states"], given["weight"], EPSILON)
+
+
+def flashinfer_add_norm(given: Inputs) -> Call:
+    """In place, as the library has it: every call begins with what the one before left."""
+    import flashinfer
+
+    states, residual = given["hidden_states"].clone(), given["residual"].clone()
+
+    def call() -> Any:
+        flashinfer.norm.fused_add_rmsnorm(states, residual, given["weight"], EPSILON)
+        return states, residual
+
+    return call
+
+
+def flashinfer_silu(given: Inputs) -> Call:
+    import flashinfer
+
+    return lambda: flashinfer.silu_and_mul(given["gate_up"])
+
+
+def flashinfer_rope(given: Inputs) -> Call:
+    """In place on copies; heads lie flat."""
+    import flashinfer
+
+    q, k = (given[name].clone() for name in "qk")
+    flat_q, flat_k = q.flatten(1), k.flatten(1)
+
+    def call() -> Any:
+        flashinfer.apply_rope_with_cos_sin_cache_inplace(
+            given["positions"], flat_q, flat_k, q.shape[-1], given["cos_sin_cache"], True
+        )
+        return q, k
+
+    return call
+
+
+def _workspace() -> Any:
+    import torch
+
+    return torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
+
+
+def _last_pages(given: Inputs) -> Any:
+    import torch
+
+    lengths = given.get("kv_last_page_len")
+    counts = given["kv_indptr"].diff()
+    return torch.ones_like(counts) if lengths is None else lengths
+
+
+def paged_decode(tensor_cores: bool) -> Prepare:
+    def prepare(given: Inputs) -> Call:
+        import flashinfer
+
+        q, k, v = given["q"], given["k_cache"], given["v_cache"]
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            _workspace(), "NHD", use_tensor_cores=tensor_cores
+        )
+        wrapper.plan(
+            given["kv_indptr"], given["kv_indices"], _last_pages(given), q.shape[1], k.shape[2],
+            q.shape[2], k.shape[1], sm_scale=given["sm_scale"], q_data_type=q.dtype, kv_data_type=k.dtype,
+        )  # fmt: skip
+        return lambda: wrapper.run(q, (k, v), return_lse=True)
+
+    return prepare
+
+
+def paged_prefill(backend: str) -> Prepare:
+    def prepare(given: Inputs) -> Call:
+        import flashinfer
+
+        q, k, v = given["q"], given["k_cache"], given["v_cache"]
+        wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(_workspace(), "NHD", backend=backend)
+        wrapper.plan(
+            given["qo_indptr"], given["kv_indptr"], given["kv_indices"], _last_pages(given), q.shape[1],
+            k.shape[2], q.shape[2], k.shape[1], causal=True, sm_scale=given["sm_scale"],
+            q_data_type=q.dtype, kv_data_type=k.dtype,
+        )  # fmt: skip
+        return lambda: wrapper.run(q, (k, v), return_lse=True)
+
+    return prepare
+
+
+def ragged_prefill(backend: str) -> Prepare:
+    def prepare(given: Inputs) -> Call:
+        import flashinfer
+
+        q, k, v = given["q"], given["k"], given["v"]
+        wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(_workspace(), "NHD", backend=backend)
+        wrapper.plan(
+            given["qo_indptr"], given["kv_indptr"], q.shape[1], k.shape[1], q.shape[2], causal=True,
+            sm_scale=given["sm_scale"], q_data_type=q.dtype, kv_data_type=k.dtype,
+        )  # fmt: skip
+        return lambda: wrapper.run(q, k, v, return_lse=True)
+
+    return prepare
+
+
+def latent(backend: str) -> Prepare:
+    """Multi-head latent attention, decode (one query a sequence) or causal prefill."""
+
+    def prepare(given: Inputs) -> Call:
+        import flashinfer
+        import torch
+
+        q, rope, cache = given["q_nope"], given["q_pe"], given["ckv_cache"]
+        wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(_workspace(), backend=backend)
+        sequences = len(given["kv_indptr"])
+        queries = given.get("qo_indptr")
+        if queries is None:
+            queries = torch.arange(sequences, dtype=torch.int32, device="cuda")
+        wrapper.plan(
+            queries, given["kv_indptr"], given["kv_indices"], given["kv_indptr"].diff(), q.shape[1],
+            q.shape[2], rope.shape[2], cache.shape[1], "qo_indptr" in given, given["sm_scale"],
+            q.dtype, cache.dtype,
+        )  # fmt: skip
+        return lambda: wrapper.run(q, rope, cache, given["kpe_cache"], return_lse=True)
+
+    return prepare
+
+
+def libraries_for(name: str, op_type: str) -> dict[str, Prepare]:
+    """The calls of libraries that compute a definition, by name."""
+    if op_type == "gemm":
+        return {"cuBLAS": gemm}
+    if op_type == "softmax":
+        return {"PyTorch": softmax}
+    if op_type == "activation":
+        return {"FlashInfer": flashinfer_silu}
+    if op_type == "rope":
+        return {"FlashInfer": flashinfer_rope}
+    if op_type == "rmsnorm":
+        if "add" in name:
+            return {"FlashInfer": flashinfer_add_norm}
+        return {"PyTorch": rms_norm, "FlashInfer": flashinfer_norm}
+    if op_type == "mla_paged":
+        return {f"FlashInfer {backend}": latent(backend) for backend in ("fa2", "fa3")}
+    if op_type == "gqa_ragged":
+        return {f"FlashInfer {backend}": ragged_prefill(backend) for backend in ("fa2", "fa3")}
+    if op_type == "gqa_paged" and "prefill" in name:
+        return {f"FlashInfer {backend}": paged_prefill(backend) for backend in ("fa2", "fa3")}
+    if op_type == "gqa_paged":
+        return {"FlashInfer": paged_decode(False), "FlashInfer, tensor cores": paged_decode(True)}
+    return {}
+
+
+def measure_libraries(task: Task) -> dict[str, dict[str, Any]]:
+    """By library: `ms`, `kernel_ms`, `error` (relative L2 to the reference, the worst output), or `failure`.
+    In a process of its own, alone on the device."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(_measure, task).result()
+
+
+def _measure(task: Task) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, prepare in libraries_for(task.definition.name, task.definition.op_type).items():
+        try:
+            found[name] = _timed(task, prepare)
+        except Exception as error:  # a library that is absent, or refuses the problem
+            found[name] = {"failure": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+    return found
+
+
+def _timed(task: Task, prepare: Prepare) -> dict[str, Any]:
+    import torch
+    from timers import by_profiler
+
+    from accelopt.kernels.gpu.bench.files.draws import fresh
+    from accelopt.kernels.gpu.bench.process.inputs import InputFactory
+    from accelopt.kernels.gpu.bench.process.timing import Clock
+
+    torch.cuda.set_device(task.device)
+    device = torch.device(task.device)
+    factory = InputFactory(task.root, task.definition, task.workload.workload, task.device)
+    with torch.no_grad():
+        sets = [factory.make(fresh()) for _ in range(SETS)]
+        calls = [prepare(dict(zip(task.definition.inputs, one, strict=True))) for one in sets]
+        error = _error(task, sets[0], calls[0]())
+        with gpu_lock(task.device, alone=True):
+            clock = Clock(device)
+
+            def call(chosen: Any) -> Any:
+                return chosen[0]()
+
+            pairs = [[one] for one in calls]
+            backlog = clock.backlog_ms(call, pairs, lambda index: calls[index - 1]())
+            samples: list[float] = []
+            for _ in range(ROUNDS):
+                clock.settle(calls[-1], HEAT_SECONDS)
+                samples += clock.round(call, pairs, backlog, lambda index: calls[index - 1]())[0]
+            kernels = by_profiler(call, pairs)
+    return {"ms": statistics.median(samples), "kernel_ms": kernels, "error": error}
+
+
+def _error(task: Task, inputs: list[Any], outputs: Any) -> float:
+    """The worst relative L2 of the outputs, against the definition's reference."""
+    import torch
+
+    known: dict[str, Any] = {}
+    exec(compile(task.definition.reference, task.definition.name, "exec"), known)
+    right = known["run"](*inputs)
+    rights = right if isinstance(right, tuple) else (right,)
+    given = outputs if isinstance(outputs, tuple) else (outputs,)
+    worst = 0.0
+    for ours, theirs in zip(rights, given):
+        a, b = ours.float(), theirs.float()
+        finite = torch.isfinite(a) & torch.isfinite(b)
+        gap = torch.where(finite, a - b, 0.0).norm() / torch.where(finite, a, 0.0).norm()
+        worst = max(worst, float(gap))
+    return worst
+
+
+def best(found: Mapping[str, Mapping[str, Any]], column: str = "ms") -> tuple[str, float] | None:
+    """The fastest library whose outputs are right, with its milliseconds."""
+    right = {
+        name: float(row[column])
+        for name, row in found.items()
+        if row.get(column) and float(row["error"]) < RIGHT
+    }
+    return min(right.items(), key=lambda item: item[1]) if right else None
