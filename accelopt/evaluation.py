@@ -223,6 +223,9 @@ class Diagnosis(Row):
     shared_share: float | None = Field(default=None, description="of what a block may have")
     spilled_bytes: int | None = Field(default=None, description="of the whole run; GPU: a thread")
     occupancy: float | None = None
+    missed: bool | None = Field(
+        default=None, description="whether its change left alone what limited the kernel before it"
+    )
     notes: tuple[str, ...] = ()
 
     @property

@@ -73,6 +73,7 @@ class Report(NamedTuple):
     other_edges: Share
     existed: Share
     methods: int
+    hot: Share
     spent: Spent
 
     def record(self) -> dict[str, object]:
@@ -87,8 +88,7 @@ class Report(NamedTuple):
             "win_rate_other_edges": self.other_edges.record(),
             "relabelled_existed": self.existed.record(),
             "catalog_size": self.methods,
-            "edits_in_hot_region": None,
-            "edits_in_hot_region_why": "a note of the diagnosis tells a miss where there is PTX; nobody counts them",
+            "edits_in_hot_region": self.hot.record() if self.hot.tried else None,
             "tokens_per_correct_kernel": self.spent.tokens / right if right else None,
             "dollars_per_correct_kernel": self.spent.dollars / right if right else None,
         }
@@ -102,6 +102,8 @@ class Report(NamedTuple):
             f"{self.other_edges}",
             f"named by a model as known before {self.existed}; the catalog has {self.methods} methods",
         ]
+        if self.hot.tried:
+            lines.append(f"edits that touched what limited the kernel before {self.hot}")
         if self.spent.tokens and self.correct.won:
             tokens, dollars = (value / self.correct.won for value in self.spent)
             lines.append(f"{tokens:.0f} tokens and {dollars:.4f} dollars a correct kernel")
@@ -115,10 +117,12 @@ def report_of(
     catalog: Iterable[str],
     duplicates: int = 0,
     spent: Spent = NOTHING_SPENT,
+    missed: Iterable[bool] = (),
 ) -> Report:
     """Of a search's transitions `rows`, where `learned` was known before. `named` are the methods that a
-    model's steps were given, and whether they existed; `catalog` all names that there were before."""
-    steps = [*named]
+    model's steps were given, and whether they existed; `catalog` all names that there were before;
+    `missed` says of each edit whose compiled text was compared whether it left the hot region alone."""
+    steps, edits = [*named], [*missed]
     best = {
         edge
         for _, edge in sorted(
@@ -142,6 +146,7 @@ def report_of(
         other_edges=_won(others),
         existed=Share(sum(existed for _, existed in steps), len(steps)),
         methods=len({*catalog, *learned.nodes, *(name for name, _ in steps)}),
+        hot=Share(edits.count(False), len(edits)),
         spent=spent,
     )
 

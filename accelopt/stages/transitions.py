@@ -69,7 +69,14 @@ def metrics_of(start: Node, results: Sequence[Result], run: Run) -> Report:
     spent = Spent(total.input_tokens + total.output_tokens, total.money)
     learned = workshop.archive.known_graph(start.case)
     again = built - len(rows)
-    return report_of(rows, learned, named, catalog.names[:before], max(0, again), spent)
+    touched = {
+        result.job.node.key: result.diagnosis.missed
+        for result in results
+        if result.diagnosis is not None and result.diagnosis.missed is not None
+    }
+    return report_of(
+        rows, learned, named, catalog.names[:before], max(0, again), spent, touched.values()
+    )
 
 
 def catalog_of(workshop: Workshop, case: Case) -> Catalog:

@@ -20,6 +20,7 @@ def test_of_nothing_nothing_is_known():
     assert Share(0, 0).interval == (0.0, 1.0) and Share(0, 0).record()["share"] is None
     report = report_of([], build_regraph([]), [], ["a"])
     assert report.record()["speedup_at"] == {} and report.methods == 1 and "none" in str(report)
+    assert report.record()["edits_in_hot_region"] is None
 
 
 def test_steps_along_known_edges_are_told_from_others():
@@ -32,9 +33,10 @@ def test_steps_along_known_edges_are_told_from_others():
         row("b", "c", 0.0),
     ]
     named = [("a", True), ("warp", False)]
-    report = report_of(rows, learned, named, ["a", "b"], 2, Spent(900, 0.6))
+    report = report_of(rows, learned, named, ["a", "b"], 2, Spent(900, 0.6), [False, True, False])
     assert report.best_edges == Share(1, 3) and report.other_edges == Share(1, 2)
     assert report.correct == Share(4, 5) and report.compiled == Share(5, 5)
     assert report.existed == Share(1, 2) and report.methods == 3 and report.duplicates == 2
+    assert report.hot == Share(2, 3) and report.record()["edits_in_hot_region"]["won"] == 2
     assert report.record()["tokens_per_correct_kernel"] == 225
     assert report.record()["dollars_per_correct_kernel"] == pytest.approx(0.15)

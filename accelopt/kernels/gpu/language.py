@@ -24,7 +24,7 @@ from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.material import Material
-from accelopt.kernels.gpu.profiling.metrics import Metrics
+from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
 from accelopt.kernels.gpu.profiling.ncu import Found, collect
 from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
@@ -186,46 +186,49 @@ class Solutions:
         problem = self._problem(node.case)
         least = bound(problem.definition, problem.workload.workload, target) if target else None
         counted = await asyncio.to_thread(self._counted, node)
-        if isinstance(counted, Metrics):
-            return of_counters(counted, least, profile, self.written_in)
+        metrics = counted if isinstance(counted, Metrics) else None
         if least is None or target is None:
-            return None
-        asked = self.options.profile_every > 0
-        notes = (f"no counters: {counted.reason}",) if asked else ()
+            return of_counters(metrics, None, profile, self.written_in) if metrics else None
         compiled = await self._compiled(node.case, node.source)
         kernels = structures(compiled.code, compiled.resources)
         known = evidence(kernels, least, target)
-        if known is None:
-            found = of_roofline(least, profile, self.written_in)
-            return found.model_copy(update={"notes": notes})
-        found = of_structure(known, least, target, profile, self.written_in)
         missing = await self._missed(node, kernels, least, target)
-        taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
-        return found.model_copy(
-            update={
-                "registers": taken.registers,
-                "shared_bytes": taken.shared_bytes,
-                "shared_share": taken.shared_bytes / target.shared_memory_bytes,
-                "spilled_bytes": taken.spilled_bytes,
-                "notes": (*notes, *filter(None, (missing,)), *found.notes),
-            }
-        )
+        why = None if missing is None else bool(missing)
+        notes = [*filter(None, (missing,))]
+        if isinstance(counted, Unavailable) and self.options.profile_every:
+            notes.insert(0, f"no counters: {counted.reason}")
+        if metrics:
+            found = of_counters(metrics, least, profile, self.written_in)
+        elif known is None:
+            found = of_roofline(least, profile, self.written_in)
+        else:
+            found = of_structure(known, least, target, profile, self.written_in)
+            taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
+            found = found.model_copy(
+                update={
+                    "registers": taken.registers,
+                    "shared_bytes": taken.shared_bytes,
+                    "shared_share": taken.shared_bytes / target.shared_memory_bytes,
+                    "spilled_bytes": taken.spilled_bytes,
+                }
+            )
+        return found.model_copy(update={"missed": why, "notes": (*notes, *found.notes)})
 
     async def _missed(
         self, node: Node, kernels: Sequence[Structure], least: Bound, target: Target
-    ) -> str:
+    ) -> str | None:
         """Why the change that made a node cannot have relieved what limited its parent; empty where it
-        may have, or there is no parent that ran."""
+        may have, None where there is no parent that ran, or nobody can say."""
         parent = node.parent
-        if parent is None or parent.profile is None:
-            return ""
+        if parent is None or parent.profile is None or not kernels:
+            return None
         compiled = await self._compiled(parent.case, parent.source)
         before = structures(compiled.code, compiled.resources)
         known = evidence(before, least, target)
         if known is None:
-            return ""
+            return None
         limit = of_structure(known, least, target, parent.profile, self.written_in).bottleneck
-        return missed(before, kernels, limit.resource) if limit else ""
+        return missed(before, kernels, limit.resource) if limit else None
 
     async def material(self, node: Node) -> Material:
         """The PTX of the kernel that is longest, and the counters of a call, or why there are none."""

@@ -113,16 +113,16 @@ def evidence(kernels: Sequence[Structure], least: Bound, target: Target) -> Evid
     )
 
 
-def missed(before: Sequence[Structure], after: Sequence[Structure], resource: str) -> str:
+def missed(before: Sequence[Structure], after: Sequence[Structure], resource: str) -> str | None:
     """Why a change cannot have relieved `resource`, which limited the kernel that it was made to; empty
-    where it touched a region that uses it, or nobody can say."""
-    if not before or not after:
-        return ""
+    where it touched a region that uses it, None where nobody can say."""
+    if not before or not after or resource not in USES:
+        return None
     old, new = (max(kernels, key=_weight).dag for kernels in (before, after))
     changed = touched(old, new)
     if not changed:
         return "the change left the PTX as it was"
-    if resource not in USES or any(USES[resource](one) for one in changed):
+    if any(USES[resource](one) for one in changed):
         return ""
     phases = ", ".join(sorted({one.phase for one in changed}))
     return f"the change touched nothing that uses what limited the kernel, only {phases}"
