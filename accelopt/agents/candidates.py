@@ -150,8 +150,9 @@ def read_candidates(reply: str) -> list[Candidate] | str:
     """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone; or
     what is wrong with it. One without code or method is none."""
     blocks = [block.text for block in fenced_blocks(reply) if block.text.lstrip()[:1] in ("{", "[")]
-    bare = re.search(r"[\[{].*[\]}]", reply, re.DOTALL)
-    for text in [*blocks, *([bare[0]] if bare else [])]:
+    start, end = re.search(r"[\[{]", reply), max(reply.rfind("]"), reply.rfind("}"))
+    bare = [reply[start.start() : end + 1]] if start else []
+    for text in [*blocks, *bare]:
         try:
             found: Any = json.loads(text, strict=False)
         except (ValueError, RecursionError):

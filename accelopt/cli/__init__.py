@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from accelopt.interruption import end_in_good_order, nothing_to_lose, stop
 
 
@@ -10,7 +12,7 @@ def main() -> None:
     with nothing_to_lose():
         from accelopt.cli.app import command
 
-        call = command()
+        call = command(sys.argv[1:])
     end_in_good_order()
     try:
         call()

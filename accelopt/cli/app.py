@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -56,12 +56,14 @@ def _options(
     """Makes kernels for AI accelerators faster, by itself."""
 
 
-def command() -> Callable[[], None]:
-    """What the command line does, with everything that it needs imported."""
-    for name, place in COMMANDS.items():
-        app.command(name)(_load(place))
-    for name, place in GROUPS.items():
-        app.add_typer(_load(place), name=name)
+def command(arguments: Sequence[str] = ()) -> Callable[[], None]:
+    """What the command line does, with everything that it needs imported: of the subcommands the one
+    that `arguments` name, or all."""
+    asked = set(arguments[:1]) & {*COMMANDS, *GROUPS} or {*COMMANDS, *GROUPS}
+    for name in (name for name in COMMANDS if name in asked):
+        app.command(name)(_load(COMMANDS[name]))
+    for name in (name for name in GROUPS if name in asked):
+        app.add_typer(_load(GROUPS[name]), name=name)
     return _call
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import sqlalchemy as sa
 
 from accelopt.database.opening import Database
@@ -17,6 +16,7 @@ from accelopt.evaluation import Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, trace_stem, write_json
 from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict, to_trace
 from accelopt.kernels.gpu.cases import ProblemFiles
+from accelopt.store import csv_text, write_atomically
 
 TRITON = "flashinfer"
 
@@ -29,20 +29,22 @@ def export_to(path: Path, database: Database) -> str:
     """
     if not path.suffix:
         return _traces(path, database)
-    table = pd.DataFrame(list(everything(database)))
+    rows = [dict(row) for row in everything(database)]
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         try:
-            table.to_parquet(path, index=False)
+            import pyarrow as pa
+            import pyarrow.parquet as pq
         except ImportError:
             raise MissingExtra("pyarrow", "database") from None
+        pq.write_table(pa.Table.from_pylist(rows), path)
     elif path.suffix == ".csv":
-        table.to_csv(path, index=False)
+        write_atomically(path, csv_text(rows))
     else:
         raise ConfigError(
             f"{path} is no table: name a file that ends in .parquet or .csv, or a folder for traces"
         )
-    return f"{len(table)} verdicts"
+    return f"{len(rows)} verdicts"
 
 
 def _traces(folder: Path, database: Database) -> str:

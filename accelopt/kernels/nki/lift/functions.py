@@ -7,17 +7,26 @@ from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
-from scipy import special
 
 Function = Callable[..., np.ndarray]
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
+    from scipy import special  # a fifth of a second, which every process need not take
+
     return np.asarray(special.expit(x))
 
 
 def _normal_cdf(x: np.ndarray) -> np.ndarray:
+    from scipy import special
+
     return np.asarray(special.ndtr(x))
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from scipy import special
+
+    return np.asarray(special.erf(x))
 
 
 def _normal_density(x: np.ndarray) -> np.ndarray:
@@ -90,7 +99,7 @@ FUNCTIONS: dict[str, Function] = {
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
     "gelu_dx": lambda x: _normal_cdf(x) + x * _normal_density(x),
-    "erf": special.erf,
+    "erf": _erf,
     "erf_dx": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),
     "sin": np.sin,
     "cos": np.cos,

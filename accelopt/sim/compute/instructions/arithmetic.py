@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special
 
 Binary = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
 Unary = Callable[[np.ndarray, np.ndarray], object]
@@ -104,6 +103,8 @@ def _silu_dx(x: np.ndarray, out: np.ndarray) -> None:
 
 
 def _erf(x: np.ndarray, out: np.ndarray) -> None:
+    from scipy import special  # a fifth of a second, which every child need not take
+
     np.copyto(out, special.erf(x))
 
 
@@ -113,6 +114,8 @@ def _erf_dx(x: np.ndarray, out: np.ndarray) -> None:
 
 def _normal_cdf(x: np.ndarray) -> np.ndarray:
     """The normal distribution's own function: (1 + erf) / 2 has no digit left where x is -5."""
+    from scipy import special
+
     return np.asarray(special.ndtr(x))
 
 
