@@ -35,7 +35,7 @@ STANDALONE_IMPORTS = {
 _FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})\s*([\w+.#-]*)[^`\n]*$")
 
 
-class Block(NamedTuple):
+class FencedBlock(NamedTuple):
     """One fenced block of a reply; `closed` is False when the reply ended inside it."""
 
     tag: str
@@ -43,9 +43,9 @@ class Block(NamedTuple):
     closed: bool
 
 
-def fenced_blocks(reply: str) -> list[Block]:
+def fenced_blocks(reply: str) -> list[FencedBlock]:
     """The fenced blocks of `reply` in order, read line by line (linear in the reply's length)."""
-    blocks: list[Block] = []
+    blocks: list[FencedBlock] = []
     fence, tag, lines = "", "", list[str]()
     for line in reply.splitlines():
         match = _FENCE.match(line)
@@ -53,12 +53,12 @@ def fenced_blocks(reply: str) -> list[Block]:
             if match:
                 fence, tag, lines = match[1], match[2].lower(), []
         elif match and not match[2] and match[1][0] == fence[0] and len(match[1]) >= len(fence):
-            blocks.append(Block(tag, "\n".join(lines), closed=True))
+            blocks.append(FencedBlock(tag, "\n".join(lines), closed=True))
             fence = ""
         else:
             lines.append(line)
     if fence:
-        blocks.append(Block(tag, "\n".join(lines), closed=False))
+        blocks.append(FencedBlock(tag, "\n".join(lines), closed=False))
     return blocks
 
 

@@ -25,7 +25,7 @@ from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.settle import measure, settle, try_elsewhere
 from accelopt.stages.together import together
 from accelopt.stages.transitions import metrics_of, write_transitions
-from accelopt.stages.window import Window
+from accelopt.stages.window import JobWindow
 
 
 class Search(NamedTuple):
@@ -63,7 +63,7 @@ async def search(
     strategy: Strategy, start: Node, run: Run, known: Knowledge = NOTHING_KNOWN
 ) -> Search:
     """Ask ▸ do ▸ tell ▸ learn, until the strategy, the rounds or the budget are at their end."""
-    window = Window(start, run)
+    window = JobWindow(start, run)
     history: list[Iteration] = []
     told: list[Result] = []
     ended = "no round was asked for" if run.settings.iterations < 1 else ""

@@ -16,7 +16,7 @@ from accelopt.evaluation import Case, Evaluation, Profile, Status, to_json
 from accelopt.nodes import Change, Job, Node, Plan, Result, Want
 
 
-class Candidate(NamedTuple):
+class CandidateRow(NamedTuple):
     """A row of candidates.csv or profile_results.csv: a kernel that an iteration may start from.
 
     `case` is its problem, with this kernel's own file and name; `plan_id` says which sample it was.
@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
     profile: Profile | None = None
 
     @classmethod
-    def from_row(cls, row: Mapping[str, str]) -> Candidate:
+    def from_row(cls, row: Mapping[str, str]) -> CandidateRow:
         """A line of candidates.csv or profile_results.csv. Raises KeyError, ValueError."""
         metadata = json.loads(row["profile"]) if row.get("profile") else {}
         if not isinstance(metadata, dict):

@@ -9,7 +9,7 @@ with nothing_to_lose():
     from accelopt.report.console import output
     from accelopt.report.page import page
     from accelopt.report.story import write_story
-    from accelopt.report.tables import ResultRow, Results
+    from accelopt.report.tables import ResultRow, ResultsTable
     from accelopt.stages import command_line
     from accelopt.stages.loops import prepare_loops, tell_loops
     from accelopt.store import write_atomically
@@ -30,7 +30,7 @@ async def main(args: Namespace) -> None:
         )
         for problem in story.problems
     ]  # fmt: skip
-    output().print(Results(rows, story.device))
+    output().print(ResultsTable(rows, story.device))
     command_line.say(f"report: {args.loops_path / 'report.html'}")
 
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 OUTCOMES = ("pass", "unsupported", "missing", "fail", "skip")
 
 
-class Result(NamedTuple):
+class TestResult(NamedTuple):
     """What one test came to; `detail` is one line on why it did not pass."""
 
     test: str
@@ -59,7 +59,7 @@ def main() -> int:
         return 1
     extra = ["--seed", str(options.seed), "--", *flags]
 
-    def run(file: Path) -> list[Result]:
+    def run(file: Path) -> list[TestResult]:
         return in_child(file, options.timeout, options.path, extra)
 
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -84,7 +84,7 @@ def test_files(suite: Path) -> Iterator[Path]:
             yield file
 
 
-def in_child(file: Path, timeout: float, path: list[Path], extra: list[str]) -> list[Result]:
+def in_child(file: Path, timeout: float, path: list[Path], extra: list[str]) -> list[TestResult]:
     """The results of one file, run in a process of its own that imports from `path` too."""
     searched = [str(folder.resolve()) for folder in path]
     if os.environ.get("PYTHONPATH"):
@@ -109,8 +109,8 @@ def in_child(file: Path, timeout: float, path: list[Path], extra: list[str]) -> 
                 problem = why[-1] if why else f"exit {done.returncode}"
         except subprocess.TimeoutExpired:
             problem = f"no end after {timeout:.0f} s"
-        results = [Result(*json.loads(line)) for line in results_file.read_text().splitlines()]
-    return [*results, Result(file.name, "fail", problem)] if problem else results
+        results = [TestResult(*json.loads(line)) for line in results_file.read_text().splitlines()]
+    return [*results, TestResult(file.name, "fail", problem)] if problem else results
 
 
 def run_file(file: Path, results: Path, seed: int, flags: list[str]) -> int:
@@ -194,7 +194,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}"
 
 
-def report(results: list[Result], verbose: bool) -> None:
+def report(results: list[TestResult], verbose: bool) -> None:
     """What did not pass, by name, and the counts."""
     for outcome in OUTCOMES:
         for result in results:

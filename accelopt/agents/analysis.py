@@ -191,7 +191,7 @@ class _Simulated:
         return {"lines": lines}
 
 
-class Function(NamedTuple):
+class ModelFunction(NamedTuple):
     """A function as models know it: what it answers, its arguments, and the context that answers."""
 
     description: str
@@ -199,20 +199,20 @@ class Function(NamedTuple):
     of: Callable[[Contexts], Callable[..., Json]]
 
 
-FUNCTIONS: Mapping[str, Function] = {
-    "ncu_metrics_inspect": Function(
+FUNCTIONS: Mapping[str, ModelFunction] = {
+    "ncu_metrics_inspect": ModelFunction(
         "measured counters of the kernel",
         '{"mode": "summary"}, {"mode": "get_values", "names": [...], "name_kind": "auto"} or '
         '{"mode": "search_names", "query": "..."}',
         lambda contexts: contexts.metrics,
     ),
-    "region_dag_inspect": Function(
+    "region_dag_inspect": ModelFunction(
         "structure and work of the compiled kernel; engines and bounds on a NeuronCore",
         '{"mode": "overview"}, {"mode": "stage_detail", "stage_id": 0} or {"mode": '
         '"region_detail", "region_id": 0}',
         lambda contexts: contexts.regions,
     ),
-    "get_ptx_by_source": Function(
+    "get_ptx_by_source": ModelFunction(
         "the instructions that came of lines of the source, or their busy time",
         '{"start_line": 1, "end_line": 9, "max_insts": 64}',
         lambda contexts: contexts.source,
@@ -224,7 +224,7 @@ FUNCTIONS: Mapping[str, Function] = {
 def tools_for(contexts: Contexts) -> tuple[Tool, ...]:
     """The functions over the contexts of one kernel; each takes its arguments as one JSON object."""
 
-    def tool(name: str, function: Function) -> Tool:
+    def tool(name: str, function: ModelFunction) -> Tool:
         async def call(arguments: str) -> str:
             return answer(function.of(contexts), arguments)
 

@@ -12,7 +12,7 @@ from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import tried_list, with_lessons
 from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
-from accelopt.agents.proposer import Candidate, KernelView, Listed
+from accelopt.agents.proposer import KernelView, Listed, WrittenKernel
 from accelopt.kernel_source import fenced_blocks
 from accelopt.nodes import Plan
 
@@ -21,7 +21,7 @@ LISTER_TOKENS, RELABELER_TOKENS = 32_768, 2_048
 REMINDER = "Your answer could not be read: {}. Answer again with the JSON alone."
 
 
-def plan_of(candidate: Candidate, method: str) -> Plan:
+def plan_of(candidate: WrittenKernel, method: str) -> Plan:
     """A candidate as a change, by its method's name in the catalog; `code_of` has its kernel."""
     detail = " ".join(candidate.detail.split())[:LONGEST_DETAIL]
     text = f"{method}: {detail}\n\n{quote(candidate.code, 'python')}\n"
@@ -107,7 +107,7 @@ class LLMRelabeler:
         self.prompt = prompt
 
     async def relabel(
-        self, view: KernelView, methods: Sequence[str], candidates: Sequence[Candidate]
+        self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
     ) -> str:
         """What it says, as text; empty where it says nothing."""
         rows = [
@@ -140,13 +140,13 @@ class Lister(NamedTuple):
         return await self.generator.list(view, most, methods)
 
     async def relabel(
-        self, view: KernelView, methods: Sequence[str], candidates: Sequence[Candidate]
+        self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
     ) -> str:
         """What the relabeler says."""
         return await self.relabeler.relabel(view, methods, candidates)
 
 
-def read_candidates(reply: str) -> list[Candidate] | str:
+def read_candidates(reply: str) -> list[WrittenKernel] | str:
     """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone; or
     what is wrong with it. One without code or method is none."""
     blocks = [block.text for block in fenced_blocks(reply) if block.text.lstrip()[:1] in ("{", "[")]
@@ -165,10 +165,10 @@ def read_candidates(reply: str) -> list[Candidate] | str:
     return "it holds no JSON with a list of candidates"
 
 
-def _candidate(row: dict[str, Any]) -> Candidate | None:
+def _candidate(row: dict[str, Any]) -> WrittenKernel | None:
     method, code = str(row.get("method") or "").strip(), str(row.get("code") or "")
     inside = fenced_blocks(code)
     code = inside[-1].text if inside else code
     if not method or not code.strip():
         return None
-    return Candidate(method, str(row.get("detail") or ""), code)
+    return WrittenKernel(method, str(row.get("detail") or ""), code)

@@ -37,7 +37,7 @@ def most_turns(limit: int) -> int:
     return limit + 3
 
 
-class Conversation:
+class ToolConversation:
     """The part of AsyncOpenAI that openai-agents' chat-completions model uses."""
 
     def __init__(self, endpoint: Exchanging, question: Question, limit: int) -> None:

@@ -25,7 +25,7 @@ from accelopt.agents.calls import (
 )
 from accelopt.agents.completion import Unusable, clean, read_completion, token_counts
 from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
-from accelopt.agents.conversation import Conversation, asked_again, most_turns
+from accelopt.agents.conversation import ToolConversation, asked_again, most_turns
 from accelopt.agents.function_tools import function_tools
 from accelopt.agents.slots import Slots
 from accelopt.errors import ConfigError
@@ -86,7 +86,7 @@ class Endpoint:
 
         model = agents.OpenAIChatCompletionsModel(
             model=self.config.model,
-            openai_client=Conversation(self, question, limit),  # type: ignore[arg-type]
+            openai_client=ToolConversation(self, question, limit),  # type: ignore[arg-type]
         )
         agent = agents.Agent(
             name=question.role,

@@ -20,8 +20,8 @@ from accelopt.agents.proposer import (
     Failure,
     KernelView,
     Lesson,
-    Pair,
     PlanDraft,
+    SlowFastPair,
     Suggestion,
 )
 from accelopt.kernel_source import fingerprint
@@ -44,7 +44,7 @@ Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
 Predict = Callable[[Node, str], Awaitable[float | None]]
 
 
-class Option(NamedTuple):
+class TimedAction(NamedTuple):
     """An action, and the milliseconds predicted for it where that is known."""
 
     action: Action
@@ -79,7 +79,7 @@ class OfflineProposer:
         self.predict = predict
         self.scheduled = scheduled
         self._found: dict[str, asyncio.Task[list[Action]]] = {}
-        self._ranked: dict[str, asyncio.Task[list[Option]]] = {}
+        self._ranked: dict[str, asyncio.Task[list[TimedAction]]] = {}
 
     async def offered(self, node: Node, focus: str = "") -> list[Action]:
         """The actions on `node`, most promising first, one for each different result."""
@@ -97,7 +97,7 @@ class OfflineProposer:
         ranked = await self._rank(node, MOST_PREDICTED)
         if any(one.action.predicted is None and one.predicted is not None for one in ranked):
             ranked = [one for one in ranked if one.predicted is not None]
-        likely: dict[object, Option] = {}
+        likely: dict[object, TimedAction] = {}
         for number, one in enumerate(ranked):
             if not _hopeless(one.predicted, node.latency or inf):
                 same = number if one.predicted is None else (one.action.method, one.predicted)
@@ -154,7 +154,7 @@ class OfflineProposer:
         """None: a rewrite that failed is not mended by rule."""
         return Draft(None, "the offline proposer does not repair")
 
-    async def summarize(self, pair: Pair) -> Lesson:
+    async def summarize(self, pair: SlowFastPair) -> Lesson:
         """The plan as a lesson, with the lines that differ."""
         if not pair.plan or fingerprint(pair.slow_kernel) == fingerprint(pair.fast_kernel):
             return Lesson(NO_OPTIMIZATION_TITLE, None)
@@ -170,7 +170,9 @@ class OfflineProposer:
         )
         return Lesson(title, summary, summary)
 
-    async def _chain(self, node: Node, first: Option, longest: int) -> tuple[Change, float | None]:
+    async def _chain(
+        self, node: Node, first: TimedAction, longest: int
+    ) -> tuple[Change, float | None]:
         """`first` and the changes that are predicted to help after it, and the milliseconds
         predicted for all of them together."""
         steps, now = [*_steps(first.action.change)], first
@@ -185,20 +187,20 @@ class OfflineProposer:
             steps += _steps(now.action.change)
         return _together(steps), now.predicted
 
-    async def _rank(self, node: Node, predicted: int) -> list[Option]:
+    async def _rank(self, node: Node, predicted: int) -> list[TimedAction]:
         """The actions on `node`: by prediction, those without one behind, in their order."""
         key = f"{predicted}/{node.case.case_name}/{node.key}"
         return await _once(self._ranked, key, lambda: self._predict(node, predicted))
 
-    async def _predict(self, node: Node, predicted: int) -> list[Option]:
+    async def _predict(self, node: Node, predicted: int) -> list[TimedAction]:
         found = await self.offered(node)
         head = found[:predicted]
         times = await asyncio.gather(*(self._time(node, action) for action in head))
-        options = [Option(*pair) for pair in zip(head, times, strict=True)]
+        options = [TimedAction(*pair) for pair in zip(head, times, strict=True)]
         known = [option for option in options if option.predicted is not None]
         known.sort(key=lambda option: option.predicted or 0.0)
         unknown = [option for option in options if option.predicted is None]
-        return known + unknown + [Option(action, None) for action in found[predicted:]]
+        return known + unknown + [TimedAction(action, None) for action in found[predicted:]]
 
     async def _time(self, node: Node, action: Action) -> float | None:
         if action.predicted is not None:

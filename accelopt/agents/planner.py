@@ -20,7 +20,7 @@ from accelopt.agents.prompts import (
     render,
     render_sections,
 )
-from accelopt.agents.proposer import KernelView, PlanDraft, Relative, Suggestion, Tried
+from accelopt.agents.proposer import KernelView, PlanDraft, Relative, Suggestion, TriedChange
 from accelopt.agents.toolbox import Bench, Toolbox
 from accelopt.nodes import Action, Node, Plan
 
@@ -151,7 +151,7 @@ def tools_text(toolbox: Toolbox | None) -> str:
     return f"You may call up to {toolbox.limit} tools before you answer:\n{listed}"
 
 
-def tried_list(tried: Sequence[Tried]) -> str:
+def tried_list(tried: Sequence[TriedChange]) -> str:
     """Earlier changes by their keys, with titles and outcomes."""
     return bullet_list([f"{_named(t)}: {t.outcome}" for t in tried], FIRST_TRY)
 
@@ -164,7 +164,7 @@ def with_lessons(base_prompt: str, view: KernelView) -> str:
     return "\n\n".join([base_prompt.rstrip(), LESSONS_HEADING, lessons]) + "\n"
 
 
-def _named(tried: Tried) -> str:
+def _named(tried: TriedChange) -> str:
     change = tried.change
     words = quote_words(change.sentence, 160)
     return (

@@ -13,7 +13,7 @@ from accelopt.nodes import Action, Change, Node
 from accelopt.published import Experience
 
 
-class Tried(NamedTuple):
+class TriedChange(NamedTuple):
     """A change that was made to a kernel before, and in one sentence what came of it."""
 
     change: Change
@@ -56,7 +56,7 @@ class KernelView(NamedTuple):
     reference: str
     facts: tuple[str, ...] = ()
     gate: str = ""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedChange, ...] = ()
     experiences: tuple[Experience, ...] = ()
     iteration: int = 0
     goal: float | None = None
@@ -126,7 +126,7 @@ class Failure(NamedTuple):
     round: int
 
 
-class Pair(NamedTuple):
+class SlowFastPair(NamedTuple):
     """Two verified kernels for one problem, how many times as fast the second is, and what limits
     each of them, in lines."""
 
@@ -176,7 +176,7 @@ class Implements(Protocol):
 class Summarizes(Protocol):
     """Says what made a kernel faster."""
 
-    async def summarize(self, pair: Pair) -> Lesson:
+    async def summarize(self, pair: SlowFastPair) -> Lesson:
         """What made the difference between the two kernels of `pair`."""
 
 
@@ -225,7 +225,7 @@ class Develops(Protocol):
         """What the attempt taught; None when the answer could not be read."""
 
 
-class Candidate(NamedTuple):
+class WrittenKernel(NamedTuple):
     """A kernel that a model wrote, by a method with a name of the model's own, and what it did in words."""
 
     method: str
@@ -236,7 +236,7 @@ class Candidate(NamedTuple):
 class Listed(NamedTuple):
     """The candidates of one answer, or why there is none; `failed` where nobody answered."""
 
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[WrittenKernel, ...] = ()
     reason: str = ""
     failed: bool = False
 
@@ -248,7 +248,7 @@ class ListsKernels(Protocol):
         """At most `most` kernels; `methods` are the names that there are already."""
 
     async def relabel(
-        self, view: KernelView, methods: Sequence[str], candidates: Sequence[Candidate]
+        self, view: KernelView, methods: Sequence[str], candidates: Sequence[WrittenKernel]
     ) -> str:
         """A JSON list of {index, existed, method}; whatever it says, who asked judges it."""
 

@@ -29,7 +29,7 @@ class Scripted(NamedTuple):
     body: bytes | None = None
 
 
-class Fault(NamedTuple):
+class ScriptedFault(NamedTuple):
     """What goes wrong with one request.
 
     `kind` is one of status, hang, garbled, empty, no_choices, huge, reset, html, drip (a byte now and
@@ -46,20 +46,20 @@ class Fault(NamedTuple):
 
 
 FAULTS = (
-    Fault("status", 429, "0.01"),
-    Fault("status", 500),
-    Fault("status", 503),
-    Fault("hang"),
-    Fault("garbled"),
-    Fault("empty"),
-    Fault("no_choices"),
-    Fault("huge"),
-    Fault("reset"),
-    Fault("html"),
-    Fault("drip"),
-    Fault("cut"),
-    Fault("short"),
-    Fault("long"),
+    ScriptedFault("status", 429, "0.01"),
+    ScriptedFault("status", 500),
+    ScriptedFault("status", 503),
+    ScriptedFault("hang"),
+    ScriptedFault("garbled"),
+    ScriptedFault("empty"),
+    ScriptedFault("no_choices"),
+    ScriptedFault("huge"),
+    ScriptedFault("reset"),
+    ScriptedFault("html"),
+    ScriptedFault("drip"),
+    ScriptedFault("cut"),
+    ScriptedFault("short"),
+    ScriptedFault("long"),
 )
 
 
@@ -73,7 +73,7 @@ class ScriptedServer:
     def __init__(
         self,
         respond: Callable[[dict[str, Any]], Scripted | str],
-        faults: Iterable[Fault | None] = (),
+        faults: Iterable[ScriptedFault | None] = (),
     ) -> None:
         self.respond = respond
         self.requests: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ class ScriptedServer:
         self._server.server_close()
         self._thread.join()
 
-    def begin(self, request: dict[str, Any], headers: dict[str, str]) -> Fault | None:
+    def begin(self, request: dict[str, Any], headers: dict[str, str]) -> ScriptedFault | None:
         """Count a request that arrived and draw its fault."""
         with self._lock:
             self.requests.append(request)
@@ -145,7 +145,7 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             finally:
                 owner.end()
 
-        def _answer(self, request: dict[str, Any], fault: Fault | None) -> None:
+        def _answer(self, request: dict[str, Any], fault: ScriptedFault | None) -> None:
             if fault is None:
                 answer = owner.respond(request)
                 scripted = Scripted(answer) if isinstance(answer, str) else answer

@@ -6,7 +6,7 @@ import re
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.prompts import PromptPair, quote, render_sections
-from accelopt.agents.proposer import Lesson, Pair
+from accelopt.agents.proposer import Lesson, SlowFastPair
 from accelopt.published import NO_OPTIMIZATION_TITLE
 
 NOTHING_FOUND = "no optimization found"
@@ -20,7 +20,7 @@ class Summarizer:
         self.model = model
         self.prompts = prompts
 
-    async def summarize(self, pair: Pair) -> Lesson:
+    async def summarize(self, pair: SlowFastPair) -> Lesson:
         """The lesson of `pair`; an empty title and no summary when the model gives no answer."""
         slots = {
             "slow_kernel": quote(pair.slow_kernel, "python"),

@@ -10,7 +10,7 @@ from accelopt.agents.calls import Tool
 from accelopt.agents.proposer import KernelView
 
 
-class Checked(NamedTuple):
+class CheckedKernel(NamedTuple):
     """A kernel that a model had checked; `latency` in ms, None where it is not correct."""
 
     source: str
@@ -22,7 +22,7 @@ class Bench:
     """One conversation's tools, and the kernels that it had checked on the way, in order."""
 
     tools: tuple[Tool, ...] = ()
-    checked: list[Checked] = field(default_factory=list)
+    checked: list[CheckedKernel] = field(default_factory=list)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ class Bench:
         return tuple(one.source for one in self.checked)
 
     @property
-    def best(self) -> Checked | None:
+    def best(self) -> CheckedKernel | None:
         """The fastest correct kernel that was checked."""
         right = [one for one in self.checked if one.latency is not None]
         return min(right, key=lambda one: one.latency or 0.0, default=None)

@@ -20,7 +20,7 @@ from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.nki.placeless import KERNEL_FILE
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.report.console import output
-from accelopt.report.tables import Results
+from accelopt.report.tables import ResultsTable
 from accelopt.stages.run import Outcome
 from accelopt.store import came_to_something, read_text, write_atomically
 
@@ -136,7 +136,7 @@ def mind_earlier_run(folder: Path, resume: bool) -> None:
 def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
     """The table, the diffs, and how to get there again."""
     screen = output()
-    screen.print(Results(result_rows(outcomes, folder), device_of(outcomes)))
+    screen.print(ResultsTable(result_rows(outcomes, folder), device_of(outcomes)))
     first = outcomes[0]
     if first.best is None:
         said = first.failure.replace(KERNEL_FILE, Path(first.start.case.kernel).name)

@@ -14,7 +14,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.report.console import output
-from accelopt.report.tables import Results
+from accelopt.report.tables import ResultsTable
 from accelopt.sim.dialects import DEFAULT_TARGETS, Dialect
 
 MOST_SAID = 5  # faults of a benchmark
@@ -43,7 +43,7 @@ def run(
     shared = shared._replace(target=shared.target or DEFAULT_TARGETS[written_in])
     outcomes = hold_session(cases, shared.session(out))
     screen = output()
-    screen.print(Results(result_rows(outcomes, out), device_of(outcomes)))
+    screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))
     screen.print(f"Kernels, diffs and the journal lie in {out}; {out / REPORT} shows all of it.")
     if all(outcome.best is None for outcome in outcomes):
         raise ConfigError(f"there is nothing to start from: {outcomes[0].failure}")

@@ -22,7 +22,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
 from accelopt.search.methods import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
-from accelopt.stages.artifacts import Kernel, write_artifacts, write_tactics
+from accelopt.stages.artifacts import SearchedKernel, write_artifacts, write_tactics
 from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 
@@ -62,7 +62,7 @@ class Subject(NamedTuple):
     spec: dict[str, Any]
 
 
-def optimize_specs(run: SpecRun) -> list[Kernel]:
+def optimize_specs(run: SpecRun) -> list[SearchedKernel]:
     """Search each kernel in turn, and write its folder; those that fail at the start, too.
 
     Raises ConfigError for a file or an option that cannot be used, before anything is evaluated.
@@ -73,12 +73,12 @@ def optimize_specs(run: SpecRun) -> list[Kernel]:
     return [_search(subject, run) for subject in subjects]
 
 
-def _search(subject: Subject, run: SpecRun) -> Kernel:
+def _search(subject: Subject, run: SpecRun) -> SearchedKernel:
     write_tactics(run.out, subject.kind)
     learned = _learned(subject, run)
     [outcome] = hold_session([subject.case], _session(subject, run, learned), "--resume")
     with closing(_Compiling(subject, run)) as compiling:
-        kernel = Kernel(
+        kernel = SearchedKernel(
             name=subject.name,
             kind=subject.kind,
             folder=subject.folder,

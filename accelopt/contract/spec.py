@@ -33,13 +33,13 @@ _DTYPES = {
 }  # fmt: skip
 
 
-class Kept(BaseModel):
+class OpenRow(BaseModel):
     """A frozen row; unknown keys are kept."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
-class Init(Kept):
+class Init(OpenRow):
     """How a tensor's values are drawn or counted; the same for the same seed."""
 
     kind: Literal["randn", "uniform", "zeros", "ones", "full", "arange"]
@@ -63,14 +63,14 @@ class Init(Kept):
         return self.kind in ("randn", "uniform")
 
 
-class Stored(Kept):
+class Stored(OpenRow):
     """A tensor's bytes, in C order: base64, of zlib's output where `zlib` says so."""
 
     base64: str
     zlib: bool = False
 
 
-class TensorSpec(Kept):
+class TensorSpec(OpenRow):
     """A tensor: its shape, the name of its dtype in NumPy or PyTorch, and its contents."""
 
     shape: tuple[int, ...]
@@ -90,7 +90,7 @@ class TensorSpec(Kept):
         return {"base64": data} if isinstance(data, str) else data
 
 
-class Argument(Kept):
+class Argument(OpenRow):
     """One argument of a kernel. A tensor has a `tensor_spec`, anything else a `value`."""
 
     name: str
@@ -143,7 +143,7 @@ class Argument(Kept):
         return None if init is None else init.constant
 
 
-class Dimensions(Kept):
+class Dimensions(OpenRow):
     """Along x, y and z."""
 
     x: int = 1
@@ -151,7 +151,7 @@ class Dimensions(Kept):
     z: int = 1
 
 
-class LaunchConfig(Kept):
+class LaunchConfig(OpenRow):
     """Blocks of the grid, threads of a block, and bytes of dynamic shared memory."""
 
     grid: Dimensions = Dimensions()
@@ -166,7 +166,7 @@ class LaunchConfig(Kept):
         return {"x": given} if isinstance(given, int) else given
 
 
-class IOContract(Kept):
+class IOContract(OpenRow):
     """The arguments in the order of the kernel's parameters, and how it is launched."""
 
     args: tuple[Argument, ...]
@@ -183,7 +183,7 @@ class IOContract(Kept):
         return tuple(argument for argument in self.args if argument.is_output)
 
 
-class KernelText(Kept):
+class KernelText(OpenRow):
     """The kernel itself. `metadata` may name it (`kernel_name`) and its launch options."""
 
     kernel_type: Literal["triton", "cuda"]
@@ -197,7 +197,7 @@ class KernelText(Kept):
         return str(self.metadata.get("kernel_name", ""))
 
 
-class Reference(Kept):
+class ReferenceSpec(OpenRow):
     """What says that results are right: a Python function of the input tensors, in their order."""
 
     source: str = ""
@@ -207,13 +207,13 @@ class Reference(Kept):
     atol: float = 1e-2
 
 
-class KernelSpec(Kept):
+class KernelSpec(OpenRow):
     """One kernel to be made faster. Without `reference`, its own outputs on the same inputs are right."""
 
     name: str
     kernel: KernelText
     device_profile: dict[str, Any] = Field(default_factory=dict)
-    reference: Reference | None = None
+    reference: ReferenceSpec | None = None
 
     @property
     def safe_name(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.evaluation import Confirmation, Profile
-from accelopt.kernels.nki.devices import Executable, Measurement, Timings
+from accelopt.kernels.nki.devices import CompiledKernel, TimedRuns, Timings
 
 MARGIN = 0.02
 CONFIDENCE = 0.95
@@ -61,7 +61,7 @@ def spread_of(runs: Sequence[float]) -> float:
 
 
 def time_until_stable(
-    executable: Executable,
+    executable: CompiledKernel,
     *,
     perf_tol: float = 0.01,
     timings: Timings = Timings(),  # noqa: B008  (immutable)
@@ -71,7 +71,7 @@ def time_until_stable(
 
     The round of least spread is kept. When none was within `perf_tol` the result says so.
     """
-    best: Measurement | None = None
+    best: TimedRuns | None = None
     for _ in range(rounds):
         measured = executable.measure(timings)
         if best is None or spread_of(measured.runs_ms) < spread_of(best.runs_ms):

@@ -53,7 +53,7 @@ def _cuda(place: str, *touches: str) -> Method:
 
 METHODS = {
     "hoist": _nki("reuse:Hoist", "dma"),
-    "block": _nki("reuse:Block", "dma"),
+    "block": _nki("reuse:BlockLoop", "dma"),
     "fuse": _nki("fusing:Fuse", "vector", "scalar"),
     "reduce_on_the_way": _nki("fusing:ReduceOnTheWay", "vector", "scalar"),
     "transpose_once": _nki("matmuls:TransposeOnce", "tensor", "scalar"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from accelopt.report.story import Portrait, ProblemStory, Step
+from accelopt.report.story import Portrait, ProblemStory, StoryStep
 
 Figure = dict[str, Any]
 MARGIN = {"l": 56, "r": 16, "t": 36, "b": 44}
@@ -48,7 +48,7 @@ def _failures(figure: go.Figure, problem: ProblemStory, top: float) -> None:
 def _best_so_far(problem: ProblemStory, seconds: bool) -> tuple[list[float], list[float]]:
     best, across, reached = float("inf"), [], []
 
-    def place(step: Step) -> float:
+    def place(step: StoryStep) -> float:
         return step.seconds if seconds else step.number
 
     for step in sorted(problem.steps, key=place):

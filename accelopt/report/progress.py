@@ -17,7 +17,7 @@ from accelopt.evaluation import Case, Profile
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
 
 
-class Spent(Protocol):
+class SpentSoFar(Protocol):
     """What of a ledger is shown."""
 
     calls: int
@@ -77,7 +77,7 @@ class Board:
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()
-        self.spent: Spent | None = None
+        self.spent: SpentSoFar | None = None
         self.moments: dict[str, float] = {}  # seconds after the start at which a kernel was judged
 
     def judged(self, case: str, kernel: str) -> None:

@@ -13,7 +13,7 @@ from accelopt.store import read_text, write_atomically
 STORY = "story.json"
 
 
-class Step(Row):
+class StoryStep(Row):
     """One kernel of a search. `parent` is its parent's key, empty for the baseline; `latency` in ms
     is None for one that failed; `seconds` after the start of the run, `number` of its evaluation."""
 
@@ -82,7 +82,7 @@ class ProblemStory(Row):
     elsewhere: tuple[str, ...] = Field(default=(), description="at other shapes, in words")
     start_source: str = ""
     best_source: str = ""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StoryStep, ...] = ()
     workers: tuple[WorkerStory, ...] = ()
     start_portrait: Portrait | None = None
     best_portrait: Portrait | None = None

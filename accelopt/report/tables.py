@@ -53,7 +53,7 @@ PADDING = 3  # columns between and around those of a table
 WIDE = 110  # columns of a terminal from which on a row has room for what was changed
 
 
-class Results:
+class ResultsTable:
     """The table that ends a run, as wide as the terminal; `device` says on what times were taken.
 
     What was changed stands in one line: beside the numbers where there is room, below them where

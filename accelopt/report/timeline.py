@@ -24,7 +24,7 @@ from accelopt.sim.timing.account.explanation import critical_path
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
 
-class Event(TypedDict, total=False):
+class TraceEvent(TypedDict, total=False):
     """One entry of the trace; times in microseconds."""
 
     name: str
@@ -47,7 +47,7 @@ LANES = 1 << 10  # more transfers of one queue are never under way at once
 RATE_STEPS = 1000  # points of the HBM counter
 
 
-class Slice(NamedTuple):
+class TraceSlice(NamedTuple):
     """Where and when an instance shows; times in ns."""
 
     process: int
@@ -79,11 +79,11 @@ def timeline_json(found: KernelProfile) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def _slices(found: KernelProfile) -> list[Slice]:
+def _slices(found: KernelProfile) -> list[TraceSlice]:
     """The place of every instance. A transfer takes the first track of its queue that is free."""
     run, timeline = found.run, found.run.timeline
     slices = [
-        Slice(ENGINES, queue, start, free)
+        TraceSlice(ENGINES, queue, start, free)
         for queue, start, free in zip(timeline.queue, timeline.start, timeline.free, strict=True)
     ]
     busy: dict[int, list[tuple[float, int]]] = defaultdict(list)  # queue to (end, track)
@@ -99,11 +99,11 @@ def _slices(found: KernelProfile) -> list[Slice]:
             used[queue] += 1
         track = heappop(idle[queue])
         heappush(busy[queue], (timeline.done[at], track))
-        slices[at] = Slice(DMA_QUEUES, queue * LANES + track, start, timeline.done[at])
+        slices[at] = TraceSlice(DMA_QUEUES, queue * LANES + track, start, timeline.done[at])
     return slices
 
 
-def _tracks(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
+def _tracks(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEvent]:
     for process, name in PROCESSES.items():
         yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
         order: dict[str, object] = {"sort_index": list(PROCESSES).index(process)}
@@ -119,13 +119,13 @@ def _tracks(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
         yield _track(DMA_QUEUES, thread, name + again)
 
 
-def _track(process: int, thread: int, name: str) -> Event:
+def _track(process: int, thread: int, name: str) -> TraceEvent:
     return {
         "name": "thread_name", "ph": "M", "pid": process, "tid": thread, "args": {"name": name}
     }  # fmt: skip
 
 
-def _events(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
+def _events(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEvent]:
     run = found.run
     words = _words(found)
     for at, (kind, place) in enumerate(zip(run.stream.kind, slices, strict=True)):
@@ -173,7 +173,7 @@ def _tiles(operation: Operation, sources: Sources) -> dict[str, object]:
     }
 
 
-def _path(found: KernelProfile) -> Iterator[Event]:
+def _path(found: KernelProfile) -> Iterator[TraceEvent]:
     """The chain that decides the latency, each link for as long as it adds to it."""
     timeline, stream = found.run.timeline, found.run.stream
     path = critical_path(timeline)
@@ -195,7 +195,7 @@ def _path(found: KernelProfile) -> Iterator[Event]:
         end -= added
 
 
-def _arrows(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
+def _arrows(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEvent]:
     """From each result to the instance on another track that waited for it last."""
     for at, before in enumerate(found.run.timeline.cause):
         if before < 0:
@@ -204,7 +204,7 @@ def _arrows(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
         if (source.process, source.thread) == (target.process, target.thread):
             continue
         for phase, place in (("s", source), ("f", target)):
-            arrow: Event = {
+            arrow: TraceEvent = {
                 "name": "result",
                 "cat": "result",
                 "ph": phase,
@@ -218,7 +218,7 @@ def _arrows(found: KernelProfile, slices: list[Slice]) -> Iterator[Event]:
             yield arrow
 
 
-def _held(found: KernelProfile) -> Iterator[Event]:
+def _held(found: KernelProfile) -> Iterator[TraceEvent]:
     """Bytes a partition of SBUF and PSUM, from the first write of a tile to its last use."""
     stream, timeline = found.run.stream, found.run.timeline
     begin = [float("inf")] * len(stream.units)
@@ -240,7 +240,7 @@ def _held(found: KernelProfile) -> Iterator[Event]:
             yield _counter(f"{buffer.name} bytes a partition", moment, held)
 
 
-def _rates(found: KernelProfile) -> Iterator[Event]:
+def _rates(found: KernelProfile) -> Iterator[TraceEvent]:
     """GB/s between HBM and the chip, averaged over a thousandth of the whole time."""
     timeline = found.run.timeline
     step = max(timeline.latency_ns / RATE_STEPS, 1.0)
@@ -256,7 +256,7 @@ def _rates(found: KernelProfile) -> Iterator[Event]:
         yield _counter("HBM GB/s", _microseconds(number * step), round(float(moved) / step, 3))
 
 
-def _counter(name: str, moment: float, value: float) -> Event:
+def _counter(name: str, moment: float, value: float) -> TraceEvent:
     return {"name": name, "ph": "C", "ts": moment, "pid": COUNTERS, "tid": 0,
             "args": {"value": value}}  # fmt: skip
 

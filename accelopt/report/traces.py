@@ -32,7 +32,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class TraceRow(NamedTuple):
+class SolutionLatency(NamedTuple):
     """One solution on one workload. Latencies in milliseconds; None where there is none."""
 
     folder: str
@@ -64,7 +64,7 @@ class Mean(NamedTuple):
 class Comparison(NamedTuple):
     """All lines, with what they were compared with and by which timer."""
 
-    lines: tuple[TraceRow, ...]
+    lines: tuple[SolutionLatency, ...]
     baseline: str
     timer: str
     means: tuple[Mean, ...]
@@ -156,10 +156,10 @@ def _line(
     baseline: str,
     baselines: dict[tuple[str, str, str], float],
     timer: str,
-) -> TraceRow:
+) -> SolutionLatency:
     assert trace.evaluation is not None
     against = _reference_of(trace, timer) if baseline == REFERENCE else baselines.get(_place(trace))
-    return TraceRow(
+    return SolutionLatency(
         folder=path,
         workload=workload_stem(trace),
         axes=" ".join(f"{name}={size}" for name, size in sorted(trace.workload.axes.items())),
@@ -171,7 +171,7 @@ def _line(
     )
 
 
-def _means(lines: Iterable[TraceRow]) -> list[Mean]:
+def _means(lines: Iterable[SolutionLatency]) -> list[Mean]:
     best: dict[tuple[str, str], dict[str, float]] = {}
     for line in lines:
         if line.speedup is not None:

@@ -6,16 +6,16 @@ of it behind; `conversation.Conversation` is a child that answers requests. It k
 
 from accelopt.sandbox.child import Ending
 from accelopt.sandbox.forkserver import ForkServer
-from accelopt.sandbox.launch import Outcome, run
+from accelopt.sandbox.launch import ChildOutcome, run
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.scratch import remove, scratch_folder, sweep
 from accelopt.sandbox.starting import Start, fork, spawn
 
 __all__ = [
+    "ChildOutcome",
     "Ending",
     "ForkServer",
     "Limits",
-    "Outcome",
     "Policy",
     "Start",
     "fork",

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from accelopt.errors import printable
 from accelopt.sandbox import bubblewrap
-from accelopt.sandbox.policy import Job, Limits, Policy, runtime_paths
+from accelopt.sandbox.policy import ChildJob, Limits, Policy, runtime_paths
 from accelopt.sandbox.scratch import Usage, scratch_folder, usage
-from accelopt.sandbox.starting import Setting, Start, Streams, ended_within, variables_of
+from accelopt.sandbox.starting import ChildSetting, Start, Streams, ended_within, variables_of
 
 _WATCH_SECONDS = 0.25
 _GRACE_SECONDS = 3.0
@@ -45,7 +45,7 @@ def prepared(
     scratch: Path | None,
     threads: int,
     serves: bool = False,
-) -> Iterator[tuple[Job, Setting]]:
+) -> Iterator[tuple[ChildJob, ChildSetting]]:
     """The job and its setting, with a scratch folder of its own where none is given."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(scratch_folder()) if scratch is None else scratch
@@ -58,9 +58,9 @@ def prepared(
         if policy.confined and (program := bubblewrap.installed()):
             wrapper = bubblewrap.prefix(program, allowed, folder)
         inside = ("bubblewrap",) if wrapper else ()
-        job = Job(entry, dict(payload), allowed, limits, inside=inside, serves=serves)
+        job = ChildJob(entry, dict(payload), allowed, limits, inside=inside, serves=serves)
         variables = {**variables_of(folder, threads, policy.variables), **(environment or {})}
-        yield job, Setting(wrapper, variables, folder)
+        yield job, ChildSetting(wrapper, variables, folder)
 
 
 class Child:
@@ -70,7 +70,7 @@ class Child:
     it wrote since the line on its confinement, and `exit_code` is there at the end.
     """
 
-    def __init__(self, job: Job, setting: Setting, start: Start) -> None:
+    def __init__(self, job: ChildJob, setting: ChildSetting, start: Start) -> None:
         self.limits = job.limits
         self.scratch = setting.folder
         self.output = bytearray()
@@ -97,7 +97,7 @@ class Child:
         os.set_blocking(self._ends.requests, False)
         self._send(job)
 
-    def _send(self, job: Job) -> None:
+    def _send(self, job: ChildJob) -> None:
         line = json.dumps(job.to_dict()).encode() + b"\n"
         with (
             contextlib.suppress(BrokenPipeError),

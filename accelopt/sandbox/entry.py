@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accelopt.sandbox.policy import Job
+    from accelopt.sandbox.policy import ChildJob
 
 _FAILED = 1
 
@@ -75,8 +75,8 @@ def _first_line(descriptor: int) -> bytes:
     return bytes(data)
 
 
-def _job(line: bytes) -> Job:
-    from accelopt.sandbox.policy import Job, Limits, Policy
+def _job(line: bytes) -> ChildJob:
+    from accelopt.sandbox.policy import ChildJob, Limits, Policy
 
     fields = json.loads(line)
     policy: dict[str, Any] = {
@@ -85,7 +85,7 @@ def _job(line: bytes) -> Job:
     }
     limits = Limits(**fields.pop("limits"))
     fields["inside"] = tuple(fields["inside"])
-    return Job(policy=Policy(**policy), limits=limits, **fields)
+    return ChildJob(policy=Policy(**policy), limits=limits, **fields)
 
 
 def _end_with_parent() -> None:
@@ -155,7 +155,7 @@ def _children() -> list[int]:
     return found
 
 
-def _be_first_process(job: Job, entered: list[str], result: int, requests: int) -> None:
+def _be_first_process(job: ChildJob, entered: list[str], result: int, requests: int) -> None:
     """Start the worker and collect whatever dies; the kernel kills the rest when this returns."""
     if job.policy.processes:
         from accelopt.sandbox import confinement
@@ -175,7 +175,7 @@ def _be_first_process(job: Job, entered: list[str], result: int, requests: int) 
     os._exit(code)
 
 
-def _work(job: Job, entered: list[str], result: int, requests: int) -> None:
+def _work(job: ChildJob, entered: list[str], result: int, requests: int) -> None:
     """Confine this process, say how, and call the entry; never returns."""
     code = _FAILED
     try:

@@ -25,8 +25,8 @@ from accelopt.sandbox import kernel
 from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import (
     ENTRY,
-    Process,
-    Setting,
+    ChildProcess,
+    ChildSetting,
     Streams,
     become_keeper,
     ended_within,
@@ -52,7 +52,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start(self, streams: Streams, setting: Setting) -> Process:
+    def start(self, streams: Streams, setting: ChildSetting) -> ChildProcess:
         """A fork of the server, or a new interpreter where that does not work."""
         if setting.wrapper or not kernel.LINUX:
             return spawn(streams, setting)
@@ -155,7 +155,7 @@ def _serve_one(
     if pid == 0:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        become_keeper(Streams(*ends), Setting((), variables, Path(str(message["folder"]))))
+        become_keeper(Streams(*ends), ChildSetting((), variables, Path(str(message["folder"]))))
     for end in ends:
         os.close(end)
     running[pid] = status

@@ -15,7 +15,7 @@ _TICK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChildOutcome:
     """What a child left. `result` is data from an untrusted writer: parse it with care."""
 
     ending: Ending
@@ -43,7 +43,7 @@ def run(
     cancelled: Callable[[], bool] = lambda: False,
     listen: Callable[[bytes], None] = lambda _: None,
     start: Start = spawn,
-) -> Outcome:
+) -> ChildOutcome:
     """Call `entry` ("module:function", of `(payload, channel)`) in a child process.
 
     The child runs in `scratch` (a fresh folder, removed afterwards, when not given), the only place
@@ -56,7 +56,7 @@ def run(
     ) as (job, setting):
         with Child(job, setting, start) as child:
             ending = _follow(child, cancelled, listen)
-        return Outcome(
+        return ChildOutcome(
             ending=ending,
             exit_code=child.exit_code,
             result=bytes(child.result),

@@ -75,7 +75,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Job:
+class ChildJob:
     """One call of `entry` ("module:function") with `payload`, in a child process.
 
     With `serves` the entry returns handlers, which answer requests until the caller is gone.

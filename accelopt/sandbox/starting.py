@@ -37,7 +37,7 @@ class Streams(NamedTuple):
     requests: int
 
 
-class Setting(NamedTuple):
+class ChildSetting(NamedTuple):
     """Words before the command, the child's whole environment, and the folder it works in."""
 
     wrapper: Sequence[str]
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
     folder: Path
 
 
-class Process(Protocol):
+class ChildProcess(Protocol):
     """A child that was started: a keeper (see `entry`)."""
 
     @property
@@ -58,7 +58,7 @@ class Process(Protocol):
         ...
 
 
-Start = Callable[[Streams, Setting], Process]
+Start = Callable[[Streams, ChildSetting], ChildProcess]
 
 
 def variables_of(scratch: Path, threads: int, allowed: Sequence[str] = ()) -> dict[str, str]:
@@ -83,7 +83,7 @@ def variables_of(scratch: Path, threads: int, allowed: Sequence[str] = ()) -> di
     }
 
 
-def spawn(streams: Streams, setting: Setting) -> Process:
+def spawn(streams: Streams, setting: ChildSetting) -> ChildProcess:
     """A new interpreter."""
     return subprocess.Popen(
         [*setting.wrapper, sys.executable, "-I", "-B", str(ENTRY), *map(str, streams[2:])],
@@ -97,7 +97,7 @@ def spawn(streams: Streams, setting: Setting) -> Process:
     )
 
 
-def fork(streams: Streams, setting: Setting) -> Process:
+def fork(streams: Streams, setting: ChildSetting) -> ChildProcess:
     """A copy of this process, which must have one thread. A wrapper still needs an interpreter."""
     if setting.wrapper or not hasattr(os, "fork"):
         return spawn(streams, setting)
@@ -109,7 +109,7 @@ def fork(streams: Streams, setting: Setting) -> Process:
     return _Forked(pid)
 
 
-def become_keeper(streams: Streams, setting: Setting) -> None:
+def become_keeper(streams: Streams, setting: ChildSetting) -> None:
     """In a fork: leave everything of the parent but its memory, and do the job. Never returns."""
     code = 1
     try:
@@ -148,7 +148,7 @@ class _Forked:
         return self._code
 
 
-def ended_within(process: Process, seconds: float) -> bool:
+def ended_within(process: ChildProcess, seconds: float) -> bool:
     """Wait for the end of `process`, at most so long. True when it has ended."""
     until = time.monotonic() + seconds
     while process.poll() is None:

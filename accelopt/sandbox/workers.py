@@ -23,7 +23,7 @@ from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.child import Ending
 from accelopt.sandbox.drivers import NEURON, NVIDIA
 from accelopt.sandbox.forkserver import ForkServer
-from accelopt.sandbox.launch import Outcome, run
+from accelopt.sandbox.launch import ChildOutcome, run
 from accelopt.sandbox.leases import NotLeased, lease
 from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.progress import Told, heard_by, report_to, split
@@ -152,7 +152,7 @@ def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     channel.write(row.model_dump_json().encode())
 
 
-def _fault(outcome: Outcome, limits: Limits, told: Told) -> Fault:
+def _fault(outcome: ChildOutcome, limits: Limits, told: Told) -> Fault:
     """Why a child left no result. What it had announced is to blame (a reference, whose child is
     this one); otherwise limits are the kernel's to keep, and all else says nothing of the kernel:
     of what had been done to the process before, the last is named."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from accelopt.sim.errors import SourceLine
 
 
-class Block(NamedTuple):
+class GuardedBody(NamedTuple):
     """The body of an `if` whose condition depends on loop indices, and its function."""
 
     file: str
@@ -49,16 +49,16 @@ def _tests(text: str) -> tuple[tuple[int, int], ...]:
     )
 
 
-def branches(line: SourceLine) -> set[Block]:
+def branches(line: SourceLine) -> set[GuardedBody]:
     """The branches of the `if` statement whose condition stands on the line."""
-    found: set[Block] = set()
+    found: set[GuardedBody] = set()
     for node, function in _conditionals("".join(linecache.getlines(line.file))):
         if not node.test.lineno <= line.line <= (node.test.end_lineno or 0):
             continue
         for branch in (node.body, node.orelse):
             if branch and not isinstance(branch[0], ast.If):
                 last = branch[-1].end_lineno or branch[-1].lineno
-                found.add(Block(line.file, branch[0].lineno, last, *function))
+                found.add(GuardedBody(line.file, branch[0].lineno, last, *function))
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from accelopt.sim.call_sites import LoopKey
 from accelopt.sim.collector import collector_paused
-from accelopt.sim.conditions import Block
+from accelopt.sim.conditions import GuardedBody
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.program import Program
@@ -67,7 +67,7 @@ def _recorded(
     restarts: int | None,
 ) -> Program:
     """As `trace`, with assignments as the copies that they are."""
-    conditions: frozenset[Block] = frozenset()
+    conditions: frozenset[GuardedBody] = frozenset()
     for attempt in itertools.count():
         collected: list[KernelError] = []
         listen = collected.append if report else None

@@ -13,7 +13,7 @@ import numpy as np
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import LoopKey, running_line
-from accelopt.sim.conditions import Block, branches
+from accelopt.sim.conditions import GuardedBody, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.instruction_set import OPCODES
 from accelopt.sim.mask import EVERYTHING, Mask
@@ -56,7 +56,7 @@ def observed(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
-class Iteration(NamedTuple):
+class LoopIteration(NamedTuple):
     """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
     loop in the source. `depth` counts the bodies that were open before it."""
 
@@ -81,7 +81,7 @@ class NeedsConcrete(BaseException):
     kernel's `except Exception` cannot swallow it."""
 
     def __init__(
-        self, keys: frozenset[LoopKey], conditions: frozenset[Block] = frozenset()
+        self, keys: frozenset[LoopKey], conditions: frozenset[GuardedBody] = frozenset()
     ) -> None:
         self.keys = keys
         self.conditions = conditions
@@ -121,7 +121,7 @@ class Tracer:
         target: str,
         unrolled: frozenset[LoopKey],
         report: Callable[[KernelError], None] | None = None,
-        conditions: frozenset[Block] = frozenset(),
+        conditions: frozenset[GuardedBody] = frozenset(),
         entry: SourceLine = NOWHERE,
         view_type: type[Any] | None = None,
     ) -> None:
@@ -153,7 +153,7 @@ class Tracer:
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.reductions: dict[Tensor, Reduction] = {}  # by the result, which is not assigned yet
         self.reduced: set[Tensor] = set()  # what such results were assigned to
-        self.iterations: list[Iteration] = []  # of the unrolled loops around here
+        self.iterations: list[LoopIteration] = []  # of the unrolled loops around here
         self._report = report
         self.left_loops: list[SourceLine] = []  # by break or return
         self.broken = False  # some instruction is missing: it was refused
@@ -333,7 +333,7 @@ class Tracer:
     def iteration(self, key: LoopKey, loop: int, value: int, scoped: bool = True) -> Iterator[None]:
         """One iteration of an unrolled loop; a scope of tensors unless the loop is Python's own."""
         depth = len(self.iterations)
-        self.iterations.append(Iteration(key, loop, value, scoped, len(self.bodies)))
+        self.iterations.append(LoopIteration(key, loop, value, scoped, len(self.bodies)))
         if not scoped:
             yield
             del self.iterations[depth:]

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"plan_(\d+)")
 Compile = Callable[[Node], Compiled | None]
 
 
-class Kernel(NamedTuple):
+class SearchedKernel(NamedTuple):
     """One kernel of a spec file and how its search went. `state` is the strategy's own record, `compiled`
     what a compiler makes of a node's source, where one can."""
 
@@ -66,7 +66,7 @@ def graph_version() -> str:
     return content_key(*(f"{name} {' '.join(m.touches)}" for name, m in METHODS.items()))[:16]
 
 
-def write_artifacts(kernel: Kernel) -> Path:
+def write_artifacts(kernel: SearchedKernel) -> Path:
     """Everything of one kernel; returns its folder."""
     outcome, folder = kernel.outcome, kernel.folder
     write_json(folder / "input_spec.json", kernel.spec)
@@ -83,7 +83,7 @@ def write_artifacts(kernel: Kernel) -> Path:
     return folder
 
 
-def place_of(kernel: Kernel, node: Node) -> str:
+def place_of(kernel: SearchedKernel, node: Node) -> str:
     """Where a node's files lie below the kernel's folder: by the job that made it, so that a run that
     is continued finds the same place."""
     if node.parent is None:
@@ -91,7 +91,7 @@ def place_of(kernel: Kernel, node: Node) -> str:
     return f"variants/{uuid.uuid5(uuid.NAMESPACE_OID, f'{kernel.name}/{node.label}')}"
 
 
-def _write_variant(kernel: Kernel, node: Node, folder: Path) -> None:
+def _write_variant(kernel: SearchedKernel, node: Node, folder: Path) -> None:
     file, evaluation, profile = FILES[kernel.kind], node.evaluation, node.profile
     base = node.parent.source if node.parent else node.source
     compiled = kernel.compiled(node)
@@ -161,14 +161,14 @@ def _launch_changed(kind: str, node: Node) -> bool | None:
         return None
 
 
-def _counters(kernel: Kernel, node: Node) -> dict[str, Any] | None:
+def _counters(kernel: SearchedKernel, node: Node) -> dict[str, Any] | None:
     """What limited it, where the search asked."""
     record = kernel.state.get("states", {}).get(node.key, {})
     found = record.get("diagnosis") if isinstance(record, dict) else None
     return found if isinstance(found, dict) else None
 
 
-def _write_summary(kernel: Kernel) -> None:
+def _write_summary(kernel: SearchedKernel) -> None:
     outcome, folder = kernel.outcome, kernel.folder
     best = outcome.best or outcome.start
     target = folder / place_of(kernel, _made(outcome, best))
@@ -201,7 +201,7 @@ def _made(outcome: Outcome, best: Node) -> Node:
     return next((node for node in outcome.nodes if node.key == best.key), outcome.start)
 
 
-def _write_state(kernel: Kernel) -> None:
+def _write_state(kernel: SearchedKernel) -> None:
     outcome = kernel.outcome
     best = outcome.best or outcome.start
     write_json(kernel.folder / "search_state.json", {
@@ -215,7 +215,7 @@ def _write_state(kernel: Kernel) -> None:
     })  # fmt: skip
 
 
-def event_of(kernel: Kernel, number: int, node: Node) -> dict[str, Any]:
+def event_of(kernel: SearchedKernel, number: int, node: Node) -> dict[str, Any]:
     """One built kernel, in the order of telling. `t` are the seconds that judging took until then."""
     assert node.parent is not None
     told = kernel.outcome.nodes[: number + 1]
@@ -237,7 +237,7 @@ def event_of(kernel: Kernel, number: int, node: Node) -> dict[str, Any]:
     }
 
 
-def _trace(kernel: Kernel, nodes: Sequence[Node]) -> str:
+def _trace(kernel: SearchedKernel, nodes: Sequence[Node]) -> str:
     outcome = kernel.outcome
     start = outcome.start
     lines = [f"# {kernel.name}", ""]

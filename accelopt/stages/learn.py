@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.agents.proposer import Pair, Summarizes
+from accelopt.agents.proposer import SlowFastPair, Summarizes
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.language import Language
 from accelopt.nodes import Change, Node, Plan, Result
@@ -31,7 +31,7 @@ async def summarize_contrasts(
         profiles = [await _limits(one, language) for one in (node.parent, node)]
         slow, fast = profiles if contrast.speedup >= 1 else profiles[::-1]
         lesson = await summarizer.summarize(
-            Pair(
+            SlowFastPair(
                 label=f"{contrast.service_name}/{node.label}",
                 slow_kernel=contrast.slow_kernel,
                 fast_kernel=contrast.fast_kernel,

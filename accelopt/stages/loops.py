@@ -12,7 +12,7 @@ from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.published import SampleResult
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
-from accelopt.report.story import ProblemStory, Step, Story
+from accelopt.report.story import ProblemStory, Story, StoryStep
 from accelopt.stages.tables import (
     read_candidates,
     read_executor_results,
@@ -66,7 +66,7 @@ def _problem(loop: Path) -> ProblemStory:
     [start] = read_candidates(loop / FIRST / "candidates" / "profile_results.csv")
     source = read_text(start.case.kernel)
     baseline = start.profile.latency if start.profile else None
-    first = Step(key=fingerprint(source), status="correct", latency=baseline, source=source)
+    first = StoryStep(key=fingerprint(source), status="correct", latency=baseline, source=source)
     steps = [first, *_steps(loop, first)]
     timed = [step for step in steps if step.latency is not None]
     best = min(timed, key=lambda step: step.latency or 0.0, default=first)
@@ -81,7 +81,7 @@ def _problem(loop: Path) -> ProblemStory:
     )  # fmt: skip
 
 
-def _steps(loop: Path, first: Step) -> Iterator[Step]:
+def _steps(loop: Path, first: StoryStep) -> Iterator[StoryStep]:
     """All samples in the order of iterations and plans; a kernel counts once."""
     seen, number = {first.key}, 0
     log = loop / LOG
@@ -95,12 +95,12 @@ def _steps(loop: Path, first: Step) -> Iterator[Step]:
                     yield step
 
 
-def _step(sample: SampleResult, number: int) -> Step | None:
+def _step(sample: SampleResult, number: int) -> StoryStep | None:
     if not sample.body:
         return None
     failed = sample.error if isinstance(sample.error, str) else "; ".join(sample.error or ())
     status = sample.status.value if sample.status else "failed"
-    return Step(
+    return StoryStep(
         key=fingerprint(sample.body),
         parent=fingerprint(sample.baseline or ""),
         sentence=sample.plan or "",
@@ -112,11 +112,11 @@ def _step(sample: SampleResult, number: int) -> Step | None:
     )
 
 
-def _path(best: Step, steps: Sequence[Step]) -> list[Step]:
+def _path(best: StoryStep, steps: Sequence[StoryStep]) -> list[StoryStep]:
     """The steps from the start to `best`."""
     known = {step.key: step for step in steps}
-    path: list[Step] = []
-    at: Step | None = best
+    path: list[StoryStep] = []
+    at: StoryStep | None = best
     while at is not None and at not in path and at.parent:
         path.append(at)
         at = known.get(at.parent)

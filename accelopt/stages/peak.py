@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from accelopt import measured
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.roofline import Standing, bound, standing
-from accelopt.published import Candidate
+from accelopt.published import CandidateRow
 from accelopt.stages.tables import read_candidates, read_table, write_table
 
 SIZE = re.compile(r"_([A-Z]+)(\d+)(?=_|$)")  # in a case's name: matmul_K5120_M4096_N12288
 
 
-def peak_words(candidate: Candidate) -> str:
+def peak_words(candidate: CandidateRow) -> str:
     """`40.1% of peak (memory)` for a profiled candidate, empty where the bound is not known."""
     if candidate.profile is None:
         return ""

@@ -7,7 +7,7 @@ from math import inf
 
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
-from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, Tried
+from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, TriedChange
 from accelopt.findings import Finding
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Node, Plan, Result
@@ -162,7 +162,7 @@ def planner_result(view: KernelView, drafts: Sequence[PlanDraft]) -> PlannerResu
     )
 
 
-def tried_on(node: Node, history: Sequence[Result]) -> tuple[Tried, ...]:
+def tried_on(node: Node, history: Sequence[Result]) -> tuple[TriedChange, ...]:
     """Changes already made to this very kernel, each with its best outcome, told apart by their keys;
     then those made to the kernels before it that led nowhere."""
     line = {one.key: generation for generation, one in enumerate(node.lineage())}
@@ -177,7 +177,9 @@ def tried_on(node: Node, history: Sequence[Result]) -> tuple[Tried, ...]:
                 tried.setdefault((generation, made.change.key), []).append(made)
     rows = sorted(tried.items(), key=lambda item: item[0][0])
     return tuple(
-        Tried(change, outcome(made) + (" (on a kernel before this one)" if generation else ""))
+        TriedChange(
+            change, outcome(made) + (" (on a kernel before this one)" if generation else "")
+        )
         for (generation, _), made in rows
         if (change := made[0].change) is not None
     )

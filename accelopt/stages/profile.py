@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.evaluation import Evaluation, Profile, to_json
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
-from accelopt.published import Candidate
+from accelopt.published import CandidateRow
 from accelopt.stages.evaluations import Evaluations
 from accelopt.stages.tables import read_candidates
 from accelopt.stages.together import together
@@ -18,7 +18,7 @@ from accelopt.stages.together import together
 class Profiled(NamedTuple):
     """A candidate with the verdict on its own kernel."""
 
-    candidate: Candidate
+    candidate: CandidateRow
     evaluation: Evaluation
 
     @property
@@ -28,13 +28,13 @@ class Profiled(NamedTuple):
 
 
 async def profile_candidates(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[CandidateRow],
     evaluations: Evaluations,
     told: Callable[[Profiled], None] = lambda _: None,
 ) -> list[Profiled]:
     """The candidates with their profiles, in order; `told` hears of each as it is finished."""
 
-    async def one(candidate: Candidate) -> Profiled:
+    async def one(candidate: CandidateRow) -> Profiled:
         language, case = evaluations.language, candidate.case
         evaluation = await evaluations.evaluate(case, language.complete(language.source(case)))
         done = Profiled(candidate._replace(profile=evaluation.profile), evaluation)
@@ -49,7 +49,7 @@ async def with_profiles(
     evaluations: Evaluations,
     say: Callable[[str], None],
     wanted: Collection[str],
-) -> list[Candidate]:
+) -> list[CandidateRow]:
     """The candidates of `table` named in `wanted`, each with a profile of its kernel.
 
     A missing profile is taken from the `profile_results.csv` beside the table when it has one for
@@ -83,7 +83,7 @@ async def with_profiles(
     return [candidate for candidate in updated if candidate.profile is not None]
 
 
-def nodes_of(candidates: Sequence[Candidate], language: Language) -> list[Node]:
+def nodes_of(candidates: Sequence[CandidateRow], language: Language) -> list[Node]:
     """The kernels that rows stand for, with the texts of their files."""
     return [candidate.node(language.source(candidate.case)) for candidate in candidates]
 

@@ -10,7 +10,7 @@ from typing import Any
 from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.nodes import Node
-from accelopt.published import Candidate, PlannerResult, SampleResult, ServiceResult
+from accelopt.published import CandidateRow, PlannerResult, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
@@ -56,7 +56,7 @@ def write_iteration(history: Sequence[Iteration], kept: Sequence[Node], run: Run
 
 def write_kernels(
     nodes: Sequence[Node], staying: Sequence[Node], iteration: int, run: Run
-) -> list[Candidate]:
+) -> list[CandidateRow]:
     """The kernels as files of a round, and their rows; `staying` were there a round before."""
     language = run.workshop.language
     return [
@@ -93,7 +93,7 @@ def _plans(samples: Iterable[SampleResult]) -> list[str]:
     return list(dict.fromkeys(sample.plan for sample in samples if sample.plan))
 
 
-def profiled_row(candidate: Candidate) -> dict[str, str]:
+def profiled_row(candidate: CandidateRow) -> dict[str, str]:
     """A row of profile_results.csv."""
     metadata = candidate.profile.to_metadata() if candidate.profile else {}
     return {**candidate.to_row(), "profile": to_json(metadata)}

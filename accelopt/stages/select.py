@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from accelopt.nodes import Node, Result
-from accelopt.published import Candidate
+from accelopt.published import CandidateRow
 from accelopt.search.selection import Selection
 from accelopt.store import write_atomically
 
@@ -32,7 +32,7 @@ def origin(node: Node, staying: Collection[Node]) -> tuple[str, str]:
 
 def write_candidate(
     node: Node, staying: Collection[Node], reference: str, folder: Path
-) -> Candidate:
+) -> CandidateRow:
     """The two files of a kernel in `folder`, and its row; `reference` says what it computes."""
     parent, plan_id = origin(node, staying)
     stem = folder / f"{node.name}_{parent}_{plan_id}"
@@ -40,4 +40,4 @@ def write_candidate(
     write_atomically(kernel, node.source)
     write_atomically(task, reference)
     places = {"service_name": node.name, "task": str(task), "kernel": str(kernel)}
-    return Candidate(node.case.model_copy(update=places), plan_id, node.profile)
+    return CandidateRow(node.case.model_copy(update=places), plan_id, node.profile)

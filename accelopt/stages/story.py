@@ -16,7 +16,7 @@ from accelopt.nodes import Job, Node
 from accelopt.report.page import versions
 from accelopt.report.portrait import portrait
 from accelopt.report.simulation import simulate
-from accelopt.report.story import Portrait, ProblemStory, Step, Story, WorkerStory
+from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, WorkerStory
 from accelopt.report.timeline import timeline_json
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim.timing import MOST_ASKED, interval
@@ -95,12 +95,12 @@ def _worker(job: Job, development: Development) -> WorkerStory:
     )
 
 
-def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[Step]:
+def _steps(outcome: Outcome, moments: Mapping[str, float]) -> list[StoryStep]:
     """Every distinct kernel, in the order in which they were told; repaired attempts before it."""
-    found: dict[str, Step] = {}
+    found: dict[str, StoryStep] = {}
     for node in (outcome.start, *(n for made in outcome.nodes for n in (*made.failed, made))):
         if node.source and node.key not in found:
-            found[node.key] = Step(
+            found[node.key] = StoryStep(
                 key=node.key,
                 parent=node.parent.key if node.parent else "",
                 sentence=node.change.sentence if node.change else "",

@@ -16,7 +16,7 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
-from accelopt.published import Candidate, Experience, PlannerResult, ServiceResult
+from accelopt.published import CandidateRow, Experience, PlannerResult, ServiceResult
 from accelopt.store import csv_text, read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]
@@ -61,13 +61,13 @@ def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) ->
     write_atomically(path, csv_text(rows, columns))
 
 
-def candidate(row: TableRow, path: Path) -> Candidate:
+def candidate(row: TableRow, path: Path) -> CandidateRow:
     """The candidate in one row of the table at `path`. Raises ConfigError."""
     try:
         if "definition_path" in row:
             case, profile = case_of_row(row)
-            return Candidate(case, profile=profile)
-        return Candidate.from_row(row)
+            return CandidateRow(case, profile=profile)
+        return CandidateRow.from_row(row)
     except KeyError as error:
         raise ConfigError(f"{path} has no column {error}") from None
     except (ValueError, TypeError, AttributeError) as error:
@@ -81,7 +81,7 @@ def read_candidate_table(path: Path) -> list[dict[str, str]]:
     return read_table(path, NKI_COLUMNS, FLASHINFER_COLUMNS)
 
 
-def read_candidates(path: Path) -> list[Candidate]:
+def read_candidates(path: Path) -> list[CandidateRow]:
     """The candidates of a candidates.csv or profile_results.csv. Raises ConfigError."""
     return [candidate(row, path) for row in read_candidate_table(path)]
 

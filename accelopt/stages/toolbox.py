@@ -9,7 +9,7 @@ from accelopt.agents.calls import Tool
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import suggestion_list
 from accelopt.agents.proposer import KernelView
-from accelopt.agents.toolbox import Bench, Checked, Toolbox, ToolNote
+from accelopt.agents.toolbox import Bench, CheckedKernel, Toolbox, ToolNote
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.material import Compiles
 from accelopt.kernels.language import Language
@@ -125,5 +125,5 @@ class _Desk:
         evaluation = await self.evaluations.evaluate(case, completed)
         node = Node(case, completed, evaluation, self.view.node)
         if completed not in self.bench.sources:
-            self.bench.checked.append(Checked(completed, node.latency))
+            self.bench.checked.append(CheckedKernel(completed, node.latency))
         return node

@@ -21,7 +21,7 @@ class _Asked:
     task: asyncio.Task[Result] | None = None
 
 
-class Window:
+class JobWindow:
     """At most `settings.window` jobs, of which each is begun when its evaluations are allowed.
 
     A job that might want more than is left waits until older ones are settled, so what is asked and

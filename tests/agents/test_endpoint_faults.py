@@ -14,7 +14,7 @@ from test_llm import ask, config, question
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import CallFailed, Tool
 from accelopt.agents.llm import Endpoint
-from accelopt.agents.scripted_server import FAULTS, Fault, Scripted, ScriptedServer
+from accelopt.agents.scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import AcceloptError
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.store import Journal
@@ -42,7 +42,7 @@ def run(folder, respond, faults=(), tools=(), limit=0, **settings):
 
 @pytest.mark.parametrize("kind", dict.fromkeys(fault.kind for fault in FAULTS))
 def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, kind):
-    fault = Fault(kind, 503, "0.01")
+    fault = ScriptedFault(kind, 503, "0.01")
     answer, requests, kept = run(tmp_path, lambda _: "fine", [fault], timeout=0.5)
     assert answer.text == "fine" and len(requests) == 2
     assert all(len(exchange.problem.splitlines()) <= 1 for exchange in kept)
@@ -59,7 +59,7 @@ def test_after_each_fault_a_run_resumes_without_asking_again(tmp_path, kind):
     ],
 )
 def test_a_fault_that_stays_is_named_in_one_sentence(kind, said):
-    with ScriptedServer(lambda _: "fine", itertools.repeat(Fault(kind))) as server:
+    with ScriptedServer(lambda _: "fine", itertools.repeat(ScriptedFault(kind))) as server:
         endpoint = Endpoint(config(server, timeout=0.1, attempts=2), _NoExchanges(), Ledger())
         with pytest.raises(CallFailed) as failed:
             asyncio.run(ask(endpoint, question()))
@@ -77,7 +77,9 @@ class _NoExchanges:
 def test_a_redirect_is_said_with_where_it_leads(tmp_path):
     place = "http://127.0.0.1:1/login"
     for status in (301, 302, 303, 307, 308):
-        with ScriptedServer(lambda _: "fine", [Fault("status", status, location=place)]) as server:
+        with ScriptedServer(
+            lambda _: "fine", [ScriptedFault("status", status, location=place)]
+        ) as server:
             endpoint = Endpoint(config(server), _NoExchanges(), Ledger())
             with pytest.raises(AcceloptError, match=place) as failed:
                 asyncio.run(ask(endpoint, question()))
@@ -87,7 +89,7 @@ def test_a_redirect_is_said_with_where_it_leads(tmp_path):
 def test_a_date_says_when_to_come_again(tmp_path):
     later = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=1.5), usegmt=True)
     past = format_datetime(datetime.now(timezone.utc) - timedelta(days=1), usegmt=True)
-    faults = [Fault("status", 429, date) for date in (past, "soon", later)]
+    faults = [ScriptedFault("status", 429, date) for date in (past, "soon", later)]
     answer, requests, _ = run(tmp_path, lambda _: "fine", faults)
     assert answer.text == "fine" and len(requests) == 4
 

@@ -12,7 +12,7 @@ from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import CallFailed, InMemory, Question, Tool
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.llm import Endpoint
-from accelopt.agents.scripted_server import FAULTS, Fault, Scripted, ScriptedServer
+from accelopt.agents.scripted_server import FAULTS, Scripted, ScriptedFault, ScriptedServer
 from accelopt.errors import BudgetExhausted, ConfigError
 from accelopt.kernels.language import LanguageOptions
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
@@ -67,28 +67,28 @@ def test_each_fault_is_survived(fault):
 
 @pytest.mark.parametrize("kind", ["status", "garbled", "empty", "reset"])
 def test_a_fault_that_stays_fails_the_call_after_all_attempts(kind):
-    with ScriptedServer(lambda _: "fine", itertools.repeat(Fault(kind, 503))) as server:
+    with ScriptedServer(lambda _: "fine", itertools.repeat(ScriptedFault(kind, 503))) as server:
         with pytest.raises(CallFailed):
             asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
         assert len(server.requests) == 4
 
 
 def test_retry_after_is_honoured():
-    with ScriptedServer(lambda _: "fine", [Fault("status", 429, "0.6")]) as server:
+    with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 429, "0.6")]) as server:
         started = time.monotonic()
         asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
         assert time.monotonic() - started >= 0.6
 
 
 def test_a_refused_key_is_one_sentence_and_not_retried():
-    with ScriptedServer(lambda _: "fine", [Fault("status", 401)]) as server:
+    with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 401)]) as server:
         with pytest.raises(ConfigError, match="refuses the key"):
             asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
         assert len(server.requests) == 1
 
 
 def test_a_bad_request_is_not_retried():
-    with ScriptedServer(lambda _: "fine", [Fault("status", 400)]) as server:
+    with ScriptedServer(lambda _: "fine", [ScriptedFault("status", 400)]) as server:
         with pytest.raises(CallFailed, match="400"):
             asyncio.run(ask(Endpoint(config(server), InMemory(), Ledger()), question()))
         assert len(server.requests) == 1
@@ -104,7 +104,7 @@ def test_concurrency_is_bounded():
 
 def test_answered_calls_are_not_made_again_not_even_the_unusable_ones():
     exchanges = InMemory()
-    with ScriptedServer(lambda _: "fine", [Fault("empty")]) as server:
+    with ScriptedServer(lambda _: "fine", [ScriptedFault("empty")]) as server:
         asyncio.run(ask(Endpoint(config(server), exchanges, Ledger()), question()))
         assert len(server.requests) == 2
         ledger = Ledger()
@@ -199,7 +199,9 @@ def test_tools_are_called_and_capped():
 
 
 def test_settings_that_the_endpoint_refuses_are_left_out_from_then_on():
-    refusal = Fault("status", 400, message="Unsupported value: 'temperature'; use max_tokens ...")
+    refusal = ScriptedFault(
+        "status", 400, message="Unsupported value: 'temperature'; use max_tokens ..."
+    )
     with ScriptedServer(lambda _: "fine", [refusal]) as server:
         endpoint = Endpoint(config(server, temperature=0.3, max_tokens=9), InMemory(), Ledger())
         answers = asyncio.run(ask(endpoint, question("a"), question("b")))
@@ -306,7 +308,7 @@ def test_a_model_that_only_calls_tools_is_asked_for_its_answer_in_the_end(name):
 
 def test_a_key_that_a_server_echoes_is_kept_nowhere(tmp_path):
     key = "sk-very-secret-key"
-    replies = iter([Fault("status", 500, message=f"bad key {key}"), None])
+    replies = iter([ScriptedFault("status", 500, message=f"bad key {key}"), None])
     echo = Scripted(f"your key is {key}", reasoning=key, tool_calls=(("check", key),))
 
     def respond(request):
@@ -326,7 +328,7 @@ def test_a_key_that_a_server_echoes_is_kept_nowhere(tmp_path):
 
 def test_a_refusal_that_shows_the_key_does_not_print_it():
     key = "sk-very-secret-key"
-    server = ScriptedServer(lambda _: "fine", [Fault("status", 401, message=f"no {key}")])
+    server = ScriptedServer(lambda _: "fine", [ScriptedFault("status", 401, message=f"no {key}")])
     with server, pytest.raises(ConfigError) as raised:
         endpoint = Endpoint(config(server, api_key=key), InMemory(), Ledger())
         asyncio.run(ask(endpoint, question()))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import toy
 
 from accelopt.agents.offline import OfflineProposer
-from accelopt.agents.proposer import KernelView, Pair, Tried
+from accelopt.agents.proposer import KernelView, SlowFastPair, TriedChange
 from accelopt.evaluation import Evaluation, Profile, Status
 from accelopt.nodes import THEN, Node, Plan, Rewrite, made
 
@@ -63,7 +63,7 @@ def test_without_predictions_promise_decides_and_chains_have_one_step(tmp_path):
 
 def test_what_was_tried_or_misses_the_goal_is_not_proposed(tmp_path):
     proposer = OfflineProposer(rewrites, predict)
-    tried = (Tried(changes(proposer, view(tmp_path), 1)[0], "failed"),)
+    tried = (TriedChange(changes(proposer, view(tmp_path), 1)[0], "failed"),)
     assert plans(proposer, view(tmp_path, tried=tried), 1) == ["Shave 100." + THEN + "Halve 99."]
     assert plans(proposer, view(tmp_path, goal=30.0)) == [
         "Halve 100." + THEN + "Halve 50.",
@@ -90,7 +90,9 @@ def test_a_plan_is_carried_out_from_its_value_alone_and_words_are_not(tmp_path):
 
 def test_a_lesson_is_the_plan_with_its_lines(tmp_path):
     proposer = OfflineProposer(rewrites)
-    pair = Pair("s/plan_0_0", toy.kernel(100), toy.kernel(50), 2.0, "Halve 100. It is large.")
+    pair = SlowFastPair(
+        "s/plan_0_0", toy.kernel(100), toy.kernel(50), 2.0, "Halve 100. It is large."
+    )
     lesson = asyncio.run(proposer.summarize(pair))
     assert lesson.title == "**Halve 100**"
     assert "2.00 times as fast" in lesson.summary

@@ -10,7 +10,14 @@ from accelopt.agents.executor import Executor, shorten
 from accelopt.agents.experiences import with_experiences
 from accelopt.agents.planner import Planner
 from accelopt.agents.prompts import quote, quote_words, render, render_sections
-from accelopt.agents.proposer import Failure, KernelView, Pair, Relative, Suggestion, Tried
+from accelopt.agents.proposer import (
+    Failure,
+    KernelView,
+    Relative,
+    SlowFastPair,
+    Suggestion,
+    TriedChange,
+)
 from accelopt.agents.summarizer import Summarizer
 from accelopt.evaluation import Case, Evaluation, Profile, Status
 from accelopt.nodes import Action, Node, Plan, Rewrite, Schedule
@@ -55,7 +62,7 @@ def view(**changes):
         "gate": "relative L2 below 2e-05",
         "brief": {"limits": "The tensor engine limits it, in figures."},
         "machine": "- Tensor engine, 2.8 GHz",
-        "tried": (Tried(Plan(sentence="Hoist the load of w."), "0.900 times as fast"),),
+        "tried": (TriedChange(Plan(sentence="Hoist the load of w."), "0.900 times as fast"),),
         **changes,
     }
     return KernelView(**fields)
@@ -230,7 +237,7 @@ def test_long_errors_keep_their_ends():
 def test_the_summarizer_is_told_the_speedup_and_may_find_nothing(event_loop_run):
     model = Listening("**Title**\n\nBecause.", "No optimization found.", None)
     summarizer = Summarizer(model, PROMPTS.pair("summarizer"))
-    pair = Pair(
+    pair = SlowFastPair(
         "s/plan_0_0", "slow {fast_kernel}", "fast", 1.5, "Hoist.", 1, "Vector 90%", "DMA 99%"
     )
     lesson = event_loop_run(summarizer.summarize(pair))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from accelopt.agents.scripted_server import Fault, ScriptedServer
+from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.cli import doctor
 from accelopt.cli.doctor import CHECKS, KERNEL, REFERENCE, Patient, examine
 from accelopt.cli.tune import report
@@ -62,7 +62,7 @@ def test_a_model_that_answers_prose_other_values_or_json(patient):
 
 def test_a_model_that_hangs(patient):
     with (
-        ScriptedServer(lambda _: "", [Fault("hang")] * 9) as server,
+        ScriptedServer(lambda _: "", [ScriptedFault("hang")] * 9) as server,
         pytest.raises(ConfigError, match="the model does not answer"),
     ):
         doctor.model(with_model(patient, url=server.url))

@@ -13,7 +13,7 @@ from accelopt.kernels.measurement import (
     time_until_stable,
     without_gain,
 )
-from accelopt.kernels.nki.devices import Measurement
+from accelopt.kernels.nki.devices import TimedRuns
 
 
 def profile(latency, interval=None, **changes) -> Profile:
@@ -38,7 +38,7 @@ class Replayed:
         self.rounds = list(rounds)
 
     def measure(self, timings):
-        return Measurement(tuple(self.rounds.pop(0)), {"total_time": 1.0})
+        return TimedRuns(tuple(self.rounds.pop(0)), {"total_time": 1.0})
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says():

@@ -7,7 +7,7 @@ import models
 from drive import SETTINGS, run_toy
 
 from accelopt.agents.candidates import code_of, plan_of, read_candidates
-from accelopt.agents.proposer import Candidate
+from accelopt.agents.proposer import WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.findings import Transition
 from accelopt.nodes import Plan
@@ -51,14 +51,14 @@ def test_a_models_kernels_are_built_by_their_names_in_the_catalog(tmp_path):
 def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     good = {"think": "t", "method": "m", "detail": "d", "code": "def kernel():\n    pass"}
     assert read_candidates(json.dumps({"candidates": [good]})) == [
-        Candidate("m", "d", good["code"])
+        WrittenKernel("m", "d", good["code"])
     ]
     assert (
         read_candidates(f"Here:\n```json\n{json.dumps([good, {'method': 'x'}, 3])}\n```")[0].method
         == "m"
     )
     fenced = {**good, "code": "```python\ndef kernel():\n    pass\n```"}
-    assert read_candidates(json.dumps([fenced])) == [Candidate("m", "d", good["code"])]
+    assert read_candidates(json.dumps([fenced])) == [WrittenKernel("m", "d", good["code"])]
     for wrong in (
         "",
         "no",
@@ -90,6 +90,6 @@ def test_a_reply_that_cannot_be_read_is_asked_for_once_more(tmp_path):
 
 def test_a_plan_carries_its_kernel_whatever_it_holds():
     code = 'def kernel():\n    """```python"""\n    return 1'
-    plan = plan_of(Candidate("m", "a\n```\nb" * 300, code), "method")
+    plan = plan_of(WrittenKernel("m", "a\n```\nb" * 300, code), "method")
     assert code_of(plan) == code and plan.method == "method" and len(plan.sentence) < 600
     assert code_of(Plan(sentence="words")) is None

@@ -12,7 +12,7 @@ from accelopt.report.diffs import patch_of, side_by_side
 from accelopt.report.figures import drawn
 from accelopt.report.page import page
 from accelopt.report.portrait import SLICES, portrait
-from accelopt.report.story import Portrait, ProblemStory, Step, Story, read_story, write_story
+from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, read_story, write_story
 from accelopt.sim import timing
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
@@ -24,12 +24,12 @@ BEST = START.replace("line 30", "another line").replace("line 31\n", "")
 
 
 def steps(count):
-    first = Step(key="start", status="correct", latency=2.0, source=START)
+    first = StoryStep(key="start", status="correct", latency=2.0, source=START)
     found = [first]
     for number in range(1, count):
         failed = number % 3 == 0
         found.append(
-            Step(
+            StoryStep(
                 key=f"k{number}", parent=found[(number - 1) // 2].key, sentence=f"step {number}",
                 status="wrong_numbers" if failed else "correct",
                 message=f"row {number} is wrong: {EVIL}" if failed else "",

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from accelopt.agents.budget import Spending
 from accelopt.report.progress import Board
-from accelopt.report.tables import ResultRow, Results, plain
+from accelopt.report.tables import ResultRow, ResultsTable, plain
 
 
 def shown(thing, width=160):
@@ -31,7 +31,7 @@ ROWS = [
 
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_the_final_table_names_device_gain_and_changes(width):
-    text = shown(Results(ROWS, "the simulated trn1 NeuronCore"), width)
+    text = shown(ResultsTable(ROWS, "the simulated trn1 NeuronCore"), width)
     for wanted in (
         "the simulated trn1 NeuronCore",
         "39.28 ms",

@@ -13,10 +13,10 @@ import numpy
 import pytest
 
 from accelopt.sandbox import (
+    ChildOutcome,
     Ending,
     ForkServer,
     Limits,
-    Outcome,
     Policy,
     bubblewrap,
     fork,
@@ -44,7 +44,7 @@ def start(request, server):
     call.start = spawn if request.param == "spawned" else server.start
 
 
-def call(name: str, payload=None, *, limits=QUICK, policy=None, **options) -> Outcome:
+def call(name: str, payload=None, *, limits=QUICK, policy=None, **options) -> ChildOutcome:
     """Run one entry of misdeeds.py in a child."""
     options = {"start": getattr(call, "start", spawn), **options}
     policy = policy or Policy(readable=(str(TESTS),))

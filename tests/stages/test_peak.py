@@ -6,7 +6,7 @@ import json
 import pytest
 
 from accelopt.evaluation import Case, Profile
-from accelopt.published import Candidate
+from accelopt.published import CandidateRow
 from accelopt.stages.peak import peak_words, standings, write_standings
 
 COLUMNS = "problem values case_id task kernel case_name service_name profile".split()
@@ -74,10 +74,10 @@ def test_words():
     )
     values = {"M": 4096, "N": 7168}
     case = Case(problem="silu", values=values, task="", kernel="")
-    candidate = Candidate(case, profile=profile)
+    candidate = CandidateRow(case, profile=profile)
     assert peak_words(candidate) == "40.0% of peak (memory)"
     other = case.model_copy(update={"problem": "sorting"})
-    assert peak_words(Candidate(other, profile=profile)) == ""
+    assert peak_words(CandidateRow(other, profile=profile)) == ""
 
 
 def test_what_was_measured_for_the_published_baselines_is_there_by_default():

@@ -12,7 +12,7 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
 from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.nodes import Node
@@ -41,7 +41,7 @@ class Inspector:
         self.pool = pool
         self.options = options
         self.shelf = shelf
-        self._made: dict[str, list[Argument]] = {}
+        self._made: dict[str, list[ParameterFacts]] = {}
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
 
@@ -51,7 +51,7 @@ class Inspector:
         return await self.inspect_given(known, source, ranked=ranked)
 
     async def inspect_given(
-        self, known: Mapping[str, Argument], source: str, *, ranked: bool = False
+        self, known: Mapping[str, ParameterFacts], source: str, *, ranked: bool = False
     ) -> Evaluation:
         """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes longer, for whoever
         reads them. What several ask for at a time is worked out once."""
@@ -81,7 +81,7 @@ class Inspector:
         finally:
             del self._running[key]
 
-    def arguments(self, case: Case, source: str) -> dict[str, Argument]:
+    def arguments(self, case: Case, source: str) -> dict[str, ParameterFacts]:
         """What a kernel is given for each parameter, without data: as the reference's text tells,
         or, where that is unclear, as the inputs are that it makes. Empty when it makes none."""
         reference = read_text(case.task)
@@ -124,13 +124,13 @@ class Inspector:
         return found.parts["answer"] if isinstance(found, Briefing) else found.message
 
 
-def _made_arguments(reference: Path) -> list[Argument]:
+def _made_arguments(reference: Path) -> list[ParameterFacts]:
     """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
     found = made_arguments(reference).arguments
-    return [Argument(()) if known is None else Argument(*known) for known in found]
+    return [ParameterFacts(()) if known is None else ParameterFacts(*known) for known in found]
 
 
-def _plain(known: Mapping[str, Argument]) -> Plain:
+def _plain(known: Mapping[str, ParameterFacts]) -> Plain:
     """Shape and dtype of tensors, a number in place of numbers, as a worker is told them."""
     return [
         (argument.shape, argument.dtype) if argument.shape else SCALAR

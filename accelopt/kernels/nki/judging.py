@@ -33,14 +33,14 @@ from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import (
     BACKWARDS,
     Argument,
+    CompiledKernel,
     Device,
-    Executable,
     KernelFailure,
     TensorArgument,
     Timings,
 )
 from accelopt.kernels.nki.referee import leftovers
-from accelopt.kernels.nki.referee.comparison import Judge
+from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.precision import Precision, contract
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.text import allowed, check_text
@@ -179,13 +179,13 @@ class _Run:
         physics.check_latency(timing.latency_ms, written, self.request.least_ms, self.device.target)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
 
-    def executable(self, stack: contextlib.ExitStack) -> Executable:
+    def executable(self, stack: contextlib.ExitStack) -> CompiledKernel:
         """The compiled kernel, closed with `stack`."""
         executable = self._compiled(self._arguments(self._trial(self.names[0])), stack)
         self.isolation = executable.isolation
         return executable
 
-    def _compiled(self, arguments: list[Argument], stack: contextlib.ExitStack) -> Executable:
+    def _compiled(self, arguments: list[Argument], stack: contextlib.ExitStack) -> CompiledKernel:
         note("tracing the kernel")
         seconds = self.request.compile_seconds
         executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
@@ -193,8 +193,8 @@ class _Run:
         return executable
 
     def _for_arguments(
-        self, executable: Executable, first: Trial, trial: Trial, stack: contextlib.ExitStack
-    ) -> Executable | None:
+        self, executable: CompiledKernel, first: Trial, trial: Trial, stack: contextlib.ExitStack
+    ) -> CompiledKernel | None:
         """The kernel for a trial's plain numbers, which are part of what is compiled. None for one
         that says itself that it does not take them."""
         arguments = self._arguments(trial)
@@ -266,7 +266,7 @@ class _Run:
         inputs = self.reference.kernel_inputs(self._trial(self.names[0]).inputs)
         return contract(inputs, self.reference.precision, self.request.precision)
 
-    def _check_precision(self, executable: Executable) -> None:
+    def _check_precision(self, executable: CompiledKernel) -> None:
         """The formats that the compiled kernel really uses."""
         uses = [use for use in executable.low_precision() if not self.precision.allows(use.dtype)]
         if not uses:
@@ -279,7 +279,7 @@ class _Run:
         else:
             raise KernelFailure(Status.REFUSED, words + allowed(self.precision))
 
-    def _check_independence(self, executable: Executable) -> None:
+    def _check_independence(self, executable: CompiledKernel) -> None:
         """What iterations that may run in any order need of each other."""
         found = executable.dependences()
         if found and self.request.scrutiny is not Scrutiny.PUBLISHED:
@@ -308,7 +308,7 @@ class _Run:
             what = "refuses" if refused else "is wrong for"
             self.notes.append(f"for these shapes: it {what} {shapes} ({failure.message})")
 
-    def _check_leftovers(self, executable: Executable) -> None:
+    def _check_leftovers(self, executable: CompiledKernel) -> None:
         """Numbers do not show a term of very many, an element that is seldom the largest: where the
         kernel leaves some out, it is tried with inputs in which they decide."""
         note("looking for what the kernel leaves out")
@@ -326,7 +326,7 @@ class _Run:
             said = f"{failure.message}; {leftovers.words(unused)}"
             raise KernelFailure(failure.status, said) from failure
 
-    def _check_constancy(self, executable: Executable) -> None:
+    def _check_constancy(self, executable: CompiledKernel) -> None:
         """What is judged is what everybody gets: the same program under other conditions."""
         note("tracing the kernel again under other conditions")
         arguments = self._arguments(self._trial(self.names[0]))
@@ -338,7 +338,7 @@ class _Run:
                     "nothing of the next",
                 )
 
-    def _check_numbers(self, executable: Executable, trial: Trial) -> None:
+    def _check_numbers(self, executable: CompiledKernel, trial: Trial) -> None:
         """Hidden trials run in other orders, the first backwards and the others in ones that nobody
         can know either: nl.affine_range promises that its iterations may run in any order, and a core
         takes the kernel at its word."""
@@ -361,7 +361,7 @@ class _Run:
         transformed = shaped_outputs(self.reference, outputs, trial.expected)
         request, rounding = self.request, self.device.rounding
         agreement = self.reference.agreement
-        judge = Judge(request.rel_tol, request.scrutiny, rounding, self.precision, agreement)
+        judge = Gate(request.rel_tol, request.scrutiny, rounding, self.precision, agreement)
         verdict = judge.judge(trial, outputs, transformed)
         self.checks += verdict.checks
         if verdict.status is not Status.CORRECT:

@@ -41,7 +41,7 @@ class ProblemWork(NamedTuple):
     matmul: int = 0
 
 
-class Bound(NamedTuple):
+class LeastTime(NamedTuple):
     """The least time a problem takes, and what sets it: `memory`, `vec` or `mm`."""
 
     latency_ms: float
@@ -141,7 +141,7 @@ def work(problem: str, values: Mapping[str, int]) -> ProblemWork | None:
         return None
 
 
-def bound(problem: str, values: Mapping[str, int], target: str = "trn1") -> Bound | None:
+def bound(problem: str, values: Mapping[str, int], target: str = "trn1") -> LeastTime | None:
     """The roofline bound of a case on `target`; None where the work or the target is not known."""
     taken, peaks = work(problem, values), PEAKS.get(target)
     if taken is None or peaks is None:
@@ -152,7 +152,7 @@ def bound(problem: str, values: Mapping[str, int], target: str = "trn1") -> Boun
         "mm": taken.matmul / peaks.matmul_flops,
     }
     key = max(seconds, key=lambda name: seconds[name])
-    return Bound(seconds[key] * 1e3, key)
+    return LeastTime(seconds[key] * 1e3, key)
 
 
 class Standing(NamedTuple):

@@ -28,7 +28,7 @@ from accelopt.kernels.nki.lift.planning import (
     computed,
     has_schedule,
 )
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.nodes import Action, Node
 from accelopt.store import content_key, write_atomically
 
@@ -104,7 +104,7 @@ class Scheduling:
 
     def _times(
         self,
-        arguments: Mapping[str, Argument],
+        arguments: Mapping[str, ParameterFacts],
         loop: asyncio.AbstractEventLoop,
         sources: Sequence[str],
     ) -> list[float]:

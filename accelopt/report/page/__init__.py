@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from accelopt.report.diffs import DiffRow, side_by_side
 from accelopt.report.figures import drawn
-from accelopt.report.story import Portrait, ProblemStory, Step, Story
+from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep
 
 
 class Branch(NamedTuple):
     """A kernel in the tree of a search: what it gave over its parent, and what came of it."""
 
-    step: Step
+    step: StoryStep
     gain: float | None
     on_path: bool
     children: tuple[Branch, ...]
@@ -107,12 +107,12 @@ def _tree(problem: ProblemStory) -> Branch | None:
     while at in steps and at not in path:
         path.add(at)
         at = steps[at].parent
-    children: dict[str, list[Step]] = {}
+    children: dict[str, list[StoryStep]] = {}
     for step in problem.steps:
         if step.parent in steps and step.parent != step.key:
             children.setdefault(step.parent, []).append(step)
 
-    def branch(step: Step, above: float | None) -> Branch:
+    def branch(step: StoryStep, above: float | None) -> Branch:
         gain = above / step.latency if above and step.latency else None
         below = sorted(children.pop(step.key, []), key=lambda s: (s.latency or 1e300, s.number))
         return Branch(
@@ -133,7 +133,7 @@ def _heat(source: str, found: Portrait | None) -> list[HeatLine]:
     return lines
 
 
-def _failures(steps: Sequence[Step]) -> list[tuple[str, int, str]]:
+def _failures(steps: Sequence[StoryStep]) -> list[tuple[str, int, str]]:
     """Reasons of failed kernels, how many there are of each, and one of their messages."""
     failed = [step for step in steps if step.latency is None]
     counts = Counter(step.status for step in failed)

@@ -31,7 +31,7 @@ from accelopt.sim.compute.instructions import (
 )
 from accelopt.sim.compute.tiles.addressing import register_slots
 from accelopt.sim.compute.tiles.lane import Lane
-from accelopt.sim.compute.tiles.operands import Site, Step
+from accelopt.sim.compute.tiles.operands import LaneSite, Step
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor
 
@@ -42,7 +42,7 @@ Taken = Callable[[range], Sequence[int]]
 """In which order a loop takes its values."""
 
 PARALLEL = frozenset({LoopKind.AFFINE, LoopKind.PROGRAM})
-Emitter = Callable[[Site], Step]
+Emitter = Callable[[LaneSite], Step]
 
 EMITTERS: dict[str, Emitter] = {
     "dma_copy": movement.dma_copy,
@@ -310,7 +310,7 @@ class Executable:
 
 def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Step:
     """A function that carries an instruction out for the current loop values."""
-    site = Site(instruction, loops, lane)
+    site = LaneSite(instruction, loops, lane)
     body = EMITTERS[instruction.opcode](site)
     prelude, refresh = site.prelude, site.window.refresh
     if site.window.trivial:

@@ -15,7 +15,7 @@ PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 LABEL = "accelopt simulated NeuronCore; not a Neuron artifact"
 
 
-class Latency:
+class BenchmarkLatency:
     """Latency on one NeuronCore. The simulated core repeats itself exactly, so all percentiles are
     the same."""
 
@@ -32,7 +32,7 @@ class Latency:
 class BenchmarkResult:
     """What nki.benchmark leaves on the kernel as `benchmark_result`."""
 
-    def __init__(self, nc_latency: Latency) -> None:
+    def __init__(self, nc_latency: BenchmarkLatency) -> None:
         self.nc_latency = nc_latency
 
 
@@ -40,7 +40,7 @@ def benchmark(program: Program) -> BenchmarkResult:
     """The predicted latency of a Program."""
     from accelopt.sim import timing
 
-    return BenchmarkResult(Latency(timing.profile(program).latency_ms * 1000.0))
+    return BenchmarkResult(BenchmarkLatency(timing.profile(program).latency_ms * 1000.0))
 
 
 def keep_files(program: Program, options: dict[str, Any]) -> None:

@@ -5,9 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelopt.sim.compute.analysis.regions import Interval, joined
+from accelopt.sim.compute.analysis.regions import NumberRange, joined
 
-intervals = st.tuples(st.integers(0, 7), st.integers(1, 4)).map(lambda p: Interval(p[0], sum(p)))
+intervals = st.tuples(st.integers(0, 7), st.integers(1, 4)).map(lambda p: NumberRange(p[0], sum(p)))
 rectangles = st.lists(st.tuples(intervals, intervals), max_size=8)
 
 
@@ -27,9 +27,9 @@ def test_joining_rectangles_keeps_their_elements(given_rectangles):
 
 def test_the_tiles_of_a_tensor_join_into_one_in_any_order():
     tiles = [
-        (Interval(128 * row, 128 * (row + 1)), Interval(512 * column, 512 * (column + 1)))
+        (NumberRange(128 * row, 128 * (row + 1)), NumberRange(512 * column, 512 * (column + 1)))
         for row in range(40)
         for column in range(50)
     ]
     random.Random(0).shuffle(tiles)
-    assert joined(tiles) == {(Interval(0, 128 * 40), Interval(0, 512 * 50))}
+    assert joined(tiles) == {(NumberRange(0, 128 * 40), NumberRange(0, 512 * 50))}

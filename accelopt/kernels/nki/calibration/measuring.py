@@ -17,17 +17,17 @@ SECONDS = 300.0
 COLUMNS = ("microkernel", "latency_ms")
 
 
-class Timed(NamedTuple):
+class TimedMicrokernel(NamedTuple):
     """One microkernel and what it took."""
 
     microkernel: str
     latency_ms: float
 
 
-def measure(device: Device, folder: Path) -> list[Timed]:
+def measure(device: Device, folder: Path) -> list[TimedMicrokernel]:
     """The median latency of every microkernel; sources are written to `folder`. One that the
     device refuses is left out."""
-    found: list[Timed] = []
+    found: list[TimedMicrokernel] = []
     for one in microkernels():
         try:
             executable = device.compile(_written(one, folder), _arguments(one), seconds=SECONDS)
@@ -35,7 +35,7 @@ def measure(device: Device, folder: Path) -> list[Timed]:
             executable.close()
         except KernelFailure:
             continue
-        found.append(Timed(one.name, runs[len(runs) // 2]))
+        found.append(TimedMicrokernel(one.name, runs[len(runs) // 2]))
     return found
 
 
@@ -48,7 +48,7 @@ def programs(target: str, folder: Path) -> dict[str, Program]:
     }
 
 
-def write(rows: list[Timed], path: Path) -> None:
+def write(rows: list[TimedMicrokernel], path: Path) -> None:
     """As CSV."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -56,11 +56,14 @@ def write(rows: list[Timed], path: Path) -> None:
         writer.writerows(rows)
 
 
-def read(path: Path) -> list[Timed]:
+def read(path: Path) -> list[TimedMicrokernel]:
     """What `write` wrote. Raises ConfigError for anything else."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return [Timed(row[COLUMNS[0]], float(row[COLUMNS[1]])) for row in csv.DictReader(file)]
+            return [
+                TimedMicrokernel(row[COLUMNS[0]], float(row[COLUMNS[1]]))
+                for row in csv.DictReader(file)
+            ]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is no table of microkernels: {error}") from error
 

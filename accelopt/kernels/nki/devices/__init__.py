@@ -8,26 +8,26 @@ from __future__ import annotations
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     Argument,
+    CompiledKernel,
     Device,
-    Executable,
     Inexactness,
     KernelFailure,
     LowPrecision,
-    Measurement,
     TensorArgument,
+    TimedRuns,
     Timings,
 )
 
 __all__ = [
     "BACKWARDS",
     "Argument",
+    "CompiledKernel",
     "Device",
-    "Executable",
     "Inexactness",
     "KernelFailure",
     "LowPrecision",
-    "Measurement",
     "TensorArgument",
+    "TimedRuns",
     "Timings",
     "choose",
 ]

@@ -39,7 +39,7 @@ class Inexactness(NamedTuple):
     where: str
 
 
-class Measurement(NamedTuple):
+class TimedRuns(NamedTuple):
     """Timed runs of one kernel in milliseconds, and the profiler's summary of one of them.
 
     `interval_ms` when the device itself knows how sure it is; None leaves it to the runs.
@@ -72,7 +72,7 @@ class KernelFailure(Exception):
         super().__init__(message)
 
 
-class Executable(Protocol):
+class CompiledKernel(Protocol):
     """One compiled kernel. Methods raise KernelFailure for what is the kernel's fault."""
 
     isolation: tuple[str, ...]
@@ -102,7 +102,7 @@ class Executable(Protocol):
         """Whether compiling the kernel once more, under conditions that `again` numbers, gives the
         same program; True where the device cannot tell."""
 
-    def measure(self, timings: Timings) -> Measurement:
+    def measure(self, timings: Timings) -> TimedRuns:
         """Time the kernel."""
 
     def choices(self) -> Mapping[str, float]:
@@ -123,5 +123,5 @@ class Device(Protocol):
 
     def compile(
         self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float
-    ) -> Executable:
+    ) -> CompiledKernel:
         """The kernel in `kernel_path` for arguments of these shapes, or KernelFailure."""

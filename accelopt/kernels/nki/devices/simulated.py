@@ -23,12 +23,12 @@ from accelopt.kernels.nki.devices.protocol import (
     Inexactness,
     KernelFailure,
     LowPrecision,
-    Measurement,
     TensorArgument,
+    TimedRuns,
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line
-from accelopt.sandbox import Ending, Limits, Outcome, Policy, Start, run, spawn
+from accelopt.sandbox import ChildOutcome, Ending, Limits, Policy, Start, run, spawn
 from accelopt.sim import compute, coverage, dtypes, rules, serial, timing
 from accelopt.sim.compute.executor import Order
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -138,7 +138,7 @@ class SimulatedDevice:
         arguments: list[object] | None,
         seconds: float,
         again: int = 0,
-    ) -> Outcome:
+    ) -> ChildOutcome:
         return run(
             f"accelopt.kernels.nki.devices.tracing:{job}",
             {
@@ -165,7 +165,7 @@ def _verify(program: Program) -> None:
         raise KernelFailure(Status.COMPILE_ERROR, str(error)) from error
 
 
-def _answer(outcome: Outcome, kernel: str, seconds: float) -> tuple[dict[str, object], bytes]:
+def _answer(outcome: ChildOutcome, kernel: str, seconds: float) -> tuple[dict[str, object], bytes]:
     """What a tracing child says and the bytes behind it; KernelFailure when it came to no end."""
     doing = "tracing the kernel"
     line = unfinished_line(outcome.result, kernel)
@@ -196,7 +196,7 @@ def _refuse(message: dict[str, object]) -> None:
             )
 
 
-def _program(data: bytes, outcome: Outcome, target: str, kernel: str) -> Program:
+def _program(data: bytes, outcome: ChildOutcome, target: str, kernel: str) -> Program:
     """What a child left. For which target it was traced is ours to say, not the child's."""
     try:
         program = serial.loads(data, kernel)
@@ -208,7 +208,9 @@ def _program(data: bytes, outcome: Outcome, target: str, kernel: str) -> Program
     return program
 
 
-def _check_arguments(program: Program, arguments: Sequence[Argument], outcome: Outcome) -> None:
+def _check_arguments(
+    program: Program, arguments: Sequence[Argument], outcome: ChildOutcome
+) -> None:
     """The Program must be for the tensors that were asked for: it is timed with those it says."""
     wanted = [
         (tuple(argument.shape), dtypes.parse(argument.dtype))
@@ -226,12 +228,12 @@ def _violation(kernel: str, *row: object) -> KernelError:
     return KernelError(identifier, message, mend, source)
 
 
-def _damaged(error: Exception, outcome: Outcome) -> KernelFailure:
+def _damaged(error: Exception, outcome: ChildOutcome) -> KernelFailure:
     words = f"the kernel's process left a damaged program: {error}"
     return KernelFailure(Status.CRASH, words, outcome.output)
 
 
-def ended_early(outcome: Outcome, seconds: float, doing: str) -> KernelFailure | None:
+def ended_early(outcome: ChildOutcome, seconds: float, doing: str) -> KernelFailure | None:
     """The failure that an outcome is by itself, whatever the child wrote."""
     if outcome.ending is Ending.TIMEOUT:
         return KernelFailure(
@@ -349,7 +351,7 @@ class SimulatedExecutable:
             raise KernelFailure(Status.RUN_ERROR, "the kernel returns None instead of a tensor")
         return tuple(result for result in results if result is not None)
 
-    def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
+    def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""
         try:
             profile = timing.profile(self.program, TARGETS[self.program.target])
@@ -362,7 +364,7 @@ class SimulatedExecutable:
             raise KernelFailure(
                 Status.BENCHMARK_ERROR, f"no latency for this kernel: {profile.latency_ms} ms"
             )
-        return Measurement((profile.latency_ms,), dict(profile.summary))
+        return TimedRuns((profile.latency_ms,), dict(profile.summary))
 
     def choices(self) -> Mapping[str, float]:
         """The latency by every other outcome of what the compiler decides, of a kernel of no more

@@ -22,13 +22,13 @@ from accelopt.kernels.nki.devices.protocol import (
     Inexactness,
     KernelFailure,
     LowPrecision,
-    Measurement,
     TensorArgument,
+    TimedRuns,
     Timings,
 )
 from accelopt.kernels.nki.devices.simulated import ended_early
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
-from accelopt.sandbox import Limits, Outcome, Policy, remove, run, scratch_folder
+from accelopt.sandbox import ChildOutcome, Limits, Policy, remove, run, scratch_folder
 from accelopt.sandbox.drivers import NEURON
 
 RUN_SECONDS = 300.0
@@ -190,7 +190,7 @@ class TrainiumExecutable:
         finally:
             remove(work)
 
-    def measure(self, timings: Timings = Timings()) -> Measurement:  # noqa: B008  (immutable)
+    def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """Time the compiled file: each counted run is captured and summarised by the profiler."""
         profiler = neuron_profile.Profiler(
             self.device.profiler, {**os.environ, **self.device.environment()}
@@ -208,7 +208,7 @@ class TrainiumExecutable:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
         runs = tuple(summary["total_time"] * 1e3 for summary in summaries)
         middle = sorted(range(len(runs)), key=runs.__getitem__)[len(runs) // 2]
-        return Measurement(runs, summaries[middle])
+        return TimedRuns(runs, summaries[middle])
 
     def inexact(self) -> tuple[Inexactness, ...]:
         """It is a real core."""
@@ -246,7 +246,7 @@ def _loaded(path: Path) -> np.ndarray:
 
 
 def _outputs(
-    outcome: Outcome, folder: Path, failing: Status, seconds: float
+    outcome: ChildOutcome, folder: Path, failing: Status, seconds: float
 ) -> tuple[np.ndarray, ...]:
     doing = "compiling the kernel" if failing is Status.COMPILE_ERROR else "running the kernel"
     if (early := ended_early(outcome, seconds, doing)) is not None:

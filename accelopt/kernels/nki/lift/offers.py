@@ -23,7 +23,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK, Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
-from accelopt.kernels.nki.moves.reading.source import Argument as Given
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change

@@ -10,9 +10,22 @@ import libcst as cst
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
 from accelopt.kernels.nki.moves.places import path_text
 from accelopt.kernels.nki.moves.reading.legality import uses_of
-from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, Path, code_of, parts
-from accelopt.kernels.nki.moves.reading.values import Access, Call, Constant, Tensor
+from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement, read
+from accelopt.kernels.nki.moves.reading.source import (
+    Node,
+    ParsedKernel,
+    Path,
+    SourceLine,
+    SourceLoop,
+    code_of,
+    parts,
+)
+from accelopt.kernels.nki.moves.reading.values import (
+    KernelTensor,
+    KnownCall,
+    KnownConstant,
+    TileUse,
+)
 from accelopt.kernels.nki.moves.surgery.rewriting import tidy, with_expression
 
 # Instructions of Vector, Scalar and GpSimd engine read PSUM as well as SBUF.
@@ -37,7 +50,7 @@ class DropCopy:
 
     name = "drop_copy"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every copy all of whose readers could do without it."""
         reading = read(kernel)
         for statement in reading.statements:
@@ -69,7 +82,7 @@ class ReuseLoad:
 
     name = "reuse_load"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every load that repeats an earlier one."""
         reading = read(kernel)
         for later in reading.statements:
@@ -85,9 +98,9 @@ class ReuseLoad:
 
 
 def _without_copy(
-    kernel: Kernel, statement: Statement, source: Access, readers: list[Statement]
-) -> Kernel:
-    changes: dict[Path, Line] = {}
+    kernel: ParsedKernel, statement: ReadStatement, source: TileUse, readers: list[ReadStatement]
+) -> ParsedKernel:
+    changes: dict[Path, SourceLine] = {}
     made = _tensor(statement)
     for reader in readers:
         nodes: dict[cst.CSTNode, cst.CSTNode] = {
@@ -97,7 +110,9 @@ def _without_copy(
     return tidy(_with_lines(kernel, changes))
 
 
-def _without_load(kernel: Kernel, earlier: Statement, later: Statement) -> Kernel:
+def _without_load(
+    kernel: ParsedKernel, earlier: ReadStatement, later: ReadStatement
+) -> ParsedKernel:
     old, new = _tensor(later), _tensor(earlier)
     assert old is not None and new is not None
 
@@ -107,10 +122,11 @@ def _without_load(kernel: Kernel, earlier: Statement, later: Statement) -> Kerne
             path = (*prefix, position)
             if path in {later.path, old.path}:
                 continue
-            if isinstance(node, Loop):
-                result.append(Loop(node.node, tuple(visit(node.body, path)), node.number))
+            if isinstance(node, SourceLoop):
+                result.append(SourceLoop(node.node, tuple(visit(node.body, path)), node.number))
             else:
-                result.append(Line(node.node.visit(_Renamed(old.name, new.name)), node.number))  # type: ignore[arg-type]
+                renamed = node.node.visit(_Renamed(old.name, new.name))
+                result.append(SourceLine(renamed, node.number))  # type: ignore[arg-type]
         return result
 
     return tidy(kernel.with_body(visit(kernel.body, ())))
@@ -136,7 +152,7 @@ class _Renamed(cst.CSTTransformer):
         )
 
 
-def _copied(statement: Statement) -> Access | None:
+def _copied(statement: ReadStatement) -> TileUse | None:
     """What a plain copy copies."""
     call = statement.call
     if statement.opaque or statement.accumulates or call is None or _masked(call):
@@ -151,7 +167,7 @@ def _copied(statement: Statement) -> Access | None:
     return None if source.tensor.buffer == "hbm" else source
 
 
-def _shifts_partitions(source: Access) -> bool:
+def _shifts_partitions(source: TileUse) -> bool:
     """True when a copy brings data from other partitions down to the first one, which two operands
     of one instruction must share."""
     assert source.dims is not None
@@ -159,7 +175,7 @@ def _shifts_partitions(source: Access) -> bool:
     return bool(partition.without(*partition.ramps).terms)
 
 
-def _readers(reading: Reading, statement: Statement) -> list[Statement]:
+def _readers(reading: Reading, statement: ReadStatement) -> list[ReadStatement]:
     """Who reads a copy; raises IllegalMove when one of them needs it."""
     source, made = _copied(statement), _tensor(statement)
     assert source is not None and made is not None
@@ -174,7 +190,11 @@ def _readers(reading: Reading, statement: Statement) -> list[Statement]:
 
 
 def _check_reader(
-    reading: Reading, statement: Statement, source: Access, made: Tensor, reader: Statement
+    reading: Reading,
+    statement: ReadStatement,
+    source: TileUse,
+    made: KernelTensor,
+    reader: ReadStatement,
 ) -> None:
     number = reader.line.number
     if reader.opaque or reader.kind != "compute" or reader.path < statement.path:
@@ -206,11 +226,11 @@ def _check_reader(
             raise IllegalMove(f"{source.tensor.name} is written before line {number}")
 
 
-def _calls(reading: Reading, statement: Statement) -> list[Call]:
+def _calls(reading: Reading, statement: ReadStatement) -> list[KnownCall]:
     return [reading.calls[part] for part in parts(statement.line.node) if part in reading.calls]
 
 
-def _same_load(reading: Reading, later: Statement) -> Statement | None:
+def _same_load(reading: Reading, later: ReadStatement) -> ReadStatement | None:
     """An earlier load of the same part that still holds where the later one stands."""
     source = _loaded(later)
     if source is None or source.dims is None or not _alone(reading, later):
@@ -239,41 +259,41 @@ def _same_load(reading: Reading, later: Statement) -> Statement | None:
     return None
 
 
-def _alone(reading: Reading, statement: Statement) -> bool:
+def _alone(reading: Reading, statement: ReadStatement) -> bool:
     """True when a load is the only thing that ever writes its tile."""
     tensor = _tensor(statement)
     return tensor is not None and _computes(reading, tensor) == [statement] and not tensor.fill
 
 
-def _loaded(statement: Statement) -> Access | None:
+def _loaded(statement: ReadStatement) -> TileUse | None:
     call = statement.call
     if call is None or call.name != "nl.load" or statement.opaque or statement.accumulates:
         return None
     return call.access("src") if statement.value is call.node else None
 
 
-def _computes(reading: Reading, tensor: Tensor) -> list[Statement]:
+def _computes(reading: Reading, tensor: KernelTensor) -> list[ReadStatement]:
     return [s for s in reading.writers(tensor) if s.kind == "compute"]
 
 
-def _tensor(statement: Statement) -> Tensor | None:
+def _tensor(statement: ReadStatement) -> KernelTensor | None:
     return statement.result or (statement.target.tensor if statement.target else None)
 
 
-def _name(statement: Statement) -> str:
+def _name(statement: ReadStatement) -> str:
     tensor = _tensor(statement)
     return tensor.name if tensor else "a tile"
 
 
-def _masked(call: Call) -> bool:
-    return call.values.get("mask", Constant(None)) != Constant(None)
+def _masked(call: KnownCall) -> bool:
+    return call.values.get("mask", KnownConstant(None)) != KnownConstant(None)
 
 
-def _mask(call: Call) -> str:
+def _mask(call: KnownCall) -> str:
     return code_of(call.arguments["mask"]) if _masked(call) else ""
 
 
-def _with_lines(kernel: Kernel, changes: dict[Path, Line]) -> Kernel:
+def _with_lines(kernel: ParsedKernel, changes: dict[Path, SourceLine]) -> ParsedKernel:
     for path, changed in changes.items():
         kernel = kernel.replaced(path, [changed])
     return kernel

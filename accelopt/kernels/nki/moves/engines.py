@@ -8,17 +8,17 @@ from functools import partial
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, Option
-from accelopt.kernels.nki.moves.places import Place, places
+from accelopt.kernels.nki.moves.places import ValuePlace, places
 from accelopt.kernels.nki.moves.reading.polynomial import ONE
 from accelopt.kernels.nki.moves.reading.reader import Reading, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, code_of
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, code_of
 from accelopt.kernels.nki.moves.reading.terms import operation_name
 from accelopt.kernels.nki.moves.reading.values import (
-    Call,
-    Constant,
+    KnownCall,
+    KnownConstant,
     Name,
-    Result,
     TensorValue,
+    UnboundResult,
     Value,
     shape_of,
 )
@@ -42,7 +42,7 @@ class ChangeEngine:
 
     name = "change_engine"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every instruction with a choice, on each other engine."""
         reading = read(kernel)
         for place in places(reading):
@@ -58,12 +58,12 @@ class ChangeEngine:
                 yield Option(place.site(self.name, text, engine=engine), made)
 
 
-def _replaced(kernel: Kernel, place: Place, text: str) -> Kernel:
+def _replaced(kernel: ParsedKernel, place: ValuePlace, text: str) -> ParsedKernel:
     changed = with_expression(place.statement.line, {place.node: cst.parse_expression(text)})
     return kernel.replaced(place.statement.path, [changed])
 
 
-def _rewritten(reading: Reading, place: Place, engine: str) -> str | None:
+def _rewritten(reading: Reading, place: ValuePlace, engine: str) -> str | None:
     """The instruction with the engine named; None where it has no choice or is there already."""
     call = reading.calls.get(place.node)
     if call is None or _engine_of(call) == engine:
@@ -75,7 +75,7 @@ def _rewritten(reading: Reading, place: Place, engine: str) -> str | None:
     kept = [
         f"{keyword}={code_of(call.arguments[keyword])}"
         for keyword in ("dtype", "mask")
-        if call.values.get(keyword, Constant(None)) != Constant(None)
+        if call.values.get(keyword, KnownConstant(None)) != KnownConstant(None)
     ]
     if call.name in {"nl.copy", "nisa.tensor_copy"}:
         parts = [code_of(call.arguments["src"]), *kept, suffix]
@@ -86,12 +86,12 @@ def _rewritten(reading: Reading, place: Place, engine: str) -> str | None:
 
 
 def _in_psum(value: Value) -> bool:
-    if isinstance(value, Result):
+    if isinstance(value, UnboundResult):
         return value.buffer == "psum"
     return isinstance(value, TensorValue) and value.access.tensor.buffer == "psum"
 
 
-def _tensor_scalar(kernel: Kernel, call: Call, engine: str, suffix: str) -> str | None:
+def _tensor_scalar(kernel: ParsedKernel, call: KnownCall, engine: str, suffix: str) -> str | None:
     operations = {operation_name(call, "op0"), operation_name(call, "op1")} - {None}
     if engine == "gpsimd" or not operations <= ARITHMETIC:
         return None
@@ -105,7 +105,9 @@ def _tensor_scalar(kernel: Kernel, call: Call, engine: str, suffix: str) -> str 
     return f"{kernel.spelled('nisa.tensor_scalar')}({', '.join([*parts, suffix])})"
 
 
-def _binary(kernel: Kernel, call: Call, engine: str, kept: list[str], suffix: str) -> str | None:
+def _binary(
+    kernel: ParsedKernel, call: KnownCall, engine: str, kept: list[str], suffix: str
+) -> str | None:
     """nl.add and the like, and nisa.tensor_tensor."""
     if call.name == "nisa.tensor_tensor":
         operation, left, right = operation_name(call, "op"), "data1", "data2"
@@ -138,7 +140,7 @@ def _binary(kernel: Kernel, call: Call, engine: str, kept: list[str], suffix: st
     return f"{kernel.spelled('nisa.tensor_scalar')}({', '.join(parts)})"
 
 
-def _dtypes_differ(call: Call, left: str, right: str) -> bool:
+def _dtypes_differ(call: KnownCall, left: str, right: str) -> bool:
     dtypes = {
         value.access.tensor.dtype
         for value in (call.values[left], call.values[right])
@@ -147,7 +149,7 @@ def _dtypes_differ(call: Call, left: str, right: str) -> bool:
     return dtypes != {"float32"}
 
 
-def _engine_of(call: Call) -> str:
+def _engine_of(call: KnownCall) -> str:
     """Where the compiler puts an instruction (shared/reference/timing.md 1.5, measured)."""
     engine = call.values.get("engine")
     chosen = engine.canonical.rpartition(".")[2] if isinstance(engine, Name) else ""

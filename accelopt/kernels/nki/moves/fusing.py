@@ -8,13 +8,19 @@ from functools import partial
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, Option
-from accelopt.kernels.nki.moves.places import Place, places
+from accelopt.kernels.nki.moves.places import ValuePlace, places
 from accelopt.kernels.nki.moves.reading.patterns import ACTIVATIONS, PATTERNS, Rewritten, activation
 from accelopt.kernels.nki.moves.reading.polynomial import ONE
-from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, code_of, line
-from accelopt.kernels.nki.moves.reading.terms import Term, Terms
-from accelopt.kernels.nki.moves.reading.values import Constant, Name, Number, Result, Sequence
+from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement, read
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, code_of, line
+from accelopt.kernels.nki.moves.reading.terms import FusedTerm, Terms
+from accelopt.kernels.nki.moves.reading.values import (
+    KnownConstant,
+    Name,
+    Number,
+    Sequence,
+    UnboundResult,
+)
 from accelopt.kernels.nki.moves.surgery.names import fresh, taken
 from accelopt.kernels.nki.moves.surgery.rewriting import tidy, with_expression
 
@@ -34,7 +40,7 @@ class Fuse:
 
     name = "fuse"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every place where a pattern matches."""
         reading = read(kernel)
         for place in places(reading):
@@ -65,7 +71,7 @@ class ReduceOnTheWay:
 
     name = "reduce_on_the_way"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every sum over rows whose operand is an activation."""
         reading = read(kernel)
         for place in places(reading):
@@ -80,13 +86,17 @@ class ReduceOnTheWay:
             yield Option(place.site(self.name, text), made)
 
 
-def _fused(kernel: Kernel, reading: Reading, place: Place, rewritten: Rewritten) -> Kernel:
+def _fused(
+    kernel: ParsedKernel, reading: Reading, place: ValuePlace, rewritten: Rewritten
+) -> ParsedKernel:
     text = _call_text(reading, place, rewritten)
     changed = with_expression(place.statement.line, {place.node: cst.parse_expression(text)})
     return tidy(kernel.replaced(place.statement.path, [changed]))
 
 
-def _summed(kernel: Kernel, place: Place, term: Term, arguments: dict[str, str]) -> Kernel:
+def _summed(
+    kernel: ParsedKernel, place: ValuePlace, term: FusedTerm, arguments: dict[str, str]
+) -> ParsedKernel:
     """The sum in the place of its operand's making."""
     assert term.shape is not None
     partitions = term.shape[0].constant
@@ -114,7 +124,7 @@ def _summed(kernel: Kernel, place: Place, term: Term, arguments: dict[str, str])
     return tidy(kernel.replaced(maker.path, [line(declaration), line(instruction)]))
 
 
-def _match(reading: Reading, place: Place, pattern: str) -> tuple[Term, Rewritten] | None:
+def _match(reading: Reading, place: ValuePlace, pattern: str) -> tuple[FusedTerm, Rewritten] | None:
     term = Terms(reading).of(place.node, place.statement)
     if term is None or term.shape is None or not _one_dtype(reading, place, term):
         return None
@@ -123,23 +133,23 @@ def _match(reading: Reading, place: Place, pattern: str) -> tuple[Term, Rewritte
         return None
     call = reading.calls.get(place.node)
     if call is not None and call.name == rewritten.call and not term.everything():
-        nested = any(isinstance(v, Result) for v in call.values.values())
+        nested = any(isinstance(v, UnboundResult) for v in call.values.values())
         if not nested:
             return None
     return term, rewritten
 
 
-def _one_dtype(reading: Reading, place: Place, term: Term) -> bool:
+def _one_dtype(reading: Reading, place: ValuePlace, term: FusedTerm) -> bool:
     """True when no value on the way was rounded to another format."""
     value = reading.values.get(place.node)
-    dtypes = {value.dtype} if isinstance(value, Result) else set()
+    dtypes = {value.dtype} if isinstance(value, UnboundResult) else set()
     for statement in term.everything():
         tensor = statement.result or (statement.target.tensor if statement.target else None)
         dtypes.add(tensor.dtype if tensor is not None else None)
     return len(dtypes) == 1
 
 
-def _call_text(reading: Reading, place: Place, rewritten: Rewritten) -> str:
+def _call_text(reading: Reading, place: ValuePlace, rewritten: Rewritten) -> str:
     kernel = reading.kernel
     call = reading.calls.get(place.node)
     arguments = {k: _spelled(kernel, v) for k, v in rewritten.arguments.items()}
@@ -148,12 +158,12 @@ def _call_text(reading: Reading, place: Place, rewritten: Rewritten) -> str:
     if call is not None:
         for keyword in ("dtype", "mask"):
             value = call.values.get(keyword)
-            if keyword in call.arguments and value != Constant(None):
+            if keyword in call.arguments and value != KnownConstant(None):
                 parts.append(f"{keyword}={code_of(call.arguments[keyword])}")
     return f"{kernel.spelled(rewritten.call)}({', '.join(parts)})"
 
 
-def _spelled(kernel: Kernel, text: str) -> str:
+def _spelled(kernel: ParsedKernel, text: str) -> str:
     """Text with `nl.` names of ours written as this kernel imports them."""
     for prefix in ("nl.", "nisa."):
         if text.startswith(prefix):
@@ -162,16 +172,16 @@ def _spelled(kernel: Kernel, text: str) -> str:
     return text
 
 
-def _row_sum(reading: Reading, place: Place) -> tuple[Term, dict[str, str]] | None:
+def _row_sum(reading: Reading, place: ValuePlace) -> tuple[FusedTerm, dict[str, str]] | None:
     """The term summed up and the activation's arguments, when a sum has the right form."""
     call = reading.calls.get(place.node)
-    if call is None or call.values.get("mask", Constant(None)) != Constant(None):
+    if call is None or call.values.get("mask", KnownConstant(None)) != KnownConstant(None):
         return None
     if call.name == "nl.sum":
         operand = call.arguments.get("x")
     elif call.name == "nisa.tensor_reduce" and _adds(call.values.get("op")):
         operand = call.arguments.get("data")
-        if call.values.get("negate", Constant(False)) != Constant(False):
+        if call.values.get("negate", KnownConstant(False)) != KnownConstant(False):
             return None
     else:
         return None
@@ -206,13 +216,13 @@ def _last_axis(value: object) -> bool:
     return isinstance(value, Number) and value.polynomial.constant in (1, -1)
 
 
-def _target(statement: Statement) -> str:
+def _target(statement: ReadStatement) -> str:
     if statement.bound:
         return statement.bound
     return statement.target.tensor.name if statement.target else "the result"
 
 
-def _number(place: Place) -> int:
+def _number(place: ValuePlace) -> int:
     return place.statement.line.number
 
 

@@ -9,9 +9,9 @@ from functools import partial
 from accelopt.kernels.nki.moves.move import Facts, Option, Site
 from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis, uses_of
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
-from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node
-from accelopt.kernels.nki.moves.reading.values import Access, Tensor
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
+from accelopt.kernels.nki.moves.reading.source import Node, ParsedKernel, SourceLine, SourceLoop
+from accelopt.kernels.nki.moves.reading.values import KernelTensor, TileUse
 from accelopt.kernels.nki.moves.surgery.rewriting import substitute
 
 
@@ -29,7 +29,7 @@ class FuseLoops:
 
     name = "fuse_loops"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every pair of loops with nothing but declarations between them."""
         reading = read(kernel)
         for first in reading.loops:
@@ -45,10 +45,10 @@ class FuseLoops:
             yield Option(site, partial(_joined, kernel, first, second))
 
 
-def _joined(kernel: Kernel, first: LoopFacts, second: LoopFacts) -> Kernel:
+def _joined(kernel: ParsedKernel, first: LoopFacts, second: LoopFacts) -> ParsedKernel:
     names = {second.node.variable: first.node.variable}
     body = (*first.node.body, *(substitute(node, names) for node in second.node.body))
-    fused = Loop(first.node.node, body, first.node.number)
+    fused = SourceLoop(first.node.node, body, first.node.number)
     between = _between(kernel, first, second)
     kernel = kernel.replaced(second.path, [])
     for position in range(second.path[-1] - 1, first.path[-1], -1):
@@ -56,15 +56,15 @@ def _joined(kernel: Kernel, first: LoopFacts, second: LoopFacts) -> Kernel:
     return kernel.replaced(first.path, [*between, fused])
 
 
-def _siblings(kernel: Kernel, facts: LoopFacts) -> tuple[Node, ...]:
+def _siblings(kernel: ParsedKernel, facts: LoopFacts) -> tuple[Node, ...]:
     if len(facts.path) == 1:
         return kernel.body
     parent = kernel.at(facts.path[:-1])
-    assert isinstance(parent, Loop)
+    assert isinstance(parent, SourceLoop)
     return parent.body
 
 
-def _between(kernel: Kernel, first: LoopFacts, second: LoopFacts) -> list[Node]:
+def _between(kernel: ParsedKernel, first: LoopFacts, second: LoopFacts) -> list[Node]:
     return list(_siblings(kernel, first)[first.path[-1] + 1 : second.path[-1]])
 
 
@@ -73,7 +73,7 @@ def _next_loop(reading: Reading, first: LoopFacts) -> LoopFacts | None:
     siblings = _siblings(reading.kernel, first)
     for position in range(first.path[-1] + 1, len(siblings)):
         path = (*first.path[:-1], position)
-        if isinstance(siblings[position], Line):
+        if isinstance(siblings[position], SourceLine):
             statement = reading.statement(path)
             if statement.opaque or statement.kind not in {"declare", "index"}:
                 return None
@@ -100,15 +100,15 @@ def _reason(reading: Reading, first: LoopFacts, second: LoopFacts) -> str | None
     return None
 
 
-def _written(statements: list[Statement]) -> set[Tensor]:
+def _written(statements: list[ReadStatement]) -> set[KernelTensor]:
     return {a.tensor.storage for s in statements for a in s.writes}
 
 
-def _touched(statements: list[Statement]) -> set[Tensor]:
+def _touched(statements: list[ReadStatement]) -> set[KernelTensor]:
     return {tensor for s in statements for tensor in s.touched}
 
 
-def _moved(access: Access, old: LoopFacts, new: LoopFacts) -> Access:
+def _moved(access: TileUse, old: LoopFacts, new: LoopFacts) -> TileUse:
     """The access as it will be in the other loop."""
     if access.dims is None:
         return access

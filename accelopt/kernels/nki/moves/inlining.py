@@ -10,7 +10,14 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
 from accelopt.kernels.nki.moves.reading.signatures import SIGNATURES, WRITES
-from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, names_in, parts
+from accelopt.kernels.nki.moves.reading.source import (
+    Node,
+    ParsedKernel,
+    SourceLine,
+    SourceLoop,
+    names_in,
+    parts,
+)
 from accelopt.kernels.nki.moves.surgery.names import fresh, taken
 
 LATER = (cst.Lambda, cst.BaseComp, cst.GeneratorExp, cst.IfExp, cst.BooleanOperation)
@@ -33,7 +40,7 @@ class Inline:
 
     name = "inline"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """All helpers that some line calls and that may be written out, together."""
         names = []
         for name in _helpers(kernel):
@@ -47,18 +54,18 @@ class Inline:
             yield Option(site, partial(reduce, _without_calls, names, kernel))
 
 
-def _called(kernel: Kernel, name: str) -> bool:
+def _called(kernel: ParsedKernel, name: str) -> bool:
     return any(_calls(node, name) for _, node in kernel.walk())
 
 
-def _without_calls(kernel: Kernel, name: str) -> Kernel:
+def _without_calls(kernel: ParsedKernel, name: str) -> ParsedKernel:
     helper = _helpers(kernel).get(name)
     if helper is None:
         raise IllegalMove(f"{name} is not a function of this file")
     return _Inlining(kernel, _Helper(kernel, helper)).kernel_without_calls()
 
 
-def _helpers(kernel: Kernel) -> dict[str, cst.FunctionDef]:
+def _helpers(kernel: ParsedKernel) -> dict[str, cst.FunctionDef]:
     """The plain functions at the top of the file, but for the kernel."""
     return {
         node.name.value: node
@@ -72,7 +79,7 @@ def _helpers(kernel: Kernel) -> dict[str, cst.FunctionDef]:
 
 def _calls(node: Node, name: str) -> list[cst.Call]:
     """Calls of `name` in a line that are evaluated exactly once, inner ones first."""
-    if isinstance(node, Loop) or not isinstance(node.node, cst.SimpleStatementLine):
+    if isinstance(node, SourceLoop) or not isinstance(node.node, cst.SimpleStatementLine):
         return []
     uncertain = {
         inner for part in parts(node.node) if isinstance(part, LATER) for inner in parts(part)
@@ -93,7 +100,7 @@ def _is_call(part: cst.CSTNode, name: str) -> bool:
 class _Helper:
     """A helper that may be written out. Raises IllegalMove where it may not."""
 
-    def __init__(self, kernel: Kernel, function: cst.FunctionDef) -> None:
+    def __init__(self, kernel: ParsedKernel, function: cst.FunctionDef) -> None:
         self.name = function.name.value
         self.parameters = self._parameters(function)
         self.steps: list[tuple[str, cst.BaseExpression]] = []
@@ -124,7 +131,7 @@ class _Helper:
             raise IllegalMove(f"{self.name} has arguments with defaults")
         return [parameter.name.value for parameter in given.params]
 
-    def _check_pure(self, kernel: Kernel, expression: cst.BaseExpression) -> None:
+    def _check_pure(self, kernel: ParsedKernel, expression: cst.BaseExpression) -> None:
         for part in parts(expression):
             if isinstance(part, (*LATER, cst.NamedExpr, cst.Await, cst.Yield)):
                 raise IllegalMove(f"{self.name} holds an expression that cannot be moved")
@@ -139,13 +146,13 @@ class _Helper:
                 raise IllegalMove(f"{self.name} calls {called or 'something'}, which may write")
 
     def _check_globals(
-        self, kernel: Kernel, own: Collection[str], expressions: Sequence[cst.BaseExpression]
+        self, kernel: ParsedKernel, own: Collection[str], expressions: Sequence[cst.BaseExpression]
     ) -> None:
         """Names from the file must not be hidden by names of the kernel."""
         outer = {name for expression in expressions for name in names_in(expression)} - {*own}
         bound = {*kernel.parameters}
         for _, node in kernel.walk():
-            if isinstance(node, Loop):
+            if isinstance(node, SourceLoop):
                 bound.add(node.variable)
             else:
                 bound |= {
@@ -176,32 +183,32 @@ def _statements(function: cst.FunctionDef) -> list[cst.BaseSmallStatement]:
 class _Inlining:
     """One helper, written out everywhere in one kernel."""
 
-    def __init__(self, kernel: Kernel, helper: _Helper) -> None:
+    def __init__(self, kernel: ParsedKernel, helper: _Helper) -> None:
         self.kernel = kernel
         self.helper = helper
         self.used = taken(kernel)
 
-    def kernel_without_calls(self) -> Kernel:
+    def kernel_without_calls(self) -> ParsedKernel:
         return self.kernel.with_body(self._nodes(self.kernel.body))
 
     def _nodes(self, nodes: Sequence[Node]) -> list[Node]:
         result: list[Node] = []
         for node in nodes:
-            if isinstance(node, Loop):
-                result.append(Loop(node.node, tuple(self._nodes(node.body)), node.number))
+            if isinstance(node, SourceLoop):
+                result.append(SourceLoop(node.node, tuple(self._nodes(node.body)), node.number))
             else:
                 result += self._line(node)
         return result
 
-    def _line(self, line: Line) -> list[Node]:
+    def _line(self, line: SourceLine) -> list[Node]:
         """The line after the lines that work out what its calls return."""
         before: list[Node] = []
         while calls := _calls(line, self.helper.name):
             steps, value = self._written_out(calls[0])
             if not (isinstance(value, cst.Name) or _is_whole_value(line, calls[0])):
                 value = self._named(self.helper.name, value, steps)
-            before += [Line(_assignment(name, step), line.number) for name, step in steps]
-            line = Line(_replaced(line.node, calls[0], value), line.number)
+            before += [SourceLine(_assignment(name, step), line.number) for name, step in steps]
+            line = SourceLine(_replaced(line.node, calls[0], value), line.number)
         return [*before, line]
 
     def _written_out(
@@ -229,7 +236,7 @@ class _Inlining:
         return cst.Name(name)
 
 
-def _is_whole_value(line: Line, call: cst.Call) -> bool:
+def _is_whole_value(line: SourceLine, call: cst.Call) -> bool:
     """True in `name = call`."""
     assert isinstance(line.node, cst.SimpleStatementLine)
     statement = line.node.body[0]

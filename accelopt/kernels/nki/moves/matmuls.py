@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, ready
-from accelopt.kernels.nki.moves.places import Place, places
+from accelopt.kernels.nki.moves.places import ValuePlace, places
 from accelopt.kernels.nki.moves.reading.reader import Reading, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, code_of, line
-from accelopt.kernels.nki.moves.reading.values import Constant
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, code_of, line
+from accelopt.kernels.nki.moves.reading.values import KnownConstant
 from accelopt.kernels.nki.moves.reading.work import resident_bytes
 from accelopt.kernels.nki.moves.surgery.hoisting import hoist, plan_hoist
 from accelopt.kernels.nki.moves.surgery.names import fresh, taken
@@ -30,7 +30,7 @@ class TransposeOnce:
 
     name = "transpose_once"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every `nl.matmul` whose left operand is transposed for it."""
         reading = read(kernel)
         for place in places(reading):
@@ -48,14 +48,14 @@ class TransposeOnce:
 
 
 def _operands(
-    reading: Reading, place: Place
+    reading: Reading, place: ValuePlace
 ) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     call = reading.calls.get(place.node)
     if call is None or call.name != "nl.matmul":
         return None
-    if call.values.get("mask", Constant(None)) != Constant(None):
+    if call.values.get("mask", KnownConstant(None)) != KnownConstant(None):
         return None
-    if call.values.get("transpose_x", Constant(False)) != Constant(False):
+    if call.values.get("transpose_x", KnownConstant(False)) != KnownConstant(False):
         return None
     left, right = call.access("x"), call.access("y")
     if left is None or right is None or left.tensor.buffer != "sbuf":
@@ -69,7 +69,9 @@ def _operands(
     return (call.arguments["x"], call.arguments["y"]) if fits else None
 
 
-def _transposed(kernel: Kernel, reading: Reading, place: Place) -> tuple[Kernel, str]:
+def _transposed(
+    kernel: ParsedKernel, reading: Reading, place: ValuePlace
+) -> tuple[ParsedKernel, str]:
     """With the transpose as a statement of its own; and the name of its result."""
     operands = _operands(reading, place)
     if operands is None:
@@ -87,7 +89,9 @@ def _transposed(kernel: Kernel, reading: Reading, place: Place) -> tuple[Kernel,
     return kernel.replaced(place.statement.path, new), name
 
 
-def _hoist_as_far_as_possible(kernel: Kernel, name: str, facts: Facts) -> tuple[Kernel, list[str]]:
+def _hoist_as_far_as_possible(
+    kernel: ParsedKernel, name: str, facts: Facts
+) -> tuple[ParsedKernel, list[str]]:
     """A value moved out of every loop around it that it does not depend on, while it fits."""
     left: list[str] = []
     while True:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from accelopt.hardware import TRN1
-from accelopt.kernels.nki.moves.reading.source import Argument, IllegalMove, Kernel
+from accelopt.kernels.nki.moves.reading.source import IllegalMove, ParameterFacts, ParsedKernel
 from accelopt.space import Parameter
 
 __all__ = ["Facts", "IllegalMove", "Move", "Option", "Parameter", "Site", "ready"]
@@ -25,7 +25,7 @@ class Facts:
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     line_costs: Mapping[int, float] = field(default_factory=dict)
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    arguments: Mapping[str, ParameterFacts] = field(default_factory=dict)
     sbuf_bytes: int = TRN1.sbuf_usable_bytes
 
 
@@ -49,10 +49,10 @@ class Option(NamedTuple):
     does not hold after all. What was made to find the site is not made again."""
 
     site: Site
-    make: Callable[[], Kernel]
+    make: Callable[[], ParsedKernel]
 
 
-def ready(kernel: Kernel) -> Callable[[], Kernel]:
+def ready(kernel: ParsedKernel) -> Callable[[], ParsedKernel]:
     """The `make` of an option whose kernel had to be made to find out what it gains."""
     return lambda: kernel
 
@@ -62,6 +62,6 @@ class Move(Protocol):
 
     name: str
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """What can be done, at every place where it can."""
         ...

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Parameter, Site
-from accelopt.kernels.nki.moves.reading.reader import Reading, Statement
-from accelopt.kernels.nki.moves.reading.source import Line, Path, parts
-from accelopt.kernels.nki.moves.reading.values import Result
+from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement
+from accelopt.kernels.nki.moves.reading.source import Path, SourceLine, parts
+from accelopt.kernels.nki.moves.reading.values import UnboundResult
 
 
-class Place(NamedTuple):
+class ValuePlace(NamedTuple):
     """A tensor-valued expression: its statement and which of the statement's expressions it is."""
 
-    statement: Statement
+    statement: ReadStatement
     part: int
     node: cst.BaseExpression
 
@@ -25,13 +25,13 @@ class Place(NamedTuple):
         return Site(move, {"at": path_text(self.statement.path), "part": self.part, **more}, text)
 
 
-def places(reading: Reading) -> Iterator[Place]:
+def places(reading: Reading) -> Iterator[ValuePlace]:
     """Every tensor-valued expression of the kernel that is not a bare name."""
     for statement in reading.statements:
         if statement.opaque or statement.kind not in {"compute", "store"}:
             continue
         for part, node in enumerate(_expressions(reading, statement.line)):
-            yield Place(statement, part, node)
+            yield ValuePlace(statement, part, node)
 
 
 def path_text(path: Path) -> str:
@@ -39,10 +39,10 @@ def path_text(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def _expressions(reading: Reading, node: Line) -> list[cst.BaseExpression]:
+def _expressions(reading: Reading, node: SourceLine) -> list[cst.BaseExpression]:
     return [
         part
         for part in parts(node.node)
         if isinstance(part, (cst.Call, cst.BinaryOperation))
-        and isinstance(reading.values.get(part), Result)
+        and isinstance(reading.values.get(part), UnboundResult)
     ]

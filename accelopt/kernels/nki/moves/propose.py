@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Parameter, Site
-from accelopt.kernels.nki.moves.reading.source import Kernel, parse
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, parse
 from accelopt.kernels.nki.moves.reading.work import RESOURCES, latency, work
 from accelopt.kernels.nki.moves.registry import MOVES, move, option
 from accelopt.kernels.nki.moves.surgery.names import apart
@@ -39,7 +39,7 @@ class Change(NamedTuple):
     source: str
 
 
-def prepare(source: str, facts: Facts) -> Kernel:
+def prepare(source: str, facts: Facts) -> ParsedKernel:
     """The kernel that sites refer to: parsed, every value and loop under a name of its own."""
     return apart(parse(source, facts.arguments))
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from accelopt.kernels.methods import methods_of
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Move, Option, Site
-from accelopt.kernels.nki.moves.reading.source import Kernel
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel
 
 MOVES = {name: method for name, method in methods_of("nki").items() if not method.of_schedules}
 
@@ -22,7 +22,7 @@ def move(name: str) -> Move:
     return found
 
 
-def option(site: Site, kernel: Kernel, facts: Facts) -> Option:
+def option(site: Site, kernel: ParsedKernel, facts: Facts) -> Option:
     """What `site` stands for on this kernel. Raises IllegalMove when its move offers no such thing."""
     for found in move(site.move).options(kernel, facts):
         if found.site.parameters == site.parameters:

@@ -7,9 +7,9 @@ from functools import partial
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site, ready
 from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, Loop
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, SourceLoop
 from accelopt.kernels.nki.moves.reading.work import resident_bytes
-from accelopt.kernels.nki.moves.surgery.hoisting import Plan, hoist, plan_hoist
+from accelopt.kernels.nki.moves.surgery.hoisting import HoistPlan, hoist, plan_hoist
 from accelopt.kernels.nki.moves.surgery.loops import distribute, interchange, split
 
 BLOCK_FACTORS = (2, 4, 8)
@@ -29,7 +29,7 @@ class Hoist:
 
     name = "hoist"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every value that can leave a loop and fits."""
         reading = read(kernel)
         for loop, plan in _hoistable(reading, facts):
@@ -47,7 +47,7 @@ class Hoist:
             yield Option(site, partial(hoist, kernel, loop.node.variable, str(value)))
 
 
-class Block:
+class BlockLoop:
     """Run `factor` iterations of an outer loop inside the next loop, so that what the inner loop
     fetches serves all of them.
 
@@ -64,7 +64,7 @@ class Block:
 
     name = "block"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every loop that ends in a loop, by every block factor that shares something."""
         reading = read(kernel)
         for outer in reading.loops:
@@ -111,11 +111,11 @@ class Interchange:
 
     name = "interchange"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every pair of loops with nothing between them."""
         reading = read(kernel)
         for outer in reading.loops:
-            if len(outer.node.body) != 1 or not isinstance(outer.node.body[0], Loop):
+            if len(outer.node.body) != 1 or not isinstance(outer.node.body[0], SourceLoop):
                 continue
             inner = outer.node.body[0].variable
             try:
@@ -133,12 +133,14 @@ class TooLarge(IllegalMove):
     """What would have to be kept does not fit into SBUF."""
 
 
-def _block(kernel: Kernel, variable: str, factor: int, facts: Facts) -> tuple[Kernel, list[str]]:
+def _block(
+    kernel: ParsedKernel, variable: str, factor: int, facts: Facts
+) -> tuple[ParsedKernel, list[str]]:
     """The blocked kernel, and the values that a block now shares."""
     kernel, _, inner = split(kernel, variable, factor)
     _, node = kernel.loop(inner)
     last = len(node.body) - 1
-    if not isinstance(node.body[last], Loop):
+    if not isinstance(node.body[last], SourceLoop):
         raise IllegalMove(f"loop {variable} does not end in a loop")
     if last > 0:
         kernel, _, inner = distribute(kernel, inner, last)
@@ -151,7 +153,7 @@ def _block(kernel: Kernel, variable: str, factor: int, facts: Facts) -> tuple[Ke
     return kernel, shared
 
 
-def _hoist_all(kernel: Kernel, variable: str, facts: Facts) -> tuple[Kernel, list[str]]:
+def _hoist_all(kernel: ParsedKernel, variable: str, facts: Facts) -> tuple[ParsedKernel, list[str]]:
     """Everything that can leave a loop, one value after the other."""
     made: list[str] = []
     while True:
@@ -169,11 +171,11 @@ def _hoist_all(kernel: Kernel, variable: str, facts: Facts) -> tuple[Kernel, lis
             return kernel, made
 
 
-def _hoistable(reading: Reading, facts: Facts) -> Iterator[tuple[LoopFacts, Plan]]:
+def _hoistable(reading: Reading, facts: Facts) -> Iterator[tuple[LoopFacts, HoistPlan]]:
     """Values that can leave a loop and fit, with what it takes; last in a chain of such values."""
     room = facts.sbuf_bytes - resident_bytes(reading)
     for loop in reading.loops:
-        plans: list[Plan] = []
+        plans: list[HoistPlan] = []
         for statement in reading.inside(loop):
             tensor = statement.result or (statement.target.tensor if statement.target else None)
             if tensor is None or statement.kind != "compute" or tensor.buffer == "psum":
@@ -191,10 +193,10 @@ def _hoistable(reading: Reading, facts: Facts) -> Iterator[tuple[LoopFacts, Plan
                 yield loop, plan
 
 
-def _last_loop(outer: LoopFacts) -> Loop | None:
+def _last_loop(outer: LoopFacts) -> SourceLoop | None:
     """The loop that ends an outer loop's body, when no other loop stands beside it."""
     body = outer.node.body
-    return body[-1] if body and isinstance(body[-1], Loop) else None
+    return body[-1] if body and isinstance(body[-1], SourceLoop) else None
 
 
 def _times(loop: LoopFacts) -> str:

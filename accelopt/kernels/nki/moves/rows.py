@@ -11,9 +11,15 @@ from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Paramete
 from accelopt.kernels.nki.moves.places import path_text
 from accelopt.kernels.nki.moves.reading.legality import uses_of
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, ramp
-from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, code_of, line
-from accelopt.kernels.nki.moves.reading.values import Access, Constant, Tensor
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
+from accelopt.kernels.nki.moves.reading.source import (
+    ParsedKernel,
+    SourceLine,
+    SourceLoop,
+    code_of,
+    line,
+)
+from accelopt.kernels.nki.moves.reading.values import KernelTensor, KnownConstant, TileUse
 from accelopt.kernels.nki.moves.reading.work import resident_bytes
 from accelopt.kernels.nki.moves.surgery.hoisting import hoist
 from accelopt.kernels.nki.moves.surgery.loops import split
@@ -38,7 +44,7 @@ class MergeLoads:
 
     name = "merge_loads"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every load, out of every loop that moves it along its row."""
         for statement, loop, factor in _moving(read(kernel), "nl.load"):
             parameters: dict[str, Parameter] = {
@@ -68,7 +74,7 @@ class PackStores:
 
     name = "pack_stores"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every store that ends an iteration of the loop that moves it along its row."""
         reading = read(kernel)
         for statement, loop, factor in _moving(reading, "nl.store"):
@@ -87,7 +93,9 @@ class PackStores:
             yield Option(Site(self.name, parameters, text), made)
 
 
-def _merged(kernel: Kernel, load: Statement, loop: LoopFacts, factor: int, facts: Facts) -> Kernel:
+def _merged(
+    kernel: ParsedKernel, load: ReadStatement, loop: LoopFacts, factor: int, facts: Facts
+) -> ParsedKernel:
     """One load for `factor` iterations. Raises IllegalMove when the row does not fit."""
     variable, name = loop.node.variable, str(load.bound)
     if factor < _trips(loop):
@@ -105,8 +113,8 @@ def _merged(kernel: Kernel, load: Statement, loop: LoopFacts, factor: int, facts
 
 
 def _collected(
-    kernel: Kernel, reading: Reading, statement: Statement, loop: LoopFacts, factor: int
-) -> Kernel:
+    kernel: ParsedKernel, reading: Reading, statement: ReadStatement, loop: LoopFacts, factor: int
+) -> ParsedKernel:
     """One store for `factor` iterations."""
     producer = _producer(reading, statement)
     if producer is None or producer.result is None:
@@ -119,7 +127,7 @@ def _collected(
     return tidy(_packed(kernel, reading, store, reading.loop(variable), factor))
 
 
-def _moving(reading: Reading, instruction: str) -> list[tuple[Statement, LoopFacts, int]]:
+def _moving(reading: Reading, instruction: str) -> list[tuple[ReadStatement, LoopFacts, int]]:
     """Transfers that a loop moves along their row, with every number of iterations to join."""
     found = []
     for statement in reading.statements:
@@ -144,13 +152,13 @@ def _worthwhile(trips: int, row_bytes: int) -> list[int]:
     return sorted({efficient[0], efficient[-1]} if efficient else set(factors[-1:]))
 
 
-def _side_by_side(statement: Statement, loop: LoopFacts) -> int | None:
+def _side_by_side(statement: ReadStatement, loop: LoopFacts) -> int | None:
     """The tile's width, when iterations of the loop lie next to each other in HBM."""
     access = _transfer(statement)
     call = statement.call
     if access is None or access.dims is None or access.view or not access.dims or call is None:
         return None
-    if call.values.get("mask", Constant(None)) != Constant(None):
+    if call.values.get("mask", KnownConstant(None)) != KnownConstant(None):
         return None
     last = access.dims[-1]
     if any(loop.symbol in dim.loops for dim in access.dims[:-1]) or len(last.ramps) != 1:
@@ -163,7 +171,7 @@ def _side_by_side(statement: Statement, loop: LoopFacts) -> int | None:
     return size.constant
 
 
-def _transfer(statement: Statement) -> Access | None:
+def _transfer(statement: ReadStatement) -> TileUse | None:
     call = statement.call
     if call is None or statement.value is not call.node:
         return None
@@ -172,8 +180,8 @@ def _transfer(statement: Statement) -> Access | None:
 
 
 def _row_load(
-    kernel: Kernel, reading: Reading, load: Statement, loop: LoopFacts, trips: int
-) -> tuple[Kernel, str]:
+    kernel: ParsedKernel, reading: Reading, load: ReadStatement, loop: LoopFacts, trips: int
+) -> tuple[ParsedKernel, str]:
     """With the load made as wide as all iterations, and its users reading their part."""
     access, tile = _transfer(load), load.result
     if _side_by_side(load, loop) is None or access is None or tile is None or access.dims is None:
@@ -186,7 +194,7 @@ def _row_load(
     width = access.dims[-1].ramps[0].size
     assert width is not None
     wide = [*access.dims[:-1], _widened(access.dims[-1], loop, trips)]
-    changes: dict[tuple[int, ...], Line] = {}
+    changes: dict[tuple[int, ...], SourceLine] = {}
     target = _target(load)
     edits: dict[cst.CSTNode, cst.CSTNode] = {
         access.node: indexed(reading, access, wide),
@@ -210,7 +218,7 @@ def _widened(dim: Polynomial, loop: LoopFacts, trips: int) -> Polynomial:
 
 
 def _part(
-    reading: Reading, access: Access, row: str, width: Polynomial, loop: LoopFacts
+    reading: Reading, access: TileUse, row: str, width: Polynomial, loop: LoopFacts
 ) -> cst.BaseExpression:
     """This iteration's part of a row, in the style of the access to the tile."""
     if access.dims is None or access.view or len(access.dims) != 2:
@@ -228,7 +236,7 @@ def _part(
     return cst.parse_expression(f"{row}[{', '.join(parts)}]")
 
 
-def _producer(reading: Reading, store: Statement) -> Statement | None:
+def _producer(reading: Reading, store: ReadStatement) -> ReadStatement | None:
     """What makes the stored tile, when it does so for the store alone and in the same loops."""
     value = store.call.access("value") if store.call is not None else None
     if value is None or value.view or not value.whole:
@@ -242,14 +250,14 @@ def _producer(reading: Reading, store: Statement) -> Statement | None:
     return maker if same and tile.shape is not None and tile.buffer == "sbuf" else None
 
 
-def _stores(reading: Reading, statement: Statement, name: str) -> bool:
+def _stores(reading: Reading, statement: ReadStatement, name: str) -> bool:
     value = statement.call.access("value") if statement.call is not None else None
     return value is not None and value.tensor.name == name
 
 
 def _packed(
-    kernel: Kernel, reading: Reading, store: Statement, loop: LoopFacts, trips: int
-) -> Kernel:
+    kernel: ParsedKernel, reading: Reading, store: ReadStatement, loop: LoopFacts, trips: int
+) -> ParsedKernel:
     access, producer = _transfer(store), _producer(reading, store)
     if access is None or producer is None or _side_by_side(store, loop) is None:
         raise IllegalMove(f"iterations of {loop.node.variable} do not lie side by side")
@@ -264,7 +272,7 @@ def _packed(
     row = fresh(f"{tile.name.removesuffix('_tile')}_row", taken(kernel))
     declaration = _declaration(kernel, tile, row, trips)
     size = tile.shape[1]
-    whole = Access(tile, (ramp(tile.shape[0], -2), ramp(size, -1)), tile.shape, cst.Name(row))
+    whole = TileUse(tile, (ramp(tile.shape[0], -2), ramp(size, -1)), tile.shape, cst.Name(row))
     part = _part(reading, whole, row, size, loop)
     wide = [*access.dims[:-1], _widened(access.dims[-1], loop, trips)]
     changed = with_expression(producer.line, {_target(producer): part})
@@ -272,11 +280,11 @@ def _packed(
     last = line(f"{kernel.spelled('nl.store')}({destination}, value={row})", store.line.number)
     body = kernel.replaced(store.path, []).replaced(producer.path, [changed])
     node = body.at(loop.path)
-    assert isinstance(node, Loop)
+    assert isinstance(node, SourceLoop)
     return body.replaced(loop.path, [line(declaration), node, last])
 
 
-def _declaration(kernel: Kernel, tile: Tensor, row: str, trips: int) -> str:
+def _declaration(kernel: ParsedKernel, tile: KernelTensor, row: str, trips: int) -> str:
     assert tile.shape is not None
     partitions, width = tile.shape[0].constant, tile.shape[1].constant
     if partitions is None or width is None or tile.dtype is None:
@@ -288,7 +296,7 @@ def _declaration(kernel: Kernel, tile: Tensor, row: str, trips: int) -> str:
     )
 
 
-def _target(statement: Statement) -> cst.CSTNode:
+def _target(statement: ReadStatement) -> cst.CSTNode:
     part = statement.line.node.body[0]  # type: ignore[index]
     if not isinstance(part, cst.Assign):
         raise IllegalMove(f"line {statement.line.number} binds no name")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Parameter, Site, ready
 from accelopt.kernels.nki.moves.reading.reader import read
-from accelopt.kernels.nki.moves.reading.source import Kernel
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel
 from accelopt.kernels.nki.moves.reading.work import resident_bytes
 from accelopt.kernels.nki.moves.surgery.widening import widen
 
@@ -26,7 +26,7 @@ class Widen:
 
     name = "widen"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every loop, by every factor that divides it."""
         for loop in read(kernel).loops:
             trips = loop.trips.constant if loop.trips is not None else None

@@ -8,10 +8,10 @@ from functools import partial
 import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Facts, Option
-from accelopt.kernels.nki.moves.places import Place, places
+from accelopt.kernels.nki.moves.places import ValuePlace, places
 from accelopt.kernels.nki.moves.reading.reader import Reading, read
-from accelopt.kernels.nki.moves.reading.source import Kernel, Node, code_of, line, loop
-from accelopt.kernels.nki.moves.reading.values import Call, Constant
+from accelopt.kernels.nki.moves.reading.source import Node, ParsedKernel, code_of, line, loop
+from accelopt.kernels.nki.moves.reading.values import KnownCall, KnownConstant
 from accelopt.kernels.nki.moves.surgery.names import fresh, taken
 from accelopt.kernels.nki.moves.surgery.rewriting import with_expression
 
@@ -34,7 +34,7 @@ class TransposeOnEngine:
 
     name = "transpose_on_engine"
 
-    def options(self, kernel: Kernel, facts: Facts) -> Iterator[Option]:
+    def options(self, kernel: ParsedKernel, facts: Facts) -> Iterator[Option]:
         """Every transposing load."""
         reading = read(kernel)
         for place in places(reading):
@@ -49,13 +49,13 @@ class TransposeOnEngine:
             yield Option(place.site(self.name, text), made)
 
 
-def _rewritten(reading: Reading, place: Place) -> list[Node] | None:
+def _rewritten(reading: Reading, place: ValuePlace) -> list[Node] | None:
     """The statements in the place of one with a transposing load; None where it must stay."""
     call = reading.calls.get(place.node)
     if call is None or call.name != "nl.load_transpose2d":
         return None
     access = call.access("src")
-    if call.values.get("mask", Constant(None)) != Constant(None) or access is None:
+    if call.values.get("mask", KnownConstant(None)) != KnownConstant(None) or access is None:
         return None
     shape = access.shape
     if shape is None or len(shape) != 2:
@@ -71,13 +71,13 @@ def _rewritten(reading: Reading, place: Place) -> list[Node] | None:
     return None if rows % BLOCK else _in_blocks(kernel, place, call, rows, columns)
 
 
-def _turned(kernel: Kernel, call: Call, source: str) -> str:
+def _turned(kernel: ParsedKernel, call: KnownCall, source: str) -> str:
     dtype = f", dtype={code_of(call.arguments['dtype'])}" if "dtype" in call.arguments else ""
     return f"{kernel.spelled('nl.transpose')}({kernel.spelled('nl.load')}({source}{dtype}))"
 
 
 def _in_blocks(
-    kernel: Kernel, place: Place, call: Call, rows: int, columns: int
+    kernel: ParsedKernel, place: ValuePlace, call: KnownCall, rows: int, columns: int
 ) -> list[Node] | None:
     """A tile of its own, filled block by block."""
     statement, access = place.statement, call.access("src")

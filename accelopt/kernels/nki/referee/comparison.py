@@ -38,7 +38,7 @@ LOST_UNITS = 16.0
 MAX_LOST_FRACTION = 0.01
 
 
-class Verdict(NamedTuple):
+class ComparisonVerdict(NamedTuple):
     """What the checks found: CORRECT, or the status of the one that failed, last in `checks`."""
 
     status: Status
@@ -50,7 +50,7 @@ class Verdict(NamedTuple):
         return "" if self.status is Status.CORRECT else str(self.checks[-1])
 
 
-class Limits(NamedTuple):
+class ElementLimits(NamedTuple):
     """What each element is held to: how much coarser than honest rounding in IEEE fp32 it may be, and
     how much at worst; what it may lose altogether, the fraction that may exceed the first, and, for
     ordinary inputs, how far off a value counts as missing (else never)."""
@@ -66,7 +66,7 @@ GATE = "relative L2 error"
 """The published bound."""
 
 
-class Judge(NamedTuple):
+class Gate(NamedTuple):
     """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
     than IEEE fp32 the device rounds, what precision is allowed, and how outputs agree."""
 
@@ -76,15 +76,17 @@ class Judge(NamedTuple):
     precision: Precision = Precision()
     agreement: Agreement = Agreement()
 
-    def judge(self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]) -> Verdict:
+    def judge(
+        self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
+    ) -> ComparisonVerdict:
         """The verdict on one trial. `raw` is what the kernel returned, `transformed` the same after
         the problem's own output transform."""
         checks: list[Check] = []
         for status, check in self._checks(trial, raw, transformed):
             checks.append(check)
             if not check.passed:
-                return Verdict(status, tuple(checks))
-        return Verdict(Status.CORRECT, tuple(checks))
+                return ComparisonVerdict(status, tuple(checks))
+        return ComparisonVerdict(Status.CORRECT, tuple(checks))
 
     def _checks(
         self, trial: Trial, raw: Sequence[np.ndarray], transformed: Sequence[Any]
@@ -128,13 +130,13 @@ class Judge(NamedTuple):
         own = self.agreement.rule(index).rel_tol
         return self.precision.rel_tol(self.rel_tol if own is None else own)
 
-    def _limits(self, trial: Trial, index: int) -> Limits:
+    def _limits(self, trial: Trial, index: int) -> ElementLimits:
         bound, rounding, worst = self._bound(index), self.rounding, MAX_BEYOND * self.rounding
         if bound > self.precision.rel_tol(WIDEST_PUBLISHED):
             rounding *= max(1.0, bound / (2 * SLACK * self.precision.unit))
             worst = max(worst, ROW_FACTOR * rounding)
         lost = max(LOST, LOST_UNITS * self.precision.unit, bound)
-        return Limits(
+        return ElementLimits(
             rounding,
             worst,
             FLUSHED if self.rounding > 1 else 0.0,
@@ -307,7 +309,9 @@ def _rows(errors: np.ndarray, sizes: np.ndarray, limit: float, where: str) -> Ch
     return _check("error per row", amount <= limit, amount, limit, f"{where}: worst row {worst}")
 
 
-def _elements(output: np.ndarray, exact: Exact, limits: Limits, where: str) -> Iterator[Check]:
+def _elements(
+    output: np.ndarray, exact: Exact, limits: ElementLimits, where: str
+) -> Iterator[Check]:
     """Each element against the exact result: the worst error as a multiple of what honest rounding
     allows, how many exceed it, and for ordinary inputs how many values are missing."""
     flat, shape = output.reshape(-1), output.shape

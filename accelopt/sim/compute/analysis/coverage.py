@@ -12,8 +12,8 @@ from collections.abc import Hashable
 
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.compute.analysis.regions import (
+    ReachedElements,
     Rectangle,
-    Region,
     covered,
     everything,
     region,
@@ -33,14 +33,16 @@ class History:
     def __init__(self, tensor: Tensor, uses: list[Use]) -> None:
         self.tensor, self.uses = tensor, uses
         self.row = row_length(tensor)
-        self._regions: dict[tuple[Use, frozenset[LoopVariable]], Region | None] = {}
+        self._regions: dict[tuple[Use, frozenset[LoopVariable]], ReachedElements | None] = {}
         self._writers = [use for use in uses if use.covers]
         self._first_writes: dict[Hashable, int] = {}
         for use in self._writers:
             if use.plain:
                 self._first_writes.setdefault(_elements(use), use.order)
 
-    def region(self, use: Use, fixed: frozenset[LoopVariable] = frozenset()) -> Region | None:
+    def region(
+        self, use: Use, fixed: frozenset[LoopVariable] = frozenset()
+    ) -> ReachedElements | None:
         """What a use reaches while some loops stand still."""
         key = (use, fixed)
         if key not in self._regions:

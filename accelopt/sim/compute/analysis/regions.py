@@ -22,14 +22,14 @@ def normal(expression: Affine) -> Affine:
     return Affine(expression.constant, tuple(sorted(expression.terms, key=repr)))
 
 
-class Interval(NamedTuple):
+class NumberRange(NamedTuple):
     """The numbers first..last-1."""
 
     first: int
     last: int
 
 
-def _span(constant: int, steps: list[tuple[int, int]]) -> Interval | None:
+def _span(constant: int, steps: list[tuple[int, int]]) -> NumberRange | None:
     """The interval that `constant + sum(coefficient * x)`, 0 <= x < extent, fills without a gap;
     None when it has gaps. Repeated values are fine."""
     reach = 0
@@ -38,18 +38,18 @@ def _span(constant: int, steps: list[tuple[int, int]]) -> Interval | None:
             return None
         reach += coefficient * (extent - 1)
     low = constant + sum(c * (n - 1) for c, n in steps if c < 0)
-    return Interval(low, low + reach + 1)
+    return NumberRange(low, low + reach + 1)
 
 
-class Region(NamedTuple):
+class ReachedElements(NamedTuple):
     """The elements an access reaches while some loops (`fixed`) stand still: per block dimension
     either an interval or the index expression, and a rectangle of the tile, rows by columns, both
     counted from `origin` (an expression of fixed variables). `conditions` restrict it further."""
 
-    blocks: tuple[Interval | Affine, ...]
+    blocks: tuple[NumberRange | Affine, ...]
     origin: Affine
-    rows: Interval
-    columns: Interval
+    rows: NumberRange
+    columns: NumberRange
     dtype: np.dtype
     conditions: frozenset[Affine]
 
@@ -73,13 +73,13 @@ def _split(
     return Affine(expression.constant, tuple(rest)), moving
 
 
-def _reach(constant: int, moving: Mapping[LoopVariable, int]) -> Interval | None:
+def _reach(constant: int, moving: Mapping[LoopVariable, int]) -> NumberRange | None:
     """The interval that `constant` plus the moving variables fills without a gap."""
     start = constant + sum(c * v.start for v, c in moving.items())
     return _span(start, [(c * v.step, v.trips) for v, c in moving.items()])
 
 
-def region(use: Use, fixed: frozenset[LoopVariable], row: int) -> Region | None:
+def region(use: Use, fixed: frozenset[LoopVariable], row: int) -> ReachedElements | None:
     """What a use reaches over all iterations of the loops that are not fixed; None when that is
     not a dense rectangle per block. `row` is the number of elements of a tile's row."""
     access = use.access
@@ -90,7 +90,7 @@ def region(use: Use, fixed: frozenset[LoopVariable], row: int) -> Region | None:
     if use.writes and any(a.mask.constraints for a in use.instruction.inputs.values()):
         return None
     claimed: set[LoopVariable] = set()
-    blocks: list[Interval | Affine] = []
+    blocks: list[NumberRange | Affine] = []
     for index in access.block:
         parts = _split(index, fixed)
         if parts is None or claimed & parts[1].keys():
@@ -115,7 +115,9 @@ def region(use: Use, fixed: frozenset[LoopVariable], row: int) -> Region | None:
     conditions = _conditions(use, row)
     if conditions is None:
         return None
-    result = Region(tuple(blocks), rest - rest.constant, rows, columns, access.dtype, frozenset())
+    result = ReachedElements(
+        tuple(blocks), rest - rest.constant, rows, columns, access.dtype, frozenset()
+    )
     return _restrict(result, conditions, fixed, use.writes)
 
 
@@ -158,8 +160,8 @@ def _conditions(use: Use, row: int) -> list[Affine] | None:
 
 
 def _restrict(
-    found: Region, conditions: list[Affine], fixed: frozenset[LoopVariable], write: bool
-) -> Region | None:
+    found: ReachedElements, conditions: list[Affine], fixed: frozenset[LoopVariable], write: bool
+) -> ReachedElements | None:
     """Cuts the rectangle where a condition bounds one coordinate; keeps the others."""
     rows, columns = found.rows, found.columns
     kept: set[Affine] = set()
@@ -168,9 +170,9 @@ def _restrict(
             if write:
                 return None
         elif found.origin.is_constant and condition == Affine(condition.constant, ((ROW, -1),)):
-            rows = Interval(rows.first, min(rows.last, condition.constant + 1))
+            rows = NumberRange(rows.first, min(rows.last, condition.constant + 1))
         elif found.origin.is_constant and condition == Affine(condition.constant, ((COLUMN, -1),)):
-            columns = Interval(columns.first, min(columns.last, condition.constant + 1))
+            columns = NumberRange(columns.first, min(columns.last, condition.constant + 1))
         else:
             kept.add(normal(condition))
     return found._replace(rows=rows, columns=columns, conditions=frozenset(kept))
@@ -184,18 +186,18 @@ def row_length(tensor: Tensor) -> int:
     return max(shape[-1], 1) if shape else 1
 
 
-def everything(tensor: Tensor, row: int) -> Region:
+def everything(tensor: Tensor, row: int) -> ReachedElements:
     """The region of a whole tensor without block dimensions, as the host reads a result."""
     elements = math.prod(tensor.tile_shape)
-    rows, columns = Interval(0, elements // row), Interval(0, row)
-    blocks = tuple(Interval(0, n) for n in tensor.block_shape)
-    return Region(blocks, Affine(), rows, columns, tensor.dtype, frozenset())
+    rows, columns = NumberRange(0, elements // row), NumberRange(0, row)
+    blocks = tuple(NumberRange(0, n) for n in tensor.block_shape)
+    return ReachedElements(blocks, Affine(), rows, columns, tensor.dtype, frozenset())
 
 
-Rectangle = tuple[Interval, Interval]
+Rectangle = tuple[NumberRange, NumberRange]
 
 
-def covered(read: Region, writes: Iterable[Region]) -> bool:
+def covered(read: ReachedElements, writes: Iterable[ReachedElements]) -> bool:
     """True when the writes together reach every element the read does."""
     reached = {(write.rows, write.columns) for write in writes if _comparable(read, write)}
     left = [(read.rows, read.columns)]
@@ -207,27 +209,29 @@ def covered(read: Region, writes: Iterable[Region]) -> bool:
 def joined(rectangles: Iterable[Rectangle]) -> set[Rectangle]:
     """Fewer rectangles with the same elements: those in one row of tiles become one, then those
     in one column. What thousands of tiles leave open would be in as many pieces."""
-    rows: dict[Interval, list[Interval]] = {}
+    rows: dict[NumberRange, list[NumberRange]] = {}
     for across, along in rectangles:
         rows.setdefault(across, []).append(along)
-    columns: dict[Interval, list[Interval]] = {}
+    columns: dict[NumberRange, list[NumberRange]] = {}
     for across, parts in rows.items():
         for along in _joined(parts):
             columns.setdefault(along, []).append(across)
     return {(across, along) for along, parts in columns.items() for across in _joined(parts)}
 
 
-def _joined(intervals: list[Interval]) -> list[Interval]:
-    found: list[Interval] = []
+def _joined(intervals: list[NumberRange]) -> list[NumberRange]:
+    found: list[NumberRange] = []
     for interval in sorted(intervals):
         if found and interval.first <= found[-1].last:
-            found[-1] = Interval(found[-1].first, max(found[-1].last, interval.last))
+            found[-1] = NumberRange(found[-1].first, max(found[-1].last, interval.last))
         else:
             found.append(interval)
     return found
 
 
-def uncovered(left: list[Rectangle], read: Region, write: Region) -> list[Rectangle]:
+def uncovered(
+    left: list[Rectangle], read: ReachedElements, write: ReachedElements
+) -> list[Rectangle]:
     """What a write leaves of the rectangles of a read."""
     if not _comparable(read, write):
         return left
@@ -235,7 +239,7 @@ def uncovered(left: list[Rectangle], read: Region, write: Region) -> list[Rectan
     return [piece for rectangle in left for piece in _subtract(rectangle, written)]
 
 
-def _comparable(read: Region, write: Region) -> bool:
+def _comparable(read: ReachedElements, write: ReachedElements) -> bool:
     if read.dtype != write.dtype or normal(read.origin) != normal(write.origin):
         return False
     if not write.conditions <= read.conditions:
@@ -260,9 +264,9 @@ def _subtract(rectangle: Rectangle, written: Rectangle) -> list[Rectangle]:
     if top >= bottom or left >= right:
         return [rectangle]
     pieces = [
-        (Interval(rows.first, top), columns),
-        (Interval(bottom, rows.last), columns),
-        (Interval(top, bottom), Interval(columns.first, left)),
-        (Interval(top, bottom), Interval(right, columns.last)),
+        (NumberRange(rows.first, top), columns),
+        (NumberRange(bottom, rows.last), columns),
+        (NumberRange(top, bottom), NumberRange(columns.first, left)),
+        (NumberRange(top, bottom), NumberRange(right, columns.last)),
     ]
     return [p for p in pieces if p[0].first < p[0].last and p[1].first < p[1].last]

@@ -11,7 +11,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.instructions.arithmetic import Unary
 from accelopt.sim.compute.instructions.reductions import register_reduction
-from accelopt.sim.compute.tiles.operands import Destination, Read, Site, Step, column
+from accelopt.sim.compute.tiles.operands import Destination, LaneSite, Read, Step, column
 from accelopt.sim.operators import BINARY, BITWISE
 from accelopt.sim.program import Engine
 
@@ -35,12 +35,12 @@ def step(destination: Destination, calculate: Calculate) -> Step:
     return run
 
 
-def _fitted(site: Site, access: Access) -> Access:
+def _fitted(site: LaneSite, access: Access) -> Access:
     """A (P, 1) operand with as many axes as the result."""
     return column(access, len(site.result.shape))
 
 
-def _touches(site: Site, *names: str) -> bool:
+def _touches(site: LaneSite, *names: str) -> bool:
     """True when an input shares its tensor with the result."""
     tensor = site.result.tensor
     return any(
@@ -48,7 +48,7 @@ def _touches(site: Site, *names: str) -> bool:
     )
 
 
-def activation(site: Site) -> Step:
+def activation(site: LaneSite) -> Step:
     """result = op(data * scale + bias), and a reduction of it into the engine's registers."""
     name = site.text("op")
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
@@ -76,13 +76,13 @@ def activation(site: Site) -> Step:
     return step(destination, calculate)
 
 
-def _scale(site: Site) -> Read | None:
+def _scale(site: LaneSite) -> Read | None:
     if site.input("scale") is None and site.attribute("scale", 1.0) == 1.0:
         return None
     return site.operand("scale", len(site.result.shape))
 
 
-def _bias(site: Site) -> Read | None:
+def _bias(site: LaneSite) -> Read | None:
     access = site.input("bias")
     if access is None and not site.attribute("bias"):
         return None
@@ -91,7 +91,7 @@ def _bias(site: Site) -> Read | None:
     return site.operand("bias", len(site.result.shape))
 
 
-def _bitwise_unary(site: Site) -> Step:
+def _bitwise_unary(site: LaneSite) -> Step:
     held = dtypes.stored(site.result.dtype)
     read = site.view(site.instruction.inputs["data"])
     return step(
@@ -100,13 +100,13 @@ def _bitwise_unary(site: Site) -> Step:
     )
 
 
-def reciprocal(site: Site) -> Step:
+def reciprocal(site: LaneSite) -> Step:
     """result = 1 / data."""
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
     return step(site.destination(site.result), lambda out: np.reciprocal(data(), out))
 
 
-def tensor_scalar(site: Site) -> Step:
+def tensor_scalar(site: LaneSite) -> Step:
     """result = op1(op0(data, operand0), operand1), operands numbers or (P, 1) tiles."""
     names = [site.text("op0"), site.text("op1")]
     if names[0] in BITWISE:
@@ -132,7 +132,7 @@ def tensor_scalar(site: Site) -> Step:
     return step(destination, calculate)
 
 
-def _chained(site: Site, number: int, rank: int) -> Unary:
+def _chained(site: LaneSite, number: int, rank: int) -> Unary:
     """The op `op<number>` with its operand: f(values, out)."""
     name = site.text(f"op{number}")
     if name not in BINARY:  # rsqrt, abs and other ops of one argument
@@ -148,7 +148,7 @@ def _with_operand(name: str, operand: Read, reverse: bool) -> Unary:
     return lambda values, out: function(values, operand(), out)
 
 
-def _bitwise_chain(site: Site, names: list[str]) -> Step:
+def _bitwise_chain(site: LaneSite, names: list[str]) -> Step:
     """Bit operations act on the data's integers as they are."""
     data = site.instruction.inputs["data"]
     held = dtypes.stored(data.dtype)
@@ -167,7 +167,7 @@ def _bitwise_chain(site: Site, names: list[str]) -> Step:
     return step(site.destination(site.result, held, alias=True), calculate)
 
 
-def _integers(site: Site, name: str, dtype: np.dtype) -> Read:
+def _integers(site: LaneSite, name: str, dtype: np.dtype) -> Read:
     access = site.input(name)
     if access is None:
         value = site.attribute(name, 0)
@@ -178,7 +178,7 @@ def _integers(site: Site, name: str, dtype: np.dtype) -> Read:
     return lambda: read().astype(dtype)
 
 
-def tensor_tensor(site: Site) -> Step:
+def tensor_tensor(site: LaneSite) -> Step:
     """result = op(data1, data2); whole numbers stay so for bit operations and for 32-bit
     arithmetic, which runs on GpSimd."""
     name = site.text("op")
@@ -195,7 +195,7 @@ def tensor_tensor(site: Site) -> Step:
     return step(site.destination(site.result), lambda out: function(left(), right(), out))
 
 
-def _integer_math(site: Site, name: str, formats: list[np.dtype]) -> np.dtype | None:
+def _integer_math(site: LaneSite, name: str, formats: list[np.dtype]) -> np.dtype | None:
     """The integer format that an op computes in; None for float32."""
     if not all(dtypes.is_integer(d) for d in formats):
         return None
@@ -207,7 +207,7 @@ def _integer_math(site: Site, name: str, formats: list[np.dtype]) -> np.dtype | 
     return wide if name in _GPSIMD_INTEGERS and free and whole else None
 
 
-def scalar_tensor_tensor(site: Site) -> Step:
+def scalar_tensor_tensor(site: LaneSite) -> Step:
     """result = op1(op0(data, operand0), operand1), operand1 a tile like data."""
     rank = len(site.result.shape)
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
@@ -222,7 +222,7 @@ def scalar_tensor_tensor(site: Site) -> Step:
     return step(site.destination(site.result, alias=_touches(site, "operand1")), calculate)
 
 
-def select(site: Site) -> Step:
+def select(site: LaneSite) -> Step:
     """result = where(predicate, on_true, on_false), each a tile or a number."""
     rank = len(site.result.shape)
     predicate = site.view(_fitted(site, site.instruction.inputs["predicate"]))
@@ -236,7 +236,7 @@ def select(site: Site) -> Step:
     return step(destination, calculate)
 
 
-def dropout(site: Site) -> Step:
+def dropout(site: LaneSite) -> Step:
     """result = data, or zero with the given probability."""
     data = site.values(site.instruction.inputs["data"])
     probability = site.operand("probability", len(site.result.shape))
@@ -250,7 +250,7 @@ def dropout(site: Site) -> Step:
     return step(site.destination(site.result), calculate)
 
 
-def random(site: Site) -> Step:
+def random(site: LaneSite) -> Step:
     """result = uniform in [0, 1)."""
     lane = site.lane
 

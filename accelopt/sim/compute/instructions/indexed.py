@@ -13,7 +13,7 @@ from accelopt.sim.compute.instructions.elementwise import step
 from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.instructions.reductions import masked, register_reduction
 from accelopt.sim.compute.tiles.addressing import Address
-from accelopt.sim.compute.tiles.operands import Read, Site, Step
+from accelopt.sim.compute.tiles.operands import LaneSite, Read, Step
 from accelopt.sim.compute.tiles.window import Pattern
 from accelopt.sim.mask import Mask
 
@@ -40,7 +40,7 @@ def _evaluate(
     return total
 
 
-def iota(site: Site) -> Step:
+def iota(site: LaneSite) -> Step:
     """result = an affine expression of the tile's axes, in 32-bit integers, then converted."""
     expression = site.attribute("expression")
     assert isinstance(expression, Affine)
@@ -62,7 +62,7 @@ def iota(site: Site) -> Step:
     return put(site.destination(site.result, None), read, held)
 
 
-def affine_select(site: Site) -> Step:
+def affine_select(site: LaneSite) -> Step:
     """result = data where the predicate over the tile's axes holds, else a number."""
     predicate = site.attribute("predicate")
     constraints = list(predicate.constraints) if isinstance(predicate, Mask) else [predicate]
@@ -83,7 +83,7 @@ def affine_select(site: Site) -> Step:
     return step(site.destination(site.result), calculate)
 
 
-def _number(site: Site, name: str) -> Address:
+def _number(site: LaneSite, name: str) -> Address:
     value = site.attribute(name, 0)
     if isinstance(value, Affine):
         return site.compile(value)
@@ -91,7 +91,7 @@ def _number(site: Site, name: str) -> Address:
     return lambda: int(value)
 
 
-def range_select(site: Site) -> Step:
+def range_select(site: LaneSite) -> Step:
     """result = data where op0(i, bound0) and op1(i, bound1), i = range_start + free index."""
     rank = len(site.result.shape)
     data = site.values(site.instruction.inputs["data"])
@@ -117,7 +117,7 @@ def range_select(site: Site) -> Step:
     return step(site.destination(site.result, alias=reduces is not None), calculate)
 
 
-def select_reduce(site: Site) -> Step:
+def select_reduce(site: LaneSite) -> Step:
     """result = where(predicate, on_true, on_false), with a reduction of it."""
     rank = len(site.result.shape)
     predicate = site.view(site.instruction.inputs["predicate"])
@@ -135,7 +135,7 @@ def select_reduce(site: Site) -> Step:
     return step(site.destination(site.result, alias=reduces is not None), calculate)
 
 
-def gather(site: Site) -> Step:
+def gather(site: LaneSite) -> Step:
     """result[p, i] = data[p].flat[indices[p, i]]."""
     data = site.view(site.instruction.inputs["data"])
     indices = site.view(site.instruction.inputs["indices"])
@@ -150,7 +150,7 @@ def gather(site: Site) -> Step:
     return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
 
 
-def local_gather(site: Site) -> Step:
+def local_gather(site: LaneSite) -> Step:
     """Each GpSimd core gathers from its 16 partitions at the indices it reads, partition first,
     from the same 16 partitions of `index`; an index is an element offset in a partition."""
     source = site.view(site.instruction.inputs["source"])
@@ -174,7 +174,7 @@ def local_gather(site: Site) -> Step:
     return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
 
 
-def sequence_bounds(site: Site) -> Step:
+def sequence_bounds(site: LaneSite) -> Step:
     """(1, 2, F): where each element's segment starts and ends; (F, -1) for padding (id 0)."""
     data = site.values(site.instruction.inputs["segment_ids"])
 
@@ -198,11 +198,11 @@ def _rows(read: Read) -> Callable[[], np.ndarray]:
     return rows
 
 
-def _partition_keys(site: Site, rank: int) -> list[int | None]:
+def _partition_keys(site: LaneSite, rank: int) -> list[int | None]:
     return [-len(site.mask_shape), *([None] * (rank - 1))]
 
 
-def max8(site: Site) -> Step:
+def max8(site: LaneSite) -> Step:
     """(P, 8): the largest elements of each partition, descending."""
     read = _rows(masked(site, site.values(site.instruction.inputs["data"]), "maximum"))
     destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
@@ -216,7 +216,7 @@ def max8(site: Site) -> Step:
     return put(destination, largest, held)
 
 
-def find_index8(site: Site) -> Step:
+def find_index8(site: LaneSite) -> Step:
     """(P, 8): the first position of each of eight values in its partition."""
     data = _rows(site.values(site.instruction.inputs["data"]))
     rank = len(site.instruction.inputs["values"].shape)
@@ -233,7 +233,7 @@ def find_index8(site: Site) -> Step:
     return put(destination, positions, held)
 
 
-def match_replace8(site: Site) -> Step:
+def match_replace8(site: LaneSite) -> Step:
     """result = data with the first match of each of eight values replaced, one after the other;
     `indices` receives their positions."""
     inputs, outputs = site.instruction.inputs, site.instruction.outputs
@@ -274,7 +274,7 @@ def match_replace8(site: Site) -> Step:
     return run
 
 
-def device_print(site: Site) -> Step:
+def device_print(site: LaneSite) -> Step:
     """Prints a tile with its prefix."""
     read, prefix = site.view(site.instruction.inputs["data"]), site.text("prefix")
     return lambda: print(prefix, read())

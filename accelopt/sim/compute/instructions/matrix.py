@@ -12,12 +12,12 @@ from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import blas
 from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.tiles.addressing import Address
-from accelopt.sim.compute.tiles.operands import FLOAT32, Destination, Site, Step, flat_free
+from accelopt.sim.compute.tiles.operands import FLOAT32, Destination, LaneSite, Step, flat_free
 
 CONTRACTION = "contraction"
 
 
-def matmul(site: Site) -> Step:
+def matmul(site: LaneSite) -> Step:
     """result = or += stationary.T @ moving; operand masks narrow K, M and N."""
     inputs, result = site.instruction.inputs, site.result
     stationary, moving = inputs["stationary"], inputs["moving"]
@@ -40,7 +40,7 @@ def matmul(site: Site) -> Step:
 class _Keys:
     """Mask keys of the operands' axes: the result's axes are M, then N."""
 
-    def __init__(self, site: Site, stationary: Access, moving: Access) -> None:
+    def __init__(self, site: LaneSite, stationary: Access, moving: Access) -> None:
         rank, columns = len(site.result.shape), len(moving.shape) - 1
         rows = rank - columns
         m_keys: list[Hashable] = list(range(-rank, -columns))
@@ -74,7 +74,7 @@ class _Plan:
     depth: int
 
 
-def _direct(site: Site, stationary: Access, moving: Access, result: Access) -> _Plan | None:
+def _direct(site: LaneSite, stationary: Access, moving: Access, result: Access) -> _Plan | None:
     """The call that works in place, if every operand is a plain float32 matrix in bounds."""
     name = site.attribute("dtype")
     if isinstance(name, str) and dtypes.parse(name) != FLOAT32:
@@ -89,7 +89,7 @@ def _direct(site: Site, stationary: Access, moving: Access, result: Access) -> _
     return _Plan(a, b, c, rows, columns, depth)
 
 
-def _matrix(site: Site, access: Access) -> _Matrix | None:
+def _matrix(site: LaneSite, access: Access) -> _Matrix | None:
     flat = flat_free(access)
     if flat is None or dtypes.stored(flat.dtype) != FLOAT32 or flat.indirect:
         return None
@@ -103,7 +103,7 @@ def _matrix(site: Site, access: Access) -> _Matrix | None:
     return None
 
 
-def _called_directly(site: Site, plan: _Plan, sgemm: blas.Sgemm, accumulate: bool) -> Step:
+def _called_directly(site: LaneSite, plan: _Plan, sgemm: blas.Sgemm, accumulate: bool) -> Step:
     a, b, c = plan.stationary, plan.moving, plan.result
     a_storage, b_storage, c_storage = (site.storage(m.access) for m in (a, b, c))
     a_at, b_at, c_at = a.address, b.address, c.address
@@ -125,7 +125,7 @@ def _called_directly(site: Site, plan: _Plan, sgemm: blas.Sgemm, accumulate: boo
     return run
 
 
-def _general(site: Site, keys: _Keys, accumulate: bool, double_row: bool = False) -> Step:
+def _general(site: LaneSite, keys: _Keys, accumulate: bool, double_row: bool = False) -> Step:
     """Any dtype, mask and layout. `double_row` operands are (K, 2, free): both K and 2 are summed."""
     inputs, result = site.instruction.inputs, site.result
     left = site.values(inputs["stationary"], keys.stationary)

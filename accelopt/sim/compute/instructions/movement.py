@@ -9,7 +9,7 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.compute.tiles.elements import Elements
-from accelopt.sim.compute.tiles.operands import Destination, Read, Site, Step, flat_free
+from accelopt.sim.compute.tiles.operands import Destination, LaneSite, Read, Step, flat_free
 from accelopt.sim.program import Engine
 
 
@@ -29,7 +29,7 @@ def put(destination: Destination, read: Read, held: np.dtype) -> Step:
     return step
 
 
-def copy(site: Site) -> Step:
+def copy(site: LaneSite) -> Step:
     """result = data, converting. The same format is copied bit by bit, except that the Scalar
     engine passes everything through float32 (SDK 2.26.1 `nisa.tensor_copy`)."""
     data, result = site.instruction.inputs["data"], site.result
@@ -50,7 +50,7 @@ def _shaped(read: Read, data: Access, result: Access) -> Read:
     return lambda: read().reshape(shape)
 
 
-def memset(site: Site) -> Step:
+def memset(site: LaneSite) -> Step:
     """result = value."""
     held = _held(site.result)
     value = site.attribute("value")
@@ -66,7 +66,7 @@ def memset(site: Site) -> Step:
     return lambda: commit(np.broadcast_to(constant, target().shape))
 
 
-def dma_copy(site: Site) -> Step:
+def dma_copy(site: LaneSite) -> Step:
     """result = source (or result += source), with run-time indices on either side."""
     source, result = site.instruction.inputs["source"], site.result
     skip = site.attribute("oob_mode") in (1, "skip")
@@ -83,7 +83,7 @@ def _keys(access: Access) -> tuple[int, ...]:
     return tuple(range(-len(access.shape), 0))
 
 
-def _skipping_copy(site: Site, source: Access, result: Access) -> Step:
+def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Step:
     """Elements whose run-time index is out of range, on either side, are left as they are."""
     taken, given = Elements(site, source, _keys(source)), Elements(site, result, _keys(result))
     held = _held(result)
@@ -100,7 +100,7 @@ def _skipping_copy(site: Site, source: Access, result: Access) -> Step:
     return step
 
 
-def _accumulating_copy(site: Site, source: Access, result: Access) -> Step:
+def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Step:
     """result += source, where elements that are named twice receive both."""
     read = site.values(source)
     elements = Elements(site, result, _keys(result))
@@ -112,7 +112,7 @@ def _accumulating_copy(site: Site, source: Access, result: Access) -> Step:
     return step
 
 
-def transpose(site: Site) -> Step:
+def transpose(site: LaneSite) -> Step:
     """(F, P) = data (P, F).T, free axes as one."""
     data, result = site.instruction.inputs["data"], site.result
     flat = flat_free(data) or data
@@ -130,7 +130,7 @@ def transpose(site: Site) -> Step:
     return put(site.destination(result, None), turn, _held(result))
 
 
-def copy_predicated(site: Site) -> Step:
+def copy_predicated(site: LaneSite) -> Step:
     """result = source where predicate, else as it was."""
     result = site.result
     predicate = site.view(site.instruction.inputs["predicate"])
@@ -152,7 +152,7 @@ def copy_predicated(site: Site) -> Step:
     return step
 
 
-def stream_shuffle(site: Site) -> Step:
+def stream_shuffle(site: LaneSite) -> Step:
     """Partition p of each group of 32 takes partition shuffle_mask[p] of the source's group; 255
     keeps what is there."""
     source, result = site.instruction.inputs["source"], site.result

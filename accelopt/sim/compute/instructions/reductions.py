@@ -8,14 +8,14 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.compute.instructions import arithmetic
-from accelopt.sim.compute.tiles.operands import Destination, Read, Site, Step, column
+from accelopt.sim.compute.tiles.operands import Destination, LaneSite, Read, Step, column
 from accelopt.sim.operators import BITWISE
 
 _COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nisa.reduce_cmd 0..3
 PARTITIONS = 128
 
 
-def masked(site: Site, read: Read, op: str) -> Read:
+def masked(site: LaneSite, read: Read, op: str) -> Read:
     """The values of a reduction, the elements that a pattern excludes replaced by its identity."""
     if site.pattern is None:
         return read
@@ -38,7 +38,7 @@ def _free_axes(rank: int) -> tuple[int, ...]:
     return tuple(range(1, rank))
 
 
-def register_reduction(site: Site, engine: str) -> Callable[[np.ndarray], None] | None:
+def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], None] | None:
     """Reduces an instruction's result over its free axes into the engine's 128 registers as
     `reduce_cmd` says, and reads them out to `reduce_result`; None when nothing asks for it."""
     output = site.instruction.outputs.get("reduce_result")
@@ -79,7 +79,7 @@ def register_reduction(site: Site, engine: str) -> Callable[[np.ndarray], None] 
     return run
 
 
-def tensor_reduce(site: Site) -> Step:
+def tensor_reduce(site: LaneSite) -> Step:
     """result = (-) reduction of data over axes; the result keeps them with length 1 or drops them."""
     data, result, op = site.instruction.inputs["data"], site.result, site.text("op")
     axes = _axes(site)
@@ -113,7 +113,7 @@ def tensor_reduce(site: Site) -> Step:
     return run
 
 
-def _axes(site: Site) -> tuple[int, ...]:
+def _axes(site: LaneSite) -> tuple[int, ...]:
     axes = site.attribute("axes")
     return tuple(int(a) for a in axes) if isinstance(axes, tuple) else (int(axes),)  # type: ignore[arg-type]
 
@@ -126,13 +126,15 @@ def _kept_keys(rank: int, axes: tuple[int, ...], result_rank: int) -> list[int |
     return kept + [None] * (result_rank - len(kept))
 
 
-def _masked_moment(site: Site, op: str, values: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def _masked_moment(
+    site: LaneSite, op: str, values: np.ndarray, axes: tuple[int, ...]
+) -> np.ndarray:
     pattern = np.broadcast_to(np.asarray(site.pattern_now()), values.shape)
     function = np.mean if op == "mean" else np.var
     return np.asarray(function(values, axis=axes, keepdims=True, where=pattern))
 
 
-def partition_reduce(site: Site) -> Step:
+def partition_reduce(site: LaneSite) -> Step:
     """(1, F) = reduction of data over its partitions."""
     data, op = site.instruction.inputs["data"], site.text("op")
     whole = op in BITWISE
@@ -143,7 +145,7 @@ def partition_reduce(site: Site) -> Step:
     return lambda: store(arithmetic.reduce(op, read(), (0,)))
 
 
-def loop_reduce(site: Site) -> Step:
+def loop_reduce(site: LaneSite) -> Step:
     """result = op(result, data); the first iteration of the named loops assigns (S14)."""
     op = site.text("op")
     function = arithmetic.binary(op)
@@ -184,7 +186,7 @@ def loop_reduce(site: Site) -> Step:
 SCAN_BLOCK = 512  # columns turned into rows at a time: three blocks of 128 partitions fit the cache
 
 
-def tensor_tensor_scan(site: Site) -> Step:
+def tensor_tensor_scan(site: LaneSite) -> Step:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]), r[-1] = initial, along the free axes.
 
     Each step is a vector over partitions, so blocks of columns are turned into contiguous rows.
@@ -234,11 +236,11 @@ def tensor_tensor_scan(site: Site) -> Step:
     return run
 
 
-def _has(site: Site, name: str) -> bool:
+def _has(site: LaneSite, name: str) -> bool:
     return site.input(name) is not None or site.attribute(name) is not None
 
 
-def put_columns(site: Site) -> Callable[[np.ndarray], None]:
+def put_columns(site: LaneSite) -> Callable[[np.ndarray], None]:
     """Stores (P, F) values as the result, whatever its free axes."""
     target, commit = site.destination(site.result)
 
@@ -252,7 +254,7 @@ def put_columns(site: Site) -> Callable[[np.ndarray], None]:
     return store
 
 
-def bn_stats(site: Site) -> Step:
+def bn_stats(site: LaneSite) -> Step:
     """(P, 6): count, mean and variance times count of the even, then of the odd elements."""
     data = site.values(site.instruction.inputs["data"])
     store = _store(site.destination(site.result, keys=_partition_keys(site)))
@@ -272,12 +274,12 @@ def bn_stats(site: Site) -> Step:
     return run
 
 
-def _partition_keys(site: Site) -> list[int | None]:
+def _partition_keys(site: LaneSite) -> list[int | None]:
     rank = len(site.instruction.inputs["data"].shape)
     return [-rank, *([None] * (len(site.result.shape) - 1))]
 
 
-def bn_aggr(site: Site) -> Step:
+def bn_aggr(site: LaneSite) -> Step:
     """(P, 2): mean and variance of the groups (count, mean, variance * count) in data."""
     data = site.values(site.instruction.inputs["data"])
     store = _store(site.destination(site.result, keys=_partition_keys(site)))

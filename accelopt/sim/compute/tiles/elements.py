@@ -13,7 +13,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.errors import KernelIndexError
 
 if TYPE_CHECKING:
-    from accelopt.sim.compute.tiles.operands import Site
+    from accelopt.sim.compute.tiles.operands import LaneSite
 
 Keys = Sequence[Hashable]
 
@@ -21,7 +21,7 @@ Keys = Sequence[Hashable]
 class Elements:
     """The tile as element numbers in its storage, for what no strided view can describe."""
 
-    def __init__(self, site: Site, access: Access, keys: Keys) -> None:
+    def __init__(self, site: LaneSite, access: Access, keys: Keys) -> None:
         self.site, self.access, self.keys = site, access, keys
         self._address = site.address(access)
         self._indices = [
@@ -161,7 +161,7 @@ class Elements:
 
 
 def _index_values(
-    site: Site, index: Access, access: Access, keys: Keys
+    site: LaneSite, index: Access, access: Access, keys: Keys
 ) -> Callable[[], np.ndarray]:
     """Run-time indices that broadcast against a tile, int64."""
     rank = len(access.shape)

@@ -50,7 +50,7 @@ class Destination(NamedTuple):
     commit: Callable[[np.ndarray], None] | None
 
 
-class Site:
+class LaneSite:
     """One instruction in one lane. The axes of its masks have keys: positions from the last for
     the instruction's mask, and what the opcode chooses for operands with masks of their own."""
 

@@ -17,7 +17,7 @@ from accelopt.sim.compute.tiles.addressing import Address, compile_affine
 from accelopt.sim.mask import Mask
 
 
-class Extent(NamedTuple):
+class AxisRange(NamedTuple):
     """The part first..last-1 of an axis."""
 
     first: int
@@ -51,7 +51,7 @@ class Window:
         self._compile = compile_expression
         self._bounds: dict[Hashable, _Bound] = {}
         self._conditions: list[Address] = []
-        self.extents: dict[Hashable, Extent] = {}
+        self.extents: dict[Hashable, AxisRange] = {}
         self.state: tuple[int, ...] = ()
 
     def add(self, mask: Mask, keys: Mapping[int, Hashable]) -> list[Affine]:
@@ -106,7 +106,7 @@ class Window:
         if fresh != self.state:
             self.state = fresh
             self.extents = {
-                key: Extent(*fresh[2 * n : 2 * n + 2]) for n, key in enumerate(self._bounds)
+                key: AxisRange(*fresh[2 * n : 2 * n + 2]) for n, key in enumerate(self._bounds)
             }
         return True
 

@@ -63,7 +63,7 @@ def test_every_microkernel_is_legal_and_costs_more_when_it_is_longer(programs):
 
 
 def test_measurements_are_kept_and_read_again(tmp_path):
-    rows = [measuring.Timed("rows of 512 B x8", 0.25)]
+    rows = [measuring.TimedMicrokernel("rows of 512 B x8", 0.25)]
     measuring.write(rows, tmp_path / "found.csv")
     assert measuring.read(tmp_path / "found.csv") == rows
     with pytest.raises(ConfigError, match="no table of microkernels"):

@@ -23,7 +23,7 @@ from accelopt.kernels.nki.lift.offers import (
     signature,
 )
 from accelopt.kernels.nki.lift.schedule import Schedule
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 NAIVE = '''
 import neuronxcc.nki as nki
@@ -60,7 +60,7 @@ def kernel(x):
 def test_an_offer_is_called_as_the_kernel_and_computes_the_same(tmp_path: Path) -> None:
     path = tmp_path / "naive.py"
     path.write_text(NAIVE)
-    given = {"x": Argument((512, 1024), "float32"), "eps": Argument(())}
+    given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
     found = offered(NAIVE, path, given)
     assert found.offers, found.refusal
     offer = found.offers[0]
@@ -85,14 +85,16 @@ def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Pat
     source = NAIVE.replace("def kernel(", "def root_mean_square(")
     path = tmp_path / "naive.py"
     path.write_text(source)
-    given = {"x": Argument((512, 1024), "float32"), "eps": Argument(())}
+    given = {"x": ParameterFacts((512, 1024), "float32"), "eps": ParameterFacts(())}
     lifted = lifted_kernel(source, path, given)
     rows = row_axes(graph_of(lifted.algorithm))[0].name
     assert "def root_mean_square(x, eps, gain=None):" in lifted.lowered(Schedule(rows=rows)).source
 
 
 def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
-    found = offered(f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": Argument((512, 1024))})
+    found = offered(
+        f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": ParameterFacts((512, 1024))}
+    )
     assert not found.offers
     assert "by a schedule already" in found.refusal
 
@@ -100,7 +102,7 @@ def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
 def test_what_cannot_be_lifted_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "random.py"
     path.write_text(RANDOM)
-    found = offered(RANDOM, path, {"x": Argument((128, 512), "float32")})
+    found = offered(RANDOM, path, {"x": ParameterFacts((128, 512), "float32")})
     assert not found.offers
     assert "random" in found.refusal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
-from accelopt.kernels.nki.moves.reading.source import Argument, parse
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
 from accelopt.sim import compute, rules, timing
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec
@@ -69,7 +69,9 @@ def arrays(shapes):
 def arguments(source, shapes):
     """What moves are told about the parameters."""
     names = parse(source).parameters
-    return {n: Argument(s) for n, s in zip(names, shapes, strict=False) if isinstance(s, tuple)}
+    return {
+        n: ParameterFacts(s) for n, s in zip(names, shapes, strict=False) if isinstance(s, tuple)
+    }
 
 
 def program(source, values):

@@ -4,7 +4,7 @@ import pytest
 
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import prepare
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.registry import MOVES, move
 
 HEADER = """import neuronxcc.nki as nki
@@ -29,7 +29,7 @@ PRODUCT = """def kernel(x, w):
             nl.store(out[m * 128:(m + 1) * 128, n * 256:(n + 1) * 256], value=y)
     return out
 """
-PRODUCT_ARGUMENTS = {"x": Argument((512, 256)), "w": Argument((256, 1024))}
+PRODUCT_ARGUMENTS = {"x": ParameterFacts((512, 256)), "w": ParameterFacts((256, 1024))}
 
 ROWS = """def kernel(x):
     out = nl.ndarray((512, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -45,7 +45,7 @@ ROWS = """def kernel(x):
             nl.store(out[i * 128 + i_p, j * 512 + i_f], value=result)
     return out
 """
-ROWS_ARGUMENTS = {"x": Argument((512, 2048))}
+ROWS_ARGUMENTS = {"x": ParameterFacts((512, 2048))}
 
 SUMS = """def kernel(x):
     out = nl.ndarray((512, 1), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -57,7 +57,7 @@ SUMS = """def kernel(x):
         nl.store(out[k * 128:(k + 1) * 128, 0:1], value=total)
     return out
 """
-SUMS_ARGUMENTS = {"x": Argument((512, 512))}
+SUMS_ARGUMENTS = {"x": ParameterFacts((512, 512))}
 
 HELPER = """def kernel(x):
     out = nl.ndarray((512, 512), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -72,7 +72,7 @@ def swish(value, scale):
     power = nl.exp(nl.negative(scale))
     return nl.multiply(value, nl.reciprocal(nl.add(power, 1.0)))
 """
-HELPER_ARGUMENTS = {"x": Argument((512, 512))}
+HELPER_ARGUMENTS = {"x": ParameterFacts((512, 512))}
 
 TURNED = """def kernel(q, k):
     out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -83,7 +83,7 @@ TURNED = """def kernel(q, k):
         nl.store(out[i * 128:(i + 1) * 128, 0:512], value=scores)
     return out
 """
-TURNED_ARGUMENTS = {"q": Argument((256, 64)), "k": Argument((512, 64))}
+TURNED_ARGUMENTS = {"q": ParameterFacts((256, 64)), "k": ParameterFacts((512, 64))}
 
 CASES = {
     "transpose_on_engine": (TURNED, TURNED_ARGUMENTS, {}),

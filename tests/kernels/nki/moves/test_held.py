@@ -8,12 +8,12 @@ from small_problem import KERNEL
 
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec
 
-X = {"x": Argument((128, 2, 1024))}
+X = {"x": ParameterFacts((128, 2, 1024))}
 
 
 def traced(source, shape):
@@ -46,7 +46,7 @@ def test_it_is_said_once_and_below_the_docstring():
 def test_long_names_keep_to_the_width_of_a_line():
     name = "a_parameter_with_quite_a_long_name_for_a_kernel"
     text = f"def kernel({name}):\n    return {name}\n"
-    held = hold_to_shapes(text, {name: Argument((128, 128, 2048))})
+    held = hold_to_shapes(text, {name: ParameterFacts((128, 128, 2048))})
     ast.parse(held)
     assert max(map(len, held.splitlines())) <= 100
 

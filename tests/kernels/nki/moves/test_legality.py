@@ -4,7 +4,7 @@ import pytest
 
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import prepare
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.registry import MOVES, move, option
 from accelopt.kernels.nki.moves.surgery.hoisting import contract, hoist
 from accelopt.kernels.nki.moves.surgery.loops import distribute, interchange, split
@@ -19,7 +19,7 @@ import neuronxcc.nki.language as nl
 def kernel(x, y):
     out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
 """
-ARGUMENTS = {"x": Argument((4, 128, 1024)), "y": Argument((4, 128, 1024))}
+ARGUMENTS = {"x": ParameterFacts((4, 128, 1024)), "y": ParameterFacts((4, 128, 1024))}
 
 
 def kernel(body):

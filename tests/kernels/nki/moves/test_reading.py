@@ -4,7 +4,12 @@ import pytest
 from simulation import SMALL
 
 from accelopt.kernels.nki.moves.reading.reader import read
-from accelopt.kernels.nki.moves.reading.source import Argument, NotAKernel, parameters_of, parse
+from accelopt.kernels.nki.moves.reading.source import (
+    NotAKernel,
+    ParameterFacts,
+    parameters_of,
+    parse,
+)
 from accelopt.kernels.nki.moves.surgery.names import apart
 
 HEADER = """import neuronxcc.nki as nki
@@ -51,7 +56,7 @@ STYLES = {
 
 
 def dims_of_load(body):
-    kernel = parse(f"{HEADER}{body}    return out\n", {"x": Argument((512, 1024))})
+    kernel = parse(f"{HEADER}{body}    return out\n", {"x": ParameterFacts((512, 1024))})
     reading = read(kernel)
     load = next(s for s in reading.statements if s.call and s.call.name == "nl.load")
     names = {facts.symbol: facts.node.variable for facts in reading.loops}
@@ -166,11 +171,11 @@ def test_what_nobody_passes_is_its_default():
         "    return out\n"
     )
     assert "width=512" in source
-    given = {"x": Argument((1024, 2048))}
+    given = {"x": ParameterFacts((1024, 2048))}
     reading = read(parse(source, given))
     assert reading.loops[0].trips.constant == 4
     assert [statement.opaque for statement in reading.statements].count(True) == 0
-    passed = read(parse(source, {**given, "width": Argument(())}))
+    passed = read(parse(source, {**given, "width": ParameterFacts(())}))
     assert passed.loops[0].trips is None or passed.loops[0].trips.constant is None
 
 
@@ -178,7 +183,7 @@ def test_a_slice_keeps_its_bounds_under_a_name():
     source = (
         HEADER + "    rows = slice(0, 128)\n    tile = nl.load(x[rows, 0:512])\n    return out\n"
     )
-    [load] = [s for s in read(parse(source, {"x": Argument((512, 1024))})).statements if s.reads][
-        :1
-    ]
+    [load] = [
+        s for s in read(parse(source, {"x": ParameterFacts((512, 1024))})).statements if s.reads
+    ][:1]
     assert [size.constant for size in load.reads[0].shape] == [128, 512]

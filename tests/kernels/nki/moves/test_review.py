@@ -8,7 +8,7 @@ import pytest
 
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
 from accelopt.kernels.nki.moves.surgery.review import familiar, reviewed, told, without_aliases
 from accelopt.kernels.nki.tuning import rewrites_of
 
@@ -69,7 +69,7 @@ KERNELS = {
 
 def facts(source, shapes):
     arguments = {
-        name: Argument(shape, "float32")
+        name: ParameterFacts(shape, "float32")
         for name, shape in zip(parameters_of(source), shapes, strict=True)
     }
     return Facts(metrics={}, arguments=arguments, sbuf_bytes=TARGETS["trn1"].sbuf_usable_bytes)

@@ -10,7 +10,7 @@ import pytest
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Status
 from accelopt.kernels.nki.referee.agreement import agreement_of
-from accelopt.kernels.nki.referee.comparison import Judge
+from accelopt.kernels.nki.referee.comparison import Gate
 from accelopt.kernels.nki.referee.reference import Reference, load_module
 from accelopt.kernels.nki.referee.trials import HIDDEN, PUBLIC, STRESS, TrialStore
 from accelopt.report.check import check, check_text
@@ -76,7 +76,7 @@ def unpaired(x):
 def judged(text: str, kernel, folder: Path, names=(PUBLIC[0], HIDDEN, STRESS)):
     (folder / "reference.py").write_text(text)
     reference = Reference(folder / "reference.py")
-    judge, store = Judge(agreement=reference.agreement), TrialStore(folder / "trials")
+    judge, store = Gate(agreement=reference.agreement), TrialStore(folder / "trials")
     for name in names:
         trial = store.get(reference, name)
         raw = kernel(*trial.inputs)

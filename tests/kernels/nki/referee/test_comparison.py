@@ -5,7 +5,7 @@ import pytest
 
 from accelopt import eval_numpy
 from accelopt.evaluation import Scrutiny, Status
-from accelopt.kernels.nki.referee.comparison import Judge, expected_dtype, relative_l2, same_layout
+from accelopt.kernels.nki.referee.comparison import Gate, expected_dtype, relative_l2, same_layout
 from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.trials import PUBLIC, Trial, Update
 
@@ -25,7 +25,7 @@ def trial(*expected, inputs=(X,), updates=None) -> Trial:
 
 
 def verdict(outputs, *expected, scrutiny=Scrutiny.FULL, transformed=None, **options):
-    judge = Judge(scrutiny=scrutiny)
+    judge = Gate(scrutiny=scrutiny)
     return judge.judge(trial(*expected, **options), outputs, transformed or list(outputs))
 
 

@@ -8,7 +8,7 @@ import pytest
 from problems import DISHONEST, HONEST, SMALL, small_reference
 
 from accelopt.evaluation import Status
-from accelopt.kernels.nki.referee.comparison import Judge, Verdict
+from accelopt.kernels.nki.referee.comparison import ComparisonVerdict, Gate
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.trials import (
     END,
@@ -27,13 +27,15 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("referee")
 
 
-def verdicts(problem: str, kernel, folder: Path) -> list[Verdict]:
+def verdicts(problem: str, kernel, folder: Path) -> list[ComparisonVerdict]:
     return judged(Reference(small_reference(problem, folder)), kernel, folder, problem)
 
 
-def judged(reference: Reference, kernel, folder: Path, problem: str = "") -> list[Verdict]:
+def judged(
+    reference: Reference, kernel, folder: Path, problem: str = ""
+) -> list[ComparisonVerdict]:
     store = TrialStore(folder / "trials")
-    judge = Judge(rel_tol=3e-5 if problem == "mamba" else 2e-5)
+    judge = Gate(rel_tol=3e-5 if problem == "mamba" else 2e-5)
     found = []
     for name in (PUBLIC[0], HIDDEN, STRESS, ONE_SIDED, SWEEP, END, EVERY):
         trial = store.get(reference, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial, quotient, ramp, remainder
-from accelopt.kernels.nki.moves.reading.values import Constant, Number, Ramp, Unknown, Value
+from accelopt.kernels.nki.moves.reading.values import KnownConstant, Number, Ramp, Unknown, Value
 
 
 def placed(value: Ramp, node: cst.Subscript) -> Value:
@@ -37,8 +37,8 @@ def integers(operator: cst.BaseBinaryOp, left: Number, right: Number) -> Value:
     if isinstance(operator, cst.Power) and a.constant is not None and b.constant is not None:
         return Number(Polynomial.number(a.constant**b.constant), rank)
     if isinstance(operator, cst.Divide) and a.constant is not None and b.constant:
-        return Constant(a.constant / b.constant)
-    return Constant(None) if rank == 0 else Unknown((left, right))
+        return KnownConstant(a.constant / b.constant)
+    return KnownConstant(None) if rank == 0 else Unknown((left, right))
 
 
 def floats(operator: cst.BaseBinaryOp, left: float, right: float) -> float | None:
@@ -63,7 +63,7 @@ def constant_of(value: Value) -> int | None:
 
 def float_of(value: Value) -> float | None:
     """The number a value is, None when it is none or not known."""
-    if isinstance(value, Constant) and isinstance(value.value, (int, float)):
+    if isinstance(value, KnownConstant) and isinstance(value.value, (int, float)):
         return float(value.value)
     number = constant_of(value)
     return None if number is None else float(number)

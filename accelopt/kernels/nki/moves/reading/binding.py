@@ -7,18 +7,18 @@ from functools import lru_cache
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.reading.source import Line, Loop, names_in, parts
+from accelopt.kernels.nki.moves.reading.source import SourceLine, SourceLoop, names_in, parts
 
 
-def carried_names(loop: Loop) -> set[str]:
+def carried_names(loop: SourceLoop) -> set[str]:
     """Names bound in the body after the body has already read them."""
     read: set[str] = set()
     bound: set[str] = set()
     carried: set[str] = set()
 
-    def visit(nodes: Several[Line | Loop]) -> None:
+    def visit(nodes: Several[SourceLine | SourceLoop]) -> None:
         for node in nodes:
-            if isinstance(node, Loop):
+            if isinstance(node, SourceLoop):
                 read.update(names_in(node.node.iter) - bound)
                 bound.add(node.variable)
                 visit(node.body)
@@ -33,11 +33,11 @@ def carried_names(loop: Loop) -> set[str]:
     return carried
 
 
-def counted_names(loop: Loop) -> set[str]:
+def counted_names(loop: SourceLoop) -> set[str]:
     """Names that `+=` and the like change in the body: tensors in place, numbers by rebinding."""
     found: set[str] = set()
     for node in loop.body:
-        found |= counted_names(node) if isinstance(node, Loop) else _counted(node.node)
+        found |= counted_names(node) if isinstance(node, SourceLoop) else _counted(node.node)
     return found
 
 
@@ -50,7 +50,7 @@ def _counted(node: cst.CSTNode) -> frozenset[str]:
     )
 
 
-def _read_in(line: Line) -> set[str]:
+def _read_in(line: SourceLine) -> set[str]:
     """Names a simple statement reads: all but plain assignment targets."""
     statement = line.node
     assert isinstance(statement, cst.SimpleStatementLine)
@@ -64,7 +64,7 @@ def _read_in(line: Line) -> set[str]:
     return set(names_in(part))
 
 
-def targets(line: Line) -> set[str]:
+def targets(line: SourceLine) -> set[str]:
     """Names a plain assignment binds."""
     if not isinstance(line.node, cst.SimpleStatementLine):
         return set()

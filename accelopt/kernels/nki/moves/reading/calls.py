@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.arithmetic import constant_of, float_of
-from accelopt.kernels.nki.moves.reading.indexing import Slice
+from accelopt.kernels.nki.moves.reading.indexing import IndexSlice
 from accelopt.kernels.nki.moves.reading.polynomial import ZERO, Polynomial, Symbol, opaque
 from accelopt.kernels.nki.moves.reading.results import Partition, dtype_named, result_of
 from accelopt.kernels.nki.moves.reading.signatures import SIGNATURES, WRITES
 from accelopt.kernels.nki.moves.reading.source import code_of
 from accelopt.kernels.nki.moves.reading.values import (
-    Call,
-    Constant,
+    KernelTensor,
+    KnownCall,
+    KnownConstant,
     Number,
     Ramp,
-    Result,
     Sequence,
-    Tensor,
     TensorValue,
+    UnboundResult,
     Unknown,
     Value,
     whole,
@@ -54,7 +54,7 @@ def read_call(scope: Scope, node: cst.Call) -> Value:
             return _unknown_call(scope, values)
         key = argument.keyword.value if argument.keyword else signature[position]
         arguments[key], by_name[key] = argument.value, value
-    call = Call(name, node, arguments, by_name)
+    call = KnownCall(name, node, arguments, by_name)
     scope.calls[node] = call
     for key, value in by_name.items():
         if key in WRITES.get(name, ()) and isinstance(value, TensorValue):
@@ -90,7 +90,7 @@ def _method(scope: Scope, node: cst.Call) -> Value | None:
     owner = scope.evaluate(base)
     values = [scope.evaluate(argument.value) for argument in node.args]
     if isinstance(owner, Unknown) and code_of(node.func).endswith(".type") and values:
-        return Constant(float_of(values[0]))
+        return KnownConstant(float_of(values[0]))
     if not isinstance(owner, TensorValue):
         return None
     member = node.func.attr.value
@@ -98,14 +98,14 @@ def _method(scope: Scope, node: cst.Call) -> Value | None:
     shape = tuple(item.polynomial for item in sizes if isinstance(item, Number))
     if member == "reshape" and len(shape) == len(sizes) and owner.access.tensor.buffer == "hbm":
         tensor = owner.access.tensor
-        alias = Tensor(tensor.name, shape, tensor.dtype, "hbm", tensor.path, root=tensor)
+        alias = KernelTensor(tensor.name, shape, tensor.dtype, "hbm", tensor.path, root=tensor)
         return TensorValue(whole(alias, node))
     if member == "broadcast_to" and len(shape) == len(sizes):
         scope.use(owner)
-        return Result(shape, owner.access.tensor.dtype, "sbuf")
+        return UnboundResult(shape, owner.access.tensor.dtype, "sbuf")
     if member == "astype":
         scope.use(owner)
-        return Result(owner.access.shape, dtype_named(values[0]) if values else None, "sbuf")
+        return UnboundResult(owner.access.shape, dtype_named(values[0]) if values else None, "sbuf")
     return _unknown_call(scope, [owner, *values])
 
 
@@ -117,9 +117,9 @@ def _simple_call(name: str | None, values: list[Value]) -> Value | None:
         return Ramp(start, numbers[-1] - start)
     if name == "nl.ds" and exact and len(numbers) == 2:
         bounds = Number(numbers[0]), Number(numbers[0] + numbers[1])
-        return Slice((*bounds, Constant(None)))
+        return IndexSlice((*bounds, KnownConstant(None)))
     if name == "slice" and exact and len(numbers) == 2:
-        return Slice((Number(numbers[0]), Number(numbers[1]), Constant(None)))
+        return IndexSlice((Number(numbers[0]), Number(numbers[1]), KnownConstant(None)))
     if name == "nl.par_dim" and exact:
         return Partition((), numbers[0])
     if name in {"min", "max"} and exact:
@@ -132,7 +132,7 @@ def _simple_call(name: str | None, values: list[Value]) -> Value | None:
     if name == "int" and exact:
         return Number(numbers[0])
     if name in {"np.float32", "nl.float32", "np.int32", "np.uint16", "float"} and values:
-        return Constant(float_of(values[0]))
+        return KnownConstant(float_of(values[0]))
     if name and name.split(".")[0] in {"np", "math"}:
         return Unknown(tuple(values))
     return None

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.moves.reading.arithmetic import (
     placed,
 )
 from accelopt.kernels.nki.moves.reading.calls import read_call
-from accelopt.kernels.nki.moves.reading.indexing import Slice, is_index, view_through
+from accelopt.kernels.nki.moves.reading.indexing import IndexSlice, is_index, view_through
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
 from accelopt.kernels.nki.moves.reading.results import (
     broadcast,
@@ -23,26 +23,26 @@ from accelopt.kernels.nki.moves.reading.results import (
     promoted,
 )
 from accelopt.kernels.nki.moves.reading.signatures import CONSTANTS
-from accelopt.kernels.nki.moves.reading.source import Kernel
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel
 from accelopt.kernels.nki.moves.reading.values import (
-    Access,
-    Call,
-    Constant,
-    Mask,
+    KernelTensor,
+    KnownCall,
+    KnownConstant,
     Name,
     Number,
+    PolynomialMask,
     Ramp,
-    Result,
     Sequence,
-    Tensor,
     TensorValue,
+    TileUse,
+    UnboundResult,
     Unknown,
     Value,
     shape_of,
 )
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.moves.reading.reader import Statement
+    from accelopt.kernels.nki.moves.reading.reader import ReadStatement
 
 __all__ = ["Scope", "ShapeOf", "is_index"]
 
@@ -58,13 +58,13 @@ OPERATORS = {
 class ShapeOf(Unknown):
     """The shape of a tensor whose rank is not known until it is unpacked or indexed."""
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(self, tensor: KernelTensor) -> None:
         super().__init__()
         object.__setattr__(self, "tensor", tensor)
 
     def of_rank(self, rank: int) -> Sequence:
         """The sizes as symbols, now that the rank is known."""
-        tensor: Tensor = self.tensor  # type: ignore[attr-defined]
+        tensor: KernelTensor = self.tensor  # type: ignore[attr-defined]
         if tensor.shape is None:
             tensor.shape = tuple(
                 Polynomial.symbol(Symbol(f"{tensor.name}.shape[{axis}]")) for axis in range(rank)
@@ -76,15 +76,15 @@ class ShapeOf(Unknown):
 class Scope:
     """Names in force at a point of the kernel, and the statement being read."""
 
-    kernel: Kernel
+    kernel: ParsedKernel
     values: dict[cst.CSTNode, Value]
-    calls: dict[cst.CSTNode, Call]
+    calls: dict[cst.CSTNode, KnownCall]
     names: dict[str, Value] = field(default_factory=dict)
     loop_names: dict[Symbol, str] = field(default_factory=dict)
     read_binding: dict[cst.Name, int] = field(default_factory=dict)
-    statement: Statement | None = None
+    statement: ReadStatement | None = None
 
-    def begin(self, statement: Statement) -> None:
+    def begin(self, statement: ReadStatement) -> None:
         """From now on, reads and mentions belong to this statement."""
         self.statement = statement
 
@@ -116,7 +116,7 @@ class Scope:
         assert self.statement is not None
         if isinstance(value, Number):
             self.statement.mentions |= value.polynomial.loops
-        elif isinstance(value, Mask):
+        elif isinstance(value, PolynomialMask):
             for condition in value.conditions:
                 self.statement.mentions |= condition.loops
         return value
@@ -125,9 +125,9 @@ class Scope:
         if isinstance(node, cst.Integer):
             return Number(Polynomial.number(node.evaluated_value))
         if isinstance(node, cst.Float):
-            return Constant(node.evaluated_value)
+            return KnownConstant(node.evaluated_value)
         if isinstance(node, cst.SimpleString):
-            return Constant(str(node.evaluated_value))
+            return KnownConstant(str(node.evaluated_value))
         if isinstance(node, cst.Name):
             return self._name(node)
         if isinstance(node, cst.Attribute):
@@ -157,7 +157,7 @@ class Scope:
     def _name(self, node: cst.Name) -> Value:
         assert self.statement is not None
         if node.value in {"None", "True", "False"}:
-            return Constant({"None": None, "True": True, "False": False}[node.value])
+            return KnownConstant({"None": None, "True": True, "False": False}[node.value])
         self.statement.names.append(node)
         if node.value in self.names:
             value = self.names[node.value]
@@ -230,7 +230,7 @@ class Scope:
             return placed(base, node)
         position = constant_of(elements[0]) if len(elements) == 1 else None
         if isinstance(base, ShapeOf) and position is not None and position >= 0:
-            tensor: Tensor = base.tensor  # type: ignore[attr-defined]
+            tensor: KernelTensor = base.tensor  # type: ignore[attr-defined]
             return Number(Polynomial.symbol(Symbol(f"{tensor.name}.shape[{position}]")))
         if isinstance(base, Sequence) and position is not None and position < len(base.items):
             return base.items[position]
@@ -240,20 +240,20 @@ class Scope:
         """One index: a value, or a slice as a Sequence (start, stop) with None for the ends."""
         if isinstance(element, cst.Index):
             if isinstance(element.value, cst.Ellipsis):
-                return Constant("...")
+                return KnownConstant("...")
             return self.evaluate(element.value)
         assert isinstance(element, cst.Slice)
-        start = self.evaluate(element.lower) if element.lower else Constant(None)
-        stop = self.evaluate(element.upper) if element.upper else Constant(None)
-        step = self.evaluate(element.step) if element.step else Constant(None)
-        return Slice((start, stop, step))
+        start = self.evaluate(element.lower) if element.lower else KnownConstant(None)
+        stop = self.evaluate(element.upper) if element.upper else KnownConstant(None)
+        step = self.evaluate(element.step) if element.step else KnownConstant(None)
+        return IndexSlice((start, stop, step))
 
     def _mgrid(self, node: cst.Subscript) -> Value:
         rank = len(node.slice)
         items: list[Value] = []
         for axis, element in enumerate(node.slice):
             bounds = self._element(element.slice)
-            if not isinstance(bounds, Slice):
+            if not isinstance(bounds, IndexSlice):
                 return self._not_understood(node)
             start, stop, _ = bounds.items
             first = start.polynomial if isinstance(start, Number) else ZERO
@@ -267,29 +267,29 @@ class Scope:
         if isinstance(node.operator, cst.Minus):
             if isinstance(value, Number):
                 return Number(-value.polynomial, value.rank)
-            if isinstance(value, Constant) and isinstance(value.value, (int, float)):
-                return Constant(-value.value)
+            if isinstance(value, KnownConstant) and isinstance(value.value, (int, float)):
+                return KnownConstant(-value.value)
             if shape_of(value):
                 self.use(value)
-                return Result(shape_of(value), dtype_of(value), "sbuf")
+                return UnboundResult(shape_of(value), dtype_of(value), "sbuf")
         return Unknown((value,))
 
     def _binary(self, node: cst.BinaryOperation) -> Value:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
         if isinstance(left, Number) and isinstance(right, Number):
             return integers(node.operator, left, right)
-        if isinstance(left, Mask) and isinstance(right, Mask):
-            return Mask((*left.conditions, *right.conditions))
-        tensors = [v for v in (left, right) if isinstance(v, (TensorValue, Result))]
+        if isinstance(left, PolynomialMask) and isinstance(right, PolynomialMask):
+            return PolynomialMask((*left.conditions, *right.conditions))
+        tensors = [v for v in (left, right) if isinstance(v, (TensorValue, UnboundResult))]
         if tensors and type(node.operator) in OPERATORS:
             self.use(left)
             self.use(right)
-            return Result(broadcast(left, right), promoted(left, right), "sbuf")
+            return UnboundResult(broadcast(left, right), promoted(left, right), "sbuf")
         numbers = [float_of(left), float_of(right)]
         if None not in numbers:
-            return Constant(floats(node.operator, numbers[0], numbers[1]))  # type: ignore[arg-type]
-        if not tensors and all(isinstance(v, (Number, Constant)) for v in (left, right)):
-            return Constant(None)
+            return KnownConstant(floats(node.operator, numbers[0], numbers[1]))  # type: ignore[arg-type]
+        if not tensors and all(isinstance(v, (Number, KnownConstant)) for v in (left, right)):
+            return KnownConstant(None)
         return Unknown((left, right))
 
     def _comparison(self, node: cst.Comparison) -> Value:
@@ -306,9 +306,9 @@ class Scope:
             cst.GreaterThanEqual: -difference,
         }
         condition = conditions.get(type(operator))
-        return Mask((condition,)) if condition is not None else Unknown((left, right))
+        return PolynomialMask((condition,)) if condition is not None else Unknown((left, right))
 
 
-def replace_node(access: Access, node: cst.BaseExpression) -> Access:
+def replace_node(access: TileUse, node: cst.BaseExpression) -> TileUse:
     """The same part, used at another place of the source."""
-    return Access(access.tensor, access.dims, access.shape, node, access.style, access.view)
+    return TileUse(access.tensor, access.dims, access.shape, node, access.style, access.view)

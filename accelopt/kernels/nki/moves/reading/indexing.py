@@ -8,18 +8,18 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, ZERO, Polynomial, Symbol, ramp
 from accelopt.kernels.nki.moves.reading.values import (
-    Access,
-    Constant,
-    Mask,
+    KnownConstant,
     Number,
+    PolynomialMask,
     Ramp,
     Sequence,
+    TileUse,
     Value,
 )
 
 
 @dataclass(frozen=True)
-class Slice(Sequence):
+class IndexSlice(Sequence):
     """`start:stop:step` or `nl.ds(start, size)`, with Constant(None) for what is left out."""
 
 
@@ -27,22 +27,22 @@ def is_index(value: Value) -> bool:
     """True for integers, index arrays and tuples of them."""
     if isinstance(value, Sequence):
         return all(is_index(item) for item in value.items)
-    if isinstance(value, Constant):
+    if isinstance(value, KnownConstant):
         return isinstance(value.value, (float, bool)) or value.value is None
-    return isinstance(value, (Number, Ramp, Mask))
+    return isinstance(value, (Number, Ramp, PolynomialMask))
 
 
-def view_through(base: Access, elements: list[Value], node: cst.Subscript) -> Access:
+def view_through(base: TileUse, elements: list[Value], node: cst.Subscript) -> TileUse:
     """The part that `node` names: `base` subscripted by `elements`. Never fails; a part that is not
     understood has no `dims`."""
     advanced = any(isinstance(e, Number) and e.rank > 0 for e in elements)
     style = "advanced" if advanced else "basic"
     view = base.view
-    unknown = Access(base.tensor, None, None, node, style, view)
-    if any(isinstance(e, Mask) for e in elements):
-        return Access(base.tensor, None, base.shape, node, style, view)
+    unknown = TileUse(base.tensor, None, None, node, style, view)
+    if any(isinstance(e, PolynomialMask) for e in elements):
+        return TileUse(base.tensor, None, base.shape, node, style, view)
     expanded = _expanded(elements, None if base.shape is None else len(base.shape))
-    if expanded is None or (advanced and any(isinstance(e, Slice) for e in expanded)):
+    if expanded is None or (advanced and any(isinstance(e, IndexSlice) for e in expanded)):
         return unknown
     sizes = base.shape or (None,) * len(expanded)
     indices = _indices(expanded, sizes, on_chip=base.tensor.buffer != "hbm")
@@ -52,13 +52,13 @@ def view_through(base: Access, elements: list[Value], node: cst.Subscript) -> Ac
         dims: tuple[Polynomial, ...] | None = tuple(indices)
     else:
         dims = _composed(base, indices)
-    return Access(base.tensor, dims, _shape(indices, expanded, advanced), node, style, view)
+    return TileUse(base.tensor, dims, _shape(indices, expanded, advanced), node, style, view)
 
 
 def _expanded(elements: list[Value], rank: int | None) -> list[Value] | None:
     """With `...` and missing trailing slices written out."""
-    full = Slice((Constant(None), Constant(None), Constant(None)))
-    dots = [i for i, e in enumerate(elements) if isinstance(e, Constant) and e.value == "..."]
+    full = IndexSlice((KnownConstant(None), KnownConstant(None), KnownConstant(None)))
+    dots = [i for i, e in enumerate(elements) if isinstance(e, KnownConstant) and e.value == "..."]
     if rank is None:
         return None if dots else elements
     missing = rank - (len(elements) - len(dots))
@@ -73,13 +73,13 @@ def _indices(
     elements: list[Value], sizes: tuple[Polynomial | None, ...], *, on_chip: bool
 ) -> list[Polynomial] | None:
     """One polynomial a dimension; slices become ramps along their place in the result."""
-    slices = [position for position, e in enumerate(elements) if isinstance(e, Slice)]
+    slices = [position for position, e in enumerate(elements) if isinstance(e, IndexSlice)]
     indices: list[Polynomial] = []
     for position, element in enumerate(elements):
         if isinstance(element, Number):
             indices.append(element.polynomial)
             continue
-        if not isinstance(element, Slice):
+        if not isinstance(element, IndexSlice):
             return None
         bounds = _bounds(element, sizes[position])
         if bounds is None:
@@ -92,16 +92,16 @@ def _indices(
     return indices
 
 
-def _bounds(element: Slice, size: Polynomial | None) -> tuple[Polynomial, Polynomial] | None:
+def _bounds(element: IndexSlice, size: Polynomial | None) -> tuple[Polynomial, Polynomial] | None:
     start, stop, step = element.items
-    if not (isinstance(step, Constant) and step.value is None) and step != Number(ONE):
+    if not (isinstance(step, KnownConstant) and step.value is None) and step != Number(ONE):
         return None
     first = start.polynomial if isinstance(start, Number) else ZERO
     if isinstance(stop, Number):
         last = stop.polynomial
         if last.constant is not None and last.constant < 0:
             return None
-    elif isinstance(stop, Constant) and size is not None:
+    elif isinstance(stop, KnownConstant) and size is not None:
         last = size
     else:
         return None
@@ -109,7 +109,7 @@ def _bounds(element: Slice, size: Polynomial | None) -> tuple[Polynomial, Polyno
     return None if extent.loops else (first, extent)
 
 
-def _composed(base: Access, indices: list[Polynomial]) -> tuple[Polynomial, ...] | None:
+def _composed(base: TileUse, indices: list[Polynomial]) -> tuple[Polynomial, ...] | None:
     """`base.dims` with each of its ramps replaced by the index along that axis."""
     if base.dims is None or base.shape is None:
         return None
@@ -128,6 +128,6 @@ def _shape(
     if advanced:
         rank = max(e.rank for e in elements if isinstance(e, Number))
     else:
-        rank = max(2, sum(isinstance(e, Slice) for e in elements))
+        rank = max(2, sum(isinstance(e, IndexSlice) for e in elements))
     sizes = {symbol.axis: symbol.size for index in indices for symbol in index.ramps}
     return tuple(sizes.get(axis - rank) or ONE for axis in range(rank))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial, Symbol
-from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement
-from accelopt.kernels.nki.moves.reading.values import Access, Tensor
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement
+from accelopt.kernels.nki.moves.reading.values import KernelTensor, TileUse
 
 
 def dependence(reading: Reading, loop: LoopFacts) -> str | None:
@@ -39,7 +39,7 @@ def dependence(reading: Reading, loop: LoopFacts) -> str | None:
     return None
 
 
-def private_axis(reading: Reading, uses: Iterable[Access], symbol: Symbol) -> int | None:
+def private_axis(reading: Reading, uses: Iterable[TileUse], symbol: Symbol) -> int | None:
     """The axis along which every use takes the same part, a different one in each iteration."""
     accesses = list(uses)
     if not accesses or any(a.dims is None for a in accesses):
@@ -102,12 +102,12 @@ def _extent(reading: Reading, symbol: Symbol) -> int | None:
     return None
 
 
-def _outlives(reading: Reading, tensor: Tensor, loop: LoopFacts) -> bool:
+def _outlives(reading: Reading, tensor: KernelTensor, loop: LoopFacts) -> bool:
     """True when the tensor exists before the loop's body runs."""
     return tensor.path[: len(loop.path)] != loop.path or tensor.parameter
 
 
-def uses_of(reading: Reading, tensor: Tensor) -> list[tuple[Statement, Access]]:
+def uses_of(reading: Reading, tensor: KernelTensor) -> list[tuple[ReadStatement, TileUse]]:
     """Every access to a tensor's storage, with its statement."""
     return [
         (s, a)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.moves.reading.terms import Term
+from accelopt.kernels.nki.moves.reading.terms import FusedTerm
 
 ACTIVATIONS = frozenset(
     "exp log square sqrt rsqrt sigmoid silu gelu tanh relu abs sin erf softplus mish".split()
@@ -22,7 +22,7 @@ class Rewritten(NamedTuple):
     story: str
 
 
-def sigmoid(term: Term) -> Rewritten | None:
+def sigmoid(term: FusedTerm) -> Rewritten | None:
     """1 / (1 + exp(-x))  ->  sigmoid(x)."""
     x = _sigmoid_of(term)
     if x is None or not x.text or term.operation == "sigmoid":
@@ -30,7 +30,7 @@ def sigmoid(term: Term) -> Rewritten | None:
     return Rewritten("nl.sigmoid", {"x": x.text}, "1 / (1 + exp(-x)) is the sigmoid")
 
 
-def silu(term: Term) -> Rewritten | None:
+def silu(term: FusedTerm) -> Rewritten | None:
     """x / (1 + exp(-x))  or  x * sigmoid(x)  ->  silu(x)."""
     x = None
     if term.operation == "divide":
@@ -43,7 +43,7 @@ def silu(term: Term) -> Rewritten | None:
     return Rewritten("nl.silu", {"x": x.text}, "x / (1 + exp(-x)) is silu(x)")
 
 
-def activation(term: Term) -> Rewritten | None:
+def activation(term: FusedTerm) -> Rewritten | None:
     """f(x * scale + bias)  ->  nisa.activation(op=f, data=x, scale=scale, bias=bias)."""
     if term.operation not in ACTIVATIONS or len(term.parts) != 1:
         return None
@@ -62,7 +62,7 @@ def activation(term: Term) -> Rewritten | None:
     )
 
 
-def two_scalars(term: Term) -> Rewritten | None:
+def two_scalars(term: FusedTerm) -> Rewritten | None:
     """op1(op0(x, a), b) with numbers or columns a, b  ->  nisa.tensor_scalar with two operations."""
     outer = _with_scalar(term)
     if outer is None:
@@ -82,7 +82,7 @@ def two_scalars(term: Term) -> Rewritten | None:
     return Rewritten("nisa.tensor_scalar", arguments, story)
 
 
-def like_terms(term: Term) -> Rewritten | None:
+def like_terms(term: FusedTerm) -> Rewritten | None:
     """x - x * c  ->  x * (1 - c), and x + x * c  ->  x * (1 + c), for numbers c."""
     if term.operation not in {"add", "subtract"}:
         return None
@@ -103,7 +103,7 @@ def like_terms(term: Term) -> Rewritten | None:
     return None
 
 
-def column_quotient(term: Term) -> Rewritten | None:
+def column_quotient(term: FusedTerm) -> Rewritten | None:
     """x / c  ->  x * (1 / c), for one number or one number a row."""
     if term.operation != "divide":
         return None
@@ -125,7 +125,7 @@ def column_quotient(term: Term) -> Rewritten | None:
     )
 
 
-def inverse_root(term: Term) -> Rewritten | None:
+def inverse_root(term: FusedTerm) -> Rewritten | None:
     """1 / sqrt(x)  ->  rsqrt(x)."""
     if term.operation != "divide" or not _is(term.parts[0], 1.0):
         return None
@@ -135,7 +135,7 @@ def inverse_root(term: Term) -> Rewritten | None:
     return Rewritten("nl.rsqrt", {"x": root.parts[0].text}, "1 / sqrt(x) is rsqrt(x)")
 
 
-def _sigmoid_of(term: Term) -> Term | None:
+def _sigmoid_of(term: FusedTerm) -> FusedTerm | None:
     if term.operation == "sigmoid":
         return term.parts[0]
     if term.operation == "divide" and _is(term.parts[0], 1.0):
@@ -143,7 +143,7 @@ def _sigmoid_of(term: Term) -> Term | None:
     return None
 
 
-def _logistic_denominator(term: Term) -> Term | None:
+def _logistic_denominator(term: FusedTerm) -> FusedTerm | None:
     """x of 1 + exp(-x)."""
     if term.operation != "add":
         return None
@@ -153,7 +153,7 @@ def _logistic_denominator(term: Term) -> Term | None:
     return None
 
 
-def _negated(term: Term) -> Term | None:
+def _negated(term: FusedTerm) -> FusedTerm | None:
     """x of -x."""
     if term.operation == "multiply":
         for factor, x in (term.parts, term.parts[::-1]):
@@ -164,15 +164,15 @@ def _negated(term: Term) -> Term | None:
     return None
 
 
-def _is(term: Term, value: float) -> bool:
+def _is(term: FusedTerm, value: float) -> bool:
     return term.is_number and term.value == value
 
 
-def _same(left: Term, right: Term | None) -> Term | None:
+def _same(left: FusedTerm, right: FusedTerm | None) -> FusedTerm | None:
     return left if right is not None and left.same(right) else None
 
 
-def _with_scalar(term: Term) -> tuple[Term, Term, bool] | None:
+def _with_scalar(term: FusedTerm) -> tuple[FusedTerm, FusedTerm, bool] | None:
     """(x, operand, reversed) of op(x, operand), the operand one number or one number a row."""
     if term.operation not in SCALAR_OPERATIONS:
         return None
@@ -184,11 +184,11 @@ def _with_scalar(term: Term) -> tuple[Term, Term, bool] | None:
     return None
 
 
-def _is_scalar(term: Term) -> bool:
+def _is_scalar(term: FusedTerm) -> bool:
     return bool(term.text) and (term.operation == "number" or term.is_column)
 
 
-def _affine(term: Term) -> tuple[Term, str | None, str | None]:
+def _affine(term: FusedTerm) -> tuple[FusedTerm, str | None, str | None]:
     """(x, scale, bias) of x * scale + bias, as far as it has that form."""
     bias: str | None = None
     if term.operation == "add":
@@ -205,7 +205,7 @@ def _affine(term: Term) -> tuple[Term, str | None, str | None]:
     return term, None, bias
 
 
-PATTERNS: dict[str, Callable[[Term], Rewritten | None]] = {
+PATTERNS: dict[str, Callable[[FusedTerm], Rewritten | None]] = {
     "silu": silu,
     "sigmoid": sigmoid,
     "activation": activation,

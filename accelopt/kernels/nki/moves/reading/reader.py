@@ -24,21 +24,21 @@ from accelopt.kernels.nki.moves.reading.results import declared
 from accelopt.kernels.nki.moves.reading.signatures import DECLARATIONS, LOOPS, WRITES
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Kernel,
-    Line,
-    Loop,
+    ParsedKernel,
     Path,
+    SourceLine,
+    SourceLoop,
     names_in,
 )
 from accelopt.kernels.nki.moves.reading.values import (
-    Access,
-    Call,
-    Constant,
+    KernelTensor,
+    KnownCall,
+    KnownConstant,
     Number,
-    Result,
     Sequence,
-    Tensor,
     TensorValue,
+    TileUse,
+    UnboundResult,
     Unknown,
     Value,
     whole,
@@ -54,7 +54,7 @@ class LoopFacts:
     """
 
     path: Path
-    node: Loop
+    node: SourceLoop
     symbol: Symbol
     kind: str
     trips: Polynomial | None
@@ -64,30 +64,30 @@ class LoopFacts:
 
 
 @dataclass(eq=False)
-class Statement:
+class ReadStatement:
     """A line as read. `target` is what an assignment or store writes, `bound` the name it binds.
 
     `kind`: "declare", "compute", "store", "view", "index" (integers and index arrays), "other".
     """
 
     path: Path
-    line: Line
+    line: SourceLine
     loops: tuple[LoopFacts, ...]
     kind: str = "other"
-    call: Call | None = None
+    call: KnownCall | None = None
     value: cst.BaseExpression | None = None
     bound: str | None = None
-    result: Tensor | None = None
-    target: Access | None = None
+    result: KernelTensor | None = None
+    target: TileUse | None = None
     accumulates: bool = False
-    reads: list[Access] = field(default_factory=list)
-    writes: list[Access] = field(default_factory=list)
+    reads: list[TileUse] = field(default_factory=list)
+    writes: list[TileUse] = field(default_factory=list)
     mentions: set[Symbol] = field(default_factory=set)
     names: list[cst.Name] = field(default_factory=list)
     opaque: bool = False
 
     @property
-    def touched(self) -> set[Tensor]:
+    def touched(self) -> set[KernelTensor]:
         """Storage it reads or writes."""
         return {access.tensor.storage for access in (*self.reads, *self.writes)}
 
@@ -96,16 +96,16 @@ class Statement:
 class Reading:
     """Everything known about a kernel."""
 
-    kernel: Kernel
-    statements: list[Statement] = field(default_factory=list)
+    kernel: ParsedKernel
+    statements: list[ReadStatement] = field(default_factory=list)
     loops: list[LoopFacts] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[KernelTensor] = field(default_factory=list)
     values: dict[cst.CSTNode, Value] = field(default_factory=dict)
-    calls: dict[cst.CSTNode, Call] = field(default_factory=dict)
+    calls: dict[cst.CSTNode, KnownCall] = field(default_factory=dict)
     bindings: list[tuple[cst.Name, int]] = field(default_factory=list)  # name node, binding
     shared: set[str] = field(default_factory=set)  # names whose bindings must stay one
 
-    def statement(self, path: Path) -> Statement:
+    def statement(self, path: Path) -> ReadStatement:
         """The statement at a path."""
         return next(s for s in self.statements if s.path == path)
 
@@ -116,18 +116,18 @@ class Reading:
                 return facts
         raise IllegalMove(f"there is no loop over {variable}")
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> KernelTensor:
         """The tensor a name stands for (the last one of that name). Raises IllegalMove."""
         for tensor in reversed(self.tensors):
             if tensor.name == name:
                 return tensor
         raise IllegalMove(f"there is no tensor {name}")
 
-    def readers(self, tensor: Tensor) -> list[Statement]:
+    def readers(self, tensor: KernelTensor) -> list[ReadStatement]:
         """Statements that read a tensor, in program order."""
         return [s for s in self.statements if any(a.tensor is tensor for a in s.reads)]
 
-    def writers(self, tensor: Tensor) -> list[Statement]:
+    def writers(self, tensor: KernelTensor) -> list[ReadStatement]:
         """Statements that write a tensor, its own binding instruction included."""
         return [
             s
@@ -135,24 +135,24 @@ class Reading:
             if s.result is tensor or any(a.tensor is tensor for a in s.writes)
         ]
 
-    def inside(self, loop: LoopFacts) -> list[Statement]:
+    def inside(self, loop: LoopFacts) -> list[ReadStatement]:
         """Statements in a loop's body, nested ones included."""
         return [s for s in self.statements if s.path[: len(loop.path)] == loop.path]
 
-    def definition(self, name: str) -> Statement | None:
+    def definition(self, name: str) -> ReadStatement | None:
         """The statement that binds a name, when there is exactly one."""
         found = [s for s in self.statements if s.bound == name or name in targets(s.line)]
         return found[0] if len(found) == 1 else None
 
 
 @lru_cache(maxsize=32)
-def read(kernel: Kernel) -> Reading:
+def read(kernel: ParsedKernel) -> Reading:
     """Read a kernel. Never fails on code it does not understand; it says so in the statements."""
     return _Reader(kernel).run()
 
 
 class _Reader:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ParsedKernel) -> None:
         self.kernel = kernel
         self.reading = Reading(kernel)
         self.scope = expressions.Scope(kernel, self.reading.values, self.reading.calls)
@@ -170,7 +170,7 @@ class _Reader:
                 self.bind(parameter, Unknown())
                 continue
             shape = tuple(Polynomial.number(n) for n in argument.shape) if argument else None
-            tensor = Tensor(
+            tensor = KernelTensor(
                 parameter, shape, argument.dtype if argument else None, "hbm", (), parameter=True
             )
             self.reading.tensors.append(tensor)
@@ -186,16 +186,18 @@ class _Reader:
         if node is not None:
             self.reading.bindings.append((node, self.count))
 
-    def body(self, nodes: Several[Line | Loop], prefix: Path, loops: tuple[LoopFacts, ...]) -> None:
+    def body(
+        self, nodes: Several[SourceLine | SourceLoop], prefix: Path, loops: tuple[LoopFacts, ...]
+    ) -> None:
         for position, node in enumerate(nodes):
             path = (*prefix, position)
-            if isinstance(node, Loop):
+            if isinstance(node, SourceLoop):
                 self.loop(node, path, loops)
             else:
                 self.line(node, path, loops)
 
-    def loop(self, node: Loop, path: Path, loops: tuple[LoopFacts, ...]) -> None:
-        header = Statement(path, Line(cst.SimpleStatementLine([])), loops)
+    def loop(self, node: SourceLoop, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+        header = ReadStatement(path, SourceLine(cst.SimpleStatementLine([])), loops)
         self.scope.begin(header)
         assert isinstance(node.node.iter, cst.Call)
         arguments = [self.scope.evaluate(a.value) for a in node.node.iter.args if a.keyword is None]
@@ -220,8 +222,8 @@ class _Reader:
         for name in carried:
             self.scope.names[name] = Unknown()
 
-    def line(self, line: Line, path: Path, loops: tuple[LoopFacts, ...]) -> None:
-        statement = Statement(path, line, loops)
+    def line(self, line: SourceLine, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+        statement = ReadStatement(path, line, loops)
         self.reading.statements.append(statement)
         self.scope.begin(statement)
         if isinstance(line.node, cst.SimpleStatementLine):
@@ -230,7 +232,7 @@ class _Reader:
             self.compound(statement, line.node)
         self.note_names(statement)
 
-    def note_names(self, statement: Statement) -> None:
+    def note_names(self, statement: ReadStatement) -> None:
         for node in statement.names:
             if node.value in self.binding_of:
                 self.reading.bindings.append((node, self.binding_of_read(node)))
@@ -238,20 +240,20 @@ class _Reader:
     def binding_of_read(self, node: cst.Name) -> int:
         return self.scope.read_binding.get(node, self.binding_of[node.value])
 
-    def compound(self, statement: Statement, node: cst.BaseCompoundStatement) -> None:
+    def compound(self, statement: ReadStatement, node: cst.BaseCompoundStatement) -> None:
         """An if, while, with or inner function: everything it names may be read and written."""
         statement.opaque = True
         for name in names_in(node):
             value = self.scope.names.get(name)
             self.reading.shared.add(name)
             if isinstance(value, TensorValue):
-                everything = Access(value.access.tensor, None, None, cst.Name(name))
+                everything = TileUse(value.access.tensor, None, None, cst.Name(name))
                 statement.reads.append(everything)
                 statement.writes.append(everything)
         for name in assigned(node):
             self.bind(name, Unknown())
 
-    def small(self, statement: Statement, node: cst.BaseSmallStatement) -> None:
+    def small(self, statement: ReadStatement, node: cst.BaseSmallStatement) -> None:
         if isinstance(node, cst.Assign) and len(node.targets) == 1:
             self.assign(statement, node.targets[0].target, node.value)
         elif isinstance(node, cst.AnnAssign) and node.value is not None:
@@ -269,7 +271,7 @@ class _Reader:
             self.reading.shared |= names_in(node)
 
     def assign(
-        self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression
+        self, statement: ReadStatement, target: cst.BaseExpression, value: cst.BaseExpression
     ) -> None:
         statement.value = value
         result = self.scope.evaluate(value)
@@ -285,27 +287,27 @@ class _Reader:
         else:
             statement.opaque = True
 
-    def note_before_bind(self, statement: Statement) -> None:
+    def note_before_bind(self, statement: ReadStatement) -> None:
         for node in statement.names:
             if node.value in self.binding_of:
                 self.scope.read_binding.setdefault(node, self.binding_of[node.value])
 
-    def assign_name(self, statement: Statement, target: cst.Name, result: Value) -> None:
+    def assign_name(self, statement: ReadStatement, target: cst.Name, result: Value) -> None:
         statement.bound = target.value
         call = statement.call
         if call and call.name in DECLARATIONS:
             statement.kind = "declare"
             tensor = declared(call, target.value, statement)
-        elif isinstance(result, Result):
+        elif isinstance(result, UnboundResult):
             statement.kind = "compute"
             loops = tuple(facts.symbol for facts in statement.loops)
-            tensor = Tensor(
+            tensor = KernelTensor(
                 target.value, result.shape, result.dtype, result.buffer, statement.path, loops
             )
         elif isinstance(result, TensorValue):
             statement.kind = "view"
             view = result.access
-            access = Access(view.tensor, view.dims, view.shape, target, view.style, view=True)
+            access = TileUse(view.tensor, view.dims, view.shape, target, view.style, view=True)
             self.bind(target.value, TensorValue(access), target)
             return
         else:
@@ -317,7 +319,7 @@ class _Reader:
         self.reading.tensors.append(tensor)
         self.bind(target.value, TensorValue(whole(tensor, target)), target)
 
-    def unpack(self, statement: Statement, target: cst.Tuple, result: Value) -> None:
+    def unpack(self, statement: ReadStatement, target: cst.Tuple, result: Value) -> None:
         names = [element.value for element in target.elements]
         if isinstance(result, expressions.ShapeOf):
             result = result.of_rank(len(names))
@@ -330,7 +332,7 @@ class _Reader:
             else:
                 statement.opaque = True
 
-    def write(self, statement: Statement, target: cst.BaseExpression) -> None:
+    def write(self, statement: ReadStatement, target: cst.BaseExpression) -> None:
         value = self.scope.evaluate(target)
         if isinstance(value, TensorValue):
             statement.kind = "compute"
@@ -339,7 +341,7 @@ class _Reader:
         else:
             statement.opaque = True
 
-    def accumulate(self, statement: Statement, node: cst.AugAssign) -> None:
+    def accumulate(self, statement: ReadStatement, node: cst.AugAssign) -> None:
         statement.value = node.value
         result = self.scope.evaluate(node.value)
         statement.call = self.reading.calls.get(node.value)
@@ -358,7 +360,7 @@ class _Reader:
         else:
             statement.opaque = True
 
-    def expression(self, statement: Statement, value: cst.BaseExpression) -> None:
+    def expression(self, statement: ReadStatement, value: cst.BaseExpression) -> None:
         if isinstance(value, (cst.SimpleString, cst.ConcatenatedString)):
             return
         statement.value = value
@@ -378,7 +380,7 @@ def _default(parameter: cst.Param) -> Value:
     if isinstance(parameter.default, cst.Integer):
         return Number(Polynomial.number(parameter.default.evaluated_value))
     if isinstance(parameter.default, cst.Float):
-        return Constant(parameter.default.evaluated_value)
+        return KnownConstant(parameter.default.evaluated_value)
     return Unknown()
 
 

@@ -14,21 +14,21 @@ from accelopt.kernels.nki.moves.reading.signatures import (
     SHAPED_LIKE,
 )
 from accelopt.kernels.nki.moves.reading.values import (
-    Call,
-    Constant,
+    KernelTensor,
+    KnownCall,
+    KnownConstant,
     Name,
     Number,
-    Result,
     Sequence,
-    Tensor,
     TensorValue,
+    UnboundResult,
     Unknown,
     Value,
     shape_of,
 )
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.moves.reading.reader import Statement
+    from accelopt.kernels.nki.moves.reading.reader import ReadStatement
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Partition(Unknown):
     polynomial: Polynomial = ZERO
 
 
-def declared(call: Call, name: str, statement: Statement) -> Tensor:
+def declared(call: KnownCall, name: str, statement: ReadStatement) -> KernelTensor:
     """The tensor that nl.ndarray, nl.zeros, nl.ones or nl.full declares."""
     shape, block_rank = None, 0
     value = call.values.get("shape")
@@ -50,7 +50,7 @@ def declared(call: Call, name: str, statement: Statement) -> Tensor:
             block_rank = marked[0] if marked else 0
     buffer = call.values.get("buffer")
     fill = {"nl.ndarray": None, "nl.zeros": "0", "nl.ones": "1"}.get(call.name, "value")
-    return Tensor(
+    return KernelTensor(
         name,
         shape,
         dtype_named(call.values.get("dtype")),
@@ -63,23 +63,23 @@ def declared(call: Call, name: str, statement: Statement) -> Tensor:
     )
 
 
-def result_of(call: Call) -> Value:
+def result_of(call: KnownCall) -> Value:
     """What a call of a known instruction makes."""
     dtype = dtype_named(call.values.get("dtype"))
     shape = _result_shape(call)
     if dtype is None and "dtype" not in call.values:
         dtype = _result_dtype(call)
-    return Result(shape, dtype, "psum" if _lands_in_psum(call) else "sbuf")
+    return UnboundResult(shape, dtype, "psum" if _lands_in_psum(call) else "sbuf")
 
 
-def _lands_in_psum(call: Call) -> bool:
+def _lands_in_psum(call: KnownCall) -> bool:
     if call.name == "nisa.nc_transpose":
         engine = call.values.get("engine")
         return not (isinstance(engine, Name) and engine.canonical.endswith("vector_engine"))
     return call.name in IN_PSUM
 
 
-def _result_shape(call: Call) -> tuple[Polynomial, ...] | None:
+def _result_shape(call: KnownCall) -> tuple[Polynomial, ...] | None:
     name, values = call.name, call.values
     if name in SHAPED_LIKE:
         return shape_of(values[SHAPED_LIKE[name]]) if SHAPED_LIKE[name] in values else None
@@ -103,19 +103,19 @@ def _result_shape(call: Call) -> tuple[Polynomial, ...] | None:
     return broadcast(values.get("x"), values.get("y"))
 
 
-def _matmul_shape(call: Call) -> tuple[Polynomial, ...] | None:
+def _matmul_shape(call: KnownCall) -> tuple[Polynomial, ...] | None:
     first, second = list(call.values.values())[:2]
     left, right = shape_of(first), shape_of(second)
     if not left or not right or len(left) != 2 or len(right) != 2:
         return None
     flag = call.values.get("transpose_x")
     stationary = call.name == "nisa.nc_matmul" or (
-        isinstance(flag, Constant) and flag.value is True
+        isinstance(flag, KnownConstant) and flag.value is True
     )
     return (left[1] if stationary else left[0], right[1])
 
 
-def _result_dtype(call: Call) -> str | None:
+def _result_dtype(call: KnownCall) -> str | None:
     if call.name in IN_PSUM:
         return "float32"
     values = [v for k, v in call.values.items() if k not in {"shape", "axis", "mask", "op"}]
@@ -131,7 +131,7 @@ def broadcast(*values: Value | None) -> tuple[Polynomial, ...] | None:
     """NumPy's broadcast shape of the tensors among the operands."""
     result: tuple[Polynomial, ...] | None = None
     for value in values:
-        if not isinstance(value, (TensorValue, Result)):
+        if not isinstance(value, (TensorValue, UnboundResult)):
             continue
         shape = shape_of(value)
         if shape is None or (result is not None and len(shape) != len(result)):
@@ -148,7 +148,7 @@ def dtype_named(value: Value | None) -> str | None:
     if isinstance(value, Name):
         short = value.canonical.rpartition(".")[2]
         return short if short in DTYPE_BYTES else None
-    if isinstance(value, Constant) and value.value in DTYPE_BYTES:
+    if isinstance(value, KnownConstant) and value.value in DTYPE_BYTES:
         return str(value.value)
     return None
 
@@ -157,12 +157,14 @@ def dtype_of(value: Value) -> str | None:
     """The dtype of a tensor-like value, None when not known."""
     if isinstance(value, TensorValue):
         return value.access.tensor.dtype
-    if isinstance(value, Result):
+    if isinstance(value, UnboundResult):
         return value.dtype
     return None
 
 
 def promoted(*values: Value) -> str | None:
     """The common dtype; Python floats count as float32. None when it takes a table to know."""
-    dtypes = {dtype_of(v) if isinstance(v, (TensorValue, Result)) else "float32" for v in values}
+    dtypes = {
+        dtype_of(v) if isinstance(v, (TensorValue, UnboundResult)) else "float32" for v in values
+    }
     return dtypes.pop() if len(dtypes) == 1 else None

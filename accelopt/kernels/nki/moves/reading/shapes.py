@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accelopt.kernels.nki.moves.reading.source import Argument, parameters_of
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
 
 MAKERS = frozenset("ones zeros empty full".split())
 DRAWS = frozenset("normal uniform standard_normal random randint exponential".split())
@@ -23,7 +23,7 @@ SAME_SHAPE = frozenset("abs exp sqrt square negative copy ascontiguousarray arra
 
 
 @dataclass(frozen=True)
-class Array:
+class ShapedArray:
     """An array that is only its shape and dtype."""
 
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class _Unclear(Exception):
     """The reference does something this reading does not follow."""
 
 
-def kernel_arguments(kernel: str, reference: str) -> dict[str, Argument]:
+def kernel_arguments(kernel: str, reference: str) -> dict[str, ParameterFacts]:
     """What the reference passes for each parameter of a kernel; empty when it is unclear.
 
     A number has no dimensions. Parameters that are left to their defaults are not named.
@@ -46,7 +46,9 @@ def kernel_arguments(kernel: str, reference: str) -> dict[str, Argument]:
     except (TypeError, ValueError):  # the reference would fail as well, or is read wrongly here
         return {}
     return {
-        name: Argument(value.shape, value.dtype) if isinstance(value, Array) else Argument(())
+        name: ParameterFacts(value.shape, value.dtype)
+        if isinstance(value, ShapedArray)
+        else ParameterFacts(())
         for name, value in zip(parameters_of(kernel), values, strict=False)
     }
 
@@ -134,7 +136,7 @@ class _Reference:
             return [self._value(element, names) for element in node.elts]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = self._value(node.operand, names)
-            return value if isinstance(value, Array) else -_number(value)
+            return value if isinstance(value, ShapedArray) else -_number(value)
         if isinstance(node, ast.BinOp):
             return self._binary(node, names)
         if isinstance(node, ast.Subscript):
@@ -147,12 +149,12 @@ class _Reference:
 
     def _binary(self, node: ast.BinOp, names: dict[str, object]) -> object:
         left, right = self._value(node.left, names), self._value(node.right, names)
-        arrays = [v for v in (left, right) if isinstance(v, Array)]
+        arrays = [v for v in (left, right) if isinstance(v, ShapedArray)]
         if arrays:
             formats = {array.dtype for array in arrays}
             if isinstance(node.op, ast.MatMult) or len(formats) > 1:
                 raise _Unclear(ast.dump(node))
-            return Array(np.broadcast_shapes(*(a.shape for a in arrays)), formats.pop())
+            return ShapedArray(np.broadcast_shapes(*(a.shape for a in arrays)), formats.pop())
         known: dict[type[ast.operator], Callable[[float, float], float]] = {
             ast.Add: operator.add,
             ast.Sub: operator.sub,
@@ -173,11 +175,11 @@ class _Reference:
 
     def _attribute(self, node: ast.Attribute, names: dict[str, object]) -> object:
         value = self._value(node.value, names)
-        if isinstance(value, Array):
+        if isinstance(value, ShapedArray):
             if node.attr == "shape":
                 return list(value.shape)
             if node.attr == "T":
-                return Array(value.shape[::-1], value.dtype)
+                return ShapedArray(value.shape[::-1], value.dtype)
             if node.attr == "size":
                 return math.prod(value.shape)
         raise _Unclear(node.attr)
@@ -190,17 +192,17 @@ class _Reference:
             return self._run(name, [self._value(argument, names) for argument in node.args])
         if short == "astype" and isinstance(node.func, ast.Attribute):
             value = self._value(node.func.value, names)
-            if not isinstance(value, Array):
+            if not isinstance(value, ShapedArray):
                 raise _Unclear(name)
-            return Array(value.shape, _dtype_name(node.args[0]))
+            return ShapedArray(value.shape, _dtype_name(node.args[0]))
         arguments = [self._value(a, names) for a in node.args if not _is_dtype(a)]
         usual = "int64" if short == "randint" else "float64"
         dtype = _dtype_name(keywords["dtype"]) if "dtype" in keywords else usual
         if ".random." in name or short in DRAWS or short in {"randn", "rand"}:
-            return Array(self._drawn(short, arguments, keywords, names), dtype)
+            return ShapedArray(self._drawn(short, arguments, keywords, names), dtype)
         if short in MAKERS and name.startswith("np."):
             types = [_dtype_name(a) for a in node.args if _is_dtype(a)]
-            return Array(_sizes(arguments[0]), types[0] if types else dtype)
+            return ShapedArray(_sizes(arguments[0]), types[0] if types else dtype)
         if name in {"np.float32", "float", "int"} and arguments:
             return arguments[0]
         return self._method(node, name, short, arguments, names)
@@ -217,18 +219,18 @@ class _Reference:
         if isinstance(node.func, ast.Attribute) and not name.startswith("np."):
             arguments = [self._value(node.func.value, names), *arguments]
         array = arguments[0] if arguments else None
-        if not isinstance(array, Array):
+        if not isinstance(array, ShapedArray):
             raise _Unclear(name)
         rest = arguments[1:]
         if short == "reshape":
-            return Array(_reshaped(array.shape, _flat(rest)), array.dtype)
+            return ShapedArray(_reshaped(array.shape, _flat(rest)), array.dtype)
         if short in {"transpose", "swapaxes"}:
             axes = [int(_number(a)) for a in _flat(rest)] or list(range(len(array.shape)))[::-1]
             if short == "swapaxes":
                 order = list(range(len(array.shape)))
                 order[axes[0]], order[axes[1]] = order[axes[1]], order[axes[0]]
                 axes = order
-            return Array(tuple(array.shape[axis] for axis in axes), array.dtype)
+            return ShapedArray(tuple(array.shape[axis] for axis in axes), array.dtype)
         if short in SAME_SHAPE:
             return array
         raise _Unclear(name)

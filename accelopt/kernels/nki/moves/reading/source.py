@@ -34,7 +34,7 @@ class IllegalMove(AcceloptError):
 
 
 @dataclass(frozen=True)
-class Argument:
+class ParameterFacts:
     """What is known of a kernel parameter: a tensor's shape and dtype; a number has no dimensions."""
 
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Argument:
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class SourceLine:
     """One statement that is not a counted loop. `number`: its line in the text it was read from."""
 
     node: cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -50,7 +50,7 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class SourceLoop:
     """A `for` over one of NKI's ranges. `node` is the libcst statement; its body is not used."""
 
     node: cst.For
@@ -64,20 +64,20 @@ class Loop:
         return self.node.target.value
 
 
-Node = Line | Loop
+Node = SourceLine | SourceLoop
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class ParsedKernel:
     """A parsed kernel: the module around it, its body as a tree, and what is known of arguments."""
 
     module: cst.Module
     function: str
     body: tuple[Node, ...]
     aliases: Mapping[str, str]
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    arguments: Mapping[str, ParameterFacts] = field(default_factory=dict)
 
-    def with_body(self, body: Sequence[Node]) -> Kernel:
+    def with_body(self, body: Sequence[Node]) -> ParsedKernel:
         """The same kernel with another body."""
         return replace(self, body=tuple(body))
 
@@ -86,11 +86,11 @@ class Kernel:
         nodes, node = self.body, None
         for position in path:
             node = nodes[position]
-            nodes = node.body if isinstance(node, Loop) else ()
+            nodes = node.body if isinstance(node, SourceLoop) else ()
         assert node is not None
         return node
 
-    def replaced(self, path: Path, nodes: Sequence[Node]) -> Kernel:
+    def replaced(self, path: Path, nodes: Sequence[Node]) -> ParsedKernel:
         """With the node at `path` replaced by `nodes` (none: removed)."""
         return self.with_body(_replaced(self.body, path, nodes))
 
@@ -98,10 +98,10 @@ class Kernel:
         """Every node with its path, in program order."""
         return _walk(self.body, ())
 
-    def loop(self, variable: str) -> tuple[Path, Loop]:
+    def loop(self, variable: str) -> tuple[Path, SourceLoop]:
         """The loop over `variable`; variables are unique once names are apart."""
         for path, node in self.walk():
-            if isinstance(node, Loop) and node.variable == variable:
+            if isinstance(node, SourceLoop) and node.variable == variable:
                 return path, node
         raise KeyError(variable)
 
@@ -146,7 +146,7 @@ class Kernel:
         return module.code
 
 
-def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:
+def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> ParsedKernel:
     """Read a kernel. Raises NotAKernel when the text holds none."""
     _refuse_depth(text)
     try:
@@ -163,15 +163,15 @@ def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:
         number = positions[statement].start.line
         if isinstance(statement, cst.For) and _is_counted(statement, aliases):
             inner = [node for child in statement.body.body for node in lift(child)]  # type: ignore[arg-type]
-            return [Loop(statement, tuple(inner), number)]
+            return [SourceLoop(statement, tuple(inner), number)]
         if isinstance(statement, cst.SimpleStatementLine):
             return [
-                Line(_single(statement, part, first=index == 0), number)
+                SourceLine(_single(statement, part, first=index == 0), number)
                 for index, part in enumerate(statement.body)
                 if not _is_remark(part)
             ]
         assert isinstance(statement, cst.BaseCompoundStatement)
-        return [Line(statement, number)]
+        return [SourceLine(statement, number)]
 
     aliases = _aliases(module)
     body: list[Node] = []
@@ -179,9 +179,9 @@ def parse(text: str, arguments: Mapping[str, Argument] | None = None) -> Kernel:
         lifted = lift(statement)
         if index == 0 and not lifted:  # the docstring
             assert isinstance(statement, cst.SimpleStatementLine)
-            lifted = [Line(statement, positions[statement].start.line)]
+            lifted = [SourceLine(statement, positions[statement].start.line)]
         body += lifted
-    return Kernel(module, definition.name.value, tuple(body), aliases, arguments or {})
+    return ParsedKernel(module, definition.name.value, tuple(body), aliases, arguments or {})
 
 
 def parameters_of(text: str) -> list[str]:
@@ -213,18 +213,18 @@ def _refuse_depth(text: str) -> None:
     raise NotAKernel(f"the kernel's expressions and blocks nest deeper than {DEEPEST} levels")
 
 
-def line(code: str, number: int = 0) -> Line:
+def line(code: str, number: int = 0) -> SourceLine:
     """One statement from text."""
     node = cst.parse_statement(code)
     assert isinstance(node, cst.SimpleStatementLine)
-    return Line(node, number)
+    return SourceLine(node, number)
 
 
-def loop(header: str, body: Sequence[Node], number: int = 0) -> Loop:
+def loop(header: str, body: Sequence[Node], number: int = 0) -> SourceLoop:
     """A loop from its header's text, without the colon."""
     node = cst.parse_statement(f"{header}:\n    pass\n")
     assert isinstance(node, cst.For)
-    return Loop(node, tuple(body), number)
+    return SourceLoop(node, tuple(body), number)
 
 
 def code_of(node: cst.CSTNode) -> str:
@@ -278,7 +278,7 @@ def names_in(node: cst.CSTNode) -> Set[str]:
 def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
     lowered: list[cst.BaseStatement] = []
     for node in nodes:
-        if isinstance(node, Line):
+        if isinstance(node, SourceLine):
             lowered.append(node.node)
             continue
         body = _lower(node.body) or [cst.SimpleStatementLine([cst.Pass()])]
@@ -294,7 +294,7 @@ def _replaced(nodes: tuple[Node, ...], path: Path, new: Sequence[Node]) -> tuple
     if not rest:
         return (*nodes[:position], *new, *nodes[position + 1 :])
     inside = nodes[position]
-    assert isinstance(inside, Loop)
+    assert isinstance(inside, SourceLoop)
     changed = replace(inside, body=_replaced(inside.body, rest, new))
     return (*nodes[:position], changed, *nodes[position + 1 :])
 
@@ -303,7 +303,7 @@ def _walk(nodes: Sequence[Node], prefix: Path) -> Iterator[tuple[Path, Node]]:
     for position, node in enumerate(nodes):
         path = (*prefix, position)
         yield path, node
-        if isinstance(node, Loop):
+        if isinstance(node, SourceLoop):
             yield from _walk(node.body, path)
 
 
@@ -349,7 +349,7 @@ def _is_counted(statement: cst.For, aliases: Mapping[str, str]) -> bool:
         return False
     if not isinstance(statement.iter, cst.Call):
         return False
-    kernel = Kernel(cst.Module([]), "", (), aliases)
+    kernel = ParsedKernel(cst.Module([]), "", (), aliases)
     return kernel.canonical(statement.iter.func) in LOOPS
 
 

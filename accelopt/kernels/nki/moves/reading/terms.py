@@ -12,19 +12,19 @@ from dataclasses import dataclass
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial
-from accelopt.kernels.nki.moves.reading.reader import Reading, Statement
+from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement
 from accelopt.kernels.nki.moves.reading.signatures import BINARY, UNARY
 from accelopt.kernels.nki.moves.reading.source import code_of
 from accelopt.kernels.nki.moves.reading.values import (
-    Access,
-    Call,
-    Constant,
-    Mask,
+    KernelTensor,
+    KnownCall,
+    KnownConstant,
     Name,
     Number,
-    Result,
-    Tensor,
+    PolynomialMask,
     TensorValue,
+    TileUse,
+    UnboundResult,
 )
 
 NUMPY_NAMES = {
@@ -43,7 +43,7 @@ OPERATORS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class FusedTerm:
     """An operation over parts, a tile in use ("tile"), or a number ("number").
 
     `text` spells it in the source, where it has a name or is a number; a value that was made by
@@ -51,14 +51,14 @@ class Term:
     """
 
     operation: str
-    parts: tuple[Term, ...] = ()
+    parts: tuple[FusedTerm, ...] = ()
     text: str = ""
     value: float | None = None
-    access: Access | None = None
+    access: TileUse | None = None
     shape: tuple[Polynomial, ...] | None = None
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[ReadStatement, ...] = ()
 
-    def same(self, other: Term) -> bool:
+    def same(self, other: FusedTerm) -> bool:
         """True when both surely have the same value."""
         if self.access is not None and other.access is not None:
             return self.access.same_part(other.access)
@@ -80,7 +80,7 @@ class Term:
         """A number known here."""
         return self.operation == "number" and self.value is not None
 
-    def everything(self) -> tuple[Statement, ...]:
+    def everything(self) -> tuple[ReadStatement, ...]:
         """The definitions looked through in the whole term, each once, in order of the source."""
         found = list(self.statements)
         for part in self.parts:
@@ -98,32 +98,34 @@ class Terms:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
 
-    def of(self, node: cst.BaseExpression, statement: Statement) -> Term | None:
+    def of(self, node: cst.BaseExpression, statement: ReadStatement) -> FusedTerm | None:
         """The term of an expression used in a statement; None when it is not elementwise."""
         value = self.reading.values.get(node)
         if isinstance(value, Number) and value.rank == 0:
             number = value.polynomial.constant
             known = float(number) if number is not None else None
-            return Term("number", text=code_of(node), value=known)
-        if isinstance(value, Constant):
+            return FusedTerm("number", text=code_of(node), value=known)
+        if isinstance(value, KnownConstant):
             known = value.value if isinstance(value.value, (int, float)) else None
-            return Term("number", text=code_of(node), value=known)
+            return FusedTerm("number", text=code_of(node), value=known)
         if isinstance(value, TensorValue):
             return self._tile(node, value.access, statement)
-        if isinstance(value, Result):
+        if isinstance(value, UnboundResult):
             return self._result(node, value, statement)
         return None
 
-    def tile(self, node: cst.BaseExpression, access: Access) -> Term:
+    def tile(self, node: cst.BaseExpression, access: TileUse) -> FusedTerm:
         """A tile as it stands."""
-        return Term("tile", text=code_of(node), access=access, shape=access.shape)
+        return FusedTerm("tile", text=code_of(node), access=access, shape=access.shape)
 
-    def _tile(self, node: cst.BaseExpression, access: Access, statement: Statement) -> Term:
+    def _tile(
+        self, node: cst.BaseExpression, access: TileUse, statement: ReadStatement
+    ) -> FusedTerm:
         definition = self._definition(access, statement)
         if definition is not None and definition.value is not None:
             inner = self.of(definition.value, definition)
             if inner is not None and inner.operation != "tile":
-                return Term(
+                return FusedTerm(
                     inner.operation,
                     inner.parts,
                     code_of(node),
@@ -134,7 +136,7 @@ class Terms:
                 )
         return self.tile(node, access)
 
-    def _definition(self, access: Access, user: Statement) -> Statement | None:
+    def _definition(self, access: TileUse, user: ReadStatement) -> ReadStatement | None:
         """The one statement that makes this very part, when its operands still hold at the user."""
         tensor = access.tensor
         if tensor.parameter or tensor.buffer == "hbm" or tensor.fill is not None:
@@ -157,7 +159,7 @@ class Terms:
             return None
         return maker
 
-    def _unchanged(self, maker: Statement, user: Statement) -> bool:
+    def _unchanged(self, maker: ReadStatement, user: ReadStatement) -> bool:
         """True when nothing that `maker` reads is written between it and `user`, in any iteration."""
         for access in maker.reads:
             for writer in self.reading.writers(access.tensor):
@@ -168,7 +170,9 @@ class Terms:
                     return False
         return True
 
-    def _result(self, node: cst.BaseExpression, value: Result, statement: Statement) -> Term | None:
+    def _result(
+        self, node: cst.BaseExpression, value: UnboundResult, statement: ReadStatement
+    ) -> FusedTerm | None:
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
             inner = self.of(node.expression, statement)
             return None if inner is None else _product(inner, -1.0, value)
@@ -178,10 +182,12 @@ class Terms:
         call = self.reading.calls.get(node)
         return self._call(call, value, statement) if call is not None else None
 
-    def _call(self, call: Call, value: Result, statement: Statement) -> Term | None:
+    def _call(
+        self, call: KnownCall, value: UnboundResult, statement: ReadStatement
+    ) -> FusedTerm | None:
         short = call.name.rpartition(".")[2]
 
-        def part(argument: str) -> Term | None:
+        def part(argument: str) -> FusedTerm | None:
             node = call.arguments.get(argument)
             return self.of(node, statement) if node is not None else None
 
@@ -212,25 +218,30 @@ class Terms:
 
     def _tensor_scalar(
         self,
-        call: Call,
-        value: Result,
-        data: Term | None,
-        operand0: Term | None,
-        operand1: Term | None,
-    ) -> Term | None:
+        call: KnownCall,
+        value: UnboundResult,
+        data: FusedTerm | None,
+        operand0: FusedTerm | None,
+        operand1: FusedTerm | None,
+    ) -> FusedTerm | None:
         term = data
         for index, operand in (("0", operand0), ("1", operand1)):
             name = operation_name(call, f"op{index}")
             if name is None:
                 return term if index == "1" else None
             flag = call.values.get(f"reverse{index}")
-            reverse = isinstance(flag, Constant) and flag.value is True
+            reverse = isinstance(flag, KnownConstant) and flag.value is True
             term = _operation(name, [operand, term] if reverse else [term, operand], value)
         return term
 
     def _activation(
-        self, call: Call, value: Result, data: Term | None, scale: Term | None, bias: Term | None
-    ) -> Term | None:
+        self,
+        call: KnownCall,
+        value: UnboundResult,
+        data: FusedTerm | None,
+        scale: FusedTerm | None,
+        bias: FusedTerm | None,
+    ) -> FusedTerm | None:
         name = operation_name(call, "op")
         term = data
         if scale is not None and not (scale.is_number and scale.value == 1.0):
@@ -239,7 +250,7 @@ class Terms:
             term = _operation("add", [term, bias], value)
         return term if name == "copy" else _operation(name, [term], value)
 
-    def is_zero(self, term: Term) -> bool:
+    def is_zero(self, term: FusedTerm) -> bool:
         """True for the number zero and for tiles that are only ever set to it."""
         if term.is_number:
             return term.value == 0
@@ -247,7 +258,7 @@ class Terms:
             return False
         return self.constant_of(term.access.tensor) == 0.0
 
-    def constant_of(self, tensor: Tensor) -> float | None:
+    def constant_of(self, tensor: KernelTensor) -> float | None:
         """The one value a tensor is filled with, when it is never anything else."""
         writers = [s for s in self.reading.writers(tensor) if s.kind == "compute"]
         if not writers and tensor.fill in {"0", "1"}:
@@ -260,13 +271,13 @@ class Terms:
             writers[0].result is tensor or (writers[0].target and writers[0].target.whole)
         ):
             return None
-        if isinstance(value, Constant) and isinstance(value.value, (int, float)):
+        if isinstance(value, KnownConstant) and isinstance(value.value, (int, float)):
             return float(value.value)
         number = value.polynomial.constant if isinstance(value, Number) else None
         return None if number is None else float(number)
 
 
-def operation_name(call: Call, argument: str) -> str | None:
+def operation_name(call: KnownCall, argument: str) -> str | None:
     """`add` for `op0=nl.add` or `op0=np.add`."""
     value = call.values.get(argument)
     if not isinstance(value, Name):
@@ -275,20 +286,22 @@ def operation_name(call: Call, argument: str) -> str | None:
     return NUMPY_NAMES.get(short, short)
 
 
-def _operation(name: str | None, parts: Sequence[Term | None], value: Result) -> Term | None:
+def _operation(
+    name: str | None, parts: Sequence[FusedTerm | None], value: UnboundResult
+) -> FusedTerm | None:
     if name is None or any(part is None for part in parts):
         return None
-    return Term(name, tuple(p for p in parts if p is not None), shape=value.shape)
+    return FusedTerm(name, tuple(p for p in parts if p is not None), shape=value.shape)
 
 
-def _product(inner: Term, factor: float, value: Result) -> Term:
-    return Term("multiply", (inner, _number(factor)), shape=value.shape)
+def _product(inner: FusedTerm, factor: float, value: UnboundResult) -> FusedTerm:
+    return FusedTerm("multiply", (inner, _number(factor)), shape=value.shape)
 
 
-def _number(value: float) -> Term:
-    return Term("number", text=repr(value), value=value)
+def _number(value: float) -> FusedTerm:
+    return FusedTerm("number", text=repr(value), value=value)
 
 
-def _mask_text(statement: Statement) -> tuple[Polynomial, ...]:
+def _mask_text(statement: ReadStatement) -> tuple[Polynomial, ...]:
     mask = statement.call.values.get("mask") if statement.call is not None else None
-    return mask.conditions if isinstance(mask, Mask) else ()
+    return mask.conditions if isinstance(mask, PolynomialMask) else ()

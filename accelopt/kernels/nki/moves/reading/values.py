@@ -29,7 +29,7 @@ class Ramp:
 
 
 @dataclass(frozen=True)
-class Constant:
+class KnownConstant:
     """A float, a string, a bool or None; `value` is None also when it is not known."""
 
     value: float | str | bool | None
@@ -50,7 +50,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Mask:
+class PolynomialMask:
     """A conjunction of `polynomial >= 0`."""
 
     conditions: tuple[Polynomial, ...]
@@ -64,7 +64,7 @@ class Unknown:
 
 
 @dataclass(eq=False)
-class Tensor:
+class KernelTensor:
     """Storage, or the result of one instruction; compared by identity.
 
     `shape` has one polynomial a dimension, block dimensions first, None when unknown.
@@ -81,10 +81,10 @@ class Tensor:
     parameter: bool = False
     fill: str | None = None
     block_rank: int = 0
-    root: Tensor | None = None
+    root: KernelTensor | None = None
 
     @property
-    def storage(self) -> Tensor:
+    def storage(self) -> KernelTensor:
         """The tensor whose memory this is: itself, but for reshaped tensors."""
         return self.root.storage if self.root else self
 
@@ -102,14 +102,14 @@ class Tensor:
 
 
 @dataclass(eq=False)
-class Access:
+class TileUse:
     """One use of a tensor. `dims` has an index polynomial a dimension; a slice is start + ramp.
 
     `node` is the expression in the source, `style` "whole" (a bare name), "basic" (slices) or
     "advanced" (arange). `view` is set when `node` subscripts or names a view bound earlier.
     """
 
-    tensor: Tensor
+    tensor: KernelTensor
     dims: tuple[Polynomial, ...] | None
     shape: tuple[Polynomial, ...] | None
     node: cst.BaseExpression
@@ -122,7 +122,7 @@ class Access:
             return self.style != "whole" or self.view
         return any(symbol in dim.loops for dim in self.dims)
 
-    def same_part(self, other: Access) -> bool:
+    def same_part(self, other: TileUse) -> bool:
         """True when both name the same elements of the same tensor in the same iteration."""
         return (
             self.tensor is other.tensor
@@ -147,11 +147,11 @@ class Access:
 class TensorValue:
     """An expression whose value is a tensor or a part of one."""
 
-    access: Access
+    access: TileUse
 
 
 @dataclass(frozen=True)
-class Result:
+class UnboundResult:
     """The value of an instruction before it is bound or stored."""
 
     shape: tuple[Polynomial, ...] | None
@@ -159,11 +159,21 @@ class Result:
     buffer: str
 
 
-Value = Number | Ramp | Constant | Sequence | Name | Mask | Unknown | TensorValue | Result
+Value = (
+    Number
+    | Ramp
+    | KnownConstant
+    | Sequence
+    | Name
+    | PolynomialMask
+    | Unknown
+    | TensorValue
+    | UnboundResult
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class KnownCall:
     """A call of a known function, arguments by parameter name."""
 
     name: str
@@ -171,7 +181,7 @@ class Call:
     arguments: Mapping[str, cst.BaseExpression]
     values: Mapping[str, Value] = field(default_factory=dict)
 
-    def access(self, argument: str) -> Access | None:
+    def access(self, argument: str) -> TileUse | None:
         """The tensor an argument names, if it does."""
         value = self.values.get(argument)
         return value.access if isinstance(value, TensorValue) else None
@@ -189,7 +199,7 @@ def shape_of(value: Value) -> tuple[Polynomial, ...] | None:
     """The shape of a tensor-like value."""
     if isinstance(value, TensorValue):
         return value.access.shape
-    if isinstance(value, Result):
+    if isinstance(value, UnboundResult):
         return value.shape
     return None
 
@@ -199,10 +209,10 @@ def _plain(dim: Polynomial) -> Polynomial:
     return dim.without(*(ramp for ramp in dim.ramps if ramp.size == ONE))
 
 
-def whole(tensor: Tensor, node: cst.BaseExpression) -> Access:
+def whole(tensor: KernelTensor, node: cst.BaseExpression) -> TileUse:
     """A tensor by its bare name."""
     dims = None
     if tensor.shape is not None:
         rank = len(tensor.shape)
         dims = tuple(ramp(size, axis - rank) for axis, size in enumerate(tensor.shape))
-    return Access(tensor, dims, tensor.shape, node)
+    return TileUse(tensor, dims, tensor.shape, node)

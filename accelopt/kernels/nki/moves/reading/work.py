@@ -14,16 +14,16 @@ import libcst as cst
 from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.reading.legality import uses_of
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial
-from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.signatures import BINARY, DTYPE_BYTES, REDUCTIONS, UNARY
-from accelopt.kernels.nki.moves.reading.source import Kernel, parts
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, parts
 from accelopt.kernels.nki.moves.reading.values import (
-    Access,
-    Call,
+    KernelTensor,
+    KnownCall,
     Name,
     Number,
-    Tensor,
     TensorValue,
+    TileUse,
     shape_of,
 )
 
@@ -38,7 +38,7 @@ DMA_FLOOR_NS = TRN1.dma_strided_ns + 2 * TRN1.dma_buffer_ns  # of one descriptor
 DMA_START_NS = 30.0  # of one transfer, spread over the engines
 
 
-def work(kernel: Kernel) -> dict[str, float]:
+def work(kernel: ParsedKernel) -> dict[str, float]:
     """Nanoseconds of busy time by resource."""
     reading = read(kernel)
     total = dict.fromkeys(RESOURCES, 0.0)
@@ -72,7 +72,7 @@ def resident_bytes(reading: Reading) -> float:
     return total
 
 
-def _live_extent(reading: Reading, tensor: Tensor, axis: int, extent: int) -> int:
+def _live_extent(reading: Reading, tensor: KernelTensor, axis: int, extent: int) -> int:
     """How many blocks along an axis are in use at a time: all, but for what a loop around every use
     steps over."""
     if axis >= tensor.block_rank:
@@ -89,7 +89,7 @@ def _live_extent(reading: Reading, tensor: Tensor, axis: int, extent: int) -> in
     return extent
 
 
-def _statement(reading: Reading, statement: Statement) -> dict[str, float]:
+def _statement(reading: Reading, statement: ReadStatement) -> dict[str, float]:
     costs: dict[str, float] = {}
 
     def add(more: Mapping[str, float]) -> None:
@@ -119,7 +119,7 @@ def _operator(reading: Reading, node: cst.BinaryOperation) -> dict[str, float]:
     return _binary("multiply", shape, [v for v in tensors if shape_of(v or Number(ONE))])
 
 
-def _call(call: Call, statement: Statement) -> dict[str, float]:
+def _call(call: KnownCall, statement: ReadStatement) -> dict[str, float]:
     name = call.name
     if name in {"nl.load", "nl.store"}:
         access = call.access("src" if name == "nl.load" else "dst")
@@ -177,7 +177,7 @@ def _elementwise(resource: str, cycles: float) -> dict[str, float]:
     return {resource: (cycles + FIXED_CYCLES) / CLOCK[resource]}
 
 
-def _matmul(call: Call) -> dict[str, float]:
+def _matmul(call: KnownCall) -> dict[str, float]:
     values = list(call.values.values())
     moving = shape_of(values[1]) if len(values) > 1 else None
     costs = {"tensor": _passes(_width(moving))}
@@ -194,7 +194,7 @@ def _passes(width: float) -> float:
     return TRN1.fp32_matmul_passes * cycles / TRN1.tensor_ghz
 
 
-def _dma(access: Access, *, transposing: bool = False) -> float:
+def _dma(access: TileUse, *, transposing: bool = False) -> float:
     """Time of one transfer: descriptors of contiguous bytes, or of single elements where it
     transposes, over 16 engines."""
     if access.shape is None or access.tensor.shape is None or access.dims is None:

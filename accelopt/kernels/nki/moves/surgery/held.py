@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 WIDTH = 100
 
 
-def hold_to_shapes(source: str, arguments: Mapping[str, Argument]) -> str:
+def hold_to_shapes(source: str, arguments: Mapping[str, ParameterFacts]) -> str:
     """`source` with an assert on the shape of each tensor argument of its kernel, at its beginning.
 
     An argument that the kernel asserts the shape of already has no second one. A text that holds no
@@ -33,7 +33,10 @@ def _takes(function: ast.FunctionDef, names: list[str]) -> bool:
 
 
 def _with_asserts(
-    source: str, function: ast.FunctionDef, names: list[str], arguments: Mapping[str, Argument]
+    source: str,
+    function: ast.FunctionDef,
+    names: list[str],
+    arguments: Mapping[str, ParameterFacts],
 ) -> str:
     said = {
         ast.unparse(statement.test.left)

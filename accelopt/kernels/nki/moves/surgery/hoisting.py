@@ -9,41 +9,41 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.legality import uses_of
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
-from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Kernel,
-    Line,
-    Loop,
     Node,
+    ParsedKernel,
     Path,
+    SourceLine,
+    SourceLoop,
     code_of,
     line,
 )
-from accelopt.kernels.nki.moves.reading.values import Tensor
+from accelopt.kernels.nki.moves.reading.values import KernelTensor
 from accelopt.kernels.nki.moves.surgery.loops import Growth, grow, inlining
 from accelopt.kernels.nki.moves.surgery.names import fresh, taken
 from accelopt.kernels.nki.moves.surgery.rewriting import reindexed, substitute, tidy, with_shape
 
 
 @dataclass
-class Plan:
+class HoistPlan:
     """What leaves a loop: the statements, the loops between that they need, what outlives them:
     `live` tiles made by the statements, and `buffers` from outside the loop that they fill."""
 
     loop: LoopFacts
-    statements: list[Statement]
+    statements: list[ReadStatement]
     kept: list[LoopFacts]
-    live: list[Tensor] = field(default_factory=list)
-    buffers: list[Tensor] = field(default_factory=list)
-    contracted: list[tuple[Tensor, int]] = field(default_factory=list)
+    live: list[KernelTensor] = field(default_factory=list)
+    buffers: list[KernelTensor] = field(default_factory=list)
+    contracted: list[tuple[KernelTensor, int]] = field(default_factory=list)
 
-    def blocks(self, tensor: Tensor) -> list[LoopFacts]:
+    def blocks(self, tensor: KernelTensor) -> list[LoopFacts]:
         """The kept loops around a tensor's binding, outermost first."""
         return [k for k in self.kept if tensor.path[: len(k.path)] == k.path]
 
     @property
-    def kept_values(self) -> list[Tensor]:
+    def kept_values(self) -> list[KernelTensor]:
         """Everything that must now stay in SBUF across the loop."""
         return [*self.live, *self.buffers]
 
@@ -63,7 +63,7 @@ class Plan:
         sizes = [self._filled_bytes(tensor) for tensor in self.buffers]
         return None if None in sizes else total + sum(size for size in sizes if size is not None)
 
-    def _filled_bytes(self, tensor: Tensor) -> int | None:
+    def _filled_bytes(self, tensor: KernelTensor) -> int | None:
         """What one run of the statements fills of a buffer."""
         total = tensor.bytes_per_partition()
         writes = [a for s in self.statements for a in s.writes if a.tensor is tensor]
@@ -79,7 +79,7 @@ class Plan:
         return total
 
 
-def plan_hoist(reading: Reading, variable: str, name: str) -> Plan:
+def plan_hoist(reading: Reading, variable: str, name: str) -> HoistPlan:
     """What it takes to compute `name` before the loop over `variable`. Raises IllegalMove.
 
     Legal when every statement in the making of the value is understood, writes on-chip memory only,
@@ -107,7 +107,7 @@ def plan_hoist(reading: Reading, variable: str, name: str) -> Plan:
     for facts in kept:
         if facts.trips is None or not facts.plain or loop.symbol in facts.trips.loops:
             raise IllegalMove(f"the range of loop {facts.node.variable} is not known")
-    plan = Plan(loop, group, kept, contracted=contracted)
+    plan = HoistPlan(loop, group, kept, contracted=contracted)
     outside = [s for s in reading.statements if s not in group]
     for statement in group:
         tensor = statement.result
@@ -122,7 +122,7 @@ def plan_hoist(reading: Reading, variable: str, name: str) -> Plan:
     return plan
 
 
-def hoist(kernel: Kernel, variable: str, name: str) -> Kernel:
+def hoist(kernel: ParsedKernel, variable: str, name: str) -> ParsedKernel:
     """Compute `name` before the loop over `variable` instead of in every iteration.
 
     before: for m in M: for k in K: w = nl.load(W[k]); f(m, w)
@@ -157,11 +157,11 @@ def hoist(kernel: Kernel, variable: str, name: str) -> Kernel:
         slice_ = [_applied(n, growth, blocks) for n in slice_ if not growth.declares(n)]
         remaining = [growth.applied(n, blocks) for n in remaining]
     slice_ = [_renamed(substitute(n, texts), renamed) for n in slice_]
-    rest = [Loop(loop.node.node, tuple(remaining), loop.node.number)] if remaining else []
+    rest = [SourceLoop(loop.node.node, tuple(remaining), loop.node.number)] if remaining else []
     return tidy(kernel.replaced(loop.path, [*before, *slice_, *rest]))
 
 
-def contract(kernel: Kernel, name: str, axis: int) -> Kernel:
+def contract(kernel: ParsedKernel, name: str, axis: int) -> ParsedKernel:
     """Drop a block dimension that each iteration uses only its own slice of.
 
     before: t = nl.ndarray((32, nl.par_dim(128), F)); for i in 32: t[i, p, f] = ...; g(t[i, p, f])
@@ -199,8 +199,8 @@ def contract(kernel: Kernel, name: str, axis: int) -> Kernel:
             path = (*prefix, position)
             if path == tensor.path:
                 result.append(changed)
-            elif isinstance(node, Loop):
-                result.append(Loop(node.node, visit(node.body, path), node.number))
+            elif isinstance(node, SourceLoop):
+                result.append(SourceLoop(node.node, visit(node.body, path), node.number))
             else:
                 result.append(reindexed(node, name, name, change, rank))
         return tuple(result)
@@ -209,8 +209,8 @@ def contract(kernel: Kernel, name: str, axis: int) -> Kernel:
 
 
 def _closure(
-    reading: Reading, loop: LoopFacts, inside: list[Statement], name: str
-) -> list[Statement]:
+    reading: Reading, loop: LoopFacts, inside: list[ReadStatement], name: str
+) -> list[ReadStatement]:
     """Statements of the loop that make `name`, and whatever of the loop they need."""
     makers = [s for s in inside if _makes(s, name)]
     if not makers:
@@ -230,17 +230,17 @@ def _closure(
     return sorted(group, key=lambda s: s.path)
 
 
-def _makes(statement: Statement, name: str) -> bool:
+def _makes(statement: ReadStatement, name: str) -> bool:
     if statement.bound == name and statement.kind in {"compute", "declare"}:
         return True
     return any(a.tensor.name == name and not a.tensor.parameter for a in statement.writes)
 
 
 def _contractible(
-    reading: Reading, loop: LoopFacts, group: list[Statement]
-) -> list[tuple[Tensor, int]]:
+    reading: Reading, loop: LoopFacts, group: list[ReadStatement]
+) -> list[tuple[KernelTensor, int]]:
     """Block dimensions of outer buffers that only tell the loop's iterations apart."""
-    found: list[tuple[Tensor, int]] = []
+    found: list[tuple[KernelTensor, int]] = []
     own = Polynomial.symbol(loop.symbol)
     for tensor in {a.tensor: None for s in group for a in s.writes}:
         if tensor.path[: len(loop.path)] == loop.path or tensor.shape is None:
@@ -255,10 +255,10 @@ def _contractible(
 def _check(
     reading: Reading,
     loop: LoopFacts,
-    inside: list[Statement],
-    group: list[Statement],
-    statement: Statement,
-    dropped: set[tuple[Tensor, int]],
+    inside: list[ReadStatement],
+    group: list[ReadStatement],
+    statement: ReadStatement,
+    dropped: set[tuple[KernelTensor, int]],
 ) -> None:
     number = statement.line.number
     if statement.opaque or statement.kind not in {"compute", "declare"}:
@@ -281,9 +281,9 @@ def _check(
 def _check_written(
     reading: Reading,
     loop: LoopFacts,
-    inside: list[Statement],
-    group: list[Statement],
-    tensor: Tensor,
+    inside: list[ReadStatement],
+    group: list[ReadStatement],
+    tensor: KernelTensor,
 ) -> None:
     """A buffer from outside the loop: made anew by the group, all of it before anything reads it, so
     that making it once leaves what making it again would."""
@@ -304,12 +304,14 @@ def _check_written(
             raise IllegalMove(f"{tensor.name} is read before it is made")
 
 
-def _private(reading: Reading, loop: LoopFacts, tensor: Tensor, axis: int) -> bool:
+def _private(reading: Reading, loop: LoopFacts, tensor: KernelTensor, axis: int) -> bool:
     own = Polynomial.symbol(loop.symbol)
     return all(a.dims is not None and a.dims[axis] == own for _, a in uses_of(reading, tensor))
 
 
-def _only_dropped(loop: LoopFacts, statement: Statement, dropped: set[tuple[Tensor, int]]) -> bool:
+def _only_dropped(
+    loop: LoopFacts, statement: ReadStatement, dropped: set[tuple[KernelTensor, int]]
+) -> bool:
     """True when the loop shows up in nothing but block dimensions that will go."""
     for access in (*statement.reads, *statement.writes):
         if access.dims is None:
@@ -324,7 +326,7 @@ def _only_dropped(loop: LoopFacts, statement: Statement, dropped: set[tuple[Tens
     }
 
 
-def _reduces(statement: Statement) -> bool:
+def _reduces(statement: ReadStatement) -> bool:
     return statement.call is not None and statement.call.name == "nl.loop_reduce"
 
 
@@ -337,10 +339,10 @@ def _without(nodes: tuple[Node, ...], prefix: Path, paths: set[Path]) -> list[No
     kept: list[Node] = []
     for position, node in enumerate(nodes):
         path = (*prefix, position)
-        if isinstance(node, Loop):
+        if isinstance(node, SourceLoop):
             inner = _without(node.body, path, paths)
             if inner:
-                kept.append(Loop(node.node, tuple(inner), node.number))
+                kept.append(SourceLoop(node.node, tuple(inner), node.number))
         elif path not in paths:
             kept.append(node)
     return kept
@@ -351,22 +353,22 @@ def _slice(nodes: tuple[Node, ...], prefix: Path, paths: set[Path], kept: set[Pa
     result: list[Node] = []
     for position, node in enumerate(nodes):
         path = (*prefix, position)
-        if isinstance(node, Line):
+        if isinstance(node, SourceLine):
             if path in paths:
                 result.append(node)
             continue
         inner = _slice(node.body, path, paths, kept)
         if inner and path in kept:
-            result.append(Loop(node.node, tuple(inner), node.number))
+            result.append(SourceLoop(node.node, tuple(inner), node.number))
         else:
             result += inner
     return result
 
 
 def _applied(node: Node, growth: Growth, blocks: list[str]) -> Node:
-    if isinstance(node, Loop):
+    if isinstance(node, SourceLoop):
         body = [_applied(n, growth, blocks) for n in node.body if not growth.declares(n)]
-        return Loop(node.node, tuple(body), node.number)
+        return SourceLoop(node.node, tuple(body), node.number)
     return growth.applied(node, blocks)
 
 
@@ -375,10 +377,10 @@ def _renamed(node: Node, names: dict[str, str]) -> Node:
     node = substitute(node, names)
 
     def visit(inner: Node) -> Node:
-        if isinstance(inner, Line):
+        if isinstance(inner, SourceLine):
             return inner
         variable = names.get(inner.variable, inner.variable)
         header = inner.node.with_changes(target=cst.Name(variable), leading_lines=[])
-        return Loop(header, tuple(visit(child) for child in inner.body), inner.number)
+        return SourceLoop(header, tuple(visit(child) for child in inner.body), inner.number)
 
     return visit(node)

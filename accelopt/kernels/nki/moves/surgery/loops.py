@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis, uses_of
-from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Kernel,
-    Line,
-    Loop,
     Node,
+    ParsedKernel,
+    SourceLine,
+    SourceLoop,
     code_of,
     line,
 )
-from accelopt.kernels.nki.moves.reading.values import Tensor
+from accelopt.kernels.nki.moves.reading.values import KernelTensor
 from accelopt.kernels.nki.moves.surgery.names import NUMBER, fresh, taken
 from accelopt.kernels.nki.moves.surgery.rewriting import reindexed, substitute, substituted, tidy
 
 
-def split(kernel: Kernel, variable: str, factor: int) -> tuple[Kernel, str, str]:
+def split(kernel: ParsedKernel, variable: str, factor: int) -> tuple[ParsedKernel, str, str]:
     """Run a loop as blocks of `factor` iterations; returns the kernel and the two variables.
 
     before: for m in nl.affine_range(32): f(m)
@@ -51,12 +51,12 @@ def split(kernel: Kernel, variable: str, factor: int) -> tuple[Kernel, str, str]
     )
     value = f"{block} * {factor} + {inner}"
     body = tuple(substitute(child, {variable: value}) for child in node.body)
-    inner_loop = Loop(_header(node, inner, str(factor)), body, node.number)
-    outer_loop = Loop(_header(node, block, blocks), (inner_loop,), node.number)
+    inner_loop = SourceLoop(_header(node, inner, str(factor)), body, node.number)
+    outer_loop = SourceLoop(_header(node, block, blocks), (inner_loop,), node.number)
     return kernel.replaced(facts.path, [outer_loop]), block, inner
 
 
-def interchange(kernel: Kernel, variable: str) -> Kernel:
+def interchange(kernel: ParsedKernel, variable: str) -> ParsedKernel:
     """Swap a loop with the only statement of its body, which is a loop.
 
     before: for i in A: for j in B: f(i, j)      after: for j in B: for i in A: f(i, j)
@@ -65,7 +65,7 @@ def interchange(kernel: Kernel, variable: str) -> Kernel:
     """
     reading = read(kernel)
     outer = reading.loop(variable)
-    if len(outer.node.body) != 1 or not isinstance(outer.node.body[0], Loop):
+    if len(outer.node.body) != 1 or not isinstance(outer.node.body[0], SourceLoop):
         raise IllegalMove(f"loop {variable} holds more than one loop")
     inner = reading.loop(outer.node.body[0].variable)
     for facts in (outer, inner):
@@ -74,15 +74,15 @@ def interchange(kernel: Kernel, variable: str) -> Kernel:
             raise IllegalMove(reason)
     if inner.trips is None or outer.symbol in inner.trips.loops:
         raise IllegalMove(f"the range of {inner.node.variable} may depend on {variable}")
-    swapped = Loop(
+    swapped = SourceLoop(
         inner.node.node,
-        (Loop(outer.node.node, inner.node.body, outer.node.number),),
+        (SourceLoop(outer.node.node, inner.node.body, outer.node.number),),
         inner.node.number,
     )
     return kernel.replaced(outer.path, [swapped])
 
 
-def distribute(kernel: Kernel, variable: str, position: int) -> tuple[Kernel, str, str]:
+def distribute(kernel: ParsedKernel, variable: str, position: int) -> tuple[ParsedKernel, str, str]:
     """Cut a loop's body in two loops; returns the kernel and the two variables.
 
     before: for i in A: t = f(i); g(t, i)
@@ -118,13 +118,13 @@ def distribute(kernel: Kernel, variable: str, position: int) -> tuple[Kernel, st
         declarations.append(line(growth.declaration))
         head = [growth.applied(n, [variable]) for n in head if not growth.declares(n)]
         tail = [growth.applied(n, [variable]) for n in tail]
-    second_loop = Loop(facts.node.node, tuple(tail), facts.node.number)
-    second_loop = Loop(
+    second_loop = SourceLoop(facts.node.node, tuple(tail), facts.node.number)
+    second_loop = SourceLoop(
         second_loop.node.with_changes(target=cst.Name(later)),
         tuple(substitute(n, {variable: later}) for n in second_loop.body),
         facts.node.number,
     )
-    first_loop = Loop(facts.node.node, tuple(head), facts.node.number)
+    first_loop = SourceLoop(facts.node.node, tuple(head), facts.node.number)
     cut = kernel.replaced(facts.path, [*declarations, first_loop, second_loop])
     return tidy(cut), variable, later
 
@@ -141,7 +141,7 @@ class Growth:
 
     def declares(self, node: Node) -> bool:
         """True for the old declaration, which the new one replaces."""
-        if not isinstance(node, Line) or not isinstance(node.node, cst.SimpleStatementLine):
+        if not isinstance(node, SourceLine) or not isinstance(node.node, cst.SimpleStatementLine):
             return False
         part = node.node.body[0]
         return (
@@ -164,7 +164,9 @@ class Growth:
 PLURALS = {"tile": "tiles", "tiles": "blocks"}  # what a tile is called that has become several
 
 
-def grow(kernel: Kernel, tensor: Tensor, trips: list[str], buffer: str = "sbuf") -> Growth:
+def grow(
+    kernel: ParsedKernel, tensor: KernelTensor, trips: list[str], buffer: str = "sbuf"
+) -> Growth:
     """Plan a tile's block dimensions, one for each of `trips`. Raises IllegalMove when the tile is
     not an SBUF tile of known shape and dtype."""
     if tensor.shape is None or len(tensor.shape) < 2:
@@ -190,7 +192,7 @@ def grow(kernel: Kernel, tensor: Tensor, trips: list[str], buffer: str = "sbuf")
     return Growth(tensor.name, name, sizes, tensor.block_rank, declaration)
 
 
-def _loaded_dtype(kernel: Kernel, tensor: Tensor) -> str:
+def _loaded_dtype(kernel: ParsedKernel, tensor: KernelTensor) -> str:
     """`x.dtype` for a tile loaded from a parameter x whose dtype is not known here."""
     reading = read(kernel)
     for statement in reading.statements:
@@ -202,10 +204,10 @@ def _loaded_dtype(kernel: Kernel, tensor: Tensor) -> str:
 
 
 def _crossing(
-    reading: Reading, facts: LoopFacts, first: list[Statement], second: list[Statement]
-) -> list[Tensor]:
+    reading: Reading, facts: LoopFacts, first: list[ReadStatement], second: list[ReadStatement]
+) -> list[KernelTensor]:
     """Tiles made in the first half and used in the second; raises where they cannot be kept."""
-    crossing: list[Tensor] = []
+    crossing: list[KernelTensor] = []
     made = {a.tensor.storage for s in first for a in s.writes}
     made |= {s.result for s in first if s.result is not None}
     written_later = {a.tensor.storage for s in second for a in s.writes}
@@ -241,7 +243,7 @@ def inlining(reading: Reading, facts: LoopFacts) -> dict[str, str]:
     return texts
 
 
-def _range_text(node: Loop) -> str:
+def _range_text(node: SourceLoop) -> str:
     assert isinstance(node.node.iter, cst.Call)
     return code_of(node.node.iter.args[0].value)
 
@@ -256,7 +258,7 @@ def _factor(node: cst.BaseExpression) -> str:
     )
 
 
-def _header(loop: Loop, variable: str, trips: str) -> cst.For:
+def _header(loop: SourceLoop, variable: str, trips: str) -> cst.For:
     """The loop's header over another variable and number of iterations, of the same kind."""
     assert isinstance(loop.node.iter, cst.Call)
     argument = loop.node.iter.args[0].with_changes(value=cst.parse_expression(trips))

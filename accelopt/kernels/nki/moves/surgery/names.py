@@ -8,16 +8,22 @@ from collections.abc import Collection, Mapping
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.reader import read
-from accelopt.kernels.nki.moves.reading.source import Kernel, Line, Loop, Node, names_in
+from accelopt.kernels.nki.moves.reading.source import (
+    Node,
+    ParsedKernel,
+    SourceLine,
+    SourceLoop,
+    names_in,
+)
 
 NUMBER = re.compile(r"(?<=[^\d_])(_\d+)+$")  # behind a name, as `fresh` puts it there
 
 
-def taken(kernel: Kernel) -> set[str]:
+def taken(kernel: ParsedKernel) -> set[str]:
     """Every name the module's text uses anywhere."""
     found = set(names_in(kernel.module))
     for _, node in kernel.walk():
-        found |= names_in(node.node.target if isinstance(node, Loop) else node.node)
+        found |= names_in(node.node.target if isinstance(node, SourceLoop) else node.node)
     return found
 
 
@@ -31,7 +37,7 @@ def fresh(wanted: str, used: Collection[str]) -> str:
     return f"{base}_{number}"
 
 
-def apart(kernel: Kernel) -> Kernel:
+def apart(kernel: ParsedKernel) -> ParsedKernel:
     """The same kernel with a name of its own for every loop and every value.
 
     before: for n in ...: x = nl.load(a[n])      after: for n in ...: x = nl.load(a[n])
@@ -69,9 +75,9 @@ def _renamed(node: Node, changes: Mapping[cst.Name, str]) -> Node:
                 return updated_node.with_changes(value=changes[original_node])
             return updated_node
 
-    if isinstance(node, Line):
-        return Line(node.node.visit(Rename()), node.number)  # type: ignore[arg-type]
+    if isinstance(node, SourceLine):
+        return SourceLine(node.node.visit(Rename()), node.number)  # type: ignore[arg-type]
     header = node.node.with_changes(
         target=node.node.target.visit(Rename()), iter=node.node.iter.visit(Rename())
     )
-    return Loop(header, tuple(_renamed(child, changes) for child in node.body), node.number)
+    return SourceLoop(header, tuple(_renamed(child, changes) for child in node.body), node.number)

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.kernels.nki.moves.surgery.layout import laid_out
 
@@ -15,7 +15,7 @@ WORD = re.compile(r"[^\W\d]\w*")
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_\d+")
 
 
-def reviewed(text: str, before: str, arguments: Mapping[str, Argument]) -> str:
+def reviewed(text: str, before: str, arguments: Mapping[str, ParameterFacts]) -> str:
     """`text`, made of `before`, for a reviewer, and held to the shapes of its arguments."""
     try:
         text = familiar(without_aliases(text, before))

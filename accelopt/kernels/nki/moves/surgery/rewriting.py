@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.reading.reader import Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Kernel,
-    Line,
-    Loop,
     Node,
+    ParsedKernel,
     Path,
+    SourceLine,
+    SourceLoop,
     code_of,
     mentions,
     names_in,
@@ -29,12 +29,12 @@ def substitute(node: Node, texts: Mapping[str, str]) -> Node:
     """
     if not texts:
         return node
-    if isinstance(node, Line):
+    if isinstance(node, SourceLine):
         if not names_in(node.node) & texts.keys():
             return node
-        return Line(node.node.visit(_Substitution(texts)), node.number)  # type: ignore[arg-type]
+        return SourceLine(node.node.visit(_Substitution(texts)), node.number)  # type: ignore[arg-type]
     header = node.node.with_changes(iter=node.node.iter.visit(_Substitution(texts)))
-    return Loop(header, tuple(substitute(child, texts) for child in node.body), node.number)
+    return SourceLoop(header, tuple(substitute(child, texts) for child in node.body), node.number)
 
 
 def substituted(expression: cst.BaseExpression, texts: Mapping[str, str]) -> str:
@@ -44,14 +44,14 @@ def substituted(expression: cst.BaseExpression, texts: Mapping[str, str]) -> str
     return code_of(changed)
 
 
-def with_expression(line: Line, changes: Mapping[cst.CSTNode, cst.CSTNode]) -> Line:
+def with_expression(line: SourceLine, changes: Mapping[cst.CSTNode, cst.CSTNode]) -> SourceLine:
     """With nodes of the line replaced, found by identity."""
 
     class Replace(cst.CSTTransformer):
         def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]
             return changes.get(original_node, updated_node)
 
-    return Line(line.node.visit(Replace()), line.number)  # type: ignore[arg-type]
+    return SourceLine(line.node.visit(Replace()), line.number)  # type: ignore[arg-type]
 
 
 Reindex = Callable[[Sequence[str]], Sequence[str]]
@@ -60,35 +60,35 @@ Reindex = Callable[[Sequence[str]], Sequence[str]]
 def reindexed(node: Node, tensor: str, buffer: str, change: Reindex, rank: int) -> Node:
     """With `tensor[a, b]` written `buffer[change(a, b)]`; a bare `tensor` or `tensor[...]` counts as
     full slices. Raises IllegalMove where the tensor is used in a way that cannot be re-indexed."""
-    if isinstance(node, Line):
+    if isinstance(node, SourceLine):
         if tensor not in names_in(node.node):
             return node
         transformer = _Reindexing(tensor, buffer, change, rank)
-        return Line(node.node.visit(transformer), node.number)  # type: ignore[arg-type]
+        return SourceLine(node.node.visit(transformer), node.number)  # type: ignore[arg-type]
     body = tuple(reindexed(child, tensor, buffer, change, rank) for child in node.body)
-    return Loop(node.node, body, node.number)
+    return SourceLoop(node.node, body, node.number)
 
 
-def with_shape(declaration: Statement, shape: str) -> Line:
+def with_shape(declaration: ReadStatement, shape: str) -> SourceLine:
     """A declaration with another shape, given as text."""
     call = declaration.call
     assert call is not None
     return with_expression(declaration.line, {call.arguments["shape"]: cst.parse_expression(shape)})
 
 
-def tidy(kernel: Kernel) -> Kernel:
+def tidy(kernel: ParsedKernel) -> ParsedKernel:
     """Without values nobody reads, names of parts nobody uses, and loops with nothing in them."""
     while True:
         reading = read(kernel)
         used = _occurrences(kernel)
         dead = [s.path for s in reading.statements if _is_dead(reading, s, used)]
-        empty = [p for p, n in kernel.walk() if isinstance(n, Loop) and not n.body]
+        empty = [p for p, n in kernel.walk() if isinstance(n, SourceLoop) and not n.body]
         if not dead and not empty:
             return kernel
         kernel = remove(kernel, [*dead, *empty])
 
 
-def _is_dead(reading: Reading, statement: Statement, used: Counter[str]) -> bool:
+def _is_dead(reading: Reading, statement: ReadStatement, used: Counter[str]) -> bool:
     """A pure value whose name occurs nowhere else, or a write to a buffer that nothing reads."""
     if statement.opaque:
         return False
@@ -106,15 +106,15 @@ def _is_dead(reading: Reading, statement: Statement, used: Counter[str]) -> bool
     return used[statement.bound] == 1
 
 
-def _occurrences(kernel: Kernel) -> Counter[str]:
+def _occurrences(kernel: ParsedKernel) -> Counter[str]:
     """How often each name occurs."""
     count: Counter[str] = Counter()
     for _, node in kernel.walk():
-        count.update(mentions(node.node if isinstance(node, Line) else node.node.iter))
+        count.update(mentions(node.node if isinstance(node, SourceLine) else node.node.iter))
     return count
 
 
-def remove(kernel: Kernel, paths: Sequence[Path]) -> Kernel:
+def remove(kernel: ParsedKernel, paths: Sequence[Path]) -> ParsedKernel:
     """Without the nodes at `paths`."""
     for path in sorted(paths, reverse=True):
         kernel = kernel.replaced(path, [])

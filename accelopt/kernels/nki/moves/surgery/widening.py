@@ -7,18 +7,18 @@ import libcst as cst
 from accelopt.hardware import TRN1
 from accelopt.kernels.nki.moves.reading.legality import dependence, uses_of
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, Symbol, ramp
-from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, Statement, read
+from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.signatures import BINARY, DECLARATIONS, UNARY
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Kernel,
-    Line,
-    Loop,
     Node,
+    ParsedKernel,
+    SourceLine,
+    SourceLoop,
     code_of,
     parts,
 )
-from accelopt.kernels.nki.moves.reading.values import Access, Tensor, TensorValue
+from accelopt.kernels.nki.moves.reading.values import KernelTensor, TensorValue, TileUse
 from accelopt.kernels.nki.moves.surgery.loops import inlining, split
 from accelopt.kernels.nki.moves.surgery.rewriting import (
     substitute,
@@ -48,7 +48,7 @@ ELEMENTWISE = frozenset(
 PRODUCTS = {"nisa.nc_matmul": ("stationary", "moving"), "nl.matmul": ("x", "y")}
 
 
-def widen(kernel: Kernel, variable: str, factor: int) -> Kernel:
+def widen(kernel: ParsedKernel, variable: str, factor: int) -> ParsedKernel:
     """Make `factor` iterations of a loop one.
 
     before: for j in nl.affine_range(14): x = nl.load(a[p, j * 512:(j + 1) * 512]); ...
@@ -74,7 +74,7 @@ def widen(kernel: Kernel, variable: str, factor: int) -> Kernel:
     return tidy(_absorb(kernel, variable, factor))
 
 
-def merge_block(kernel: Kernel, name: str, axis: int) -> Kernel:
+def merge_block(kernel: ParsedKernel, name: str, axis: int) -> ParsedKernel:
     """Lay the blocks of a buffer side by side in the free axis.
 
     before: t = nl.ndarray((7, nl.par_dim(128), 512)); t[e, p, 0:512]
@@ -107,7 +107,7 @@ def merge_block(kernel: Kernel, name: str, axis: int) -> Kernel:
     return _changed(kernel, changes, {tensor.path: _declared_shape(kernel, tensor, shape)})
 
 
-def indexed(reading: Reading, access: Access, dims: list[Polynomial]) -> cst.BaseExpression:
+def indexed(reading: Reading, access: TileUse, dims: list[Polynomial]) -> cst.BaseExpression:
     """The access written anew over other index polynomials, in the style it had. Raises IllegalMove
     for anything but a tensor's name with a subscript."""
     name, node = access.tensor.name, access.node
@@ -124,7 +124,9 @@ def indexed(reading: Reading, access: Access, dims: list[Polynomial]) -> cst.Bas
     return cst.parse_expression(f"{name}[{', '.join(parts)}]")
 
 
-def index_text(kernel: Kernel, polynomial: Polynomial, names: dict[Symbol, str], rank: int) -> str:
+def index_text(
+    kernel: ParsedKernel, polynomial: Polynomial, names: dict[Symbol, str], rank: int
+) -> str:
     """An index expression; ramps become aranges of a given rank."""
 
     def write(symbol: Symbol) -> str:
@@ -164,13 +166,13 @@ def _spans(dim: Polynomial, width: int) -> bool:
     )
 
 
-def _with_names_inlined(kernel: Kernel, reading: Reading, facts: LoopFacts) -> Kernel:
+def _with_names_inlined(kernel: ParsedKernel, reading: Reading, facts: LoopFacts) -> ParsedKernel:
     texts = inlining(reading, facts)
     body = tuple(substitute(node, texts) for node in facts.node.body)
-    return kernel.replaced(facts.path, [Loop(facts.node.node, body, facts.node.number)])
+    return kernel.replaced(facts.path, [SourceLoop(facts.node.node, body, facts.node.number)])
 
 
-def _block_dimensions(kernel: Kernel, variable: str) -> list[tuple[str, int]]:
+def _block_dimensions(kernel: ParsedKernel, variable: str) -> list[tuple[str, int]]:
     """Block dimensions of outer buffers that the loop's variable indexes."""
     reading = read(kernel)
     facts = reading.loop(variable)
@@ -185,13 +187,13 @@ def _block_dimensions(kernel: Kernel, variable: str) -> list[tuple[str, int]]:
     return found
 
 
-def _absorb(kernel: Kernel, variable: str, trips: int) -> Kernel:
+def _absorb(kernel: ParsedKernel, variable: str, trips: int) -> ParsedKernel:
     """The loop's body once, on tiles `trips` times as wide."""
     reading = read(kernel)
     facts = reading.loop(variable)
-    wide: set[Tensor] = set()
+    wide: set[KernelTensor] = set()
     changes: dict[cst.CSTNode, cst.CSTNode] = {}
-    declarations: dict[tuple[int, ...], Line] = {}
+    declarations: dict[tuple[int, ...], SourceLine] = {}
     for statement in reading.inside(facts):
         if statement.opaque:
             raise IllegalMove(f"line {statement.line.number} is not understood")
@@ -222,11 +224,11 @@ def _absorb(kernel: Kernel, variable: str, trips: int) -> Kernel:
         changes.update(_masks(reading, statement, facts.symbol, trips))
     changed = _changed(kernel, changes, declarations)
     loop = changed.at(facts.path)
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, SourceLoop)
     return changed.replaced(facts.path, loop.body)
 
 
-def _check(reading: Reading, statement: Statement) -> None:
+def _check(reading: Reading, statement: ReadStatement) -> None:
     number = statement.line.number
     if statement.kind not in {"compute", "store"}:
         raise IllegalMove(f"line {number} is not elementwise")
@@ -253,13 +255,13 @@ def _names_its_shape(part: cst.CSTNode) -> bool:
     return part.func.attr.value in {"broadcast_to", "reshape"}
 
 
-def _check_invariant(statement: Statement, facts: LoopFacts) -> None:
+def _check_invariant(statement: ReadStatement, facts: LoopFacts) -> None:
     """What every iteration computes alike may be computed fewer times."""
     if facts.symbol in statement.mentions or statement.accumulates or statement.kind == "store":
         raise IllegalMove(f"line {statement.line.number} cannot be done for several iterations")
 
 
-def _stationary(reading: Reading, statement: Statement) -> cst.BaseExpression | None:
+def _stationary(reading: Reading, statement: ReadStatement) -> cst.BaseExpression | None:
     """The operand of a product that its width does not touch."""
     call = statement.call
     if call is None or call.name not in PRODUCTS:
@@ -270,14 +272,14 @@ def _stationary(reading: Reading, statement: Statement) -> cst.BaseExpression | 
     return call.arguments[name]
 
 
-def _check_bank(tensor: Tensor, trips: int) -> None:
+def _check_bank(tensor: KernelTensor, trips: int) -> None:
     width = tensor.shape[-1].constant if tensor.shape else None
     if width is None or width * trips * 4 > TRN1.psum_bank_bytes:
         raise IllegalMove(f"{tensor.name} would not fit into a PSUM bank")
 
 
 def _wide_dims(
-    access: Access, symbol: Symbol, trips: int, wide: set[Tensor]
+    access: TileUse, symbol: Symbol, trips: int, wide: set[KernelTensor]
 ) -> list[Polynomial] | None:
     """The index of the wide tile; None when the access does not grow. Raises when it cannot."""
     if access.dims is None:
@@ -304,14 +306,14 @@ def _wide_dims(
     return [*access.dims[:last], dim.without(symbol, ramps[0]) + ramp(size, -1)]
 
 
-def _narrow(access: Access) -> bool:
+def _narrow(access: TileUse) -> bool:
     """True for a column, which serves a tile of any width."""
     shape = access.shape
     return shape is not None and len(shape) == 2 and shape[1] == ONE
 
 
 def _masks(
-    reading: Reading, statement: Statement, symbol: Symbol, trips: int
+    reading: Reading, statement: ReadStatement, symbol: Symbol, trips: int
 ) -> dict[cst.CSTNode, cst.CSTNode]:
     call = statement.call
     mask = call.values.get("mask") if call is not None else None
@@ -336,7 +338,7 @@ def _masks(
     return {call.arguments["mask"]: cst.parse_expression(" & ".join(texts))}
 
 
-def _wider(kernel: Kernel, tensor: Tensor, trips: int) -> Line:
+def _wider(kernel: ParsedKernel, tensor: KernelTensor, trips: int) -> SourceLine:
     if tensor.shape is None or tensor.block_rank or len(tensor.shape) != 2:
         raise IllegalMove(f"{tensor.name} is not a plain tile")
     if tensor.buffer == "psum":
@@ -347,7 +349,9 @@ def _wider(kernel: Kernel, tensor: Tensor, trips: int) -> Line:
     return _declared_shape(kernel, tensor, shape)
 
 
-def _declared_shape(kernel: Kernel, tensor: Tensor, shape: list[Polynomial]) -> Line:
+def _declared_shape(
+    kernel: ParsedKernel, tensor: KernelTensor, shape: list[Polynomial]
+) -> SourceLine:
     """The tensor's declaration with another shape."""
     texts = [size.render(lambda symbol: symbol.name) for size in shape]
     position = len(shape) - 2
@@ -356,20 +360,20 @@ def _declared_shape(kernel: Kernel, tensor: Tensor, shape: list[Polynomial]) -> 
 
 
 def _changed(
-    kernel: Kernel,
+    kernel: ParsedKernel,
     changes: dict[cst.CSTNode, cst.CSTNode],
-    declarations: dict[tuple[int, ...], Line],
-) -> Kernel:
+    declarations: dict[tuple[int, ...], SourceLine],
+) -> ParsedKernel:
     def visit(nodes: tuple[Node, ...], prefix: tuple[int, ...]) -> tuple[Node, ...]:
         result: list[Node] = []
         for position, node in enumerate(nodes):
             path = (*prefix, position)
             if path in declarations:
                 result.append(declarations[path])
-            elif isinstance(node, Line):
+            elif isinstance(node, SourceLine):
                 result.append(with_expression(node, changes))
             else:
-                result.append(Loop(node.node, visit(node.body, path), node.number))
+                result.append(SourceLoop(node.node, visit(node.body, path), node.number))
         return tuple(result)
 
     return kernel.with_body(visit(kernel.body, ()))
