@@ -271,17 +271,18 @@ def test_bubblewrap_is_used_where_it_is_installed():
     assert "bubblewrap" in call("echo").isolation
 
 
-def test_the_bubblewrap_command_names_only_what_the_policy_allows(tmp_path):
-    policy = Policy(readable=("/usr", "/dev/zero"), writable=("/dev/neuron0", str(tmp_path)))
-    words = bubblewrap.prefix("bwrap", policy, tmp_path)
+def test_the_bubblewrap_command_names_only_what_the_policy_allows():
+    folder = Path("/home/somebody/work")
+    policy = Policy(readable=("/usr", "/dev/zero"), writable=("/dev/neuron0", str(folder)))
+    words = bubblewrap.prefix("bwrap", policy, folder)
     assert "--unshare-net" in words and words[-1] == "--"
     binds = [(words[i], words[i + 1]) for i, word in enumerate(words) if word.endswith("-try")]
     assert binds == [
         ("--ro-bind-try", "/usr"),
         ("--dev-bind-try", "/dev/neuron0"),
-        ("--bind-try", str(tmp_path)),
+        ("--bind-try", str(folder)),
     ]
-    online = bubblewrap.prefix("bwrap", Policy(network=True), tmp_path)
+    online = bubblewrap.prefix("bwrap", Policy(network=True), folder)
     assert "--unshare-net" not in online
 
 
