@@ -58,6 +58,11 @@ class NkiTensor(TensorView):
         """True when part of its address is read at run time."""
         return bool(self.indirect)
 
+    def __bool__(self) -> bool:
+        """True for a tensor in HBM: it is there, as any object (the vendor's library asks `if
+        tensor`). A tile is refused: whoever asks for it wants its values, which are not known here."""
+        return True if not self.on_chip else super().__bool__()
+
     # Views.
 
     def __getitem__(self, key: Any) -> NkiTensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelTypeError, KernelValueError
@@ -130,7 +132,7 @@ def range_select(
           bound1=tile(bound1, "bound1"), reduce_res=reduce_res)  # fmt: skip
     if generation() < 3:
         refuse(KernelValueError("target", "range_select needs NeuronCore-v3."))
-    if builder.number(on_false_value) != FP32_MIN:
+    if np.float32(builder.number(on_false_value)) != np.float32(FP32_MIN):
         said = f"on_false_value {on_false_value} is not the smallest float32."
         refuse(KernelValueError("on_false_value", said, "Leave it out."))
     result, reduction = accumulator(reduce_res, reduce_cmd, reduce_op, frozenset({"maximum"}))

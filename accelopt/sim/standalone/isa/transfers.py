@@ -21,11 +21,15 @@ NO_DGE = enums.dge_mode.none.value
 """The one number that is taken for a member: the vendor's library writes it (norm_tkg_utils.py)."""
 
 
+def _mode(dge_mode: Any) -> enums.dge_mode:
+    if type(dge_mode) is int and dge_mode == NO_DGE:
+        return enums.dge_mode.none
+    return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
+
+
 def check_descriptors(dge_mode: Any, target: TensorView, source: TensorView) -> None:
     """Hardware descriptor generation begins with NeuronCore-v3 and converts nothing (NKI 0.3)."""
-    if type(dge_mode) is int and dge_mode == NO_DGE:
-        return
-    mode = member(enums.dge_mode, dge_mode, "dge_mode")
+    mode = _mode(dge_mode)
     if mode is not enums.dge_mode.hwdge:
         return
     if generation() < 3:
@@ -109,8 +113,8 @@ def dma_transpose(
     """dst = src with its axes turned: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     target, source = endpoint(dst, "dst", COPY_FIRST), endpoint(src, "src", COPY_FIRST)
     assignment.check_writable(target)
-    member(enums.dge_mode, dge_mode, "dge_mode")
-    if source.itemsize != 2 and generation() >= 3 and dge_mode is enums.dge_mode.hwdge:
+    hardware = _mode(dge_mode) is enums.dge_mode.hwdge
+    if source.itemsize != 2 and generation() >= 3 and hardware:
         said = f"a hardware DMA transpose moves elements of two bytes, not {source.dtype}."
         refuse(KernelTypeError("dma_transpose_dtype", said))
     if source.dtype != target.dtype:

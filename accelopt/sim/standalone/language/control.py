@@ -22,8 +22,20 @@ DYNAMIC = (
 
 
 class NKIObject:
-    """What classes of kernels inherit. Without an initializer of their own they get one of their
-    annotations, as a dataclass has."""
+    """What classes of kernels inherit. The compiler reads the class, not what decorators made of it: its
+    fields are all its plain attributes, annotated or not, and those that a call leaves out are None."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        fields = dict(vars(cls).get("__annotations__", {}))
+        for name in fields:
+            if name not in vars(cls):
+                setattr(cls, name, None)
+        for name, value in vars(cls).items():
+            plain = not name.startswith("__") and not callable(value)
+            if plain and not hasattr(value, "__get__") and getattr(value, "__hash__", None):
+                fields.setdefault(name, Any)
+        cls.__annotations__ = fields
 
     def __init__(self, **fields: Any) -> None:
         for name, value in fields.items():
