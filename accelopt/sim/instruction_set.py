@@ -30,7 +30,9 @@ class Opcode:
     meaning: str = ""
 
 
-_T, _V, _S, _G, _D = Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA
+_T, _V, _S, _G, _D, _Y = (
+    Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC
+)  # fmt: skip
 
 OPCODES: dict[str, Opcode] = {
     row.name: row
@@ -95,6 +97,8 @@ OPCODES: dict[str, Opcode] = {
         Opcode("match_replace8", ("data", "values"), ("replacement",), (_V,),
                ("result", "indices"), ("indices",), "first match of each value replaced"),
         # Index-driven.
+        Opcode("nonzero", ("data",), ("offset", "padding"), (_G,),
+               meaning="(P, F + 1): where data is not 0, plus offset; padding; and how many, last"),
         Opcode("iota", (), ("expression",), (_G,), meaning="result = affine expression of axes"),
         Opcode("affine_select", ("data",), ("predicate", "negate", "on_false"), (_G,),
                optional=("negate",), meaning="result = data where predicate, else on_false"),
@@ -117,6 +121,8 @@ OPCODES: dict[str, Opcode] = {
         Opcode("random", (), (), (_G, _V), meaning="uniform in [0, 1)"),
         Opcode("dropout", ("data", "probability"), ("probability",), (_V,),
                optional=("probability",), meaning="zero with the given probability"),
+        Opcode("while", ("condition",), (), (_Y,), outputs=(),
+               meaning="the first of a loop's body: the loop ends where its condition (1, 1) is 0"),
         Opcode("print", ("data",), ("prefix",), (_G,), outputs=(), meaning="device_print"),
     )
 }  # fmt: skip
@@ -131,4 +137,6 @@ def mask_shape(instruction: Instruction) -> tuple[int, ...]:
     and searches, of the result for all others."""
     if instruction.opcode in _MASKED_BY_DATA:
         return instruction.inputs["data"].shape
+    if instruction.opcode == "while":
+        return instruction.inputs["condition"].shape
     return instruction.result.shape

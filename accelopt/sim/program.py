@@ -131,6 +131,12 @@ class Loop:
 Node = Loop | Instruction
 
 
+def is_dynamic(loop: Loop) -> bool:
+    """True for a loop of the device, which runs until its condition is 0 and not a number of times."""
+    first = loop.body[0] if loop.body else None
+    return isinstance(first, Instruction) and first.opcode == "while"
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A traced kernel. `arguments` are its tensor parameters in order; `results` what it returns

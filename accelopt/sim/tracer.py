@@ -137,6 +137,7 @@ class Tracer:
         self.arguments: list[Tensor] = []
         self.mutable: set[Tensor] = set()
         self.products: dict[Tensor, set[object]] = {}  # where in PSUM products were written to
+        self.device_loops: list[object] = []  # that are being recorded, outermost first
         self.pair: object = None  # the two cores of a logical core, where there are two
         self.must_return: set[Tensor] = set()
         self.written: set[Tensor] = set()

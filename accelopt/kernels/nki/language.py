@@ -34,8 +34,9 @@ from accelopt.kernels.nki.names import describe, sheet
 from accelopt.kernels.nki.placeless import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
+from accelopt.kernels.nki.rewriting import rewrites_in_dialect
 from accelopt.kernels.nki.scheduling import Scheduling, counters_of
-from accelopt.kernels.nki.tuning import Tuning, rewrites_of
+from accelopt.kernels.nki.tuning import Tuning
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Pool
 from accelopt.sim.dialects import dialect_of_source
@@ -230,15 +231,13 @@ class NKI:
         )
 
     def _rewrites(self, node: Node) -> list[Action]:
-        if dialect_of_source(node.source) != "neuronxcc":
-            return []  # the moves know that dialect's calls and loops
         facts = self._facts(node)
         known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
-        key = content_key(node.source, *known, package_key())
+        key = content_key(node.source, *known, self.options.target, package_key())
         kept = self.shelf.find("actions", key)
         if isinstance(kept, list):
             return [Action.model_validate(action).with_source(source) for action, source in kept]
-        found = rewrites_of(node.source, facts)
+        found = rewrites_in_dialect(node.source, facts, self.options.target)
         self.shelf.put("actions", key, [(a.model_dump(mode="json"), a.source) for a in found])
         return found
 

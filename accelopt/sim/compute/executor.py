@@ -33,7 +33,15 @@ from accelopt.sim.compute.tiles.addressing import register_slots
 from accelopt.sim.compute.tiles.lane import Lane
 from accelopt.sim.compute.tiles.operands import LaneSite, Step
 from accelopt.sim.errors import KernelValueError
-from accelopt.sim.program import Instruction, Loop, LoopKind, Node, Program, Tensor
+from accelopt.sim.program import (
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Program,
+    Tensor,
+    is_dynamic,
+)
 
 MAX_THREADS = 4  # more only fight for the interpreter
 
@@ -66,6 +74,7 @@ EMITTERS: dict[str, Emitter] = {
     "max8": indexed.max8,
     "find_index8": indexed.find_index8,
     "match_replace8": indexed.match_replace8,
+    "nonzero": indexed.nonzero,
     "iota": indexed.iota,
     "affine_select": indexed.affine_select,
     "range_select": indexed.range_select,
@@ -77,6 +86,7 @@ EMITTERS: dict[str, Emitter] = {
     "random": elementwise.random,
     "dropout": elementwise.dropout,
     "print": indexed.device_print,
+    "while": indexed.condition,
 }
 
 
@@ -180,6 +190,8 @@ class Executable:
         slot, values = lane.slots[loop.variable], loop.variable.values
         registers, positions = lane.registers, lane.positions
         taken = self._taken if loop.kind in PARALLEL else None
+        if is_dynamic(loop):
+            return self._dynamic_loop(loop, steps, lane)
 
         def run() -> None:
             for position, value in enumerate(taken(values) if taken else values):
@@ -187,6 +199,25 @@ class Executable:
                 positions[slot] = position
                 for step in steps:
                     step()
+
+        return run
+
+    def _dynamic_loop(self, loop: Loop, steps: list[Step], lane: Lane) -> Step:
+        """A loop that runs until its condition says stop."""
+        slot, registers, positions = lane.slots[loop.variable], lane.registers, lane.positions
+        at = len(self._fresh.get(loop, ()))
+        before, holds, after = steps[:at], steps[at], steps[at + 1 :]
+
+        def run() -> None:
+            registers[slot] = positions[slot] = 0
+            while True:
+                for step in before:
+                    step()
+                if not holds():  # type: ignore[func-returns-value]
+                    return
+                for step in after:
+                    step()
+                positions[slot] += 1
 
         return run
 

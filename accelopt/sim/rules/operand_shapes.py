@@ -182,8 +182,12 @@ _RULES: dict[str, Rule] = {
     "match_replace8": _counts(_largest),
     "matmul": _matmul,
     "max8": _counts(_largest),
+    "nonzero": _counts(
+        lambda i: {"result": i.inputs["data"].elements + i.inputs["data"].partitions}
+    ),
     "partition_reduce": _counts(lambda i: {"result": i.inputs["data"].free_elements}),
     "print": _nothing,
+    "while": _nothing,
     "sequence_bounds": _counts(lambda i: {"result": 2 * i.inputs["segment_ids"].elements}),
     "stream_shuffle": _stream_shuffle,
     "tensor_reduce": _tensor_reduce,

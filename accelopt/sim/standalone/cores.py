@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from accelopt.sim.errors import KernelValueError
+from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.nki.builder import emit, fail
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.standalone.calls import generation, transferred
@@ -87,6 +88,9 @@ def _switch(pair: Pair, me: int, what: str) -> None:
     """The other core runs until it waits too."""
     tracer = current()
     kept = (tracer.grid, tracer.shared_cursor, tracer.depth)
+    if tracer.device_loops:
+        mend = "It would take two cores that run at the same time."
+        raise Unsupported(f"nisa.{what} inside of a loop of the device", mend, running_line())
     if pair.done[1 - me]:
         fail(KernelValueError(what, f"core {me} waits for core {1 - me}, which has ended."))
     pair.give(1 - me)

@@ -28,7 +28,7 @@ from accelopt.sim.nki.rewriting import check_annotation
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
-from accelopt.sim.standalone import cores
+from accelopt.sim.standalone import cores, registers
 from accelopt.sim.standalone.counting import BUILTINS, AllLoops
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
@@ -158,7 +158,9 @@ def _record(
     def run(core: int) -> Any:
         tracer.grid = (core,) if kernel.grid else ()
         tracer.shared_cursor = 0
-        return run_kernel(tracer, function, tuple(positional), named, BUILTINS)
+        returned = run_kernel(tracer, function, tuple(positional), named, BUILTINS)
+        registers.check_all_closed()
+        return returned
 
     returned = cores.run(tracer, run, cores_of)
     if tracer.demanded:

@@ -23,6 +23,7 @@ from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major
 from accelopt.sim.rules import indexing, operands
 from accelopt.sim.standalone.formats import element_of
+from accelopt.sim.standalone.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.tracer import current
 
 
@@ -67,6 +68,9 @@ class NkiTensor(TensorView):
 
     def __getitem__(self, key: Any) -> NkiTensor:
         items = key if isinstance(key, tuple) else (key,)
+        at = next((n for n, item in enumerate(items) if _register_of(item) is not None), None)
+        if at is not None and Ellipsis not in items[:at]:
+            return self._from_register(items, at)
         for item in items:
             if item is None or isinstance(item, (TensorView, MaskExpression, np.ndarray, list)):
                 fail(_not_an_index(item))
@@ -91,6 +95,7 @@ class NkiTensor(TensorView):
     def select(self, dim: int, index: Any) -> NkiTensor:
         """One element along a dimension, which goes; a (1, 1) tile gives the index at run time."""
         at = self._dimension(dim)
+        index = offset_of(index)
         if not isinstance(index, TensorView):
             return self[self._along(dim, index)]
         self._check_direct()
@@ -223,7 +228,10 @@ class NkiTensor(TensorView):
         view = self._of(pairs, offset=start, dtype=element, bounds=())
         along = int(indirect_dim)
         step = math.prod(self.shape[along + 1 :]) * old // new
-        if scalar_offset is not None:
+        if scalar_offset is not None and is_known(scalar_offset):
+            moved = view.offset + number_or_index(scalar_offset) * step
+            view = view.replaced(offset=moved)  # type: ignore[assignment]
+        elif scalar_offset is not None:
             return view._with_scalar(scalar_offset, step, self.shape[along])
         if vector_offset is not None:
             return view._with_vector(vector_offset, step, self.shape[along])
@@ -245,6 +253,16 @@ class NkiTensor(TensorView):
         raise Unsupported("tensor indirection (NkiTensor.indirect, trn3)", mend, running_line())
 
     # Parts of the above.
+
+    def _from_register(self, items: tuple[Any, ...], at: int) -> NkiTensor:
+        """This view indexed with a register, or a slice that starts at one."""
+        item = items[at]
+        rest = 0 if isinstance(item, VirtualRegister) else slice(0, item.size)
+        view = self[(*items[:at], rest, *items[at + 1 :])]
+        self._check_direct()
+        if self.on_chip and at == 0:
+            fail(KernelValueError("select", "a run-time index cannot select a partition."))
+        return view._with_scalar(_register_of(item), self.strides[at], self.shape[at])
 
     def _along(self, dim: int, item: Any) -> tuple[Any, ...]:
         at = self._dimension(dim)
@@ -296,7 +314,7 @@ class NkiTensor(TensorView):
 
     def _with_scalar(self, index: Any, stride: int, size: int) -> NkiTensor:
         """Displaced by a (1, 1) tile's value times the stride."""
-        tile = _runtime_tile(index)
+        tile = _runtime_tile(offset_of(index))
         if math.prod(tile.tile_shape) != 1:
             said = f"scalar_offset has shape {tile.shape}, not (1, 1)."
             fail(KernelValueError("scalar_offset", said))
@@ -325,9 +343,19 @@ class NkiTensor(TensorView):
 NkiTensor.indirect_elements.__name__ = "indirect"
 
 
+def number_or_index(value: Any) -> Affine:
+    """A number, or what loops make of one, as an affine expression."""
+    return value.affine if isinstance(value, Index) else Affine(int(value))
+
+
+def _register_of(item: Any) -> VirtualRegister | None:
+    start = item.start if isinstance(item, DynamicSlice) else item
+    return start if isinstance(start, VirtualRegister) else None
+
+
 def _runtime_tile(index: Any) -> TensorView:
     if not isinstance(index, TensorView):
-        mend = "Pass a tile in SBUF; registers are not simulated."
+        mend = "Pass a tile in SBUF or a register."
         fail(operands.operand_type("offset", type(index).__name__, mend))
     if not index.on_chip:
         fail(operands.wrong_memory("offset", repr(index), "SBUF", "nisa.dma_copy it first."))

@@ -132,3 +132,28 @@ def test_control_flow_on_a_tile_is_refused(nki_text, condition, said):
     kernel = nki_text(text(body=condition))
     with pytest.raises(Exception, match=said):
         kernel.trace(A)
+
+
+def test_an_nki_object_has_the_fields_of_its_class(nki_text):
+    """The compiler reads the class: fields that are not annotated, and those a call leaves out (the
+    vendor's library has both, under @dataclass)."""
+    kernel = nki_text("""
+        from dataclasses import dataclass
+
+        @dataclass
+        class Sizes(nl.NKIObject):
+            rows: int
+            unused: int
+            factor = None
+
+        @nki.jit
+        def kernel(a, bias=None):
+            sizes = Sizes(rows=128, factor=2.0)
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            tile = nl.load(a[0 : sizes.rows])
+            factor = sizes.factor if a and not bias and sizes.unused is None else 0.0
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+            nl.store(out, tile)
+            return out
+        """)
+    assert np.array_equal(kernel.run(A[:128]), 2 * A[:128])

@@ -158,3 +158,42 @@ def test_two_cores_meet(nki_text):
     np.testing.assert_allclose(kernel.kernel[1](array)[0], np.exp(A), rtol=1e-6)
     with pytest.raises(Exception, match="one or two cores"):
         kernel.kernel[3](array)
+
+
+def test_nonzero_with_count(nki_text):
+    """The vendor's example of it (SDK 2.32 `nki.isa.nonzero_with_count`): every 16th partition."""
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((32, 9), dtype=nl.int32, buffer=nl.shared_hbm)
+            found = nl.full((32, 9), 7, dtype=nl.int32)
+            nisa.nonzero_with_count(dst=found, src=nl.load(a), index_offset=16)
+            nl.store(out, found)
+            return out
+        """)
+    found = kernel.run(np.tile(np.float32([0, 1, 1, 0, 0, 1, 0, 0]), (32, 1)))
+    assert found[0].tolist() == found[16].tolist() == [17, 18, 21, -1, -1, -1, -1, -1, 3]
+    assert (found[1:16] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        ("add", lambda x: np.cumsum(x, 1)),
+        ("maximum", lambda x: np.maximum.accumulate(x, 1)),
+        ("subtract", lambda x: np.stack([np.convolve(r, [1, -1] * 8)[:16] for r in x])),
+    ],
+)
+def test_tensor_scalar_cumulative(nki_text, op, expected):
+    """r[i] = op1(op0(src[i], imm0), r[i-1]) (SDK 2.32)."""
+    kernel = nki_text(f"""
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            nisa.tensor_scalar_cumulative(dst=t, src=t, op0=nl.multiply, op1=nl.{op}, imm0=2.0)
+            nl.store(out, t)
+            return out
+        """)
+    a = np.random.default_rng(0).standard_normal((128, 16)).astype(np.float32)
+    np.testing.assert_allclose(kernel.run(a), expected(2 * a), rtol=1e-5, atol=1e-5)

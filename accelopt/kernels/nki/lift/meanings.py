@@ -67,6 +67,8 @@ _WHY = {
     "gather": "it gathers by indices that are only known at run time",
     "local_gather": "it gathers by indices that are only known at run time",
     "max8": "it sorts: the eight largest elements are no reduction",
+    "while": "it runs a loop whose length is only known at run time",
+    "nonzero": "it searches for what is not 0",
     "find_index8": "it searches for the positions of values",
     "match_replace8": "it searches for values and replaces them",
     "sequence_bounds": "it searches for the ends of segments",

@@ -115,7 +115,7 @@ class Lifted(NamedTuple):
                 raise NotLowered("a plain argument enters the computation in more than one way")
         if self.dialect == "neuronxcc":
             return kernel
-        source = in_dialect(kernel.source, self.dialect, self.arguments)
+        [source] = in_dialect([kernel.source], self.dialect, self.arguments, target)
         if source is None:
             raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
         return kernel._replace(source=source)

@@ -7,6 +7,7 @@ executed on the same arrays and compared.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ _files = itertools.count()
 TOLERANCE = 1e-5
 """Of the largest number of a result: both dialects compute the same, in another order at most."""
 JOB = "accelopt.kernels.nki.translation.translate:translate_job"
+MANY = "accelopt.kernels.nki.translation.translate:translate_many"
 MEMORY_BYTES = 6 << 30
 RESULT_BYTES = 512 << 20
 OWN_SECONDS = 120.0  # for a kernel that we wrote
@@ -88,8 +90,11 @@ class Translation(NamedTuple):
         return not self.problems and self.proof is not None and self.proof.equal_results
 
 
-def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
-    """The kernel of `source` in the dialect `to`, learned by tracing it for arguments without data.
+def rewritten(
+    source: str, to: Dialect, specs: Sequence[Any], target: str | None = None
+) -> Rewriting:
+    """The kernel of `source` in the dialect `to`, learned by tracing it for arguments without data, on
+    one generation or on that of each dialect.
 
     Raises ConfigError where the file has no kernel or is in that dialect already, and KernelError
     where the kernel itself is refused.
@@ -100,13 +105,15 @@ def rewritten(source: str, to: Dialect, specs: Sequence[Any]) -> Rewriting:
     if own == to:
         shown = "neuronxcc.nki" if to == "neuronxcc" else to
         raise ConfigError(f"the kernel is in the dialect {shown} already")
-    facts, program = learn(lambda: trace_kernel(kernel, specs, target=_target(own)), file)
+    facts, program = learn(lambda: trace_kernel(kernel, specs, target=target or _target(own)), file)
     names = Names(cst.parse_module(source), own)
     rewrite = to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
     made = _laid_out(with_imports(made, names, to))
     try:
-        twin = trace_kernel(_kernel(made, f"<kernel {next(_files)}>"), specs, target=_target(to))
+        twin = trace_kernel(
+            _kernel(made, f"<kernel {next(_files)}>"), specs, target=target or _target(to)
+        )
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
         return Rewriting(made, tuple(problems), program, None, f"{type(error).__name__}: {error}")
@@ -143,28 +150,47 @@ def translate_file(kernel: Path, to: str, arguments: Sequence[Any], seconds: flo
     return _proven(found, arguments)
 
 
-def in_dialect(source: str, to: Dialect, arguments: Sequence[Any]) -> str | None:
-    """A kernel that we wrote ourselves, in the dialect `to`, for arguments without data (as plain
-    JSON); None where something has no counterpart. Worked out in a child process."""
-    payload = {"source": source, "to": to, "arguments": list(arguments)}
-    limits = Limits(seconds=OWN_SECONDS, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
-    outcome = run(JOB, payload, policy=Policy(), limits=limits)
-    message = read_message(outcome.result.partition(b"\n")[0])
-    if message is None or "error" in message or message["problems"] or message["failure"]:
-        return None
-    return str(message["source"])
+def in_dialect(
+    sources: Sequence[str], to: Dialect, arguments: Sequence[Any], target: str
+) -> list[str | None]:
+    """Kernels in the dialect `to`, for arguments without data (as plain JSON) and one generation;
+    None where something has no counterpart. Worked out in one confined child process."""
+    if not sources:
+        return []
+    payload = {"sources": list(sources), "to": to, "arguments": list(arguments), "target": target}
+    seconds = OWN_SECONDS * len(sources)
+    limits = Limits(seconds=seconds, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
+    lines = run(MANY, payload, policy=Policy(), limits=limits).result.split(b"\n")
+    texts = [(read_message(line) or {}).get("source") for line in lines[: len(sources)]]
+    texts += [None] * (len(sources) - len(texts))
+    return [text if isinstance(text, str) else None for text in texts]
+
+
+def translate_many(payload: Mapping[str, Any], channel: BinaryIO) -> None:
+    """In the child: a line for each source, with its translation where it is complete."""
+    specs = _specs(payload["arguments"])
+    for source in payload["sources"]:
+        answer = {}
+        with contextlib.suppress(Exception):  # whatever the file's own Python raises
+            found = rewritten(str(source), payload["to"], specs, str(payload["target"]))
+            if found.twin is not None and not found.problems:
+                answer = {"source": found.source}
+        channel.write(json.dumps(answer).encode() + b"\n")
+
+
+def _specs(arguments: Sequence[Any]) -> list[Any]:
+    return [
+        TensorSpec(tuple(item["shape"]), np.dtype(item["dtype"]))
+        if isinstance(item, dict)
+        else item
+        for item in arguments
+    ]
 
 
 def translate_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     """In the child: the translation and the bytes of both Programs, or what is wrong."""
-    specs = [
-        TensorSpec(tuple(item["shape"]), np.dtype(item["dtype"]))
-        if isinstance(item, dict)
-        else item
-        for item in payload["arguments"]
-    ]
     try:
-        found = rewritten(str(payload["source"]), payload["to"], specs)
+        found = rewritten(str(payload["source"]), payload["to"], _specs(payload["arguments"]))
     except (ConfigError, KernelError) as error:
         channel.write(json.dumps({"error": str(error)}).encode() + b"\n")
         return

@@ -25,7 +25,7 @@ WORTHWHILE = 2_000_000
 BALANCE = 0.8
 """The least share of useful time when iterations do not divide evenly among threads."""
 
-_ORDERED = frozenset(("random", "dropout", "print"))
+_ORDERED = frozenset(("random", "dropout", "print", "while"))
 """Instructions whose order across iterations can be observed."""
 
 

@@ -233,6 +233,25 @@ def find_index8(site: LaneSite) -> Step:
     return put(destination, positions, held)
 
 
+def nonzero(site: LaneSite) -> Step:
+    """(P, F + 1): the positions of what is not 0, padding, and their number."""
+    data = _rows(site.values(site.instruction.inputs["data"]))
+    destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
+    offset, padding = (int(site.instruction.attributes[name]) for name in ("offset", "padding"))  # type: ignore[arg-type]
+    held = dtypes.stored(site.result.dtype)
+
+    def positions() -> np.ndarray:
+        values = data()
+        found = np.full((values.shape[0], values.shape[1] + 1), padding, held)
+        for row, line in zip(found, values, strict=True):
+            (places,) = np.nonzero(line)
+            row[: len(places)] = places + offset
+            row[-1] = len(places)
+        return found.reshape((values.shape[0], *site.result.shape[1:]))
+
+    return put(destination, positions, held)
+
+
 def match_replace8(site: LaneSite) -> Step:
     """result = data with the first match of each of eight values replaced, one after the other;
     `indices` receives their positions."""
@@ -272,6 +291,12 @@ def match_replace8(site: LaneSite) -> Step:
             put(found_at, lambda: numbers, dtypes.stored(places.dtype))()
 
     return run
+
+
+def condition(site: LaneSite) -> Step:
+    """Whether a loop of the device goes on."""
+    read = site.view(site.instruction.inputs["condition"])
+    return lambda: bool(read().flat[0])  # type: ignore[return-value]
 
 
 def device_print(site: LaneSite) -> Step:

@@ -49,10 +49,18 @@ from accelopt.sim.standalone.isa.reductions import (
     max8,
     nc_find_index8,
     nc_match_replace8,
+    nonzero_with_count,
     sequence_bounds,
     tensor_partition_reduce,
     tensor_reduce,
+    tensor_scalar_cumulative,
     tensor_tensor_scan,
+)
+from accelopt.sim.standalone.isa.scalars import (
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
 )
 from accelopt.sim.standalone.isa.transfers import (
     core_barrier,
@@ -61,17 +69,21 @@ from accelopt.sim.standalone.isa.transfers import (
     dma_transpose,
     sendrecv,
 )
+from accelopt.sim.standalone.registers import VirtualRegister
 
 __all__ = [
-    "NkiInstruction", "activation", "activation_reduce", "affine_select", "bn_aggr", "bn_stats",
-    "core_barrier", "dge_mode", "dma_compute", "dma_copy", "dma_engine", "dma_transpose", "dropout",
-    "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine", "iota", "local_gather",
-    "matmul_perf_mode", "max8", "memset", "nc_find_index8", "nc_match_replace8", "nc_matmul",
-    "nc_n_gather", "nc_stream_shuffle", "nc_transpose", "nc_version", "oob_mode", "range_select",
-    "reciprocal", "reduce_cmd", "scalar_engine", "scalar_tensor_tensor", "select_reduce", "sendrecv",
+    "NkiInstruction", "VirtualRegister", "activation", "activation_reduce", "affine_select",
+    "bn_aggr", "bn_stats", "core_barrier", "dge_mode", "dma_compute", "dma_copy", "dma_engine",
+    "dma_transpose", "dropout", "engine", "get_nc_sub_version", "get_nc_version",
+    "gpsimd_engine", "iota", "local_gather", "matmul_perf_mode", "max8", "memset",
+    "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_n_gather", "nc_stream_shuffle",
+    "nc_transpose", "nc_version", "nonzero_with_count", "oob_mode", "range_select",
+    "reciprocal", "reduce_cmd", "register_alloc", "register_load", "register_move",
+    "register_store", "scalar_engine", "scalar_tensor_tensor", "select_reduce", "sendrecv",
     "sequence_bounds", "tensor_copy", "tensor_copy_predicated", "tensor_engine",
-    "tensor_partition_reduce", "tensor_reduce", "tensor_scalar", "tensor_scalar_reduce",
-    "tensor_tensor", "tensor_tensor_scan", "unknown_engine", "vector_engine",
+    "tensor_partition_reduce", "tensor_reduce", "tensor_scalar", "tensor_scalar_cumulative",
+    "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan", "unknown_engine",
+    "vector_engine",
 ]  # fmt: skip
 
 __getattr__ = absent_names(
@@ -80,12 +92,9 @@ __getattr__ = absent_names(
         "activate2 exponential rand2": "It is trn3's; use nisa.activation and nl.rand.",
         "nc_matmul_mx quantize_mx": "Microscaling formats (trn3) are not simulated: it would take "
         "the packed x4 formats, their scales' layout, and two instructions.",
-        "register_alloc register_load register_move register_store VirtualRegister": "Registers "
-        "and dynamic loops are not simulated: it would take values that steer the Program's loops.",
         "rng set_rng_seed rand_set_state rand_get_state": "The device's random bits are not "
         "documented; use nl.rand.",
-        "tensor_scalar_cumulative": "Use nisa.tensor_tensor_scan with a tile of ones.",
-        "nonzero_with_count topk": "These GpSimd library calls are not simulated.",
+        "topk": "It would take the order of its GpSimd routine; use nisa.max8 and its like.",
         "tensor_copy_dynamic_src tensor_copy_dynamic_dst": "Removed in NKI 0.4: use "
         "nisa.tensor_copy with .ap(scalar_offset=...).",
     },

@@ -18,10 +18,19 @@ from accelopt.sim.rules import operands
 from accelopt.sim.standalone.calls import (
     alike,
     destination,
+    generation,
     in_shape,
     instruction,
+    member,
     scalar_or_column,
 )
+from accelopt.sim.standalone.isa.enums import reduce_cmd as commands
+
+CORE_PARTITIONS = 16
+"""Partitions of each of the GpSimd engine's eight cores."""
+NEUTRAL = {
+    "add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": float("-inf"), "minimum": float("inf"),
+}  # fmt: skip
 
 
 @instruction
@@ -162,6 +171,61 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
         outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
         attributes={"replacement": builder.number(imm)},
     )
+
+
+@instruction
+def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: Any = -1) -> None:
+    """Of partitions 0, 16, 32, ...: dst (P, F + 1) = where src is not 0 (plus `index_offset`), padding,
+    and how many these are. The others stay as they are. NeuronCore-v3 and later."""
+    target, source = destination(dst, psum=False), tile(src, "src")
+    builder.check_same_partitions(dst=target, src=source)
+    if generation() < 3:
+        refuse(KernelValueError("target", "nonzero_with_count needs NeuronCore-v3."))
+    if source.in_psum:
+        memory = "SBUF for the GpSimd engine"
+        refuse(operands.wrong_memory("src", repr(source), memory, "Copy it to SBUF."))
+    if source.dtype not in (dtypes.FLOAT32, dtypes.INT32) or target.dtype != dtypes.INT32:
+        said = f"src is {dtypes.name_of(source.dtype)}, dst is {dtypes.name_of(target.dtype)}."
+        mend = "src must be float32 or int32, dst int32."
+        refuse(KernelTypeError("nonzero_format", said, mend))
+    found, places = (math.prod(view.tile_shape[1:]) for view in (source, target))
+    if places != found + 1:
+        said = f"src has {found} elements a partition and dst {places}, not one more."
+        fail(KernelValueError("destination_shape", said))
+    attributes = {"offset": int(index_offset), "padding": int(padding_val)}
+    for first in range(0, source.tile_shape[0], CORE_PARTITIONS):
+        one = slice(first, first + 1)
+        emit("nonzero", result=target[one], inputs={"data": source[one]}, attributes=attributes)
+
+
+@instruction
+def tensor_scalar_cumulative(
+    dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
+    reduce_cmd: Any = commands.reset_reduce,
+) -> None:  # fmt: skip
+    """r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axes, from op1's neutral element or, with
+    load_reduce, from imm1."""
+    target, source = alike("tensor_scalar_cumulative", destination(dst), src=tile(src, "src"))
+    whole = {dtypes.INT32, dtypes.UINT32} & {target.dtype, source.dtype}
+    if whole:
+        mend = "Use float32."
+        said = f"tensor_scalar_cumulative takes no {dtypes.name_of(whole.pop())}."
+        refuse(KernelTypeError("operand_formats", said, mend))
+    op = op_name(op1, frozenset(NEUTRAL))
+    command = member(commands, reduce_cmd, "reduce_cmd")
+    if command not in (commands.reset_reduce, commands.load_reduce):
+        said = f"reduce_cmd.{command.name} of tensor_scalar_cumulative is not simulated."
+        fail(KernelValueError("reduce_cmd", said, "Pass the last value as imm1 with load_reduce."))
+    first = imm1 if command is commands.load_reduce else NEUTRAL[op]
+    scaled = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
+    emit("tensor_scalar", result=scaled,
+         inputs={"data": source, "operand0": scalar_or_column(imm0, "imm0", source)},
+         attributes={"op0": op_name(op0, ARITHMETIC), "reverse0": False}, engine=Engine.VECTOR)  # fmt: skip
+    ones = builder.new_tile(source.tile_shape, dtypes.FLOAT32)
+    emit("memset", result=ones, attributes={"value": 1.0})
+    emit("tensor_tensor_scan", result=target,
+         inputs={"data0": ones, "data1": scaled, "initial": scalar_or_column(first, "imm1", source)},
+         attributes=checks.operator_attributes("multiply", False, op, True, ARITHMETIC))  # fmt: skip
 
 
 @instruction

@@ -6,19 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from accelopt.sim.call_sites import running_line
-from accelopt.sim.errors import KernelValueError, Unsupported
+from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.tensor import DynamicSlice
 from accelopt.sim.standalone.counting import counted
+from accelopt.sim.standalone.registers import dynamic_range, fori_loop, while_loop
 from accelopt.sim.tracer import current
 
 affine_range = sequential_range = static_range = counted
-
-DYNAMIC = (
-    "It would take registers: values read from tensors that steer the Program's loops. Loop a "
-    "number of times that Python knows."
-)
 
 
 class NKIObject:
@@ -78,21 +73,7 @@ def no_reorder() -> Iterator[None]:
     yield
 
 
-def _dynamic(name: str) -> Any:
-    def function(*_: Any, **__: Any) -> Any:
-        raise Unsupported(f"nl.{name}, a loop of the device", DYNAMIC, running_line())
-
-    function.__name__ = name
-    return function
-
-
-def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
-    """A loop of the device: with bounds that are numbers, the same as any other."""
-    bounds = [start] if stop is None else [start, stop, step]
-    if not all(isinstance(bound, int) for bound in bounds):
-        raise Unsupported("nl.dynamic_range with run-time bounds", DYNAMIC, running_line())
-    return counted(start, stop, step)
-
-
-fori_loop = _dynamic("fori_loop")
-while_loop = _dynamic("while_loop")
+__all__ = [
+    "NKIObject", "affine_range", "ds", "dynamic_range", "fori_loop", "no_reorder", "num_programs",
+    "program_id", "program_ndim", "sequential_range", "static_range", "while_loop",
+]  # fmt: skip

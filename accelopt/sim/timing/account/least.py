@@ -21,7 +21,9 @@ from accelopt.sim.program import Instruction, Loop, Program, Tensor
 from accelopt.sim.timing.machine.pricing import slow_operands
 from accelopt.sim.timing.stream.extents import masked_extent
 
-MOVES_ONLY = frozenset({"dma_copy", "copy", "memset", "transpose", "matmul", "iota", "print"})
+MOVES_ONLY = frozenset(
+    {"dma_copy", "copy", "memset", "transpose", "matmul", "iota", "print", "while"}
+)
 """What computes nothing, or is counted by itself."""
 
 MAX_ITERATIONS = 1 << 14

@@ -134,7 +134,7 @@ def _lower_nodes(
         if isinstance(node, Loop):
             inner = tuple(_lower_nodes(node.body, chosen, choose))
             yield Nest(node, _fills(node.tensors) + inner)
-        elif node.opcode != "print":
+        elif node.opcode not in ("print", "while"):
             queue = choose_queue(node) if choose else first_queue(node)
             if choose and node.engine is Engine.UNASSIGNED:
                 chosen[node.opcode, queue, node.source] += 1

@@ -24,7 +24,7 @@ from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision, Operation
 from accelopt.sim.timing.stream.stream import Stream
 
-NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print"})
+NEVER_MERGED = frozenset({"random", "dropout", "loop_reduce", "print", "while"})
 
 
 def merge_repeated(stream: Stream, bounds: CompilerBounds, decisions: list[Decision]) -> bool:

@@ -1,0 +1,44 @@
+"""What moves can do to a kernel in either dialect. They read and write `neuronxcc.nki`; a kernel in
+`nki` is translated there and each moved one back, so the proposer answers in the dialect it was asked in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelopt.kernels.nki.devices import Argument, TensorArgument
+from accelopt.kernels.nki.devices.tracing import arguments_to_json
+from accelopt.kernels.nki.moves.move import Facts
+from accelopt.kernels.nki.translation.translate import in_dialect
+from accelopt.kernels.nki.tuning import rewrites_of
+from accelopt.nodes import Action, Rewrite, made
+from accelopt.sim.dialects import dialect_of_source
+
+MOST_TRANSLATED = 8
+"""Moved kernels that are translated back: the most promising, for each one is traced twice."""
+
+
+def rewrites_in_dialect(source: str, facts: Facts, target: str) -> list[Action]:
+    """What moves can do to the kernel, in its own dialect, the most promising first; nothing for a
+    kernel of `nki` that has no counterpart in the other."""
+    if dialect_of_source(source) == "neuronxcc":
+        return rewrites_of(source, facts)
+    arguments = arguments_to_json(_plain(facts))
+    [twin] = in_dialect([source], "neuronxcc", arguments, target)
+    found = rewrites_of(twin, facts)[:MOST_TRANSLATED] if twin else []
+    back = in_dialect([str(action.source) for action in found], "nki", arguments, target)
+    return [_with_text(action, text) for action, text in zip(found, back, strict=True) if text]
+
+
+def _plain(facts: Facts) -> Sequence[Argument]:
+    """The kernel's arguments without data; different numbers stand for plain ones."""
+    return [
+        TensorArgument(what.shape, what.dtype) if what.shape else 0.5 + number
+        for number, what in enumerate(facts.arguments.values())
+    ]
+
+
+def _with_text(action: Action, text: str) -> Action:
+    change = action.change
+    assert isinstance(change, Rewrite)
+    return made(change, text, promise=action.promise, method=action.method, touches=action.touches)
