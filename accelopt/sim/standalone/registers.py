@@ -228,7 +228,7 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
     return counted(first, last, width)
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], None], step: Any = 1) -> None:
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any], Any], step: Any = 1) -> None:
     """body_fun(i) for i from lower to upper (exclusive), as a loop of the device; i is a register."""
     for index in _iterations(lower, upper, _step(step), sys._getframe(1)):
         if body_fun(index) is not None:

@@ -258,7 +258,7 @@ class NkiTensor(TensorView):
         """This view indexed with a register, or a slice that starts at one."""
         item = items[at]
         rest = 0 if isinstance(item, VirtualRegister) else slice(0, item.size)
-        view = self[(*items[:at], rest, *items[at + 1 :])]
+        view = self.__getitem__((*items[:at], rest, *items[at + 1 :]))
         self._check_direct()
         if self.on_chip and at == 0:
             fail(KernelValueError("select", "a run-time index cannot select a partition."))

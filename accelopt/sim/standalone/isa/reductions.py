@@ -192,7 +192,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
     if places != found + 1:
         said = f"src has {found} elements a partition and dst {places}, not one more."
         fail(KernelValueError("destination_shape", said))
-    attributes = {"offset": int(index_offset), "padding": int(padding_val)}
+    attributes: dict[str, Any] = {"offset": int(index_offset), "padding": int(padding_val)}
     for first in range(0, source.tile_shape[0], CORE_PARTITIONS):
         one = slice(first, first + 1)
         emit("nonzero", result=target[one], inputs={"data": source[one]}, attributes=attributes)

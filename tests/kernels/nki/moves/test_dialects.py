@@ -3,7 +3,7 @@
 import numpy as np
 
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.rewriting import rewrites_in_dialect
 from accelopt.sim import compute
 from accelopt.sim.dialects import dialect_of_source, trace_kernel
@@ -30,7 +30,7 @@ def kernel(x, factor):
 
 def test_moves_write_in_the_dialect_they_were_given():
     x = np.random.default_rng(0).standard_normal((256, 1024)).astype(np.float32)
-    known = {"x": Argument(x.shape), "factor": Argument(())}
+    known = {"x": ParameterFacts(x.shape), "factor": ParameterFacts(())}
     actions = rewrites_in_dialect(SOURCE, Facts(arguments=known), "trn2")
     assert len(actions) > 2
     for action in actions:
