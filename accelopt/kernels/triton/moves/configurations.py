@@ -14,6 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.knobs import Knob, Role
+from accelopt.kernels.triton.moves.source import QUERIES as QUERIES_TOGETHER
 from accelopt.kernels.triton.moves.source import Kernel, called, is_range
 
 
@@ -23,23 +24,27 @@ class Kind(str, Enum):
     PRODUCT = "matrix product"
     ATTENTION = "attention over blocks of queries"
     DECODE = "products in a loop"
+    QUERIES = "products in a loop for several queries"
     ROWS = "a loop along a row"
     ELEMENTS = "elementwise blocks"
     WHOLE = "a whole row at once"
 
 
 class Configuration(NamedTuple):
-    """Values by knob name and launch options."""
+    """Values by knob name and launch options; `registers` is the most that a thread may have, None
+    for as many as the compiler takes."""
 
     tiles: tuple[tuple[str, int], ...]
     warps: int
     stages: int | None
+    registers: int | None = None
 
     def sentence(self) -> str:
         """The configuration in words."""
         tiles = ", ".join(f"{name} = {value}" for name, value in self.tiles)
         stages = "" if self.stages is None else f", {self.stages} stages"
-        return f"{tiles + ', ' if tiles else ''}{self.warps} warps{stages}"
+        registers = "" if self.registers is None else f", {self.registers} registers a thread"
+        return f"{tiles + ', ' if tiles else ''}{self.warps} warps{stages}{registers}"
 
 
 # (first program tile, second program tile, loop tile, warps, stages)
@@ -49,17 +54,20 @@ PRODUCT = (
     (128, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 128, 128, 4, 3), (16, 128, 128, 4, 4),
     (32, 128, 64, 4, 4), (16, 64, 128, 4, 4), (64, 256, 32, 4, 4),
 )  # fmt: skip
-# (program tile, loop tile, warps, stages)
+# (program tile, loop tile, warps, stages, registers): where sequences are short, programs beside
+# each other on a multiprocessor hide more than long pipelines do
 ATTENTION = (
-    (128, 128, 8, 3), (128, 64, 8, 3), (64, 64, 4, 3), (128, 128, 8, 2), (128, 64, 4, 2),
-    (128, 64, 8, 2), (64, 64, 4, 2), (64, 128, 4, 3), (64, 32, 4, 3), (128, 32, 4, 3),
-    (32, 64, 4, 3), (64, 64, 4, 4), (16, 64, 4, 3), (16, 128, 4, 2),
+    (64, 32, 4, 2, 128), (64, 64, 4, 2, None), (128, 64, 8, 2, 128), (128, 128, 8, 3, None),
+    (128, 64, 8, 3, None), (64, 64, 4, 3, None), (128, 128, 8, 2, None), (128, 64, 4, 2, None),
+    (128, 64, 8, 2, None), (64, 128, 4, 3, None), (64, 32, 4, 3, 128), (128, 32, 4, 3, None),
+    (32, 64, 4, 3, None), (64, 64, 4, 4, None), (16, 64, 4, 3, None), (16, 128, 4, 2, None),
 )  # fmt: skip
 # (loop tile, warps, stages)
 DECODE = (
-    (64, 4, 3), (128, 4, 3), (128, 4, 2), (64, 4, 2), (128, 8, 2), (64, 8, 2), (32, 4, 3),
+    (128, 4, 2), (64, 4, 2), (32, 4, 3), (64, 4, 3), (128, 8, 2), (64, 8, 2), (128, 4, 3),
     (64, 4, 4), (32, 4, 4), (256, 8, 2), (16, 4, 4), (32, 2, 3), (64, 2, 3),
 )  # fmt: skip
+QUERIES = ((64, 8, 2), (64, 4, 2), (32, 8, 3), (32, 4, 2), (32, 4, 3), (128, 8, 1), (64, 8, 1))
 # (loop tile, warps)
 ROWS = (
     (8192, 16), (4096, 16), (1024, 4), (2048, 8), (4096, 8), (8192, 32), (4096, 4), (2048, 4),
@@ -93,6 +101,8 @@ def kind_of(kernel: Kernel, knobs: list[Knob]) -> Kind:
         return Kind.PRODUCT
     if dots >= 2 and programs == 1 and stepped:
         return Kind.ATTENTION
+    if stepped and QUERIES_TOGETHER in kernel.parameters:
+        return Kind.QUERIES
     if stepped and ((dots and loops) or _has_tiles(kernel)):
         return Kind.DECODE
     if stepped:
@@ -121,10 +131,11 @@ def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]
         for *sizes, warps, stages in PRODUCT:
             yield Configuration(tuple(zip(names, sizes, strict=True)), warps, stages)
     elif kind is Kind.ATTENTION:
-        for first, loop, warps, stages in ATTENTION:
-            yield Configuration(((names[0], first), (stepped[0].name, loop)), warps, stages)
-    elif kind is Kind.DECODE:
-        for loop, warps, stages in DECODE:
+        for first, loop, warps, stages, registers in ATTENTION:
+            tiles = ((names[0], first), (stepped[0].name, loop))
+            yield Configuration(tiles, warps, stages, registers)
+    elif kind in (Kind.DECODE, Kind.QUERIES):
+        for loop, warps, stages in DECODE if kind is Kind.DECODE else QUERIES:
             yield Configuration(((stepped[0].name, loop),), warps, stages)
     elif kind is Kind.ROWS:
         for loop, warps in ROWS:

@@ -23,7 +23,7 @@ from accelopt.kernels.triton.moves.source import (
 )
 
 
-class _Coordinate(NamedTuple):
+class Coordinate(NamedTuple):
     """A number that a kernel makes of its program's place in the grid.
 
     `axis` is the grid's; `program` the name of the place, None where the number is the place
@@ -51,7 +51,7 @@ def heads_together(source: Source, launch: Launch) -> str | None:
     sizes = grid_sizes(launch)
     if sizes is None or HEADS in launch.kernel.parameters:
         return None
-    for coordinate in _coordinates(launch.kernel.node):
+    for coordinate in coordinates(launch.kernel.node):
         if coordinate.axis < len(sizes):
             text = _with_lanes(source, launch, coordinate, sizes)
             if text is not None:
@@ -59,7 +59,7 @@ def heads_together(source: Source, launch: Launch) -> str | None:
     return None
 
 
-def _coordinates(node: ast.FunctionDef) -> Iterator[_Coordinate]:
+def coordinates(node: ast.FunctionDef) -> Iterator[Coordinate]:
     """`h = tl.program_id(a)`, and `p % H` or `p // B` of `p = tl.program_id(a)`."""
     places: dict[str, int] = {}
     stores = Counter(
@@ -76,14 +76,14 @@ def _coordinates(node: ast.FunctionDef) -> Iterator[_Coordinate]:
         axis = _grid_axis(value)
         if axis is not None:
             places[name] = axis
-            yield _Coordinate(name, axis, None, None, True)
+            yield Coordinate(name, axis, None, None, True)
         elif isinstance(value, ast.BinOp) and ast.unparse(value.left) in places:
             program = ast.unparse(value.left)
             if isinstance(value.op, ast.Mod):
                 extent = ast.unparse(value.right)
-                yield _Coordinate(name, places[program], program, extent, True)
+                yield Coordinate(name, places[program], program, extent, True)
             elif isinstance(value.op, ast.FloorDiv):
-                yield _Coordinate(name, places[program], program, None, False)
+                yield Coordinate(name, places[program], program, None, False)
 
 
 def _grid_axis(node: ast.expr) -> int | None:
@@ -96,15 +96,15 @@ def _grid_axis(node: ast.expr) -> int | None:
 
 
 def _with_lanes(
-    source: Source, launch: Launch, head: _Coordinate, sizes: list[ast.expr]
+    source: Source, launch: Launch, head: Coordinate, sizes: list[ast.expr]
 ) -> str | None:
     node = copy.deepcopy(launch.kernel.node)
-    if not _is_asked_once(node, head.axis):
+    if not is_asked_once(node, head.axis):
         return None
     if head.program is not None and not _is_split_only(node, head):
         return None
-    shared_by = _quotient(node, head)
-    count = _count(launch, head, shared_by, sizes)
+    shared_by = quotient(node, head)
+    count = number_of_heads(launch, head, shared_by, sizes)
     if count is None:
         return None
     names = {word: fresh_name(word, node) for word in ("head_group", "first_head")}
@@ -121,18 +121,19 @@ def _with_lanes(
         return None
     add_parameter(node.args, HEADS, constant=True)
     grid = [ast.unparse(size) for size in sizes]
-    grid[head.axis] = _divided(sizes[head.axis], count)
+    grid[head.axis] = divided(sizes[head.axis], count)
     return relaunched(source, launch, node, f"({', '.join(grid)},)", f"{HEADS}={count}")
 
 
-def _divided(size: ast.expr, count: str) -> str:
+def divided(size: ast.expr, count: str) -> str:
+    """How many groups of `count` there are, as text."""
     if ast.unparse(size) == count:
         return "1"
     divisor = ast.parse(count, mode="eval").body
     return ast.unparse(ast.BinOp(size, ast.FloorDiv(), divisor))
 
 
-def _is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
+def is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
     """Whether one call alone depends on how many programs there are along an axis of the grid."""
     forms = (f"tl.program_id({axis})", f"tl.program_id(axis={axis})")
     asked = grid_questions(node)
@@ -140,7 +141,7 @@ def _is_asked_once(node: ast.FunctionDef, axis: int) -> bool:
     return not counted and sum(question in forms for question in asked) == 1
 
 
-def _is_split_only(node: ast.FunctionDef, head: _Coordinate) -> bool:
+def _is_split_only(node: ast.FunctionDef, head: Coordinate) -> bool:
     """Whether the program's place is read in one `%` and one `//` of the same number alone."""
     reads = [
         inner
@@ -158,7 +159,7 @@ def _is_split_only(node: ast.FunctionDef, head: _Coordinate) -> bool:
     return len(reads) == len(splits) and len({ast.unparse(s.right) for s in splits}) == 1
 
 
-def _quotient(node: ast.FunctionDef, head: _Coordinate) -> str | None:
+def quotient(node: ast.FunctionDef, head: Coordinate) -> str | None:
     """The R of the only `h // R` in the kernel."""
     found = {
         ast.unparse(inner.right)
@@ -170,8 +171,8 @@ def _quotient(node: ast.FunctionDef, head: _Coordinate) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _count(
-    launch: Launch, head: _Coordinate, shared_by: str | None, sizes: list[ast.expr]
+def number_of_heads(
+    launch: Launch, head: Coordinate, shared_by: str | None, sizes: list[ast.expr]
 ) -> str | None:
     """How many heads a program computes, in the words of the host code."""
     if shared_by is None and head.extent is None:
@@ -187,7 +188,7 @@ def _count(
 
 
 def _body(
-    node: ast.FunctionDef, head: _Coordinate, names: dict[str, str], lanes: Lanes
+    node: ast.FunctionDef, head: Coordinate, names: dict[str, str], lanes: Lanes
 ) -> list[ast.stmt]:
     """The kernel's statements with the head's own replaced by a group of heads."""
     group, place = names["head_group"], head.program
@@ -211,7 +212,7 @@ def _body(
     )
     # A guard against heads past the last one asks for the first head of the group instead.
     for statement in after:
-        if isinstance(statement, ast.If) and _leaves(statement) and not statement.orelse:
+        if isinstance(statement, ast.If) and leaves(statement) and not statement.orelse:
             test = statement.test
             if isinstance(test, ast.Compare) and ast.unparse(test.left) == head.name:
                 test.left = ast.Name(names["first_head"], ast.Load())
@@ -219,5 +220,6 @@ def _body(
     return [*written[:made], *ast.parse(lines).body, *written[made:]]
 
 
-def _leaves(statement: ast.If) -> bool:
+def leaves(statement: ast.If) -> bool:
+    """Whether all that is done is to return."""
     return len(statement.body) == 1 and isinstance(statement.body[0], ast.Return)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.source import (
     HEADS,
+    QUERIES,
     ROWS,
     Edit,
     Kernel,
@@ -75,7 +76,7 @@ def _is_dimension(name: str) -> bool:
     """Whether a constant names a size of the problem or of the grid rather than of a tile."""
     upper = name.upper()
     return (
-        name in (ROWS, HEADS)
+        name in (ROWS, HEADS, QUERIES)
         or upper.startswith("D_")
         or any(word in upper for word in ("DIM", "HIDDEN", "STRIDE", "WIDTH", "PAGE"))
     )
@@ -132,6 +133,15 @@ def find_knobs(
         if places and value is not None:
             found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))
     return found
+
+
+def constant_value(source: Source, launch: Launch, name: str) -> int | None:
+    """The number that a launch gives a parameter, or that the host code calls by a name, where it
+    stands in the text."""
+    if name in launch.kernel.parameters:
+        return _places(source, launch, name)[1]
+    numbers = [_integer(value) for value in _assignments(source, launch, name)]
+    return numbers[0] if len(numbers) == 1 else None
 
 
 def _places(source: Source, launch: Launch, name: str) -> tuple[list[Edit], int | None]:
@@ -196,7 +206,7 @@ def _matched(target: ast.expr, value: ast.expr, name: str) -> list[ast.expr]:
     return []
 
 
-def set_options(source: Source, launch: Launch, options: Mapping[str, int]) -> list[Edit]:
+def set_options(source: Source, launch: Launch, options: Mapping[str, int | None]) -> list[Edit]:
     """The edits that give a launch `num_warps`, `num_stages` and the like."""
     edits, added = [], []
     for name, value in options.items():

@@ -12,6 +12,7 @@ from accelopt.kernels.triton.moves.source import (
     Launch,
     Source,
     add_parameter,
+    addressed_parameters,
     assigned_in,
     called,
     first_line,
@@ -162,7 +163,7 @@ def _counts(node: ast.FunctionDef, parameter: str) -> bool:
 
 def _tensor(launch: Launch) -> str | None:
     """The argument for a pointer that the kernel stores to."""
-    stored = _bases(launch.kernel.node, "tl.store") or set()
+    stored = addressed_parameters(launch.kernel.node, "tl.store") or set()
     for parameter in launch.kernel.parameters:
         argument = launch.bound(parameter) if parameter in stored else None
         if isinstance(argument, ast.Name):
@@ -175,7 +176,7 @@ def _from_table(launch: Launch, axis: int, moved: list[str]) -> ast.FunctionDef 
     node = copy.deepcopy(launch.kernel.node)
     if any(word in ast.unparse(node) for word in OTHER_WORK):
         return None
-    loaded, stored = _bases(node, "tl.load"), _bases(node, "tl.store")
+    loaded, stored = addressed_parameters(node, "tl.load"), addressed_parameters(node, "tl.store")
     if loaded is None or stored is None:
         return None
     if {ast.dump(a) for a in map(launch.bound, loaded) if a is not None} & {
@@ -189,36 +190,6 @@ def _from_table(launch: Launch, axis: int, moved: list[str]) -> ast.FunctionDef 
     node.args.args = [a for a in node.args.args if a.arg not in moved]
     add_parameter(node.args, WORK, constant=False)
     return node if not node.args.defaults else None
-
-
-def _bases(node: ast.FunctionDef, access: str) -> set[str] | None:
-    """The parameters that addresses of loads or stores begin with; None when one is not plain."""
-    made: dict[str, list[ast.expr]] = {}
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name):
-            made.setdefault(inner.targets[0].id, []).append(inner.value)
-    found: set[str] = set()
-    parameters = {a.arg for a in node.args.args}
-    for call in ast.walk(node):
-        if not (isinstance(call, ast.Call) and called(call) == access):
-            continue
-        waiting, seen = [call.args[0]], set[str]()
-        while waiting:
-            address = waiting.pop()
-            while isinstance(address, ast.BinOp):
-                address = address.left
-            if not isinstance(address, ast.Name):
-                return None
-            if address.id in seen:
-                continue
-            seen.add(address.id)
-            if address.id in parameters:
-                found.add(address.id)
-            elif address.id in made:
-                waiting += made[address.id]
-            else:
-                return None
-    return found
 
 
 class _FromTable(ast.NodeTransformer):

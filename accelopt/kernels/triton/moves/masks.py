@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.loops import bodies, fresh_name, is_plain
@@ -53,17 +53,18 @@ def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
                 continue
             if "visible_end" in ast.unparse(statement.iter):
                 continue  # done before
-            bounds = [b for b in _hiding_bounds(statement) if b.vector]
+            assert isinstance(statement.iter, ast.Call)
+            end = ast.unparse(statement.iter.args[1])
+            bounds = [b for b in _hiding_bounds(statement, node) if ast.unparse(b.limit) != end]
             available = (
                 assigned_in(body[:index]) | set(kernel.parameters) | _earlier(node, statement)
             )
             bounds, setup = _resolve(bounds, statement, available)
             if not bounds:
                 continue
-            assert isinstance(statement.iter, ast.Call)
-            end = ast.unparse(statement.iter.args[1])
             for bound in bounds:
-                end = f"tl.minimum({end}, tl.max({ast.unparse(bound.limit)}, axis=0))"
+                limit = ast.unparse(bound.limit)
+                end = f"tl.minimum({end}, {f'tl.max({limit}, axis=0)' if bound.vector else limit})"
             name = fresh_name("visible_end", node)
             lines = [*setup, *ast.parse(f"{name} = {end}").body]
             loop = copy.deepcopy(statement)
@@ -84,7 +85,7 @@ def _earlier(node: ast.FunctionDef, statement: ast.stmt) -> set[str]:
 
 
 def _positions(loop: ast.For) -> set[str]:
-    """Names that hold the loop variable plus `tl.arange`, one position a lane."""
+    """What holds the loop variable plus `tl.arange`, one position a lane: names, and sums as text."""
     assert isinstance(loop.target, ast.Name)
     variable = loop.target.id
     ranges = {
@@ -94,7 +95,9 @@ def _positions(loop: ast.For) -> set[str]:
         for target in statement.targets
         if isinstance(target, ast.Name)
     }
-    found = set()
+    found = {
+        f"{variable} + {name}{axis}" for name in ranges for axis in ("", "[:, None]", "[None, :]")
+    }
     for statement in loop.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
             value = statement.value
@@ -129,23 +132,24 @@ def _bound_of(node: ast.expr, positions: set[str]) -> _Bound | None:
         return None
     position, _ = _bare(left)
     limit, vector = _bare(right)
-    if not _is_name(position, positions):
+    if ast.unparse(position) not in positions:
         return None
     if isinstance(operator, ast.LtE):
         limit = ast.BinOp(limit, ast.Add(), ast.Constant(1))
     return _Bound(limit, vector)
 
 
-def _is_condition(node: ast.expr) -> bool:
+def is_condition(node: ast.expr) -> bool:
     """A comparison, or several joined by `&`."""
     return isinstance(node, ast.Compare) or (
         isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd)
     )
 
 
-def _conjuncts(node: ast.expr) -> list[ast.expr]:
+def conjuncts(node: ast.expr) -> list[ast.expr]:
+    """The conditions that `&` joins."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
-        return _conjuncts(node.left) + _conjuncts(node.right)
+        return conjuncts(node.left) + conjuncts(node.right)
     return [node]
 
 
@@ -155,19 +159,20 @@ def _conditions(loop: ast.For) -> dict[str, ast.expr]:
         target.id: statement.value
         for statement in loop.body
         if isinstance(statement, ast.Assign)
-        and _is_condition(statement.value)
+        and is_condition(statement.value)
         for target in statement.targets
         if isinstance(target, ast.Name)
     }  # fmt: skip
 
 
-def _hiding_bounds(loop: ast.For) -> list[_Bound]:
+def _hiding_bounds(loop: ast.For, kernel: ast.FunctionDef) -> list[_Bound]:
     """Bounds of conditions that hide scores: `tl.where(condition, scores, very negative)`."""
     positions = _positions(loop)
+    named = _named_numbers(kernel)
     conditions = _conditions(loop)
     found = []
     for node in ast.walk(loop):
-        if called(node) == "tl.where" and _is_very_negative(node):
+        if called(node) == "tl.where" and is_very_negative(node, named):
             assert isinstance(node, ast.Call)
             for part in _expanded(node.args[0], conditions):
                 bound = _bound_of(part, positions)
@@ -176,11 +181,30 @@ def _hiding_bounds(loop: ast.For) -> list[_Bound]:
     return found
 
 
-def _is_very_negative(node: ast.AST) -> bool:
+def _named_numbers(kernel: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The values of names that are stored as one and the same expression everywhere."""
+    found: dict[str, set[str]] = {}
+    values: dict[str, ast.expr] = {}
+    for statement in ast.walk(kernel):
+        if isinstance(statement, ast.Assign):
+            name = ast.unparse(statement.targets[0])
+            found.setdefault(name, set()).add(ast.unparse(statement.value))
+            values[name] = statement.value
+    return {name: values[name] for name, texts in found.items() if len(texts) == 1}
+
+
+def is_very_negative(node: ast.AST, named: Mapping[str, ast.expr]) -> bool:
+    """Whether a `tl.where` puts a very negative number where its condition fails; `named` are names'
+    values."""
     assert isinstance(node, ast.Call)
     if len(node.args) != 3:
         return False
-    text = ast.unparse(node.args[2]).replace(" ", "").replace("'", '"')
+    other = node.args[2]
+    if isinstance(other, ast.Name):
+        other = named.get(other.id, other)
+    if called(other) == "tl.full" and isinstance(other, ast.Call) and len(other.args) > 1:
+        other = other.args[1]
+    text = ast.unparse(other).replace(" ", "").replace("'", '"')
     if "inf" in text and text.startswith("-"):
         return True
     try:
@@ -191,7 +215,7 @@ def _is_very_negative(node: ast.AST) -> bool:
 
 def _expanded(node: ast.expr, conditions: dict[str, ast.expr]) -> list[ast.expr]:
     parts: list[ast.expr] = []
-    for part in _conjuncts(node):
+    for part in conjuncts(node):
         bare, _ = _bare(part)
         if isinstance(bare, ast.Name) and bare.id in conditions:
             parts += _expanded(conditions[bare.id], conditions)
@@ -289,7 +313,7 @@ class _MaskRemover(ast.NodeTransformer):
     def _simplify(self, node: ast.expr) -> ast.expr | None:
         """What is left of a condition; None when it always holds."""
         kept = []
-        for part in _conjuncts(node):
+        for part in conjuncts(node):
             bound = _bound_of(part, self.positions)
             bare, _ = _bare(part)
             always = _is_name(bare, self.true) or (
@@ -308,11 +332,7 @@ class _MaskRemover(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
         value = node.value
-        if (
-            _is_condition(value)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-        ):
+        if is_condition(value) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             left = self._simplify(value)
             if left is None:
                 self.true.add(node.targets[0].id)

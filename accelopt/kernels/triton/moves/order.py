@@ -44,18 +44,26 @@ def reversed_order(kernel: Kernel) -> ast.FunctionDef | None:
 
     For causal attention the last block of queries sees the most keys. Legal as a bijection.
     """
-    ids = _program_ids(kernel.node)
+    text = ast.unparse(kernel.node)
     looks_causal = any(called(n) == "tl.where" for n in ast.walk(kernel.node))
-    if 0 not in ids or not looks_causal or "num_programs" in ast.unparse(kernel.node):
+    if "program_id" not in text or not looks_causal or "num_programs" in text:
         return None
-    node = copy.deepcopy(kernel.node)
-    for statement in node.body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == ids[0]:
-            statement.value = ast.parse(
-                f"tl.num_programs(0) - 1 - {ast.unparse(statement.value)}", mode="eval"
-            ).body
+    turned = _FromEnd()
+    node = turned.visit(copy.deepcopy(kernel.node))
+    return node if turned.found else None
+
+
+class _FromEnd(ast.NodeTransformer):
+    """Counts the places along the first axis of the grid from its end."""
+
+    found = False
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if ast.unparse(node) not in ("tl.program_id(0)", "tl.program_id(axis=0)"):
             return node
-    return None
+        self.found = True
+        return ast.parse("tl.num_programs(0) - 1 - tl.program_id(0)", mode="eval").body
 
 
 def _program_ids(node: ast.FunctionDef) -> dict[int, str]:

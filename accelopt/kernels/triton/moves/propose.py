@@ -6,21 +6,10 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from accelopt.kernels.methods import METHODS
-from accelopt.kernels.triton.moves import (
-    arithmetic,
-    descriptors,
-    heads,
-    hints,
-    host,
-    launches,
-    loops,
-    masks,
-    order,
-    rows,
-)
+from accelopt.kernels.triton.moves import hints, host, loops, rows
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,
     first_configuration,
@@ -32,13 +21,25 @@ from accelopt.kernels.triton.moves.configurations import (
     configurations,
     kind_of,
 )
+from accelopt.kernels.triton.moves.joins import JOINED
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import Kernel, Launch, Source, called
+from accelopt.kernels.triton.moves.steps import (
+    COUNTED,
+    HOST_STEPS,
+    ONE_LAUNCH,
+    QUERIES,
+    Step,
+    on_kernel,
+    routes_of,
+)
 from accelopt.nodes import Action, Rewrite, made
 from accelopt.space import Parameter
 
 # A configuration this many places down its list is expected to be half as good a try.
 HALF_PLACE = 6.0
+# More than the best of what it is made of, since each step saves something else.
+TOGETHER = 1.2
 TUNED_TOGETHER = 6
 CONFIGURED = "change_block_sizes"
 ROW_WARPS = (8, 16, 4, 2, 32)
@@ -63,18 +64,6 @@ class _Option(NamedTuple):
     rewrite: Rewrite
     promise: float
     make: Callable[[], str | None]
-
-
-_Move: TypeAlias = "Callable[[Source, str], str | None]"
-
-
-class _Step(NamedTuple):
-    """A structural move: canonical name, sentence with a place for the kernel's name, promise."""
-
-    method: str
-    sentence: str
-    move: _Move
-    weight: float
 
 
 def proposals(text: str, most: int | None = None) -> list[Action]:
@@ -133,21 +122,28 @@ def _variants(source: Source) -> Iterator[_Variant]:
         text = step.move(source, "")
         if text is not None:
             yield _Variant((step.method,), step.sentence, text, step.weight)
-    for launch in source.launches:
+    for launch in _launches(source):
         name = launch.kernel.name
         kind = _kind_when_counted(source, name)
-        steps = (ONE_LAUNCH, *_steps_of(kind))
-        yield from _together(source, name, [*HOST_STEPS, *steps])
-        for step in steps:
+        first, *others = routes_of(kind)
+        yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
+        for route in others:
+            if route[0].move(source, name) is not None:
+                before = HOST_STEPS if route[0] is QUERIES else ()
+                yield from _together(source, name, [*before, *route])
+        for step in dict.fromkeys(
+            [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]
+        ):
             text = step.move(source, name)
             if text is not None:
                 yield _Variant((step.method,), step.sentence.format(name), text, step.weight)
-        if kind is Kind.PRODUCT:
-            yield from _together(source, name, [GROUPED, DESCRIPTORS])
-        if kind in (Kind.ATTENTION, Kind.DECODE):
-            yield from _together(source, name, [STOPPED, PEELED])
         yield from _row_variants(source, launch, kind)
         yield from _hint_variants(source, launch)
+
+
+def _launches(source: Source) -> list[Launch]:
+    """The launches but those of kernels that a move wrote to join pieces."""
+    return [item for item in source.launches if not item.kernel.name.endswith(JOINED)]
 
 
 def _kind_when_counted(source: Source, name: str) -> Kind:
@@ -159,7 +155,7 @@ def _kind_when_counted(source: Source, name: str) -> Kind:
     return kind_of(launch.kernel, _tuned(launch.kernel) if tuned else find_knobs(seen, launch))
 
 
-def _together(source: Source, name: str, steps: Sequence[_Step]) -> Iterator[_Variant]:
+def _together(source: Source, name: str, steps: Sequence[Step]) -> Iterator[_Variant]:
     """Every step that can be taken, one upon the other; nothing when there is but one."""
     taken = []
     for step in steps:
@@ -171,75 +167,6 @@ def _together(source: Source, name: str, steps: Sequence[_Step]) -> Iterator[_Va
         weight = TOGETHER * max(step.weight for step in taken)
         sentences = " ".join(step.sentence.format(name) for step in taken)
         yield _Variant(tuple(step.method for step in taken), sentences, source.text, weight)
-
-
-def _on_kernel(move: Callable[[Kernel], ast.FunctionDef | None]) -> _Move:
-    """A move on a kernel's tree as one on the text."""
-
-    def on_text(source: Source, name: str) -> str | None:
-        kernel = source.kernels[name]
-        node = move(kernel)
-        return None if node is None else source.with_kernel(kernel, node)
-
-    return on_text
-
-
-def _on_launch(move: Callable[[Source, Launch], str | None]) -> _Move:
-    """A move on a launch, wherever it stands in the text by now."""
-
-    def on_text(source: Source, name: str) -> str | None:
-        launch = next((item for item in source.launches if item.kernel.name == name), None)
-        return None if launch is None else move(source, launch)
-
-    return on_text
-
-
-def _on_host(move: Callable[[Source], str | None]) -> _Move:
-    return lambda source, _: move(source)
-
-
-# More than the best of what it is made of, since each step saves something else.
-TOGETHER = 1.2
-HOST_STEPS = (
-    _Step("drop_synchronisation", "Do not synchronise the device in the host code.",
-          _on_host(host.without_synchronisation), 1.6),
-    _Step("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
-          _on_host(host.without_value_checks), 1.5),
-    _Step("read_values_once", "Read the values of index tensors to the host once.",
-          _on_host(host.values_read_once), 1.6),
-)  # fmt: skip
-GROUPED = _Step("grouped_gemm_colmajor", f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
-                _on_kernel(order.grouped_order), 1.15)  # fmt: skip
-DESCRIPTORS = _Step("enable_async_pipeline", "Move the tiles of {} with tensor descriptors.",
-                    _on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
-ONE_LAUNCH = _Step("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
-                   _on_launch(launches.one_launch), 2.0)  # fmt: skip
-HEADS = _Step("heads_together", "Let each program of {} compute all heads that read the same keys.",
-              _on_launch(heads.heads_together), 2.5)  # fmt: skip
-OWN_PRECISION = _Step("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
-                      _on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
-COUNTED = _Step(
-    "count_loop", "Count the steps of the open loop of {}.", _on_kernel(loops.counted_loop), 1.1
-)
-STOPPED = _Step("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
-                _on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
-PEELED = _Step("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
-               _on_kernel(masks.peel_masks), 0.9)  # fmt: skip
-BASE_TWO = _Step("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
-                 _on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-REVERSED = _Step("most_work_first", "Start the blocks of {} with the most work first.",
-                 _on_kernel(order.reversed_order), 0.8)  # fmt: skip
-
-
-def _steps_of(kind: Kind) -> tuple[_Step, ...]:
-    """The structural moves for a kind of work, in the order in which they go together."""
-    if kind is Kind.PRODUCT:
-        return (OWN_PRECISION, GROUPED, DESCRIPTORS)
-    if kind is Kind.ATTENTION:
-        return (OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO, REVERSED)
-    if kind is Kind.DECODE:
-        return (HEADS, OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO)
-    return (COUNTED, PEELED, BASE_TWO, DESCRIPTORS)
 
 
 def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Variant]:
@@ -265,7 +192,7 @@ def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Varia
 def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
     constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
     inner = source if constant is None else Source(source.with_kernel(kernel, constant))
-    whole = _on_kernel(loops.one_pass)(inner, kernel.name)
+    whole = on_kernel(loops.one_pass)(inner, kernel.name)
     if whole is not None:
         text = f"Read each row of {kernel.name} once and keep it, in place of a pass for each step."
         yield _Variant(("read_row_once",), text, whole, 1.5)
@@ -273,7 +200,7 @@ def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
 
 def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
     kernel = launch.kernel
-    constant = _on_kernel(hints.constant_sizes)(source, kernel.name)
+    constant = on_kernel(hints.constant_sizes)(source, kernel.name)
     if constant is not None:
         text = f"Compile {kernel.name} for its sizes, as constants."
         yield _Variant(("vectorize_global_loads",), text, constant, 1.05)
@@ -295,7 +222,7 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
     whole_row = "static_assert" in variant.source and "static_assert" not in original
     if variant.source != original and not whole_row:
         yield _option(variant, 0.9 * variant.weight, lambda: variant.source)
-    for launch in source.launches:
+    for launch in _launches(source):
         if launch.kernel.autotune is not None:
             yield from _retuned(source, launch, variant)
             continue
@@ -315,6 +242,7 @@ def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iter
                 kernel=launch.kernel.name,
                 warps=choice.warps,
                 stages=choice.stages or 0,
+                registers=choice.registers or 0,
                 **dict(choice.tiles),
             )
 
@@ -364,9 +292,11 @@ def _configured(
     edits = [
         edit for knob in knobs if knob.name in values for edit in knob.set_to(values[knob.name])
     ]
-    options = {"num_warps": choice.warps}
+    options: dict[str, int | None] = {"num_warps": choice.warps}
     if choice.stages is not None:
         options["num_stages"] = choice.stages
+    if choice.registers is not None or launch.option("maxnreg") is not None:
+        options["maxnreg"] = choice.registers
     return source.edited([*edits, *set_options(source, launch, options)])
 
 

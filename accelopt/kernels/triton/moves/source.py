@@ -10,6 +10,7 @@ from typing import NamedTuple
 # Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
 ROWS = "ROWS"
 HEADS = "HEADS_TOGETHER"
+QUERIES = "QUERIES_TOGETHER"
 WORK = "WORK"  # the table that says which piece of the work a program does
 
 
@@ -217,6 +218,83 @@ def grid_questions(node: ast.FunctionDef) -> list[str]:
         for inner in ast.walk(node)
         if called(inner) in ("tl.program_id", "tl.num_programs")
     ]
+
+
+def addressed_parameters(node: ast.FunctionDef, access: str) -> set[str] | None:
+    """The parameters that addresses of loads or stores begin with; None when one is not plain."""
+    made: dict[str, list[ast.expr]] = {}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name):
+            made.setdefault(inner.targets[0].id, []).append(inner.value)
+    found: set[str] = set()
+    parameters = {a.arg for a in node.args.args}
+    for call in ast.walk(node):
+        if not (isinstance(call, ast.Call) and called(call) == access):
+            continue
+        waiting, seen = [call.args[0]], set[str]()
+        while waiting:
+            address = waiting.pop()
+            while isinstance(address, ast.BinOp):
+                address = address.left
+            if not isinstance(address, ast.Name):
+                return None
+            if address.id in seen:
+                continue
+            seen.add(address.id)
+            if address.id in parameters:
+                found.add(address.id)
+            elif address.id in made:
+                waiting += made[address.id]
+            else:
+                return None
+    return found
+
+
+def stored_parameters(node: ast.FunctionDef) -> set[str]:
+    """The parameters that a kernel stores to by plain addresses; none when one is not plain."""
+    return addressed_parameters(node, "tl.store") or set()
+
+
+def address_of(launch: Launch, node: ast.expr) -> list[str]:
+    """The parameter that an address begins with."""
+    for _ in launch.kernel.node.body:
+        while isinstance(node, (ast.BinOp, ast.Subscript)):
+            node = node.left if isinstance(node, ast.BinOp) else node.value
+        if not isinstance(node, ast.Name):
+            return []
+        made = [
+            s.value
+            for s in ast.walk(launch.kernel.node)
+            if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == node.id  # type: ignore[attr-defined]
+        ]
+        if not made:
+            return [node.id]
+        node = made[-1]
+    return []
+
+
+def read_first(statements: Sequence[ast.stmt]) -> set[str]:
+    """Names that are read before they are stored, on some way through statements."""
+    found: set[str] = set()
+    stored: set[str] = set()
+    for statement in statements:
+        reads = {
+            n.id
+            for n in ast.walk(statement)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        }
+        if isinstance(statement, ast.AugAssign):
+            reads |= assigned_in([statement])
+        if isinstance(statement, ast.For):
+            reads = read_first(statement.body) - names_in(statement.target)
+            reads |= names_in(statement.iter)
+        if isinstance(statement, ast.If):
+            reads = read_first(statement.body) | read_first(statement.orelse)
+            reads |= names_in(statement.test)
+        found |= reads - stored
+        if isinstance(statement, (ast.Assign, ast.AugAssign)):
+            stored |= assigned_in([statement])
+    return found
 
 
 def first_line(function: ast.FunctionDef) -> int:
