@@ -78,10 +78,12 @@ def _parts(node: ast.expr, definitions: dict[str, ast.expr]) -> list[ast.expr]:
     for part in conjuncts(node):
         bare = part.value if isinstance(part, ast.Subscript) else part
         made = definitions.get(bare.id) if isinstance(bare, ast.Name) else None
-        if made is not None and is_condition(made):
-            found += _parts(made, definitions)
-        else:
+        if made is None or not is_condition(made):
             found.append(part)
+            continue
+        for inner in _parts(made, definitions):
+            spread = isinstance(part, ast.Subscript)
+            found.append(ast.Subscript(inner, part.slice, ast.Load()) if spread else inner)  # type: ignore[union-attr]
     return found
 
 
@@ -125,6 +127,8 @@ class _Remover(ast.NodeTransformer):
     def _always(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Constant):
             return node.value is True
+        if isinstance(node, ast.Subscript):
+            return self._always(node.value)
         if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
             return False
         bound = ast.unparse(node.comparators[0])

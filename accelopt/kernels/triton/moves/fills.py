@@ -17,7 +17,12 @@ from accelopt.kernels.triton.moves.source import (
     stored_parameters,
 )
 
-MADE = ("torch.zeros", "torch.full")
+MADE = {
+    "torch.zeros": "torch.empty",
+    "torch.full": "torch.empty",
+    "torch.zeros_like": "torch.empty_like",
+    "torch.full_like": "torch.empty_like",
+}
 
 
 def filled_where_left(source: Source, launch: Launch) -> str | None:
@@ -69,7 +74,7 @@ def _listing(launch: Launch) -> tuple[ast.For, ast.AugAssign, ast.If] | None:
                 continue
             listed = [
                 inner
-                for inner in loop.body
+                for inner in ast.walk(loop)
                 if isinstance(inner, ast.AugAssign)
                 and ast.unparse(inner.target) == ast.unparse(behind.test)
             ]
@@ -118,15 +123,15 @@ def _name(statement: ast.Assign) -> str:
 def _empty(statement: ast.Assign) -> str:
     call = statement.value
     assert isinstance(call, ast.Call)
-    kept = call.args[:1] if called(call) == "torch.full" else call.args
+    kept = call.args[:1] if "full" in called(call) else call.args
     words = [k for k in call.keywords if k.arg != "fill_value"]
-    return ast.unparse(ast.Call(ast.parse("torch.empty", mode="eval").body, kept, words))
+    return ast.unparse(ast.Call(ast.parse(MADE[called(call)], mode="eval").body, kept, words))
 
 
 def _fill(statement: ast.Assign) -> str:
     call = statement.value
     assert isinstance(call, ast.Call)
-    if called(call) == "torch.zeros":
+    if "zeros" in called(call):
         return "zero_()"
     value = next((k.value for k in call.keywords if k.arg == "fill_value"), None)
     return f"fill_({ast.unparse(value or call.args[1])})"

@@ -122,6 +122,7 @@ def _bare(node: ast.expr) -> tuple[ast.expr, bool]:
 
 def _bound_of(node: ast.expr, positions: set[str]) -> _Bound | None:
     """The upper bound that a comparison puts on the positions; `_resolve` finds if it is fixed."""
+    node, _ = _bare(node)
     if not (isinstance(node, ast.Compare) and len(node.ops) == 1):
         return None
     left, right, operator = node.left, node.comparators[0], node.ops[0]
@@ -150,6 +151,10 @@ def conjuncts(node: ast.expr) -> list[ast.expr]:
     """The conditions that `&` joins."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
         return conjuncts(node.left) + conjuncts(node.right)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.BinOp):
+        parts = conjuncts(node.value)
+        if len(parts) > 1:
+            return [ast.Subscript(part, node.slice, ast.Load()) for part in parts]
     return [node]
 
 

@@ -53,9 +53,8 @@ def persistent_programs(source: Source, launch: Launch) -> str | None:
     grid = [ast.unparse(size) for size in sizes]
     given = ", ".join(f"{PLACES}_{axis}={size}" for axis, size in enumerate(grid))
     whole = " * ".join(f"({size})" for size in grid)
-    processors = (
-        "torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count"
-    )
+    device = "torch.cuda.get_device_properties(torch.cuda.current_device())"
+    processors = f"{device}.multi_processor_count if torch.cuda.is_available() else 1"
     close = source.end(launch.call) - 1
     before = source.data[:close].rstrip()
     comma = "" if before.endswith(b"(") else " " if before.endswith(b",") else ", "

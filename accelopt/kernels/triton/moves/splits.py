@@ -46,7 +46,10 @@ HOW_TO_SPLIT = '''
 def how_to_split(programs, steps, tensor):
     """Among how many programs at most to share the loop of each of `programs`, which take `steps`
     together (0 where nobody knows), and how many steps each of them takes at least."""
-    wanted = {waves} * torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    processors = 1
+    if tensor.is_cuda:
+        processors = torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    wanted = {waves} * processors
     splits = -(-wanted // max(1, programs))
     if splits < 2 or not steps:
         return splits, 1
@@ -121,8 +124,8 @@ def _stored_tensor(launch: Launch) -> str | None:
             assert isinstance(call, ast.Call)
             for name in launch.kernel.parameters:
                 bound = launch.bound(name) if name in address_of(launch, call.args[0]) else None
-                if isinstance(bound, ast.Name):
-                    return bound.id
+                if isinstance(bound, (ast.Name, ast.Subscript)):
+                    return ast.unparse(bound)
     return None
 
 

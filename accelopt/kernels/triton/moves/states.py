@@ -36,7 +36,7 @@ def states_of(loop: ast.For, before: list[ast.stmt]) -> States:
     running maximum before and after the step alone, and that maximum, `m = tl.maximum(m, t)`.
     """
     carried = _carried(loop.body, assigned_in(before))
-    reading = _Reading(carried)
+    reading = _Reading(carried, assigned_in(loop.body))
     reading.body(loop.body)
     maxima = [name for name in carried if reading.is_new(name)]
     if len(maxima) > 1 or (reading.has_maximum and not maxima):
@@ -71,8 +71,9 @@ def _carried(body: list[ast.stmt], known: set[str]) -> list[str]:
 class _Reading:
     """Follows the statements of one step. `values` holds what is made of the maximum alone."""
 
-    def __init__(self, carried: list[str]) -> None:
+    def __init__(self, carried: list[str], changing: set[str]) -> None:
         self.carried = carried
+        self.changing = changing
         self.values: dict[str, ast.expr] = {}
         self.scales: dict[str, ast.expr | None] = dict.fromkeys(carried)
         self.added: set[str] = set()
@@ -149,9 +150,9 @@ class _Reading:
         return False
 
     def _of_maximum(self, value: ast.expr) -> ast.expr | None:
-        """An expression of the maximum before and after alone; None for any other."""
+        """An expression of the maximum before and after, and of what is fixed; None for any other."""
         known = {n for n in names_in(value) if n in self.values}
-        free = names_in(value) - known - {"tl", "float"}
+        free = (names_in(value) & self.changing) - known
         if not known or free:
             return None
         found = _Put(self.values).visit(copy.deepcopy(value))

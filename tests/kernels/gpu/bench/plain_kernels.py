@@ -196,3 +196,65 @@ def run(q, k, v, qo_indptr, kv_indptr, sm_scale):
     return output, lse
 """
 )
+
+# A program for each head of each query, which looks its sequence up; keys are found by pages, their
+# channels lie in two halves, and the loop goes on past the last key that a query sees.
+BY_SEQUENCE = (
+    HEADER
+    + """@triton.jit
+def by_sequence_kernel(q_ptr, k_ptr, v_ptr, page_ptr, sequence_ptr, qo_indptr_ptr, kv_indptr_ptr,
+                       o_ptr, lse_ptr, scale, kv_heads, HEADS: tl.constexpr, HALF: tl.constexpr,
+                       BLOCK: tl.constexpr):
+    query = tl.program_id(0)
+    head = tl.program_id(1)
+    sequence = tl.load(sequence_ptr + query)
+    begin = tl.load(kv_indptr_ptr + sequence)
+    count = tl.load(kv_indptr_ptr + sequence + 1) - begin
+    first = tl.load(qo_indptr_ptr + sequence)
+    last = count - (tl.load(qo_indptr_ptr + sequence + 1) - first) + query - first
+    own = (query * HEADS + head) * (2 * HALF)
+    hidden = -float("inf")
+    highest = -float("inf")
+    total = 0.0
+    left = tl.zeros((HALF,), dtype=tl.float32)
+    right = tl.zeros((HALF,), dtype=tl.float32)
+    for start in range(0, count, BLOCK):
+        token = start + tl.arange(0, BLOCK)
+        inside = token < count
+        page = tl.load(page_ptr + begin + token, mask=inside, other=0)
+        logits = tl.zeros((BLOCK,), dtype=tl.float32)
+        for part in tl.static_range(0, 2):
+            channel = part * HALF + tl.arange(0, HALF)
+            q = tl.load(q_ptr + own + channel).to(tl.float32)
+            k = tl.load(k_ptr + page[:, None] * (2 * HALF) + channel[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+            logits += tl.sum(k * q[None, :], axis=1)
+        logits = tl.where(inside & (token <= last), logits * scale, hidden)
+        higher = tl.maximum(highest, tl.max(logits, axis=0))
+        shrink = tl.where(highest == hidden, 0.0, tl.exp(highest - higher))
+        weights = tl.where(token <= last, tl.exp(logits - higher), 0.0)
+        total = total * shrink + tl.sum(weights, axis=0)
+        channel_left = 0 + tl.arange(0, HALF)
+        k_left = tl.load(k_ptr + page[:, None] * (2 * HALF) + channel_left[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+        left = left * shrink + tl.sum(weights[:, None] * k_left, axis=0)
+        channel_right = HALF + tl.arange(0, HALF)
+        k_right = tl.load(k_ptr + page[:, None] * (2 * HALF) + channel_right[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
+        right = right * shrink + tl.sum(weights[:, None] * k_right, axis=0)
+        highest = higher
+    tl.store(o_ptr + own + tl.arange(0, HALF), left / total)
+    tl.store(o_ptr + own + HALF + tl.arange(0, HALF), right / total)
+    tl.store(lse_ptr + query * HEADS + head, (tl.log(total) + highest) * 1.4426950408889634)
+
+
+def run(q, k, pages, qo_indptr, kv_indptr, sm_scale):
+    HEADS = 2
+    output = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    lse = torch.full(q.shape[:2], -float("inf"), dtype=torch.float32, device=q.device)
+    lengths = qo_indptr[1:] - qo_indptr[:-1]
+    sequences = torch.repeat_interleave(torch.arange(len(lengths), device=q.device), lengths).int()
+    by_sequence_kernel[(q.shape[0], HEADS)](
+        q, k, k, pages, sequences, qo_indptr, kv_indptr, output, lse, sm_scale, 1,
+        HEADS=HEADS, HALF=16, BLOCK=16, num_warps=4,
+    )
+    return output, lse
+"""
+)

@@ -11,7 +11,7 @@ import pytest
 from flb_traces import installed
 from plain_kernels import FLAT, LOOPED, ONE_ROW, OPEN_LOOP
 
-from accelopt.kernels.triton.moves import arithmetic, heads, host, launches, loops, rows
+from accelopt.kernels.triton.moves import arithmetic, heads, host, launches, loops, rows, splits
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
 
@@ -139,6 +139,9 @@ def moved(starter):
             yield name, proposal.source
     for proposal in proposals(OPEN_LOOP)[:3]:
         yield prefill, proposal.source
+    source = Source(heads.heads_together(Source(FLAT), Source(FLAT).launches[0]))
+    shared = splits.split_loop(source, source.launches[0], 64)
+    yield prefill, shared.replace("processors = 1", "processors = 2")
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="torch and triton are not installed")
