@@ -82,8 +82,10 @@ def _parts(node: ast.expr, definitions: dict[str, ast.expr]) -> list[ast.expr]:
             found.append(part)
             continue
         for inner in _parts(made, definitions):
-            spread = isinstance(part, ast.Subscript)
-            found.append(ast.Subscript(inner, part.slice, ast.Load()) if spread else inner)  # type: ignore[union-attr]
+            if isinstance(part, ast.Subscript):
+                found.append(ast.Subscript(inner, part.slice, ast.Load()))
+            else:
+                found.append(inner)
     return found
 
 
