@@ -144,3 +144,54 @@ def test_what_is_no_python_stays():
 def test_sentences_name_what_the_author_wrote():
     source = "for k in a:\n    f(k)\nfor k in b:\n    g(k, x_1)\n"
     assert told("Swap k_1 and m_1 at x_1.", source) == "Swap k and m_1 at x_1."
+
+
+PROJECTION = (
+    TOP
+    + '''TILE_N = 128  # columns of one product
+
+
+@nki.jit
+def projection(x_t, w):
+    """x @ w, with x transposed."""
+    M = x_t.shape[1]
+    N = w.shape[1]
+    out = nl.ndarray((M, N), dtype=x_t.dtype, buffer=nl.shared_hbm)
+    for m in nl.affine_range(M // TILE):
+        # rows stay
+        x_tile = nl.load(x_t[0:128, m * TILE : (m + 1) * TILE])
+        for n in nl.affine_range(N // TILE_N):
+            # weights of these columns
+            w_tile = nl.load(w[0:128, n * TILE_N : (n + 1) * TILE_N])
+            acc = nl.matmul(x_tile, w_tile, transpose_x=True)
+            nl.store(out[m * TILE : (m + 1) * TILE, n * TILE_N : (n + 1) * TILE_N], value=acc)
+    return out
+'''
+)
+
+
+def test_constants_and_indices_stay_and_multiples_get_names_of_their_own():
+    made = {
+        a.change.sentence: a.source
+        for a in rewrites_of(PROJECTION, facts(PROJECTION, [(128, 512), (128, 512)]))
+    }
+    (wide,) = [source for sentence, source in made.items() if sentence.startswith("Handle 2 ")]
+    assert "TILE_N = 128  # columns of one product\nWIDE_TILE_N = 2 * TILE_N\n" in wide
+    assert "n_block * WIDE_TILE_N : (n_block + 1) * WIDE_TILE_N" in wide
+    assert "out[m * TILE : (m + 1) * TILE, " in wide, "as the author wrote it"
+    again = [
+        action.source
+        for action in rewrites_of(wide, facts(wide, [(128, 512), (128, 512)]))
+        if action.change.sentence.startswith("Handle 2 ")
+    ]
+    assert "\nWIDER_TILE_N = 4 * TILE_N\n" in again[0] and "WIDE_TILE_N" not in again[0]
+    for source in (*made.values(), *again):
+        assert formatted(source) == source
+        assert max(map(len, source.splitlines())) <= 100
+        assert "# rows stay" in source and "# weights of these columns" in source
+
+
+def test_a_constant_that_nothing_uses_any_more_goes_with_its_comment():
+    before = "# of a row\nSTEP = 3\nOTHER = 4\n\n\ndef f(a):\n    return a[0:STEP]\n"
+    after = before.replace("0:STEP", "0:8")
+    assert reviewed(after, before, {}) == "OTHER = 4\n\n\ndef f(a):\n    return a[0:8]\n"

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from accelopt.kernels.nki.lift.authorship.numbers import views
 from accelopt.kernels.nki.lift.authorship.steps import Steps
-from accelopt.kernels.nki.lift.authorship.text import identifiers, replaced
+from accelopt.kernels.nki.lift.authorship.text import identifiers
+from accelopt.kernels.nki.moves.surgery.text import replaced
 
 LAYOUT = re.compile(
     r"(_transposed|_parts|_turned|_part|_view|_tile|_kept)?(?:_rows|_sums)?(_\d+)?$"

@@ -1,4 +1,4 @@
-"""Changes of Python text at the places of its nodes, and its comments."""
+"""Comments and names of Python text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pylint|mypy|ruff|pragma)")
@@ -17,18 +17,6 @@ class Comment(NamedTuple):
 
     lines: tuple[str, ...]
     about: int
-
-
-def replaced(text: str, changes: Iterable[tuple[ast.expr, str]]) -> str:
-    """`text` with other expressions in the places of some, none inside another."""
-    lines = [line.encode() for line in text.splitlines(keepends=True)]
-    for node, made in sorted(changes, key=lambda c: (c[0].lineno, c[0].col_offset), reverse=True):
-        if node.end_lineno != node.lineno:
-            continue
-        line = lines[node.lineno - 1]
-        new = line[: node.col_offset] + made.encode() + line[node.end_col_offset or 0 :]
-        lines[node.lineno - 1] = new
-    return b"".join(lines).decode()
 
 
 def comments(text: str, first: int, last: int) -> Iterator[Comment]:

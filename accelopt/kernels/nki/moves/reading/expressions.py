@@ -173,7 +173,7 @@ class Scope:
         return self._module_level(node)
 
     def _module_level(self, node: cst.Name) -> Value:
-        """A number assigned at the top of the file, else unknown."""
+        """A number assigned at the top of the file, or made of such, else unknown."""
         for statement in self.kernel.module.body:
             if isinstance(statement, cst.SimpleStatementLine):
                 part = statement.body[0]
@@ -181,7 +181,7 @@ class Scope:
                     isinstance(part, cst.Assign)
                     and isinstance(part.targets[0].target, cst.Name)
                     and part.targets[0].target.value == node.value
-                    and isinstance(part.value, (cst.Integer, cst.Float))
+                    and _of_numbers(part.value)
                 ):
                     return self._evaluate(part.value)
         assert self.statement is not None
@@ -307,6 +307,13 @@ class Scope:
         }
         condition = conditions.get(type(operator))
         return PolynomialMask((condition,)) if condition is not None else Unknown((left, right))
+
+
+def _of_numbers(node: cst.BaseExpression) -> bool:
+    """Whether an expression is arithmetic of numbers and names."""
+    if isinstance(node, cst.BinaryOperation):
+        return _of_numbers(node.left) and _of_numbers(node.right)
+    return isinstance(node, (cst.Integer, cst.Float, cst.Name))
 
 
 def replace_node(access: TileUse, node: cst.BaseExpression) -> TileUse:

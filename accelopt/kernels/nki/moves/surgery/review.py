@@ -5,23 +5,70 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.kernels.nki.moves.surgery.layout import laid_out
+from accelopt.kernels.nki.moves.surgery.spelling import spelled
+from accelopt.kernels.nki.moves.surgery.text import replaced
 
 WORD = re.compile(r"[^\W\d]\w*")
+MADE = re.compile(r"(_row)?(_transposed)?(_tiles?)?$")
+"""What moves put behind the name of a tile for several of it, or for it the other way round."""
 NUMBERED = re.compile(r"(?P<base>.*[^\d_])_\d+")
 
 
 def reviewed(text: str, before: str, arguments: Mapping[str, ParameterFacts]) -> str:
     """`text`, made of `before`, for a reviewer, and held to the shapes of its arguments."""
     try:
-        text = familiar(without_aliases(text, before))
-        return laid_out(hold_to_shapes(text, arguments), before)
+        text = spelled(familiar(without_aliases(text, before)), before)
+        return laid_out(hold_to_shapes(with_comments(text, before), arguments), before)
     except (SyntaxError, ValueError, RecursionError):
         return text
+
+
+def with_comments(text: str, before: str) -> str:
+    """`text` with the comments of `before` that it lost with their statements, above the first one that
+    gives a value to a name which was made of theirs.
+
+    before: # by rows             after: # by rows
+            tile = nl.load(...)          tiles = nl.ndarray(...); ...
+    """
+    lines, old = text.splitlines(), before.splitlines()
+    bound = {number: name for name, number in reversed(list(_bound(ast.parse(before))))}
+    block: list[str] = []
+    for number, line in enumerate(old, 1):
+        if line.lstrip().startswith("#"):
+            block.append(line.strip())
+            continue
+        lost = [said for said in block if not any(said == other.strip() for other in lines)]
+        block = [] if line.strip() else block
+        name = bound.get(number)
+        if not lost or name is None:
+            continue
+        made = (at for other, at in _bound(ast.parse("\n".join(lines))) if _made_of(other, name))
+        at = min(made, default=0)
+        if at:
+            pad = lines[at - 1][: len(lines[at - 1]) - len(lines[at - 1].lstrip())]
+            lines[at - 1 : at - 1] = [pad + said for said in lost]
+    return "\n".join(lines) + "\n"
+
+
+def _bound(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The names that statements give a value to, with the lines of those."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            while isinstance(target, ast.Subscript):
+                target = target.value
+            if isinstance(target, ast.Name):
+                yield target.id, node.lineno
+
+
+def _made_of(name: str, old: str) -> bool:
+    """Whether a move calls several of a tile so, or the tile another way round."""
+    return MADE.sub("", name) == MADE.sub("", old)
 
 
 def told(sentence: str, source: str) -> str:
@@ -118,13 +165,4 @@ def _identifiers(tree: ast.AST) -> set[str]:
 def _renamed(text: str, name: str, wanted: str) -> str:
     """`text` with another name for a variable; keywords and attributes of that name stay."""
     places = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id == name]
-    return _replaced(text, places, lambda _: wanted)
-
-
-def _replaced(text: str, places: list[ast.Name], made: Callable[[ast.Name], str]) -> str:
-    lines = [line.encode() for line in text.splitlines(keepends=True)]
-    for node in sorted(places, key=lambda n: (n.lineno, n.col_offset), reverse=True):
-        line = lines[node.lineno - 1]
-        end = node.end_col_offset or 0
-        lines[node.lineno - 1] = line[: node.col_offset] + made(node).encode() + line[end:]
-    return b"".join(lines).decode()
+    return replaced(text, [(place, wanted) for place in places])
