@@ -7,6 +7,7 @@ import builtins
 import hashlib
 import re
 import textwrap
+from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -191,6 +192,43 @@ def _after_preamble(tree: ast.Module) -> int:
 
 
 @lru_cache(maxsize=4096)
+class Edit(NamedTuple):
+    """What a change does to a text, wherever that stands in it: lines that go, lines that come, and
+    those that stay and name the same values. Two edits are equal where one would do to one text what
+    the other did to another."""
+
+    gone: tuple[str, ...]
+    come: tuple[str, ...]
+    around: frozenset[str]
+
+
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w*\s*[.(])")
+_COUNTER = re.compile(r"\s*for (\w+) in ")
+
+
+def edit_of(before: str, after: str, whole: bool = False) -> Edit:
+    """The edit that makes `after` of `before`. With `whole`, all lines that stay count: for what a
+    kernel has of a resource, each of them matters."""
+    old, new = _statements(before), _statements(after)
+    gone, come, kept = list[str](), list[str](), list[str]()
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            kept += old[a:b]
+        else:
+            gone += old[a:b]
+            come += new[c:d]
+    counters = {found[1] for line in (*old, *new) if (found := _COUNTER.match(line))}
+    names = {name for line in (*gone, *come) for name in _NAME.findall(line)} - counters
+    around = (line for line in kept if whole or names.intersection(_NAME.findall(line)))
+    return Edit(tuple(gone), tuple(come), frozenset(around))
+
+
+def _statements(source: str) -> list[str]:
+    """The lines of a text without indentation, blank lines and comments."""
+    lines = (line.strip() for line in source.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def fingerprint(source: str) -> str:
     """A hash that is equal for sources differing only in layout, comments, docstrings and the
     names of local variables; the raw text's hash when it does not parse.

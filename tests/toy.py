@@ -165,5 +165,15 @@ class Ruleless(ToyLanguage):
         return []
 
 
+class Stumbling(ToyLanguage):
+    """Toys with a rewrite that fails wherever it stands, and that is called otherwise each time."""
+
+    async def actions(self, node, focus=""):
+        place = int(cost_of(node.source) * 1000)
+        fall = Rewrite(move="fall", parameters={"at": place}, sentence=f"Fall at {place}.")
+        broken = node.source.replace("pass", "BROKEN")
+        return [made(fall, broken, promise=9.0), *await super().actions(node, focus)]
+
+
 class SlyLanguage(Ruleless):
     falls_late = "SLY"

@@ -45,6 +45,7 @@ class DeveloperByRule:
         tried = {tried.change.sentence for tried in view.tried}
         tried |= {f.change for f in view.findings if f.kernel == view.node.key}
         left = [a for a in actions if a.sentence not in tried and a.key not in view.known]
+        left = [a for a in left if not view.fails_again(a.source)]
         chosen = None
         for rank in range(1, brief.rank + 1):
             resource = _of_rank(brief, rank).resource

@@ -118,15 +118,17 @@ class OfflineProposer:
         return source
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
-        """The chain that begins with the action of rank `draw`, among those not yet tried and not
-        predicted to miss the goal."""
+        """The chain that begins with the action of rank `draw`, among those not yet tried, not
+        predicted to miss the goal, and not seen to fail on a kernel that is the same there."""
         seen = {item.change.key for item in view.tried}
         fresh, tried = 0, len(seen)
         ranked = await self._rank(view.node, max(MOST_PREDICTED, draws))
         for place, option in enumerate(ranked[: draws + tried + SPARE]):
             longest = LONGEST_CHAIN if place < MOST_EXTENDED else 1
-            change, predicted = await self._chain(view.node, option, longest)
-            if change.key in seen or _hopeless(predicted, view.goal):
+            change, last = await self._chain(view.node, option, longest)
+            if change.key in seen or _hopeless(last.predicted, view.goal):
+                continue
+            if view.fails_again(option.action.source) or view.fails_again(last.action.source):
                 continue
             if fresh == draw:
                 return PlanDraft(change, reasoning=" ".join(view.facts))
@@ -172,8 +174,8 @@ class OfflineProposer:
 
     async def _chain(
         self, node: Node, first: TimedAction, longest: int
-    ) -> tuple[Change, float | None]:
-        """`first` and the changes that are predicted to help after it, and the milliseconds
+    ) -> tuple[Change, TimedAction]:
+        """`first` and the changes that are predicted to help after it, and the last of them, which is
         predicted for all of them together."""
         steps, now = [*_steps(first.action.change)], first
         while len(steps) < longest and now.predicted is not None and isfinite(now.predicted):
@@ -185,7 +187,7 @@ class OfflineProposer:
                 break
             now = further[0]
             steps += _steps(now.action.change)
-        return _together(steps), now.predicted
+        return _together(steps), now
 
     async def _rank(self, node: Node, predicted: int) -> list[TimedAction]:
         """The actions on `node`: by prediction, those without one behind, in their order."""

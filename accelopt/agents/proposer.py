@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from accelopt.agents.budget import Purse
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.findings import Attempt, Finding, Reflexion
+from accelopt.kernel_source import Edit, edit_of
 from accelopt.nodes import Action, Change, Node
 from accelopt.published import Experience
 
@@ -50,6 +51,7 @@ class KernelView(NamedTuple):
     `findings` are what this run's workers found out on whatever kernel, the oldest first, `recalled`
     what earlier runs did that bears on this one, the most relevant first. `known` are the keys of the
     kernels that finished rounds made, `methods` the names that kernels of a model went by there.
+    `failures` are the edits by rule that no kernel of this problem came of.
     """
 
     node: Node
@@ -72,6 +74,15 @@ class KernelView(NamedTuple):
     turn: int = 0
     methods: tuple[str, ...] = ()
     purse: Purse | None = None
+    failures: frozenset[Edit] = frozenset()
+
+    def fails_again(self, source: str | None) -> bool:
+        """Whether a kernel made of this one is what failed before on another: the same lines go and
+        come, and what those stand on has not changed."""
+        if source is None or not self.failures:
+            return False
+        made = {edit_of(self.node.source, source, whole) for whole in (False, True)}
+        return bool(made & self.failures)
 
     @property
     def service_name(self) -> str:

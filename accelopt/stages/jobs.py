@@ -34,6 +34,8 @@ WORKFLOWS = {"machine": "accelopt.fsm.worker.worker_fsm:develop"}
 """Who develops a kernel, besides `plans`, by the name in a job."""
 
 
+FAILED_BEFORE = "the same edit failed before, on a kernel that was the same there"
+
 Work = Callable[[Job, KernelView, Run], Awaitable[Result]]
 
 
@@ -175,7 +177,11 @@ async def _space(job: Job, view: KernelView, run: Run) -> Result:
 async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     """What the language offers, and the plans of a model."""
     found = await run.workshop.offline.offered(job.node, job.focus)
-    offered = [action for action in found if expected_of(action) >= run.settings.least_gain]
+    offered = [
+        action
+        for action in found
+        if expected_of(action) >= run.settings.least_gain and not view.fails_again(action.source)
+    ]
     diagnosis = view.diagnosis
     if run.proposer.planner is run.workshop.offline:
         return Result(job, tuple(offered), diagnosis=diagnosis)
@@ -222,6 +228,8 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     if isinstance(change, Plan) and not _made_already(job.action):
         return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
     source, reason = await _source_of(job.action, job.node, run)
+    if not isinstance(change, Setting) and view.fails_again(source):
+        source, reason = None, FAILED_BEFORE
     node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
     workplace.told(node)
     return Result(job, nodes=(node,))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, TriedChange
+from accelopt.evaluation import NO_VERDICTS
 from accelopt.findings import Finding
+from accelopt.kernel_source import Edit, edit_of
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Node, Plan, Result
 from accelopt.published import Experience, PlannerResult, plan_text
@@ -47,6 +49,7 @@ async def view_kernel(
         facts=explanation.facts,
         gate=language.gate(node.case),
         tried=tried_on(node, history),
+        failures=frozenset(_failures(node, history)),
         experiences=tuple(experiences),
         iteration=iteration,
         goal=goal,
@@ -183,6 +186,22 @@ def tried_on(node: Node, history: Sequence[Result]) -> tuple[TriedChange, ...]:
         for (generation, _), made in rows
         if (change := made[0].change) is not None
     )
+
+
+OF_THE_WHOLE = ("SBUF", "PSUM")
+"""What a failure names that every part of a kernel takes some of."""
+
+
+def _failures(node: Node, history: Sequence[Result]) -> Iterator[Edit]:
+    """The edits by rule that failed on kernels of this problem."""
+    for made in (made for result in history for made in result.nodes):
+        verdict, before = made.evaluation, made.parent
+        by_rule = made.change is not None and not isinstance(made.change, Plan)
+        same = by_rule and before is not None and made.case.case_name == node.case.case_name
+        if same and made.latency is None and made.source and verdict.status not in NO_VERDICTS:
+            assert before is not None
+            whole = any(name in verdict.message for name in OF_THE_WHOLE)
+            yield edit_of(before.source, made.source, whole)
 
 
 def outcome(nodes: Sequence[Node]) -> str:

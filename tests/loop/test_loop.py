@@ -44,6 +44,16 @@ def test_offline_the_best_is_found_and_reported(tmp_path):
     assert "toy_N4" in (tmp_path / "results.csv").read_text()
 
 
+@pytest.mark.parametrize("strategy", ["beam", "random", "fsm"])
+def test_what_failed_is_not_tried_again_at_the_same_place_of_a_descendant(tmp_path, strategy):
+    seen = []
+    watcher = Watcher(sampled=lambda case, iteration, node: seen.append(node))
+    settings = drive.SETTINGS._replace(strategy=strategy, evaluations=14, samples=1)
+    [outcome], _ = run(tmp_path, watcher=watcher, settings=settings, backend="toy:Stumbling")
+    falls = [node for node in seen if "BROKEN" in node.source]
+    assert len(falls) <= 2 < len(seen) and outcome.speedup > 1  # two may be under way at once
+
+
 def test_with_a_model_kernels_get_faster_and_repairs_help(tmp_path):
     seen = []
     watcher = Watcher(sampled=lambda case, iteration, node: seen.append(node))

@@ -47,7 +47,7 @@ class Scheduling:
         computes, the fields of a schedule, those found that are faster than the kernel; of what no
         schedule makes faster, only what it computes. Empty for a kernel that cannot be lifted."""
         arguments = self.inspector.arguments(node.case, node.source)
-        key = content_key(node.source, repr(arguments), self.target, package_key())
+        key = self._key(node, arguments)
         kept = self.inspector.shelf.find("schedules", key)
         offers = Offers.from_json(kept).offers if isinstance(kept, dict) else ()
 
@@ -83,24 +83,28 @@ class Scheduling:
         """What a kernel computes. Raises NotLifted and KernelFailure."""
         arguments = self.inspector.arguments(node.case, node.source)
         path = self.inspector.write(node.source)
-        return lifted_kernel(node.source, path, arguments, self.target)
+        return lifted_kernel(node.source, path, arguments, self.target, _author(node))
 
     def actions(self, node: Node, loop: asyncio.AbstractEventLoop) -> list[Action]:
         """Kernels by schedule for one that lifts, fastest first, timed by workers of `loop`."""
         arguments = self.inspector.arguments(node.case, node.source)
-        key = content_key(node.source, repr(arguments), self.target, package_key())
+        key = self._key(node, arguments)
         kept = self.inspector.shelf.find("schedules", key)
         if isinstance(kept, dict):
             found = Offers.from_json(kept)
         else:
             path = self.inspector.write(node.source)
             times = partial(self._times, arguments, loop)
-            found = offered(node.source, path, arguments, self.target, self.inspector.shelf, times)
+            shelf, author = self.inspector.shelf, _author(node)
+            found = offered(node.source, path, arguments, self.target, shelf, times, author)
             self.inspector.shelf.put("schedules", key, found.as_json())
         account = {"kernel": node.name, **found.account()}
         place = self.inspector.options.folder / f"{content_key(node.source)}.schedules.json"
         write_atomically(place, json.dumps(account, indent=2) + "\n")
         return actions_of(found.offers, counters_of(node.profile))
+
+    def _key(self, node: Node, arguments: Mapping[str, Argument]) -> str:
+        return content_key(node.source, _author(node), repr(arguments), self.target, package_key())
 
     def _times(
         self,
@@ -115,6 +119,12 @@ class Scheduling:
         ]
         found = [inspected.result().profile for inspected in asked]
         return [profile.latency if profile else math.inf for profile in found]
+
+
+def _author(node: Node) -> str:
+    """The text that a search began with: whatever was tried since, schedules are written into that."""
+    *_, first = node.lineage()
+    return first.source
 
 
 def counters_of(profile: Profile | None) -> dict[str, float]:

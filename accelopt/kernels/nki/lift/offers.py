@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.caches import Shelf, package_key
-from accelopt.kernel_source import KERNEL_NAMES
+from accelopt.kernel_source import KERNEL_NAMES, functions
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
@@ -151,10 +151,12 @@ def offered(
     target: str = "trn1",
     shelf: Shelf | None = None,
     times: Times | None = None,
+    author: str = "",
 ) -> Offers:
     """The fastest schedules of the kernel `source`, which lies at `path`. `given` has shape and
     format of what is passed for each parameter; a plain number has no dimensions. What a search
-    came to is kept on the `shelf`. `times` predicts; without it the search does so by itself."""
+    came to is kept on the `shelf`. `times` predicts; without it the search does so by itself.
+    `author` is the module that the kernels are written into, where that is not `source`."""
     if not given:
         return Offers(refusal="the shapes of the kernel's arguments are not known")
     if MARK in source:
@@ -162,7 +164,7 @@ def offered(
             refusal="the kernel is written by a schedule already: its neighbours were seen"
         )
     try:
-        lifted = lifted_kernel(source, path, given, target)
+        lifted = lifted_kernel(source, path, given, target, author)
         # Kernels that compute the same, in whatever way, are searched once.
         called = repr((lifted.interface, lifted.dialect))
         same = (lifted.algorithm.to_json(), called, target, package_key())
@@ -208,15 +210,20 @@ def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
 
 
 def lifted_kernel(
-    source: str, path: Path, given: Mapping[str, Given], target: str = "trn1"
+    source: str, path: Path, given: Mapping[str, Given], target: str = "trn1", author: str = ""
 ) -> Lifted:
     """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
-    is passed for each parameter; a plain number has no dimensions. Raises NotLifted, and
+    is passed for each parameter; a plain number has no dimensions. `author` is the module that
+    lowered kernels are written into, where that is not `source`. Raises NotLifted, and
     KernelFailure for a kernel that breaks a rule."""
     twins: tuple[Lifted, ...] = ()
     if any(not what.shape for what in given.values()):
         twins = (_lift(source, path, given, target, AGAIN),)
-    return _lift(source, path, given, target, FIRST)._replace(twins=twins)
+    lifted = _lift(source, path, given, target, FIRST)
+    name = lifted.interface.name
+    written_into = author if name in functions(author) else source
+    shapes = {parameter: what.shape for parameter, what in given.items()}
+    return lifted._replace(twins=twins, author=Author(written_into, name, shapes))
 
 
 def _values(given: Mapping[str, Given], first: int) -> list[float | None]:
@@ -239,9 +246,7 @@ def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, firs
     name = function.name if function else Interface().name
     interface = Interface(signature(source), numbers, program.returns_sequence, name)
     plain = tuple(arguments_to_json(arguments))
-    shapes = {parameter: what.shape for parameter, what in given.items()}
-    author = Author(source, name, shapes)
-    return Lifted(lift(program), interface, (), dialect_of_source(source), plain, author)
+    return Lifted(lift(program), interface, (), dialect_of_source(source), plain)
 
 
 def signature(source: str) -> str:
