@@ -103,7 +103,7 @@ class Scheduling:
         write_atomically(place, json.dumps(account, indent=2) + "\n")
         return actions_of(found.offers, counters_of(node.profile))
 
-    def _key(self, node: Node, arguments: Mapping[str, Argument]) -> str:
+    def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
         return content_key(node.source, _author(node), repr(arguments), self.target, package_key())
 
     def _times(
