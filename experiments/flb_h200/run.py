@@ -2,7 +2,9 @@
 
     python experiments/flb_h200/run.py --out experiments/flb_h200/results
 
-Nothing is fetched. Every number is written with the hardware and the versions it was measured on.
+Start, winner, PyTorch's reference (as it stands and through `torch.compile`) and libraries are measured in
+the same run; winners are judged on every workload of their definition and on shapes of our own. Nothing is
+fetched. Every number is written with the hardware and the versions it was measured on.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "hostile_gpu"), str(Path(__file__).parent)]
+
+import libraries
+import shapes
 
 from accelopt.agents.proposer import Proposer
 from accelopt.flb_wrapper import SEARCH_PLAN, keep
@@ -47,7 +52,9 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
-FULL = Plan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003)
+FULL = Plan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003, package=False)
+SCREEN = SEARCH_PLAN._replace(sets=2, least_rounds=2, most_rounds=2, seconds=0.1)
+REFERENCE_SECONDS = 90.0  # a loop over sequences may compile for many minutes
 
 
 def say(text: str) -> None:
@@ -69,6 +76,7 @@ def task_of(folder: TraceFolder, name: str, solution, **fields) -> Task:
         workload=large_workload(folder, name),
         solution=solution,
         tolerance=settings.tolerance,
+        start=folder.solutions_of(name)[0],  # what it does on unusual inputs, winners may
         **fields,
     )
 
@@ -128,7 +136,9 @@ def winner_of(folder: TraceFolder, name: str, outcome, args):
 def references(folder: TraceFolder, name: str, start) -> dict[str, object]:
     """PyTorch's reference as it stands and through `torch.compile`, measured now."""
     row: dict[str, object] = {}
-    task = task_of(folder, name, start, plan=Plan(package=False))
+    task = task_of(
+        folder, name, start, plan=Plan(package=False), timeout_seconds=REFERENCE_SECONDS
+    )
     for column, addition in (("reference", ""), ("compiled", COMPILED)):
         definition = task.definition
         text = definition.reference + addition
@@ -140,55 +150,60 @@ def references(folder: TraceFolder, name: str, start) -> dict[str, object]:
     return row
 
 
-def elsewhere(folder: TraceFolder, name: str, winner) -> dict[str, str]:
-    """The verdict on the winner for every other workload of its definition."""
-    settings = package.settings(folder.definitions[name])
-    large = large_workload(folder, name)
+def verdicts(folder: TraceFolder, name: str, solution, workloads, root: Path) -> dict[str, str]:
+    """The status of a solution on each workload; what was wrong beside it."""
+    found = {}
+    for workload in workloads:
+        task = task_of(folder, name, solution, plan=SCREEN)
+        evaluation = evaluate(task._replace(workload=workload, root=root)).evaluation
+        said = "" if evaluation.profile else f": {evaluation.message[:160]}"
+        found[workload.workload.uuid] = f"{evaluation.status.value}{said}"
+    return found
+
+
+def elsewhere(folder: TraceFolder, name: str, winner, args) -> dict[str, dict[str, str]]:
+    """The verdicts on the winner for every other workload of its definition, and on shapes of our own;
+    where it fails there, also those on the start."""
+    large, definition = large_workload(folder, name), folder.definitions[name]
+    others = [workload for workload in folder.workloads[name] if workload is not large]
+    mine, place = shapes.own_workloads(definition, large), args.out / "shapes"
+    own = verdicts(folder, name, winner, mine, place)
+    wrong = [one for one in mine if own[one.workload.uuid] != "correct"]
     return {
-        workload_stem(workload): evaluate(
-            Task(
-                root=folder.root,
-                definition=folder.definitions[name],
-                workload=workload,
-                solution=winner,
-                tolerance=settings.tolerance,
-                plan=SEARCH_PLAN,
-            )
-        ).evaluation.status.value
-        for workload in folder.workloads[name]
-        if workload is not large
+        "elsewhere": verdicts(folder, name, winner, others, folder.root),
+        "own_shapes": own,
+        "start_on_own_shapes": verdicts(folder, name, folder.solutions_of(name)[0], wrong, place),
     }
 
 
 def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
-    """Start and winner, `--turns` times in turn, and the references, all in this run."""
+    """Start and winner, `--turns` times in turn, references and libraries, all in this run."""
     start, winner = folder.solutions_of(name)[0], winner_of(folder, name, outcome, args)
     row: dict[str, object] = {"definition": name, "changes": winner.description}
+    task = task_of(folder, name, start)
     row |= references(folder, name, start)
-    task = task_of(folder, name, start, plan=Plan())
+    row["libraries"] = libraries.measure_libraries(task)
     found: dict[str, list[float]] = {"start": [], "winner": []}
     for turn in range(args.turns):
         for label, solution in (("start", start), ("winner", winner)):
-            plan = FULL._replace(package=turn == 0, kernel_clock=turn == 0)
+            plan = FULL._replace(kernel_clock=turn == 0)
             verdict = evaluate(task_of(folder, name, solution, plan=plan))
             if verdict.evaluation.profile is None:
                 row[f"{label}_failure"] = f"{verdict.evaluation.status}: {verdict.evaluation.message}"
                 continue
             found[label].append(verdict.latency.median)
-            if verdict.package_latency_ms is not None:
-                row[f"{label}_package_ms"] = verdict.package_latency_ms
             kernel_ms = verdict.evaluation.profile.metrics.get("kernel_latency_ms")
             if kernel_ms is not None:
                 row[f"{label}_kernel_ms"] = kernel_ms
             row[f"{label}_interval_ms"] = [verdict.latency.low, verdict.latency.high]
             row["hardware"], row["libs"] = verdict.hardware, verdict.libs
             row[f"{label}_notes"] = list(verdict.evaluation.notes)
-            if turn == 0:
+            if turn == 0 and "traces" not in args.skip:
                 keep(args.out / "traces", task_of(folder, name, solution), verdict)
     for label, values in found.items():
         if values:
             row[f"{label}_ms"] = statistics.mean(values)
-    row["elsewhere"] = elsewhere(folder, name, winner)
+    row |= elsewhere(folder, name, winner, args)
     target = target_of(str(row.get("hardware", "")))
     if target is not None:
         least = bound(task.definition, task.workload.workload, target)
@@ -196,6 +211,15 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     say(f"{name}: measured")
     write_atomically(args.out / "rows" / f"{name}.json", json.dumps(row, indent=2) + "\n")
     return row
+
+
+def remeasured(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
+    """The row, or why there is none: the others are worth having."""
+    try:
+        return remeasure(folder, name, outcome, args)
+    except Exception as error:
+        say(f"{name}: {type(error).__name__}: {error}")
+        return {"definition": name, "failure": f"{type(error).__name__}: {error}"}
 
 
 def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
@@ -220,30 +244,17 @@ def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
 def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
     """A table for people."""
     lines = [
-        "| definition | reference ms | compiled ms | start ms | best ms | in kernels: start, best | over reference | over compiled | over start | of bound | other workloads |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| definition | start ms | best ms | in kernels: start, best | PyTorch ms | compiled ms | library ms, in kernels "
+        "| over start | over compiled | over library, in kernels | of bound | other workloads, own shapes |",
+        "|---" * 12 + "|",
     ]
     gains = []
     for row in sorted(rows, key=lambda item: str(item["definition"])):
         if "start_ms" not in row or "winner_ms" not in row:
             lines.append(f"| {row['definition']} | {row} |")
             continue
-        start, best = float(row["start_ms"]), float(row["winner_ms"])
-        gains.append(start / best)
-
-        def over(column: str, best: float = best, row=row) -> str:
-            return f"{float(row[column]) / best:.2f}" if row.get(column) else "none"
-
-        def ms(column: str, row=row) -> str:
-            return f"{float(row[column]):.4f}" if row.get(column) else "none"
-
-        share = f"{float(row['bound_ms']) / best:.0%} ({row['bound_by']})" if "bound_ms" in row else ""
-        right = sum(status == "correct" for status in row["elsewhere"].values())
-        lines.append(
-            f"| {row['definition']} | {ms('reference_ms')} | {ms('compiled_ms')} | {start:.4f} | {best:.4f} | "
-            f"{ms('start_kernel_ms')}, {ms('winner_kernel_ms')} | {over('reference_ms')} | {over('compiled_ms')} | "
-            f"{start / best:.3f} | {share} | {right} of {len(row['elsewhere'])} right |"
-        )
+        lines.append(line_of(row))
+        gains.append(float(row["start_ms"]) / float(row["winner_ms"]))
     if gains:
         lines.append(f"\ngeometric mean over start: {statistics.geometric_mean(gains):.3f}")
     if refused:
@@ -251,6 +262,34 @@ def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args
         lines.append(f"\ndishonest solutions refused: {caught} of {len(refused)}")
         lines += [f"- {i['name']}: {i['status']} ({i['seconds']} s) {i['message'][:110]}" for i in refused]
     return "\n".join(lines) + "\n"
+
+
+def line_of(row: dict[str, object]) -> str:
+    """One problem as a line of the table."""
+    start, best = float(row["start_ms"]), float(row["winner_ms"])
+    kernels = row.get("winner_kernel_ms")
+
+    def ms(value) -> str:
+        return f"{float(value):.4f}" if value else "none"
+
+    def over(value, ours=best) -> str:
+        return f"{float(value) / float(ours):.2f}" if value and ours else "none"
+
+    library = libraries.best(row["libraries"])
+    name, library_ms = library or ("none", None)
+    inside = row["libraries"][name]["kernel_ms"] if library else None
+    share = f"{float(row['bound_ms']) / best:.0%} ({row['bound_by']})" if "bound_ms" in row else ""
+    right = [
+        f"{sum(status == 'correct' for status in found.values())} of {len(found)}"
+        for found in (row["elsewhere"], row["own_shapes"])
+    ]
+    cells = [
+        row["definition"], ms(start), ms(best), f"{ms(row.get('start_kernel_ms'))}, {ms(kernels)}",
+        ms(row["reference_ms"]), ms(row["compiled_ms"]), f"{ms(library_ms)}, {ms(inside)} ({name})",
+        f"**{start / best:.3f}**", over(row["compiled_ms"]), f"{over(library_ms)}, {over(inside, kernels)}",
+        share, ", ".join(right),
+    ]  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def compared(args) -> str:
@@ -274,7 +313,7 @@ def main() -> None:
     parser.add_argument("--target", default="h200")
     parser.add_argument("--turns", type=int, default=2, help="start and winner, so many times each")
     parser.add_argument("--winners", type=Path, help="a folder of winners, in the place of a loop")
-    parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final")
+    parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final, traces")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     folder = TraceFolder(args.traceset_root)
@@ -283,7 +322,7 @@ def main() -> None:
     say("the loop is done")
     rows, refused = [], []
     if "final" not in args.skip:
-        rows = in_parallel(lambda n: remeasure(folder, n, outcomes.get(n), args), names, 8)
+        rows = in_parallel(lambda n: remeasured(folder, n, outcomes.get(n), args), names, 8)
         say("starts and winners are measured again")
         write_summary(rows, refused, args)
     if "hostile" not in args.skip:
@@ -303,7 +342,7 @@ def write_summary(rows: list[dict[str, object]], refused: list[dict[str, object]
     }  # fmt: skip
     write_atomically(args.out / "summary.json", json.dumps(summary, indent=2) + "\n")
     text = report(rows, refused, args)
-    if rows:
+    if (args.out / "traces").is_dir():
         text += f"\n```\n{compared(args)}```\n"
     write_atomically(args.out / "summary.md", f"{stamp}, {versions}, {seconds} s\n\n{text}")
     return text
