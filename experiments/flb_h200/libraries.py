@@ -259,6 +259,8 @@ def _error(task: Task, inputs: list[Any], outputs: Any) -> float:
     known: dict[str, Any] = {}
     exec(compile(task.definition.reference, task.definition.name, "exec"), known)
     right = known["run"](*inputs)
+    if isinstance(right, dict):
+        right = tuple(right[name] for name in task.definition.outputs)
     rights = right if isinstance(right, tuple) else (right,)
     given = outputs if isinstance(outputs, tuple) else (outputs,)
     worst = 0.0

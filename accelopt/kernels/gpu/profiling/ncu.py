@@ -1,8 +1,9 @@
 """Nsight Compute on one call of a solution: `collect(task, every) -> Metrics | Unavailable`.
 
 `ncu` itself is trusted; the program that it starts confines itself before it loads the solution
-(`process.profiled`). It runs while nobody is timed, and what is timed never runs under it. Whether
-counters can be read here is found out once.
+(`process.profiled`). It has the device alone: counters are the device's, whoever works on it, and one
+profiler at a time may have them. What is timed never runs under it. Whether counters can be read here is
+found out once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -39,6 +41,8 @@ from accelopt.sandbox.starting import variables_of
 PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
 SECONDS = 120.0  # on an H200 one kernel takes 9, of which 6 start the process; 60 on a busy host
 Found: TypeAlias = "Metrics | Unavailable"
+PAUSES = (1.0, 4.0)  # seconds, before it is tried again where another profiler has the counters
+_TAKEN = "driver resource was unavailable"
 _DENIED = ("ERR_NVGPUCTRPERM", "permission to access NVIDIA GPU Performance Counters")
 
 
@@ -63,14 +67,14 @@ def unavailable(device: str) -> Unavailable | None:
         return Unavailable("there is no GPU")
     if tool is None:
         return Unavailable("`ncu` is not on the PATH")
-    return _probe(tool)
+    return _probe(tool, device)
 
 
 @cache
-def _probe(tool: str) -> Unavailable | None:
+def _probe(tool: str, device: str) -> Unavailable | None:
     """A product of a small tensor under `ncu`, asked once a process: whether counters can be read in a
     process that has confined itself."""
-    with scratch_folder(scratch()) as folder:
+    with scratch_folder(scratch()) as folder, gpu_lock(device, alone=True):
         found = _run(folder, {"probe": True, "folder": str(folder)}, NAMES[:1], tool)
     return found if isinstance(found, Unavailable) else None
 
@@ -83,7 +87,7 @@ def _profile(task: Task) -> Found:
         for source in task.workload.workload.inputs.values()
         if source.path is not None
     )
-    with scratch_folder(scratch()) as folder, gpu_lock(task.device, alone=False):
+    with scratch_folder(scratch()) as folder, gpu_lock(task.device, alone=True):
         payload = {
             **payload_of(task, folder),
             "solution": task.solution.model_dump(mode="json", exclude_unset=True),
@@ -113,6 +117,11 @@ def _run(
     own = variables_of(folder, os.cpu_count() or 1, NVIDIA.variables)
     variables = {**own, **caches(folder), "PYTHONPATH": search_path(), **(environment or {})}
     printed = _printed(command, folder, variables)
+    for pause in PAUSES:
+        if isinstance(printed, Unavailable) or _TAKEN not in printed:
+            break
+        time.sleep(pause)
+        printed = _printed(command, folder, variables)
     if isinstance(printed, Unavailable):
         return printed
     kernel = main_kernel(read_kernels(printed, own=1))
@@ -143,7 +152,7 @@ def _printed(command: list[str], folder: Path, variables: Mapping[str, str]) -> 
 
 def _worst(lines: list[str]) -> str:
     """What went wrong first; that the program ended with an error comes of it."""
-    errors = [line for line in lines if "==ERROR==" in line or "Error" in line]
-    return (
-        errors[0].strip()[:300] if errors else (lines or ["it printed nothing"])[-1].strip()[:300]
-    )
+    errors = [line.strip() for line in lines if "==ERROR==" in line or "Error" in line]
+    if errors and errors[0].endswith(":"):  # the reason stands in the next line
+        errors = errors[1:] or errors
+    return (errors or [line.strip() for line in lines[-1:]] or ["it printed nothing"])[0][:300]
