@@ -1,5 +1,5 @@
-"""What libraries take for the same problem, measured beside our own: cuBLAS and others through PyTorch, and
-FlashInfer where it is installed.
+"""What others take for the same problem, measured beside our own: PyTorch's reference as it stands and through
+`torch.compile`, cuBLAS and other libraries behind PyTorch, and FlashInfer where it is installed.
 
 A library plans its call by the index tensors before it is timed; ours plan inside of theirs. Each call is
 timed as solutions are (launch-free, L2 flushed) and by the sum of its kernels (CUPTI), and counts only where
@@ -8,9 +8,11 @@ its outputs are those of the reference. A library without a call for a problem h
 
 from __future__ import annotations
 
+import linecache
 import multiprocessing
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -24,6 +26,7 @@ from accelopt.kernels.gpu.bench.lock import gpu_lock
 ROUNDS, SETS, HEAT_SECONDS = 6, 5, 0.05
 RIGHT = 2e-2  # relative L2 of the whole, of 16-bit results against the reference's
 WORKSPACE_BYTES = 256 << 20
+LOOP_SECONDS = 0.02  # a reference this slow is a loop over sequences: not compiled, three calls timed
 EPSILON = 1e-6
 
 Inputs = Mapping[str, Any]
@@ -202,69 +205,95 @@ def libraries_for(name: str, op_type: str) -> dict[str, Prepare]:
 
 
 def measure_libraries(task: Task) -> dict[str, dict[str, Any]]:
-    """By library: `ms`, `kernel_ms`, `error` (relative L2 to the reference, the worst output), or `failure`.
-    In a process of its own, alone on the device."""
+    """By name, the reference as it stands and compiled among them: `ms`, `kernel_ms`, `error` (relative L2
+    to the reference, the worst output), or `failure`. In a process of its own, alone on the device while
+    it is timed."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(_measure, task).result()
 
 
 def _measure(task: Task) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for name, prepare in libraries_for(task.definition.name, task.definition.op_type).items():
-        try:
-            found[name] = _timed(task, prepare)
-        except Exception as error:  # a library that is absent, or refuses the problem
-            found[name] = {"failure": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
-    return found
-
-
-def _timed(task: Task, prepare: Prepare) -> dict[str, Any]:
     import torch
-    from timers import by_profiler
 
     from accelopt.kernels.gpu.bench.files.blobs import materialise
     from accelopt.kernels.gpu.bench.files.draws import fresh
     from accelopt.kernels.gpu.bench.process.inputs import InputFactory
-    from accelopt.kernels.gpu.bench.process.timing import Clock
 
     torch.cuda.set_device(task.device)
-    device = torch.device(task.device)
-    materialise(task.root, task.definition, task.workload.workload)
-    factory = InputFactory(task.root, task.definition, task.workload.workload, task.device)
-    with torch.no_grad():
+    torch.set_grad_enabled(False)
+    known: dict[str, Any] = {}
+    text = task.definition.reference
+    linecache.cache["reference.py"] = (len(text), None, text.splitlines(True), "reference.py")
+    exec(compile(text, "reference.py", "exec"), known)
+    run = known["run"]
+    with gpu_lock(task.device, alone=False):
+        materialise(task.root, task.definition, task.workload.workload)
+        factory = InputFactory(task.root, task.definition, task.workload.workload, task.device)
         sets = [factory.make(fresh()) for _ in range(SETS)]
-        calls = [prepare(dict(zip(task.definition.inputs, one, strict=True))) for one in sets]
-        error = _error(task, sets[0], calls[0]())
-        with gpu_lock(task.device, alone=True):
-            clock = Clock(device)
+        right = run(*sets[0])
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        run(*sets[0])
+        torch.cuda.synchronize()
+        slow = time.perf_counter() - begin > LOOP_SECONDS
+    names = [*task.definition.inputs]
+    entries = {"reference": called(run, names)}
+    if not slow:
+        entries["compiled"] = called(torch.compile(run), names)
+    entries |= libraries_for(task.definition.name, task.definition.op_type)
+    found: dict[str, dict[str, Any]] = {}
+    for name, prepare in entries.items():
+        try:
+            calls = [prepare(dict(zip(names, one, strict=True))) for one in sets]
+            error = _error(task, right, calls[0]())
+            found[name] = {**_timed(task, calls, slow and name == "reference"), "error": error}
+        except Exception as error:  # a library that is absent, or refuses the problem
+            said = (str(error).splitlines() or [""])[0]
+            found[name] = {"failure": f"{type(error).__name__}: {said[:200]}"}
+    return found
 
-            def call(chosen: Any) -> Any:
-                return chosen[0]()
 
-            pairs = [[one] for one in calls]
-            backlog = clock.backlog_ms(call, pairs, lambda index: calls[index - 1]())
-            samples: list[float] = []
-            for _ in range(ROUNDS):
-                clock.settle(calls[-1], HEAT_SECONDS)
-                samples += clock.round(call, pairs, backlog, lambda index: calls[index - 1]())[0]
-            kernels = by_profiler(call, pairs)
-    return {"ms": statistics.median(samples), "kernel_ms": kernels, "error": error}
+def called(run: Callable[..., Any], names: list[str]) -> Prepare:
+    """A reference as a library's call."""
+    return lambda given: lambda: run(*(given[name] for name in names))
 
 
-def _error(task: Task, inputs: list[Any], outputs: Any) -> float:
-    """The worst relative L2 of the outputs, against the definition's reference."""
+def _timed(task: Task, calls: list[Call], slow: bool) -> dict[str, Any]:
+    """Median milliseconds of a call, by our clock and by its kernels; of a slow one by our clock alone."""
+    import torch
+    from timers import by_profiler
+
+    from accelopt.kernels.gpu.bench.process.timing import Clock
+
+    def call(chosen: Any) -> Any:
+        return chosen[0]()
+
+    with gpu_lock(task.device, alone=True):
+        clock = Clock(torch.device(task.device))
+        if slow:
+            samples = [clock.round(call, [[calls[0]]], 0.0)[0][0] for _ in range(3)]
+            return {"ms": statistics.median(samples)}
+        pairs = [[one] for one in calls]
+        backlog = clock.backlog_ms(call, pairs, lambda index: calls[index - 1]())
+        samples = []
+        for _ in range(ROUNDS):
+            clock.settle(calls[-1], HEAT_SECONDS)
+            samples += clock.round(call, pairs, backlog, lambda index: calls[index - 1]())[0]
+        return {"ms": statistics.median(samples), "kernel_ms": by_profiler(call, pairs)}
+
+
+def _error(task: Task, right: Any, outputs: Any) -> float:
+    """The worst relative L2 of the outputs, against those of the definition's reference."""
     import torch
 
-    known: dict[str, Any] = {}
-    exec(compile(task.definition.reference, task.definition.name, "exec"), known)
-    right = known["run"](*inputs)
-    if isinstance(right, dict):
-        right = tuple(right[name] for name in task.definition.outputs)
-    rights = right if isinstance(right, tuple) else (right,)
-    given = outputs if isinstance(outputs, tuple) else (outputs,)
+    def listed(result: Any) -> tuple[Any, ...]:
+        if isinstance(result, dict):
+            return tuple(result[name] for name in task.definition.outputs)
+        return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+
     worst = 0.0
-    for ours, theirs in zip(rights, given, strict=False):  # a library may return fewer
+    for ours, theirs in zip(listed(right), listed(outputs), strict=False):  # one may return fewer
         a, b = ours.float(), theirs.float()
         finite = torch.isfinite(a) & torch.isfinite(b)
         gap = torch.where(finite, a - b, 0.0).norm() / torch.where(finite, a, 0.0).norm()
@@ -277,6 +306,6 @@ def best(found: Mapping[str, Mapping[str, Any]], column: str = "ms") -> tuple[st
     right = {
         name: float(row[column])
         for name, row in found.items()
-        if row.get(column) and float(row["error"]) < RIGHT
+        if name not in ("reference", "compiled") and row.get(column) and float(row["error"]) < RIGHT
     }
     return min(right.items(), key=lambda item: item[1]) if right else None

@@ -27,7 +27,6 @@ import shapes
 
 from accelopt.agents.proposer import Proposer
 from accelopt.flb_wrapper import SEARCH_PLAN, keep
-from accelopt.fsm.baselines import COMPILED
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     Solution,
@@ -36,7 +35,6 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     workload_stem,
     write_json,
 )
-from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.task import Plan, Task
 from accelopt.kernels.gpu.bench.process import package
@@ -54,7 +52,6 @@ from accelopt.store import write_atomically
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
 FULL = Plan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003, package=False)
 SCREEN = SEARCH_PLAN._replace(sets=2, least_rounds=2, most_rounds=2, seconds=0.1)
-REFERENCE_SECONDS = 90.0  # a loop over sequences may compile for many minutes
 
 
 def say(text: str) -> None:
@@ -133,23 +130,6 @@ def winner_of(folder: TraceFolder, name: str, outcome, args):
     return read_json(Solution, kept) if kept else start
 
 
-def references(folder: TraceFolder, name: str, start) -> dict[str, object]:
-    """PyTorch's reference as it stands and through `torch.compile`, measured now."""
-    row: dict[str, object] = {}
-    task = task_of(
-        folder, name, start, plan=Plan(package=False), timeout_seconds=REFERENCE_SECONDS
-    )
-    for column, addition in (("reference", ""), ("compiled", COMPILED)):
-        definition = task.definition
-        text = definition.reference + addition
-        changed = definition.model_copy(update={"reference": text})
-        found = measure_reference(task._replace(definition=changed))
-        row[f"{column}_ms"] = found.latency.median if found.latency else None
-        if found.failure:
-            row[f"{column}_failure"] = found.failure.splitlines()[-1][:200]
-    return row
-
-
 def verdicts(folder: TraceFolder, name: str, solution, workloads, root: Path) -> dict[str, str]:
     """The status of a solution on each workload; what was wrong beside it."""
     found = {}
@@ -181,7 +161,6 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     start, winner = folder.solutions_of(name)[0], winner_of(folder, name, outcome, args)
     row: dict[str, object] = {"definition": name, "changes": winner.description}
     task = task_of(folder, name, start)
-    row |= references(folder, name, start)
     row["libraries"] = libraries.measure_libraries(task)
     found: dict[str, list[float]] = {"start": [], "winner": []}
     for turn in range(args.turns):
@@ -275,6 +254,7 @@ def line_of(row: dict[str, object]) -> str:
     def over(value, ours=best) -> str:
         return f"{float(value) / float(ours):.2f}" if value and ours else "none"
 
+    plain, compiled = (row["libraries"].get(name, {}).get("ms") for name in ("reference", "compiled"))
     library = libraries.best(row["libraries"])
     name, library_ms = library or ("none", None)
     inside = row["libraries"][name]["kernel_ms"] if library else None
@@ -285,8 +265,8 @@ def line_of(row: dict[str, object]) -> str:
     ]
     cells = [
         row["definition"], ms(start), ms(best), f"{ms(row.get('start_kernel_ms'))}, {ms(kernels)}",
-        ms(row["reference_ms"]), ms(row["compiled_ms"]), f"{ms(library_ms)}, {ms(inside)} ({name})",
-        f"**{start / best:.3f}**", over(row["compiled_ms"]), f"{over(library_ms)}, {over(inside, kernels)}",
+        ms(plain), ms(compiled), f"{ms(library_ms)}, {ms(inside)} ({name})",
+        f"**{start / best:.3f}**", over(compiled), f"{over(library_ms)}, {over(inside, kernels)}",
         share, ", ".join(right),
     ]  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |"
