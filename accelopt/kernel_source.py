@@ -7,6 +7,7 @@ import builtins
 import hashlib
 import re
 import textwrap
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
@@ -293,3 +294,60 @@ def _parse(source: str) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+
+
+def is_patch(text: str) -> bool:
+    """Whether a text is a unified diff: every line but a heading belongs to a hunk."""
+    lines = text.strip("\n").splitlines()
+    start = next((at for at, line in enumerate(lines) if _HUNK.match(line)), None)
+    return start is not None and all(
+        line[:3] in ("---", "+++") or line.startswith(("diff ", "index ")) for line in lines[:start]
+    )
+
+
+def apply_patch(source: str, diff: str) -> str | None:
+    """`source` with a unified diff of one file applied; None where any of its lines is not where it says,
+    or stands in several places where it says wrongly. Nothing is guessed: context holds exactly."""
+    lines, found = source.splitlines(keepends=True), list[str]()
+    at = 0
+    for start, before, after in _hunks(diff):
+        plain = [line.rstrip("\r\n") for line in lines]
+        places = [
+            place
+            for place in range(at, len(plain) - len(before) + 1)
+            if plain[place : place + len(before)] == before
+        ]
+        if start not in places and (len(places) != 1 or not before):
+            return None
+        place = start if start in places else places[0]
+        found += lines[at:place]
+        if after and found and not found[-1].endswith("\n"):
+            found[-1] += "\n"
+        found += [f"{line}\n" for line in after]
+        at = place + len(before)
+    if at == 0 and not found:
+        return None
+    if at == len(lines) and found and not source.endswith("\n"):
+        found[-1] = found[-1].rstrip("\n")
+    return "".join([*found, *lines[at:]])
+
+
+def _hunks(diff: str) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Of each hunk the line that it begins at (from 0), and what it wants there before and after."""
+    start, before, after = None, list[str](), list[str]()
+    for line in [*diff.strip("\n").splitlines(), "@@ -1 +1 @@"]:
+        if heading := _HUNK.match(line):
+            if start is not None:
+                yield start, before, after
+            # With no line before it, a hunk counts from the line that it comes behind.
+            start = int(heading[1]) - (not re.match(r"@@ -\d+,0 ", line))
+            before, after = [], []
+        elif start is not None and line[:1] in ("-", " ", ""):
+            before.append(line[1:])
+            if line[:1] != "-":
+                after.append(line[1:])
+        elif start is not None and line[:1] == "+":
+            after.append(line[1:])

@@ -13,7 +13,7 @@ from accelopt.agents.executor import UNANSWERED
 from accelopt.agents.planner import tried_list, with_lessons
 from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
 from accelopt.agents.proposer import KernelView, Listed, WrittenKernel
-from accelopt.kernel_source import fenced_blocks
+from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
 from accelopt.nodes import Plan
 
 LONGEST_DETAIL = 512
@@ -51,13 +51,12 @@ class LLMCandidateGenerator:
         """At most `most` candidates. `methods` are names that there are already."""
         question = self.question(view, most, methods)
         try:
-            found = read_candidates((await self._ask(question, view)).text)
+            found = read_candidates((await self._ask(question, view)).text, view.kernel)
             if isinstance(found, str):
                 again = f"{question.user}\n\n{REMINDER.format(found)}"
                 label = f"{question.label}/again"
-                found = read_candidates(
-                    (await self._ask(question._replace(label=label, user=again), view)).text
-                )
+                answer = await self._ask(question._replace(label=label, user=again), view)
+                found = read_candidates(answer.text, view.kernel)
         except NO_ANSWER as error:
             return Listed(reason=f"{UNANSWERED}: {error}", failed=True)
         return Listed(reason=found) if isinstance(found, str) else Listed(tuple(found[:most]))
@@ -146,9 +145,9 @@ class Lister(NamedTuple):
         return await self.relabeler.relabel(view, methods, candidates)
 
 
-def read_candidates(reply: str) -> list[WrittenKernel] | str:
+def read_candidates(reply: str, kernel: str = "") -> list[WrittenKernel] | str:
     """The candidates in a reply, `{"candidates": [{think, method, detail, code}]}` or the list alone; or
-    what is wrong with it. One without code or method is none."""
+    what is wrong with it. One without code or method is none, nor is a diff that does not fit `kernel`."""
     blocks = [block.text for block in fenced_blocks(reply) if block.text.lstrip()[:1] in ("{", "[")]
     start, end = re.search(r"[\[{]", reply), max(reply.rfind("]"), reply.rfind("}"))
     bare = [reply[start.start() : end + 1]] if start else []
@@ -159,16 +158,18 @@ def read_candidates(reply: str) -> list[WrittenKernel] | str:
             continue
         rows = found.get("candidates") if isinstance(found, dict) else found
         if isinstance(rows, list):
-            read = [_candidate(row) for row in rows if isinstance(row, dict)]
+            read = [_candidate(row, kernel) for row in rows if isinstance(row, dict)]
             usable = [one for one in read if one is not None]
-            return usable or "no candidate has a method and code"
+            return usable or "no candidate has a method, and code or a diff that fits the kernel"
     return "it holds no JSON with a list of candidates"
 
 
-def _candidate(row: dict[str, Any]) -> WrittenKernel | None:
+def _candidate(row: dict[str, Any], kernel: str) -> WrittenKernel | None:
     method, code = str(row.get("method") or "").strip(), str(row.get("code") or "")
     inside = fenced_blocks(code)
     code = inside[-1].text if inside else code
+    if is_patch(code):
+        code = apply_patch(kernel, code) or ""
     if not method or not code.strip():
         return None
     return WrittenKernel(method, str(row.get("detail") or ""), code)

@@ -7,7 +7,10 @@ import pytest
 
 from accelopt.contract.spec import Argument, KernelSpec
 from accelopt.evaluation import Status
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.specs import definition_of, solution_of, workload_of
+from accelopt.kernels.gpu.structure import structures
+from accelopt.ptx.sweeps import sweeps
 
 
 def has_gpu():
@@ -109,3 +112,10 @@ def test_counters_show_the_bytes_that_must_move(tmp_path, made):
                     for a in tensors)  # fmt: skip
     assert found.dram_bytes == pytest.approx(moved, rel=0.1)
     assert found.share > 0.9
+    task = task_of(spec.model_dump(), tmp_path)
+    with CompilerPool(1) as pool:
+        compiled = pool.check(task.definition, task.workload, task.solution)
+    (kernel,) = structures(compiled.code, compiled.resources)
+    block = sweeps(kernel.dag)
+    assert block is not None
+    assert found.dram_bytes == pytest.approx(block.asked * kernel.blocks, rel=0.1)

@@ -59,6 +59,10 @@ def test_replies_are_read_and_what_is_wrong_is_said_once_more():
     )
     fenced = {**good, "code": "```python\ndef kernel():\n    pass\n```"}
     assert read_candidates(json.dumps([fenced])) == [WrittenKernel("m", "d", good["code"])]
+    diff = "--- a\n+++ b\n@@ -1,2 +1,2 @@\n def kernel():\n-    pass\n+    return 1\n"
+    patched = json.dumps([{**good, "code": diff}])
+    assert read_candidates(patched, "def kernel():\n    pass\n")[0].code.endswith("return 1\n")
+    assert isinstance(read_candidates(patched, "def other():\n    pass\n"), str)
     for wrong in (
         "",
         "no",

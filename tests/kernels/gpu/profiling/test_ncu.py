@@ -4,6 +4,7 @@
 read, for one launch of a Triton kernel that adds two arrays of 2**26 floats.
 """
 
+import gzip
 import os
 import shlex
 from pathlib import Path
@@ -18,11 +19,13 @@ from accelopt.kernels.gpu.diagnosis import of_counters
 from accelopt.kernels.gpu.profiling import ncu
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable, main_kernel, read_kernels
 from accelopt.kernels.gpu.profiling.ncu import collect
+from accelopt.ptx.regions import analyse
 
 RECORDED = Path(__file__).with_name("add_on_h200.csv")
 STARTER = TraceFolder(
     Path(__file__).resolve().parents[4] / "experiments" / "flb_optimize" / "starter_trace"
 )
+PTX = Path(__file__).parents[3] / "ptx" / "corpus"
 ELEMENTS = 1 << 26
 PROFILE = Profile(
     latency=0.19, min_ms=0.19, max_ms=0.19, rel_diffs=0.0, target="NVIDIA H200", simulated=False
@@ -39,6 +42,9 @@ def test_bytes_are_those_that_must_move(counted):
     assert counted.dram_bytes == pytest.approx(12 * ELEMENTS, rel=0.1)
     assert counted.value("dram_read_bytes") == pytest.approx(8 * ELEMENTS, rel=1e-3)
     assert counted.value("dram__bytes_read.sum") == counted.value("dram_read_bytes")
+    ptx = gzip.decompress((PTX / "add_sm90_w4_s2.ptx.gz").read_bytes()).decode()
+    block = analyse(ptx).work.global_bytes
+    assert counted.dram_bytes == pytest.approx(block * ELEMENTS / 1024, rel=0.1)
 
 
 def test_the_summary_holds_the_published_parts(counted):
