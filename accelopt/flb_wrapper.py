@@ -29,7 +29,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
 from accelopt.kernels.gpu.bench.judging import runner_client
 from accelopt.kernels.gpu.bench.judging.baselines import Baseline, BaselineCache
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict, to_trace
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
@@ -55,7 +55,7 @@ _ERROR_KEYS = {
 
 
 # Many candidates share one GPU: enough samples to rank by, and the package's timer for winners only.
-SEARCH_PLAN = Plan(
+SEARCH_PLAN = TimingPlan(
     sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False,
     stress=2, judging_seconds=15.0,
 )  # fmt: skip
@@ -74,7 +74,7 @@ class FlashInferKernel:
         definition_path: str | Path,
         *,
         device: str = "cuda:0",
-        plan: Plan | None = None,
+        plan: TimingPlan | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
         self.root = Path(traceset_root)
@@ -200,9 +200,9 @@ class FlashInferKernel:
         return str(write_json(solution, folder / f"{solution.name}.json"))
 
 
-def full_plan(settings: package.Settings) -> Plan:
+def full_plan(settings: package.PackageSettings) -> TimingPlan:
     """All that can be asked of a solution, with the package's own settings for its timer."""
-    return Plan(
+    return TimingPlan(
         warmup_runs=settings.warmup_runs,
         iterations=settings.iterations,
         package_trials=settings.num_trials,

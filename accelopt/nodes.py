@@ -57,7 +57,7 @@ class Schedule(Row):
         return f"schedule {json.dumps(self.schedule, sort_keys=True)}"
 
 
-class Setting(Row):
+class KnobSetting(Row):
     """Values of a kernel's knobs: with its text they make the kernel again."""
 
     kind: Literal["setting"] = "setting"
@@ -147,7 +147,9 @@ class Chain(Row):
         return " > ".join(step.key for step in self.steps)
 
 
-Change = Annotated[Rewrite | Schedule | Setting | Plan | Known | Chain, Field(discriminator="kind")]
+Change = Annotated[
+    Rewrite | Schedule | KnobSetting | Plan | Known | Chain, Field(discriminator="kind")
+]
 _CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
 
 

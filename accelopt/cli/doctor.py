@@ -30,7 +30,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import search
 from accelopt.nodes import Node
 from accelopt.search.experts import Experts
-from accelopt.search.samplers import EXPERTS, Tried, best_of
+from accelopt.search.samplers import EXPERTS, TriedValues, best_of
 from accelopt.search.strategy import Settings
 from accelopt.space import KnobSpec, Space, values_in
 from accelopt.stages.run import Run
@@ -203,8 +203,8 @@ def execution(patient: Patient) -> str:
 
 def analysis(patient: Patient) -> str:
     """A table whose best is known, with a failure and a gap in it."""
-    table = [Tried({"block_m": 64}, 2.0), Tried({"block_m": 128}, 1.0),
-             Tried({"block_m": 256}, float("inf"), "out of resources"), Tried({}, None)]  # fmt: skip
+    table = [TriedValues({"block_m": 64}, 2.0), TriedValues({"block_m": 128}, 1.0),
+             TriedValues({"block_m": 256}, float("inf"), "out of resources"), TriedValues({}, None)]  # fmt: skip
     best = best_of(table)
     if best is None or best.latency != 1.0:
         raise ConfigError("the best of a known table is not found: report this")

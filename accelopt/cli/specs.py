@@ -14,7 +14,7 @@ from accelopt.cli.run import baselines, chosen
 from accelopt.cli.session import SessionOptions, base_folder, hold_session
 from accelopt.contract.spec import read_specs
 from accelopt.evaluation import Case, Scrutiny
-from accelopt.kernels.gpu.bench.judging.compile_check import Compiled, CompilerPool
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
 from accelopt.kernels.gpu.cases import ProblemFiles
 from accelopt.kernels.gpu.specs import case_of_spec
@@ -186,9 +186,9 @@ class _Compiling:
 
     def __init__(self, subject: Subject, run: SpecRun) -> None:
         self._pool = None if subject.kind == NKI else CompilerPool(1, run.target or DEFAULT_TARGET)
-        self._known: dict[str, Compiled] = {}
+        self._known: dict[str, CompileVerdict] = {}
 
-    def compiled(self, node: Node) -> Compiled | None:
+    def compiled(self, node: Node) -> CompileVerdict | None:
         """What a compiler makes of a node; None where there is none to ask."""
         if self._pool is None or not node.source:
             return None

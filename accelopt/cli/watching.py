@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from accelopt.agents.budget import Ledger
 from accelopt.agents.proposer import PlanDraft
 from accelopt.evaluation import Case
-from accelopt.nodes import Node, Setting
+from accelopt.nodes import KnobSetting, Node
 from accelopt.published import NO_IMPLEMENTATION
 from accelopt.report.console import console
 from accelopt.report.progress import Board
@@ -50,7 +50,9 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
         line.done += 1
         board.judged(case, node.key)
         line.expected = max(line.expected, line.done)
-        knobs = f"{plain(node.change.sentence, 90)} " if isinstance(node.change, Setting) else ""
+        knobs = (
+            f"{plain(node.change.sentence, 90)} " if isinstance(node.change, KnobSetting) else ""
+        )
         if node.latency is None:
             reason = NO_IMPLEMENTATION if node.missing else node.evaluation.message
             board.say(line, f"{knobs}failed: {plain(reason or node.evaluation.status.value, 100)}")

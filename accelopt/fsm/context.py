@@ -11,7 +11,7 @@ from pathlib import Path
 from accelopt.evaluation import Case
 from accelopt.fsm.worker.context import Gear
 from accelopt.nodes import Node, Result
-from accelopt.search.bottlenecks import BeamSearch, Candidate
+from accelopt.search.bottlenecks import Assignment, BeamSearch
 from accelopt.stages.jobs import Knowledge, Work
 from accelopt.stages.run import Run
 
@@ -40,7 +40,7 @@ class OptimizationContext:
     compiled_ms: float = inf
     round: int = 0
     numbers: int = 0  # jobs so far
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[Assignment] = field(default_factory=list)
     told: list[Result] = field(default_factory=list)  # of this round
     results: list[Result] = field(default_factory=list)  # of all rounds
     knowledge: Knowledge = field(default_factory=Knowledge)

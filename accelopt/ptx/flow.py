@@ -29,7 +29,7 @@ class Block(NamedTuple):
     leaves: bool
 
 
-class Loop(NamedTuple):
+class NaturalLoop(NamedTuple):
     """A natural loop. `trips` is how often its body runs, where immediates say so; `waits` when it does
     nothing but ask whether something has happened."""
 
@@ -55,7 +55,7 @@ class Flow:
     blocks: tuple[Block, ...]
     order: tuple[int, ...]
     dominators: Mapping[int, int]
-    loops: tuple[Loop, ...]
+    loops: tuple[NaturalLoop, ...]
     divergent: frozenset[int]
     parted: frozenset[int]
     irreducible: int
@@ -64,7 +64,7 @@ class Flow:
         """The block in which a statement stands."""
         return next(one.number for one in self.blocks if one.start <= statement < one.stop)
 
-    def loop_of(self, block: int) -> Loop | None:
+    def loop_of(self, block: int) -> NaturalLoop | None:
         """The innermost loop around a block."""
         around = [loop for loop in self.loops if block in loop.blocks]
         return max(around, key=lambda loop: loop.depth, default=None)
@@ -195,7 +195,7 @@ def dominates(dominators: Mapping[int, int], above: int, below: int) -> bool:
 def _loops(
     function: Function, known: Values, found: Sequence[Block], back: Mapping[int, list[int]],
     dominators: Mapping[int, int], order: Sequence[int],
-) -> list[Loop]:  # fmt: skip
+) -> list[NaturalLoop]:  # fmt: skip
     before: dict[int, list[int]] = {}
     for index in order:
         for goal in found[index].successors:
@@ -209,7 +209,7 @@ def _loops(
                 body.add(member)
                 work += before.get(member, [])
         bodies[head] = body
-    loops: list[Loop] = []
+    loops: list[NaturalLoop] = []
     ordered = sorted(bodies, key=lambda head: (-len(bodies[head]), head))
     place = {head: at for at, head in enumerate(ordered)}
     for at, head in enumerate(ordered):
@@ -219,7 +219,7 @@ def _loops(
         inside = [one for block in body for one in _statements(function, found[block])]
         waits = {one.opcode for one in inside} <= _WAITING and any(map(_asks, inside))
         loops.append(
-            Loop(
+            NaturalLoop(
                 at,
                 head,
                 frozenset(body),

@@ -17,7 +17,7 @@ class NotPtx(AcceloptError):
     """Text that is not PTX, or ends in the middle of it."""
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """A line of the source that a kernel was compiled from."""
 
     file: str
@@ -34,7 +34,7 @@ class Statement(NamedTuple):
     guard: str
     line: int
     last_line: int
-    source: tuple[Place, ...] = ()
+    source: tuple[SourcePlace, ...] = ()
     scope: int = 0
 
     @property

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from accelopt.ptx.copies import Copies, follow
-from accelopt.ptx.flow import Flow, Loop, blocks
-from accelopt.ptx.module import Function, Module, Place, Statement
+from accelopt.ptx.flow import Flow, NaturalLoop, blocks
+from accelopt.ptx.module import Function, Module, SourcePlace, Statement
 from accelopt.ptx.phases import (
     ASYNC_WAIT,
     BARRIER,
@@ -65,12 +65,12 @@ class Region(NamedTuple):
         return self.statements[-1].last_line
 
     @property
-    def sources(self) -> tuple[Place, ...]:
+    def sources(self) -> tuple[SourcePlace, ...]:
         """The lines of the source that it comes from, the outermost places, each once."""
         return tuple(dict.fromkeys(one.source[-1] for one in self.statements if one.source))
 
 
-class Edge(NamedTuple):
+class RegionEdge(NamedTuple):
     """From one region to another. `kind`: flow, barrier, async_wait, mem_fence, async_dep; `carried`
     when it leads from one trip of a loop to the next, or to other warps: the others have no circle."""
 
@@ -93,7 +93,7 @@ class Stage(NamedTuple):
 class LoopWork(NamedTuple):
     """A loop with the lines of its header and end, and the work of one trip but for loops inside."""
 
-    loop: Loop
+    loop: NaturalLoop
     start_line: int
     end_line: int
     work: Work
@@ -117,7 +117,7 @@ class RegionDag:
     threads: int | None
     flow: Flow
     regions: tuple[Region, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[RegionEdge, ...]
     stages: tuple[Stage, ...]
     loops: tuple[LoopWork, ...]
     copies: Copies
@@ -143,7 +143,7 @@ class RegionDag:
         than wait has a number of trips that the text does not say."""
         found = self.outside
         for one in self.loops:
-            around: Loop | None = one.loop
+            around: NaturalLoop | None = one.loop
             times = 1
             while around is not None:
                 if around.trips is None and not around.waits:
@@ -279,17 +279,17 @@ def _regions(
     return tuple(found)
 
 
-def _edges(flow: Flow, regions: Sequence[Region], copies: Copies) -> tuple[Edge, ...]:
+def _edges(flow: Flow, regions: Sequence[Region], copies: Copies) -> tuple[RegionEdge, ...]:
     inside: dict[int, list[Region]] = {}
     for one in regions:
         inside.setdefault(one.block, []).append(one)
     order = {block: at for at, block in enumerate(flow.order)}
     rank = {one.region_id: (order.get(one.block, -1), one.region_id) for one in regions}
-    found: dict[Edge, None] = {}
+    found: dict[RegionEdge, None] = {}
 
     def add(source: Region, target: Region, kind: str) -> None:
         carried = rank[source.region_id] >= rank[target.region_id]
-        found[Edge(source.region_id, target.region_id, kind, carried)] = None
+        found[RegionEdge(source.region_id, target.region_id, kind, carried)] = None
 
     for block in flow.blocks:
         row = inside[block.number]
@@ -322,7 +322,9 @@ def _stages(regions: Sequence[Region]) -> tuple[Stage, ...]:
     return tuple(found)
 
 
-def _loop_work(function: Function, flow: Flow, loop: Loop, regions: Sequence[Region]) -> LoopWork:
+def _loop_work(
+    function: Function, flow: Flow, loop: NaturalLoop, regions: Sequence[Region]
+) -> LoopWork:
     statements = [
         one
         for block in loop.blocks

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from accelopt.ptx.module import Declaration, Function, Label, Module, NotPtx, Place, Statement
+from accelopt.ptx.module import Declaration, Function, Label, Module, NotPtx, SourcePlace, Statement
 
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"|[\w.$%]+(?:::[\w.$%]+)*|\S', re.DOTALL)
 _DOTTED = re.compile(r"\.[^.]+")
@@ -307,20 +307,20 @@ def _integer(text: str) -> int:
         raise NotPtx(f"this is not PTX: {text[:40]!r} stands where a number must be") from None
 
 
-def _pending(source: tuple[tuple[int, int], ...]) -> tuple[Place, ...]:
+def _pending(source: tuple[tuple[int, int], ...]) -> tuple[SourcePlace, ...]:
     """Places whose files are named at the end of the text: the number stands in for the name."""
-    return tuple(Place(str(file), line) for file, line in source)
+    return tuple(SourcePlace(str(file), line) for file, line in source)
 
 
 def _named(function: Function, files: Mapping[int, str]) -> Function:
     """`function` with the names of files in its places."""
     names = {str(number): name for number, name in files.items()}
-    known: dict[tuple[Place, ...], tuple[Place, ...]] = {}
+    known: dict[tuple[SourcePlace, ...], tuple[SourcePlace, ...]] = {}
     statements = []
     for one in function.statements:
         if one.source not in known:
             known[one.source] = tuple(
-                Place(names.get(at.file, at.file), at.line) for at in one.source
+                SourcePlace(names.get(at.file, at.file), at.line) for at in one.source
             )
         statements.append(one._replace(source=known[one.source]))
     return replace(function, statements=tuple(statements))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from accelopt.ptx.flow import Loop
+from accelopt.ptx.flow import NaturalLoop
 from accelopt.ptx.regions import RegionDag
 from accelopt.ptx.values import Values, values
 from accelopt.ptx.work import work
@@ -44,7 +44,7 @@ def sweeps(dag: RegionDag) -> Sweeps | None:
     )
 
 
-def _times(dag: RegionDag, loop: Loop | None) -> tuple[int, int]:
+def _times(dag: RegionDag, loop: NaturalLoop | None) -> tuple[int, int]:
     """How often a block inside of `loop` runs, and the number of the outermost loop around it."""
     times, outermost = 1, 0
     while loop is not None:

@@ -11,7 +11,7 @@ from itertools import groupby
 from accelopt.ptx.flow import JUMPS
 from accelopt.ptx.module import NotPtx
 from accelopt.ptx.phases import ADDRESS, ASYNC_WAIT, BARRIER, CONTROL, MOVE, OTHER
-from accelopt.ptx.regions import Edge, LoopWork, Region, RegionDag, Stage
+from accelopt.ptx.regions import LoopWork, Region, RegionDag, RegionEdge, Stage
 from accelopt.ptx.work import Work
 
 Json = dict[str, object]
@@ -278,7 +278,7 @@ def _groups(dag: RegionDag) -> list[list[Region]]:
 
 def _joined_edges(dag: RegionDag, of: Mapping[int, int]) -> dict[tuple[int, int], tuple[str, bool]]:
     """Edges between groups, through the regions that stand in none; what waits comes before flow."""
-    after: dict[int, list[Edge]] = {}
+    after: dict[int, list[RegionEdge]] = {}
     for edge in dag.edges:
         after.setdefault(edge.source, []).append(edge)
     found: dict[tuple[int, int], tuple[str, bool]] = {}

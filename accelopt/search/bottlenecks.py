@@ -16,7 +16,7 @@ STILL_ROUNDS = 5  # in which nothing moves, after which a search has converged
 STILL_POINTS, STILL_SHARE = 0.1, 1e-3  # of the efficiency in percent, of the time
 
 
-class Candidate(NamedTuple):
+class Assignment(NamedTuple):
     """A kernel for a worker, and the rank from 1 of the bottleneck that it shall take on."""
 
     node: Node
@@ -57,7 +57,7 @@ class BeamSearch:
             if node.latency is not None:
                 self.programs.setdefault(node.key, node)
 
-    def select_candidates(self, round_num: int) -> list[Candidate]:
+    def select_candidates(self, round_num: int) -> list[Assignment]:
         """What the workers of a round shall do: distinct kernels, distinct bottlenecks; where there
         are fewer kernels than places, more bottlenecks of each. None when nothing is left."""
         left = [node for node in self.ranked() if node.key not in self._done]
@@ -66,7 +66,7 @@ class BeamSearch:
             return []
         each, more = divmod(self.num_workers_needed, len(chosen))
         return [
-            Candidate(node, rank)
+            Assignment(node, rank)
             for place, node in enumerate(chosen)
             for rank in range(1, each + (place < more) + 1)
         ]
@@ -216,7 +216,7 @@ class BottleneckSearch:
         return {"kernels": kernels, "stop_reason": self.search.stop_reason}
 
 
-def job_of(candidate: Candidate, number: int, round_num: int) -> Job:
+def job_of(candidate: Assignment, number: int, round_num: int) -> Job:
     """A candidate as a job for a worker; its focus is the bottleneck's rank."""
     focus = str(candidate.bottleneck_id)
     return Job(number, round_num, Want.DEVELOP, candidate.node, focus=focus, workflow="machine")

@@ -9,8 +9,8 @@ from math import inf
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Diagnosis
-from accelopt.nodes import Action, Job, Node, Result, Setting, Want
-from accelopt.search.samplers import EXPERTS, SAMPLERS, Choose, Tried, best_of
+from accelopt.nodes import Action, Job, KnobSetting, Node, Result, Want
+from accelopt.search.samplers import EXPERTS, SAMPLERS, Choose, TriedValues, best_of
 from accelopt.search.strategy import Settings
 from accelopt.space import Configuration, Space, name_of, sentence
 
@@ -46,7 +46,7 @@ class Experts:
         self._random = random.Random(seed)
         self._space: Space | None = None
         self._diagnosis: Diagnosis | None = None
-        self._tried: list[Tried] = []
+        self._tried: list[TriedValues] = []
         self._made: dict[str, Node] = {}
         self._turn = list(self._proposers)  # who proposes in this iteration, and did not yet
         self._under_way: dict[int, tuple[str, Configuration]] = {}
@@ -86,7 +86,7 @@ class Experts:
         name, values = self._under_way.pop(result.job.number)
         node = result.nodes[0]
         latency = inf if node.latency is None else node.latency
-        self._tried.append(Tried(values, latency, node.evaluation.message))
+        self._tried.append(TriedValues(values, latency, node.evaluation.message))
         if not node.missing:
             self._valid += 1
             self._made[name_of(values)] = node
@@ -135,9 +135,12 @@ class Experts:
             found.append(f"no gain for {self._stagnant} iterations")
         return tuple(found)
 
-    def _known(self) -> list[Tried]:
+    def _known(self) -> list[TriedValues]:
         """What was tried, and what is under way: nobody proposes that again."""
-        return [*self._tried, *(Tried(values, None) for _, values in self._under_way.values())]
+        return [
+            *self._tried,
+            *(TriedValues(values, None) for _, values in self._under_way.values()),
+        ]
 
     def _end_iteration(self) -> None:
         """Compare with the iterations before, and begin the next one unless the search converged."""
@@ -160,7 +163,7 @@ class Experts:
         return ""
 
     def _build(self, name: str, values: Configuration) -> Job:
-        change = Setting(values=values, sentence=sentence(values))
+        change = KnobSetting(values=values, sentence=sentence(values))
         job = self._job(Want.BUILD, Action(change=change, method=METHOD), name)
         self._under_way[job.number] = name, values
         return job

@@ -85,7 +85,7 @@ class Edge:
 
 
 @dataclass
-class Experience:
+class MethodRecord:
     """What a method, or one change by it, brought wherever it was tried: the sum of its gains, how many
     they are, and the methods that it was tried beside."""
 
@@ -115,8 +115,8 @@ class Lessons:
     """What was learned of methods and of single changes, on whatever kernel."""
 
     def __init__(self) -> None:
-        self._methods: defaultdict[str, Experience] = defaultdict(Experience)
-        self._changes: defaultdict[str, Experience] = defaultdict(Experience)
+        self._methods: defaultdict[str, MethodRecord] = defaultdict(MethodRecord)
+        self._changes: defaultdict[str, MethodRecord] = defaultdict(MethodRecord)
 
     def asked(self, action: Action, made: frozenset[str]) -> None:
         """An action is under way on a kernel that the methods `made` had made: no other job needs to
@@ -154,7 +154,7 @@ class Lessons:
 
 
 @dataclass(eq=False)
-class State:
+class KernelState:
     """A kernel that was found correct, however many ways lead to it, and its reward, with the
     diagnosis once it is known. `made` are the methods that made it, `last` the last of them."""
 
@@ -210,8 +210,8 @@ class State:
         }
 
 
-Gain = Callable[[State, Edge], float]
-Way = list[tuple[State, Edge]]
+Gain = Callable[[KernelState, Edge], float]
+Way = list[tuple[KernelState, Edge]]
 """From the baseline down: each state with the edge that was taken there."""
 
 
@@ -255,7 +255,7 @@ def candidate_id(action: Action) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def hopes(states: Mapping[str, State], gain: Gain, taken: Iterable[str]) -> dict[str, float]:
+def hopes(states: Mapping[str, KernelState], gain: Gain, taken: Iterable[str]) -> dict[str, float]:
     """For each state the largest reward to be hoped for on it, or on any state that it leads to."""
     known = frozenset(taken)
     hope = {key: state.hope(gain, known) for key, state in states.items()}

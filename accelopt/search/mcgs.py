@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
-from accelopt.search.graph import NOTHING, Edge, Event, Lessons, State, Way, hopes
+from accelopt.search.graph import NOTHING, Edge, Event, KernelState, Lessons, Way, hopes
 from accelopt.search.strategy import Settings
 
 EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels
@@ -56,7 +56,7 @@ class MCGS:
         self._size = settings.beam * settings.plans * settings.samples
         self._random = random.Random(seed)
         self._noise: dict[Edge, float] = {}
-        self._states = {start.key: State(start)}
+        self._states = {start.key: KernelState(start)}
         self._wrong: set[str] = set()
         self._building: set[str] = set()  # keys of kernels under way, on whatever edge
         self._lessons = Lessons()
@@ -118,7 +118,7 @@ class MCGS:
             "events": [event.record() for event in self._events],
         }
 
-    def _list(self, state: State, result: Result) -> None:
+    def _list(self, state: KernelState, result: Result) -> None:
         """The actions on a state."""
         state.list(result.actions, result.diagnosis)
         if state.node is self.root:
@@ -126,7 +126,7 @@ class MCGS:
             shares = (value / (sum(drawn) or 1.0) for value in drawn)
             self._noise = dict(zip(state.edges, shares, strict=True))
 
-    def _found(self, state: State, edge: Edge, node: Node | None) -> State | None:
+    def _found(self, state: KernelState, edge: Edge, node: Node | None) -> KernelState | None:
         """The state that an edge was found to lead to; None, and the edge closed, where to none."""
         if node is None or node.missing or node.latency is None:
             edge.closed = True
@@ -136,20 +136,20 @@ class MCGS:
         assert self.root.latency
         worth = self._reward.of(self.root.latency / node.latency)
         method = edge.action.method
-        child = State(node, worth, state.made | {method}, last=method)
+        child = KernelState(node, worth, state.made | {method}, last=method)
         child = self._states.setdefault(node.key, child)
         edge.child = node.key
         self._lessons.add(edge.action, worth - state.worth, failed=False)
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
         return child
 
-    def _conclude(self, number: int, way: Way, child: State | None, missing: bool) -> None:
+    def _conclude(self, number: int, way: Way, child: KernelState | None, missing: bool) -> None:
         """Tell the edges of `way` what came of the last of them; a failure leaves things as they are."""
         self._arrive(way)
         if not missing:
             self._back_up(way, child.worth if child else way[-1][0].worth)
 
-    def _descend(self, state: State, way: Way, dead: set[str]) -> Job | None:
+    def _descend(self, state: KernelState, way: Way, dead: set[str]) -> Job | None:
         """A job at `state` or below it; a state that has none now is `dead`."""
         dead.add(state.node.key)  # also keeps every way down free of circles
         if len(way) == DEEPEST:
@@ -168,7 +168,7 @@ class MCGS:
     def _free(self, edge: Edge) -> bool:
         return edge.untried and edge.action.key not in self._building
 
-    def _by_bound(self, state: State) -> Iterator[Edge]:
+    def _by_bound(self, state: KernelState) -> Iterator[Edge]:
         """Open edges by their upper bound, then those that wait, by prior."""
         edges = [edge for edge in state.edges if not edge.closed]
         priors = self._priors(state, edges)
@@ -178,7 +178,7 @@ class MCGS:
         yield from edges[count:]
 
     def _in_order(
-        self, state: State, edges: Sequence[Edge], priors: Mapping[Edge, float]
+        self, state: KernelState, edges: Sequence[Edge], priors: Mapping[Edge, float]
     ) -> Sequence[Edge]:
         best = max(known.worth for known in self._states.values()) or WEAK_GAIN
         explored = EXPLORATION * sqrt(max(1, state.visits))
@@ -189,16 +189,16 @@ class MCGS:
 
         return sorted(edges, key=lambda edge: -bound(edge))
 
-    def _hoped(self, state: State, edge: Edge) -> float:
+    def _hoped(self, state: KernelState, edge: Edge) -> float:
         """The reward to be hoped for along an edge of `state`."""
         below = self._hopes[edge.child] if edge.child else NOTHING
         return edge.value(state.worth, self._gain(state, edge), below)
 
-    def _gain(self, state: State, edge: Edge) -> float:
+    def _gain(self, state: KernelState, edge: Edge) -> float:
         """What an edge of `state` may bring."""
         return self._lessons.gain(edge, state.made)
 
-    def _priors(self, state: State, edges: Sequence[Edge]) -> dict[Edge, float]:
+    def _priors(self, state: KernelState, edges: Sequence[Edge]) -> dict[Edge, float]:
         """In proportion to what deserves to be explored; edges along which nothing came for long get
         less. The baseline's are mixed with noise."""
 
@@ -215,7 +215,7 @@ class MCGS:
             for edge, value in appeals.items()
         }
 
-    def _link(self, state: State) -> None:
+    def _link(self, state: KernelState) -> None:
         """Edges to kernels that are known need no job: each is as if gone along once."""
         for edge in state.edges:
             if not edge.untried or not edge.action.key:

@@ -56,7 +56,7 @@ def normal(name: str) -> str:
     return " ".join(word for word in words if word not in STOP_WORDS)
 
 
-class Step(NamedTuple):
+class LabelledStep(NamedTuple):
     """What a model called something it did, with at most `LONGEST_DETAIL` characters on it."""
 
     method: str
@@ -99,7 +99,7 @@ class Catalog:
         alias = ALIASES.get(plain)
         return self._names.get(plain) or (self._names.get(normal(alias)) if alias else None)
 
-    def relabel(self, steps: Sequence[Step], reply: str = "") -> list[Relabelled]:
+    def relabel(self, steps: Sequence[LabelledStep], reply: str = "") -> list[Relabelled]:
         """Each of `steps`, as `reply` says (a JSON list of {index, existed, method}); by the rule where
         it is unusable, for the steps that it leaves out, names twice, or says something else of than
         is true. Steps without a name have none in the catalog either."""

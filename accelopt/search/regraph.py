@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import log, sqrt
 
 from accelopt.nodes import CANDIDATES, Job, Node, Result
-from accelopt.search.graph import Edge, State, Way
+from accelopt.search.graph import Edge, KernelState, Way
 from accelopt.search.mcgs import FAILED, MCGS, Reward
 from accelopt.search.methods import FAMILIAR, ReGraph
 from accelopt.search.strategy import Settings
@@ -38,7 +38,7 @@ class Rollout:
 
     number: int
     way: Way
-    at: State
+    at: KernelState
     best: float
     steps: int = 0
     under_way: bool = False
@@ -58,7 +58,9 @@ class ReGraphSearch(MCGS):
         self.learned = ReGraph()
         self._published = self.options["reward"] == "published"
         self._used: Counter[str] = Counter()
-        self._promised: dict[Edge, tuple[State, float]] = {}  # the estimates without the graph
+        self._promised: dict[
+            Edge, tuple[KernelState, float]
+        ] = {}  # the estimates without the graph
         self._foretold, self._came = FIRM, TRUST * FIRM
         self._company: dict[str, frozenset[str]] = {}  # methods that one is known beside
         self._rollouts: list[Rollout] = []
@@ -108,7 +110,7 @@ class ReGraphSearch(MCGS):
         brings = 0.0 if self._published else self._lessons.expected(edge)
         return brings, -self._used[edge.action.method]
 
-    def _conclude(self, number: int, way: Way, child: State | None, missing: bool) -> None:
+    def _conclude(self, number: int, way: Way, child: KernelState | None, missing: bool) -> None:
         rollout = self._steps.get(number)
         if not missing:
             self._compare(*way[-1], child)
@@ -134,7 +136,7 @@ class ReGraphSearch(MCGS):
         self._used[way[-1][1].action.method] += 1
         return super()._build(way)
 
-    def _list(self, state: State, result: Result) -> None:
+    def _list(self, state: KernelState, result: Result) -> None:
         """The actions on a state, of equal kernels the first."""
         state.list(result.actions, result.diagnosis)
         kept: dict[str, Edge] = {}
@@ -151,7 +153,7 @@ class ReGraphSearch(MCGS):
         were foretold, 0 to 1."""
         return min(1.0, max(0.0, self._came / self._foretold))
 
-    def _compare(self, state: State, edge: Edge, child: State | None) -> None:
+    def _compare(self, state: KernelState, edge: Edge, child: KernelState | None) -> None:
         """Hold what was foretold of an edge against what came of it."""
         method = edge.action.method
         foretold = self.learned.known(state.last, method) * self.learned.value(state.last, method)
@@ -167,7 +169,7 @@ class ReGraphSearch(MCGS):
         value = self.learned.value(state.last, edge.action.method)
         edge.estimate = promised + trust * (value - promised)
 
-    def _allowed(self, state: State) -> list[Edge]:
+    def _allowed(self, state: KernelState) -> list[Edge]:
         """The edges that are not closed; with a `hard` filter those alone that ever followed the last
         method, where there are any."""
         edges = [edge for edge in state.edges if not edge.closed]
@@ -176,13 +178,13 @@ class ReGraphSearch(MCGS):
         after = self.learned.edges.get(state.last, {})
         return [edge for edge in edges if edge.action.method in after] or edges
 
-    def _gain(self, state: State, edge: Edge) -> float:
+    def _gain(self, state: KernelState, edge: Edge) -> float:
         """What an edge may bring; beside what it is new to, here and elsewhere."""
         known = self._company.get(edge.action.method, frozenset())
         return self._lessons.gain(edge, state.made - known)
 
     def _in_order(
-        self, state: State, edges: Sequence[Edge], priors: Mapping[Edge, float]
+        self, state: KernelState, edges: Sequence[Edge], priors: Mapping[Edge, float]
     ) -> Sequence[Edge]:
         allowed = set(self._allowed(state))
         edges = [edge for edge in edges if edge in allowed]
@@ -197,7 +199,7 @@ class ReGraphSearch(MCGS):
             ordered = [drawn, *(edge for edge in ordered if edge is not drawn)]
         return ordered
 
-    def _priors(self, state: State, edges: Sequence[Edge]) -> dict[Edge, float]:
+    def _priors(self, state: KernelState, edges: Sequence[Edge]) -> dict[Edge, float]:
         """The diagnosis at first; the more is known of the last method, the more what followed it."""
         profile = super()._priors(state, edges)
         count = self.learned.count(state.last)

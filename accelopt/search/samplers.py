@@ -25,7 +25,7 @@ NOISE, SPREAD = 0.05, 0.3  # of one measurement and of one effect, in logarithms
 CURIOSITY = 0.5  # standard deviations by which what is not known looks faster than expected
 
 
-class Tried(NamedTuple):
+class TriedValues(NamedTuple):
     """A configuration and what came of it: milliseconds, or infinity and the reason; None while it is
     under way."""
 
@@ -34,7 +34,7 @@ class Tried(NamedTuple):
     reason: str = ""
 
 
-Choose = Callable[[Space, Sequence[Tried], random.Random], Configuration | None]
+Choose = Callable[[Space, Sequence[TriedValues], random.Random], Configuration | None]
 
 
 class Expert(NamedTuple):
@@ -50,7 +50,7 @@ def believing(raise_by: float, near: float = 0.0) -> Choose:
     least to the most demanding value of each knob, and by `near` for a step away from the default."""
 
     def choose(
-        space: Space, history: Sequence[Tried], chance: random.Random
+        space: Space, history: Sequence[TriedValues], chance: random.Random
     ) -> Configuration | None:
         candidates = _candidates(space, history, chance)
         if not candidates:
@@ -65,7 +65,7 @@ def believing(raise_by: float, near: float = 0.0) -> Choose:
 
 
 def choose_random(
-    space: Space, history: Sequence[Tried], chance: random.Random
+    space: Space, history: Sequence[TriedValues], chance: random.Random
 ) -> Configuration | None:
     """Any untried point."""
     untried = _untried(space, history, chance)
@@ -73,7 +73,7 @@ def choose_random(
 
 
 def choose_in_order(
-    space: Space, history: Sequence[Tried], chance: random.Random
+    space: Space, history: Sequence[TriedValues], chance: random.Random
 ) -> Configuration | None:
     """The first point that was not tried."""
     known = {name_of(tried.configuration) for tried in history}
@@ -81,7 +81,7 @@ def choose_in_order(
 
 
 def choose_along_knobs(
-    space: Space, history: Sequence[Tried], chance: random.Random
+    space: Space, history: Sequence[TriedValues], chance: random.Random
 ) -> Configuration | None:
     """Coordinate descent: every value of one knob at the best configuration, then of the next; any
     untried point when all of them are known."""
@@ -98,7 +98,7 @@ def choose_along_knobs(
 
 
 def choose_by_tpe(
-    space: Space, history: Sequence[Tried], chance: random.Random
+    space: Space, history: Sequence[TriedValues], chance: random.Random
 ) -> Configuration | None:
     """Optuna's tree-structured Parzen estimator, told everything that was tried."""
     try:
@@ -151,14 +151,14 @@ SAMPLERS: dict[str, Choose] = {
 }
 
 
-def best_of(history: Sequence[Tried]) -> Tried | None:
+def best_of(history: Sequence[TriedValues]) -> TriedValues | None:
     """The fastest that is correct."""
     correct = [tried for tried in history if tried.latency is not None and tried.latency < inf]
     return min(correct, key=lambda tried: tried.latency or inf, default=None)
 
 
 def _candidates(
-    space: Space, history: Sequence[Tried], chance: random.Random
+    space: Space, history: Sequence[TriedValues], chance: random.Random
 ) -> list[Configuration]:
     """Untried points: those beside the best, or any."""
     best = best_of(history)
@@ -170,7 +170,9 @@ def _candidates(
     return _untried(space, history, chance)
 
 
-def _untried(space: Space, history: Sequence[Tried], chance: random.Random) -> list[Configuration]:
+def _untried(
+    space: Space, history: Sequence[TriedValues], chance: random.Random
+) -> list[Configuration]:
     known = {name_of(tried.configuration) for tried in history}
     if space.size <= MOST_COMPARED:
         return [point for point in space.points() if name_of(point) not in known]
@@ -179,7 +181,7 @@ def _untried(space: Space, history: Sequence[Tried], chance: random.Random) -> l
     return [point for name, point in points.items() if name not in known]
 
 
-def _logarithms(history: Sequence[Tried]) -> list[float]:
+def _logarithms(history: Sequence[TriedValues]) -> list[float]:
     """Of the times; what failed counts as slower than everything."""
     known = [tried.latency for tried in history if tried.latency is not None]
     worst = max((log(ms) for ms in known if ms < inf), default=0.0) + SLOWER
@@ -188,7 +190,7 @@ def _logarithms(history: Sequence[Tried]) -> list[float]:
 
 def _expected(
     space: Space,
-    history: Sequence[Tried],
+    history: Sequence[TriedValues],
     candidates: Sequence[Configuration],
     raise_by: float,
     near: float,

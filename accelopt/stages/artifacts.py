@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import launch_of
-from accelopt.kernels.gpu.bench.judging.compile_check import Compiled
+from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.worker import result_of
 from accelopt.kernels.methods import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node, method_of
@@ -32,7 +32,7 @@ FILES = {"cuda": "kernel.cu", "triton": "kernel_module.py", "nki": "kernel_modul
 TIMING = {"warmup": 10, "iters": 100, "repeat": 3}
 BASELINE = "baseline"
 _NUMBER = re.compile(r"plan_(\d+)")
-Compile = Callable[[Node], Compiled | None]
+Compile = Callable[[Node], CompileVerdict | None]
 
 
 class SearchedKernel(NamedTuple):
@@ -124,7 +124,7 @@ def _write_variant(kernel: SearchedKernel, node: Node, folder: Path) -> None:
     write_atomically(folder / "stderr.log", "\n".join(filter(None, (error, evaluation.traceback))))
 
 
-def _write_code(compiled: Compiled | None, folder: Path) -> bool:
+def _write_code(compiled: CompileVerdict | None, folder: Path) -> bool:
     """PTX, machine code and its listing; of several kernels each after the other."""
     if compiled is None or not compiled.code:
         return False

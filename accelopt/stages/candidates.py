@@ -9,7 +9,7 @@ from accelopt.agents.proposer import KernelView
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.methods import methods_of
 from accelopt.nodes import Action, Job, Result
-from accelopt.search.methods import Step
+from accelopt.search.methods import LabelledStep
 from accelopt.stages.run import Run
 from accelopt.stages.transitions import catalog_of
 
@@ -25,7 +25,9 @@ async def list_candidates(
     names = catalog.names
     found = await lists.candidates(view, run.settings.plans, names)
     said = await lists.relabel(view, names, found.candidates) if found.candidates else ""
-    named = catalog.relabel([Step(one.method, one.detail) for one in found.candidates], said)
+    named = catalog.relabel(
+        [LabelledStep(one.method, one.detail) for one in found.candidates], said
+    )
     kinds = methods_of(run.workshop.language.name)
     complete = run.workshop.language.complete
     written = [

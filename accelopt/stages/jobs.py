@@ -17,7 +17,17 @@ from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
 from accelopt.kernels.language import Configured
 from accelopt.kernels.methods import methods_of, what_it_does
-from accelopt.nodes import CANDIDATES, METHODS_ALONE, Action, Job, Node, Plan, Result, Setting, Want
+from accelopt.nodes import (
+    CANDIDATES,
+    METHODS_ALONE,
+    Action,
+    Job,
+    KnobSetting,
+    Node,
+    Plan,
+    Result,
+    Want,
+)
 from accelopt.published import Experience, plan_id
 from accelopt.search.graph import EXPECTED, LITTLE
 from accelopt.search.methods import Learned
@@ -242,7 +252,7 @@ def _made_already(action: Action) -> bool:
 
 async def _source_of(action: Action, node: Node, run: Run) -> Configured:
     """The kernel that an action makes, without a model; None and the reason where there is none."""
-    if isinstance(action.change, Setting):
+    if isinstance(action.change, KnobSetting):
         return await run.workshop.language.configure(node, action.change.values)
     if isinstance(action.change, Plan):
         return Configured(code_of(action.change), "the plan has no kernel")

@@ -36,7 +36,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     write_json,
 )
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.bench.targets import target_of
@@ -50,7 +50,7 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
-FULL = Plan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003, package=False)
+FULL = TimingPlan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003, package=False)
 SCREEN = SEARCH_PLAN._replace(sets=2, least_rounds=2, most_rounds=2, seconds=0.1)
 
 
@@ -208,7 +208,7 @@ def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
     def judge(exhibit):
         definition = folder.definitions[exhibit.definition]
         tasked = task_of(folder, definition.name, exhibit.solution(folder), timeout_seconds=20)
-        verdict = evaluate(tasked._replace(plan=Plan(package=False)))
+        verdict = evaluate(tasked._replace(plan=TimingPlan(package=False)))
         return {
             "name": exhibit.name,
             "deceit": exhibit.deceit,

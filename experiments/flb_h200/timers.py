@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from accelopt.kernels.gpu.bench.files.selection import choose
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.judging.task import TimingPlan, Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
 from accelopt.kernels.gpu.bench.process.inputs import Draw, InputFactory
@@ -188,7 +188,7 @@ def main() -> None:
         settings = package.settings(definition)
         task = Task(
             root=folder.root, definition=definition, workload=choice.workload,
-            solution=choice.solution, tolerance=settings.tolerance, plan=Plan(),
+            solution=choice.solution, tolerance=settings.tolerance, plan=TimingPlan(),
             refuse_unstable=False,
         )  # fmt: skip
         rows.append(measure(task))

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no CUDA
 
 
 def task_of(said, folder, source=None, **fields):
-    from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+    from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 
     spec = KernelSpec.model_validate(said)
     start = solution_of(spec)
@@ -36,7 +36,7 @@ def task_of(said, folder, source=None, **fields):
         workload=workload_of(spec),
         solution=solution,
         start=start,
-        plan=Plan(package=False),
+        plan=TimingPlan(package=False),
         timeout_seconds=200,
         **fields,
     )
@@ -67,7 +67,7 @@ def test_both_ways_to_start_a_kernel_give_the_same(tmp_path, by, made):
     kernel = start(build(source, 90, tmp_path), signature.name, launch_of(source))
     arguments = [Argument.model_validate(a.model_dump()) for a in spec.kernel.io.args]
     inputs = [torch.randn(a.tensor.shape, device="cuda") for a in spec.kernel.io.inputs]
-    result = starting.Function(signature, arguments, kernel).call(*inputs)
+    result = starting.LoadedKernel(signature, arguments, kernel).call(*inputs)
     wanted = inputs[0] + inputs[1] if len(inputs) == 2 else inputs[0].sum(dim=1)
     assert torch.allclose(result, wanted, rtol=1e-4, atol=1e-2)
 

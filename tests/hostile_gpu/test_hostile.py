@@ -33,15 +33,15 @@ def has_gpu() -> bool:
 
 def judge(exhibit, device, **fields):
     from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-    from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+    from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 
     definition = FOLDER.definitions[exhibit.definition]
     on_gpu = device != "cpu"
     workload = FOLDER.workloads[definition.name][0 if on_gpu else -1]
     plan = (
-        Plan(package=False)
+        TimingPlan(package=False)
         if on_gpu
-        else Plan(sets=3, least_rounds=2, most_rounds=2, package=False)
+        else TimingPlan(sets=3, least_rounds=2, most_rounds=2, package=False)
     )
     return evaluate(
         Task(

@@ -18,7 +18,7 @@ DISHONEST = native_museum.natives("dishonest")
 
 def judge(native):
     from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-    from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+    from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 
     if "torch" not in native.solution.spec.binding:
         pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
@@ -28,7 +28,7 @@ def judge(native):
             definition=FOLDER.definitions[native.definition],
             workload=FOLDER.workloads[native.definition][0],
             solution=native.solution,
-            plan=Plan(package=False),
+            plan=TimingPlan(package=False),
             timeout_seconds=240,
         )
     ).evaluation

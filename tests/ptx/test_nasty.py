@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accelopt.ptx.changes import touched
 from accelopt.ptx.lines import by_source
-from accelopt.ptx.module import NotPtx, Place
+from accelopt.ptx.module import NotPtx, SourcePlace
 from accelopt.ptx.regions import RegionDag, analyse
 from accelopt.ptx.statements import read
 from accelopt.ptx.views import to_json
@@ -76,8 +76,8 @@ def test_scopes_have_names_of_their_own() -> None:
 
 def test_places_in_the_source() -> None:
     found = by_source(read(TEXT))
-    inlined = found[Place("in lined.h", 99)]
-    assert set(inlined) <= set(found[Place("a;b//c{d.cu", 10)])
+    inlined = found[SourcePlace("in lined.h", 99)]
+    assert set(inlined) <= set(found[SourcePlace("a;b//c{d.cu", 10)])
     assert [one.opcode for one in inlined[:2]] == ["st", "fma"]
 
 

@@ -11,7 +11,7 @@ from test_strategies import find
 from accelopt.errors import ConfigError
 from accelopt.nodes import Job, Want
 from accelopt.search.experts import Experts, proposers_of
-from accelopt.search.samplers import EXPERTS, SAMPLERS, Expert, Tried, believing, best_of
+from accelopt.search.samplers import EXPERTS, SAMPLERS, Expert, TriedValues, believing, best_of
 from accelopt.search.strategy import Settings
 from accelopt.space import KnobSpec, Space, name_of
 
@@ -51,7 +51,7 @@ def tune(time, proposers, evaluations, seed):
             assert name_of(values) not in {name_of(tried.configuration) for tried in history}
             assert not MATMUL.faults(values)
             took = time(values)
-            history.append(Tried(values, inf if took is None else took))
+            history.append(TriedValues(values, inf if took is None else took))
             if took is not None:
                 best = best_of(history)
                 curve.append(best.latency if best else inf)

@@ -10,9 +10,9 @@ from accelopt.search.methods import (
     DATASET,
     LOST,
     Catalog,
+    LabelledStep,
     ReGraph,
     ReGraphDataset,
-    Step,
     Tally,
     build_regraph,
     merge_synonyms,
@@ -21,7 +21,7 @@ from accelopt.search.methods import (
 
 
 def names(catalog, *methods, reply=""):
-    return [one.method for one in catalog.relabel([Step(m) for m in methods], reply)]
+    return [one.method for one in catalog.relabel([LabelledStep(m) for m in methods], reply)]
 
 
 def test_a_name_is_one_in_whatever_letters_and_with_whatever_fillers():

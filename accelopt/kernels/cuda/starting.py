@@ -49,10 +49,10 @@ def load(solution: Solution, folder: Path) -> Callable[..., Any]:
     major, minor = torch.cuda.get_device_capability()
     built = build(source, 10 * major + minor, folder)
     start = starter(built, signature.name, launch_of(source))
-    return Function(signature, arguments, start).call
+    return LoadedKernel(signature, arguments, start).call
 
 
-class Function:
+class LoadedKernel:
     """A kernel with its arguments: `call` makes the outputs and starts it."""
 
     def __init__(

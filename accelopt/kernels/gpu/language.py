@@ -14,7 +14,7 @@ from pathlib import Path
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution, read_json
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
-from accelopt.kernels.gpu.bench.judging.compile_check import Compiled, CompilerPool
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
@@ -242,13 +242,13 @@ class Solutions:
             no_metrics="" if isinstance(counted, Metrics) else f"no counters: {counted.reason}",
         )
 
-    async def _compiled(self, case: Case, source: str) -> Compiled:
+    async def _compiled(self, case: Case, source: str) -> CompileVerdict:
         """What the compiler makes of a source, without a GPU; nothing where what it needs is absent."""
         if any(importlib.util.find_spec(name) is None for name in self.compiled_with):
             absent = " and ".join(self.compiled_with)
-            return Compiled(failure=f"compiling takes {absent}", unknown=True)
+            return CompileVerdict(failure=f"compiling takes {absent}", unknown=True)
         if self._environment.get("TRITON_INTERPRET") == "1":
-            return Compiled(failure="kernels are interpreted, not compiled", unknown=True)
+            return CompileVerdict(failure="kernels are interpreted, not compiled", unknown=True)
         if self._compilers is None:
             count = max(1, (os.cpu_count() or 2) - 4)
             self._compilers = CompilerPool(count, self.target, self._environment)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case, Row
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    Axis,
     BuildSpec,
     Definition,
+    DefinitionAxis,
+    DefinitionTensor,
     InputSource,
     Solution,
     SourceFile,
-    TensorSpec,
     Trace,
     Workload,
     write_json,
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     workload: Trace
 
 
-class Value(Row):
+class ModelValue(Row):
     """An input or output of a model: a tensor's shape and dtype, or a number."""
 
     name: str
@@ -61,8 +61,8 @@ class Value(Row):
 class Description(Row):
     """What a model takes and gives; `refusal` says why it cannot be a problem."""
 
-    inputs: tuple[Value, ...] = ()
-    outputs: tuple[Value, ...] = ()
+    inputs: tuple[ModelValue, ...] = ()
+    outputs: tuple[ModelValue, ...] = ()
     refusal: str = ""
 
 
@@ -123,7 +123,7 @@ def definition_of(path: Path) -> Problem:
         raise ConfigError(f"{path} {found.refusal}")
     text = read_text(path)
     axes = {
-        f"n{size}": Axis(type="const", value=size)
+        f"n{size}": DefinitionAxis(type="const", value=size)
         for value in (*found.inputs, *found.outputs)
         for size in value.shape or ()
     }
@@ -140,12 +140,12 @@ def definition_of(path: Path) -> Problem:
     return Problem(definition, Trace(definition=path.stem, workload=workload))
 
 
-def _spec(value: Value) -> TensorSpec:
+def _spec(value: ModelValue) -> DefinitionTensor:
     shape = None if value.shape is None else [f"n{size}" for size in value.shape]
-    return TensorSpec(shape=shape, dtype=value.dtype)
+    return DefinitionTensor(shape=shape, dtype=value.dtype)
 
 
-def _source(value: Value) -> InputSource:
+def _source(value: ModelValue) -> InputSource:
     if value.shape is None:
         return InputSource(type="scalar", value=value.number)
     return InputSource(type="random")
@@ -176,10 +176,10 @@ def describe_job(payload: Mapping[str, Any]) -> Description:
     )
 
 
-def _value(name: str, one: Any) -> Value:
+def _value(name: str, one: Any) -> ModelValue:
     if hasattr(one, "shape") and hasattr(one, "dtype"):
         dtype = str(one.dtype).removeprefix("torch.")
-        return Value(name=name, shape=tuple(one.shape), dtype=dtype)
+        return ModelValue(name=name, shape=tuple(one.shape), dtype=dtype)
     dtype = {"bool": "bool", "int": "int32"}.get(type(one).__name__, "float32")
     json.dumps(one)  # anything but a number cannot travel
-    return Value(name=name, dtype=dtype, number=one)
+    return ModelValue(name=name, dtype=dtype, number=one)

@@ -17,13 +17,13 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.cuda.launching import Launch, signature_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    Axis,
     BuildSpec,
     Definition,
+    DefinitionAxis,
+    DefinitionTensor,
     InputSource,
     Solution,
     SourceFile,
-    TensorSpec,
     Trace,
     Workload,
     write_json,
@@ -80,7 +80,7 @@ def definition_of(spec: KernelSpec, solution: Solution, near: Path) -> Definitio
     made = Definition(
         name=spec.safe_name,
         op_type="spec",
-        axes={f"n{size}": Axis(type="const", value=size) for size in sorted(sizes)},
+        axes={f"n{size}": DefinitionAxis(type="const", value=size) for size in sorted(sizes)},
         inputs={argument.name: _tensor(argument) for argument in io.inputs},
         outputs={_output(argument): _tensor(argument) for argument in io.outputs},
         reference="",
@@ -283,9 +283,9 @@ def _output(argument: Argument) -> str:
     return f"{argument.name}_out" if argument.is_input else argument.name
 
 
-def _tensor(argument: Argument) -> TensorSpec:
+def _tensor(argument: Argument) -> DefinitionTensor:
     spec = argument.tensor
-    return TensorSpec(shape=[f"n{size}" for size in spec.shape], dtype=spec.dtype)
+    return DefinitionTensor(shape=[f"n{size}" for size in spec.shape], dtype=spec.dtype)
 
 
 def _solution(spec: KernelSpec, path: str, entry: str, source: str) -> Solution:

@@ -21,7 +21,7 @@ from accelopt.evaluation import Evaluation, faults
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.cuda.launching import launch_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
-from accelopt.kernels.gpu.bench.judging.compile_check import Compiled, CompilerPool
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
@@ -152,14 +152,16 @@ def _materialised(spec: KernelSpec, text: str) -> str:
     return solution_of(spec.model_copy(update={"kernel": kernel})).main_source
 
 
-def _compiled(spec: KernelSpec, solution: Solution, cache: Path | None, near: Path) -> Compiled:
+def _compiled(
+    spec: KernelSpec, solution: Solution, cache: Path | None, near: Path
+) -> CompileVerdict:
     arch = str(spec.device_profile.get("arch", ""))
     target = next((n for n, t in TARGETS.items() if f"sm_{t.capability}" == arch), DEFAULT_TARGET)
     kept = cache / f"{content_key(target, solution.main_source)}.json" if cache else None
     if kept is not None and kept.exists():
-        from accelopt.kernels.gpu.bench.process.messages import Compiled as Said
+        from accelopt.kernels.gpu.bench.process.messages import Compiled
 
-        return Compiled(code=Said.model_validate_json(kept.read_text()).code)
+        return CompileVerdict(code=Compiled.model_validate_json(kept.read_text()).code)
     with CompilerPool(1, target) as pool:
         found = pool.check(definition_of(spec, solution, near), workload_of(spec), solution)
     if kept is not None and found.code:

@@ -23,7 +23,7 @@ from accelopt.sim.timing.bounds import (
 )
 from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
-from accelopt.sim.timing.machine.dependence import Graph
+from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.schedule import Timeline, schedule
 from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
 from accelopt.sim.timing.stream.operation import Decision, combined
@@ -72,7 +72,7 @@ class SimulatedRun:
     stream: Stream
     costs: list[Transfer | None]
     timeline: Timeline
-    graph: Graph
+    graph: DependenceGraph
     compiler: Compiler
 
 

@@ -14,13 +14,13 @@ import uuid
 from pathlib import Path
 
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    Axis,
+    DefinitionAxis,
     BuildSpec,
     Definition,
     InputSource,
     Solution,
     SourceFile,
-    TensorSpec,
+    DefinitionTensor,
     Trace,
     Workload,
     write_json,
@@ -32,11 +32,11 @@ OUTPUT = HERE.parent / "starter_trace"
 SM_SCALE = 0.08838834764831845  # 1 / sqrt(128)
 
 
-def tensor(dtype: str, *shape: str) -> TensorSpec:
-    return TensorSpec(shape=list(shape), dtype=dtype)
+def tensor(dtype: str, *shape: str) -> DefinitionTensor:
+    return DefinitionTensor(shape=list(shape), dtype=dtype)
 
 
-SCALAR = TensorSpec(shape=None, dtype="float32")
+SCALAR = DefinitionTensor(shape=None, dtype="float32")
 ATTENTION_AXES = {"num_qo_heads": 32, "num_kv_heads": 8, "head_dim": 128}
 
 # name: op_type, constant axes, variable axes, inputs, outputs, [large workload, tiny workload]
@@ -118,8 +118,8 @@ PROBLEMS = {
 
 def definition_of(name: str) -> Definition:
     op_type, constants, variables, inputs, outputs, _ = PROBLEMS[name]
-    axes = {axis: Axis(type="const", value=value) for axis, value in constants.items()}
-    axes.update({axis: Axis(type="var") for axis in variables})
+    axes = {axis: DefinitionAxis(type="const", value=value) for axis, value in constants.items()}
+    axes.update({axis: DefinitionAxis(type="var") for axis in variables})
     return Definition(
         name=name,
         op_type=op_type,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from accelopt.evaluation import Profile
-from accelopt.kernels.gpu.bench.judging.compile_check import Compiled
+from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.process.compilation import Resources
 from accelopt.kernels.gpu.bench.process.messages import Code
 from accelopt.kernels.gpu.bench.roofline import Bound
@@ -109,7 +109,7 @@ def test_warps_of_a_kernel_that_does_not_say() -> None:
 
 
 def test_the_compile_check_knows_the_lines_of_the_source() -> None:
-    compiled = Compiled(code=(code("add_sm90_w4_s2"), code("matmul_sm90_w4_s2")))
+    compiled = CompileVerdict(code=(code("add_sm90_w4_s2"), code("matmul_sm90_w4_s2")))
     lines = {
         place.line: {one.opcode for one in found} for place, found in compiled.source_lines.items()
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accelopt.kernels.gpu.bench.files.tracefiles import Definition, TensorSpec, Workload
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition, DefinitionTensor, Workload
 from accelopt.kernels.gpu.bench.targets import Target
 
 BITS = {"float4_e2m1": 4, "float8_e4m3fn": 8, "float8_e5m2": 8, "int8": 8, "bool": 8,
@@ -49,7 +49,7 @@ def bound(definition: Definition, workload: Workload, target: Target) -> Bound:
     )
 
 
-def _bytes(spec: TensorSpec, definition: Definition, workload: Workload) -> float:
+def _bytes(spec: DefinitionTensor, definition: Definition, workload: Workload) -> float:
     shape = definition.shape(spec, workload)
     if shape is None:
         return 0.0

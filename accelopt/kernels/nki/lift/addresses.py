@@ -52,7 +52,7 @@ def address_of(
 
 
 @dataclass(slots=True)
-class Solution:
+class AxisSolution:
     """Values of unknown axes at which an index takes a value: `axes` has those that it depends on,
     `ranges` the conditions (each >= 0) that they are in range, `conditions` all others. `unique` is
     False when several values might be meant."""
@@ -65,7 +65,7 @@ class Solution:
 
 def solve(
     index: Index, unknowns: frozenset[Axis], wanted: Index, shape: tuple[int, ...]
-) -> Solution | None:
+) -> AxisSolution | None:
     """Where `index`, a function of the unknowns, is `wanted`; None when nowhere. Both are row-major
     numbers in a shape. Masked tiles that reach beyond a row leave it to their masks to say so."""
     rows = _by_dimension(index, shape)
@@ -125,20 +125,20 @@ def _by_dimension(index: Index, shape: tuple[int, ...]) -> list[Index] | None:
 
 def _solved(
     index: Index, unknowns: frozenset[Axis], equations: list[tuple[Index, Index]]
-) -> Solution | None:
-    solution = Solution()
+) -> AxisSolution | None:
+    solution = AxisSolution()
     found: dict[Axis, Index] = {}
     parts: dict[Axis, Index] = {}
     for left, wanted in equations:
         digits = _digits(left, unknowns)
         if digits is None:
-            return Solution(unique=False)
+            return AxisSolution(unique=False)
         known, pairs, split = digits
         parts.update(split)
         if any(axis in found for axis, _, _ in pairs):
-            return Solution(unique=False)
+            return AxisSolution(unique=False)
         if not _divided(solution, found, pairs, wanted - known):
-            return Solution(unique=False) if not solution.unique else None
+            return AxisSolution(unique=False) if not solution.unique else None
     for axis, value in parts.items():
         if all(part in found for part in value.axes):
             found[axis] = value.substitute(found)
@@ -147,7 +147,10 @@ def _solved(
 
 
 def _divided(
-    solution: Solution, found: dict[Axis, Index], pairs: list[tuple[Axis, int, bool]], rest: Index
+    solution: AxisSolution,
+    found: dict[Axis, Index],
+    pairs: list[tuple[Axis, int, bool]],
+    rest: Index,
 ) -> bool:
     """Adds the digits that make up `rest`; False where there are none or several."""
     lower = sum(stride * (axis.extent - 1) for axis, stride, _ in pairs)

@@ -29,7 +29,7 @@ from accelopt.kernels.nki.lift.algorithm import (
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.lift.joining import join_free
-from accelopt.kernels.nki.lift.naming import Names
+from accelopt.kernels.nki.lift.naming import AxisNames
 from accelopt.kernels.nki.lift.nodes import (
     Call,
     Chain,
@@ -45,13 +45,13 @@ from accelopt.kernels.nki.lift.nodes import (
     own_indices,
 )
 from accelopt.kernels.nki.lift.values import Values
-from accelopt.kernels.nki.lift.views import Access, subscripts, view_of
+from accelopt.kernels.nki.lift.views import GuardedAddress, subscripts, view_of
 
 _KINDS = {"add": "total", "multiply": "power", "maximum": "largest", "minimum": "smallest"}
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class DefinedOutput:
     """A result: its value over its axes, and the array that the kernel returns."""
 
     name: str
@@ -62,14 +62,16 @@ class Output:
 
 
 def algorithm_of(
-    values: Values, name: str, inputs: Sequence[Array], outputs: Sequence[Output]
+    values: Values, name: str, inputs: Sequence[Array], outputs: Sequence[DefinedOutput]
 ) -> Algorithm:
     """The Algorithm that computes some outputs from inputs, which are in the kernel's shapes."""
     return _Definitions(values, inputs, outputs).algorithm(name)
 
 
 class _Definitions:
-    def __init__(self, values: Values, inputs: Sequence[Array], outputs: Sequence[Output]) -> None:
+    def __init__(
+        self, values: Values, inputs: Sequence[Array], outputs: Sequence[DefinedOutput]
+    ) -> None:
         self._values = values
         self._outputs = outputs
         self._inputs = inputs
@@ -83,7 +85,7 @@ class _Definitions:
 
     def algorithm(self, name: str) -> Algorithm:
         """The whole."""
-        pending: list[tuple[Output, Expression]] = []
+        pending: list[tuple[DefinedOutput, Expression]] = []
         for output in self._outputs:
             self._rank = {axis: n for n, axis in enumerate(output.axes)}
             direct = self._direct(output)
@@ -100,9 +102,9 @@ class _Definitions:
             Array(o.name, tuple(axis.extent for axis in o.axes), o.dtype, o.given)
             for o in self._outputs
         )
-        return Names(inputs, definitions, outputs).algorithm(name)
+        return AxisNames(inputs, definitions, outputs).algorithm(name)
 
-    def _direct(self, output: Output) -> Definition | None:
+    def _direct(self, output: DefinedOutput) -> Definition | None:
         """An output that is a reduction or a scan as it stands."""
         value = output.value
         free = self._values.axes(value)
@@ -266,7 +268,7 @@ class _Definitions:
     # Views.
 
     def _view_inputs(self) -> None:
-        reads: dict[str, dict[Access, None]] = {}
+        reads: dict[str, dict[GuardedAddress, None]] = {}
         for definition in self._definitions:
             for expression in expressions_of(definition):
                 _note_reads(expression, reads)
@@ -279,7 +281,7 @@ class _Definitions:
                 found = subscripts(access, shape)
                 before = self._subscripts.setdefault((array.name, access.address), found)
                 if before != found:  # what one of them takes from its guards
-                    bare = subscripts(Access(access.address), shape)
+                    bare = subscripts(GuardedAddress(access.address), shape)
                     self._subscripts[array.name, access.address] = bare
 
     def _viewed(self, definition: Definition) -> Definition:
@@ -312,7 +314,7 @@ class _Definitions:
                     viewed(definition.initial))  # fmt: skip
 
 
-def _note_reads(expression: Expression, reads: dict[str, dict[Access, None]]) -> None:
+def _note_reads(expression: Expression, reads: dict[str, dict[GuardedAddress, None]]) -> None:
     """Adds every read below an expression, with the conditions under which it counts."""
     seen: set[tuple[Expression, tuple[Index, ...]]] = set()
     waiting: list[tuple[Expression, tuple[Index, ...]]] = [(expression, ())]
@@ -322,7 +324,7 @@ def _note_reads(expression: Expression, reads: dict[str, dict[Access, None]]) ->
             continue
         seen.add((part, guards))
         if isinstance(part, Read):
-            reads.setdefault(part.array, {})[Access(part.indices[0], guards)] = None
+            reads.setdefault(part.array, {})[GuardedAddress(part.indices[0], guards)] = None
         elif isinstance(part, Where):
             waiting.append((part.on_true, (*guards, *part.conditions)))
             otherwise = (

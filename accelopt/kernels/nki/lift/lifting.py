@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from accelopt.kernels.nki.lift.algorithm import Algorithm, Array
-from accelopt.kernels.nki.lift.definitions import Output, algorithm_of
+from accelopt.kernels.nki.lift.definitions import DefinedOutput, algorithm_of
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.joining import joined, output_axes, row_major
 from accelopt.kernels.nki.lift.nodes import Undefined, Value
@@ -49,7 +49,7 @@ def lift(program: Program, seconds: float = SECONDS) -> Algorithm:
 
 def _lifted(program: Program, seconds: float) -> Algorithm:
     reaching = Reaching(program, seconds)
-    outputs: list[Output] = []
+    outputs: list[DefinedOutput] = []
     names = {array.name for array in _inputs(program)}
     for number, tensor in enumerate(program.results):
         shape = program.shape_of_result(number)
@@ -63,7 +63,7 @@ def _lifted(program: Program, seconds: float) -> Algorithm:
         value = whole(reaching.values, value)
         axes = tuple(axis for axis in axes if axis.extent > 1) or axes[:1]
         name = _free_name(tensor, names)
-        outputs.append(Output(name, axes, value, name_of(tensor.dtype), shape))
+        outputs.append(DefinedOutput(name, axes, value, name_of(tensor.dtype), shape))
     if not outputs:
         raise NotLifted("the kernel returns nothing", program.source)
     return algorithm_of(reaching.values, program.name, _inputs(program), outputs)

@@ -41,7 +41,7 @@ from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching import Place, Reaching
+    from accelopt.kernels.nki.lift.reaching import Moment, Reaching
 
 
 def meaning(
@@ -49,7 +49,7 @@ def meaning(
     instruction: Instruction,
     output: str,
     coordinates: tuple[Index, ...],
-    place: Place,
+    place: Moment,
 ) -> Value:
     """The value of the element at `coordinates` of an output. Raises NotLifted."""
     site = Site(reaching, instruction, coordinates, place)

@@ -28,7 +28,7 @@ _OUTPUT_LETTERS = {1: "m", 2: "mn", 3: "bmn", 4: "bhmn", 5: "bghmn"}
 _LETTERS = "kljipqrstuvwxyzacdefo"
 
 
-class Names:
+class AxisNames:
     """Which axes of which definitions are one axis of the problem, and their letters."""
 
     def __init__(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accelopt.kernels.nki.lift import meanings, recurrences
-from accelopt.kernels.nki.lift.addresses import Solution, address_of, narrowed, solve
+from accelopt.kernels.nki.lift.addresses import AxisSolution, address_of, narrowed, solve
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
@@ -36,7 +36,7 @@ Found = tuple[list[Index], Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Moment:
     """Before the node at `path` (its number in each block, outermost first), in the iterations
     `trips` of the loops around it, counted from 0."""
 
@@ -102,7 +102,7 @@ class Reaching:
         """What an element holds when the kernel ends."""
         return self._scan(tensor, address, (), (), len(self._program.body))
 
-    def read(self, access: Access, coordinates: Sequence[Index], place: Place) -> Value:
+    def read(self, access: Access, coordinates: Sequence[Index], place: Moment) -> Value:
         """An element of a tile, as the instruction at a place finds it. Raises NotLifted."""
         source = self.instruction_at(place).source
         if access.indirect:
@@ -112,7 +112,7 @@ class Reaching:
         address = address_of(access, self.variables(place), coordinates)
         return self.content(access.tensor, address, place)
 
-    def content(self, tensor: Tensor, address: Index, place: Place) -> Value:
+    def content(self, tensor: Tensor, address: Index, place: Moment) -> Value:
         """What an element, given by its row-major number, holds before the node at a place."""
         return self._scan(tensor, address, place.path[:-1], place.trips, place.path[-1])
 
@@ -122,7 +122,7 @@ class Reaching:
         """What an element holds at the end of an iteration of a loop."""
         return self._scan(tensor, address, loop, trips, len(self._blocks[loop].nodes))
 
-    def instruction_at(self, place: Place) -> Instruction:
+    def instruction_at(self, place: Moment) -> Instruction:
         """The instruction whose place it is."""
         node = self._blocks[place.path[:-1]].nodes[place.path[-1]]
         assert isinstance(node, Instruction)
@@ -136,7 +136,7 @@ class Reaching:
         """The tensor of an id."""
         return self._tensors[number]
 
-    def variables(self, place: Place) -> dict[LoopVariable, Index]:
+    def variables(self, place: Moment) -> dict[LoopVariable, Index]:
         """The trips of the loops around a place by their variables."""
         loops = self._blocks[place.path[:-1]].loops
         return {loop.variable: t for loop, t in zip(loops, place.trips, strict=True)}
@@ -164,7 +164,7 @@ class Reaching:
         nodes = self._blocks[block].nodes
         partial: list[Found] = []
         for number in reversed(writers):
-            node, place = nodes[number], Place((*block, number), trips)
+            node, place = nodes[number], Moment((*block, number), trips)
             if isinstance(node, Loop):
                 found = self._after_loop(tensor, address, place)
             else:
@@ -182,7 +182,7 @@ class Reaching:
         return value
 
     def _after_instruction(
-        self, tensor: Tensor, address: Index, node: Instruction, place: Place
+        self, tensor: Tensor, address: Index, node: Instruction, place: Moment
     ) -> Found | None:
         """The value that an instruction writes into an element, None where it writes none."""
         low, high = address.bounds
@@ -199,7 +199,7 @@ class Reaching:
         return None
 
     def _written_to(
-        self, access: Access, address: Index, node: Instruction, name: str, place: Place
+        self, access: Access, address: Index, node: Instruction, name: str, place: Moment
     ) -> Found | None:
         if access.indirect:
             raise NotLifted("it writes at indices that are only known at run time", node.source)
@@ -230,7 +230,7 @@ class Reaching:
         moved = {axis: meaning}
         trips = tuple(trip.substitute(moved) for trip in place.trips)
         found = self._written_to(
-            access, address.substitute(moved), node, name, Place(place.path, trips)
+            access, address.substitute(moved), node, name, Moment(place.path, trips)
         )
         if found is None:
             return None
@@ -240,14 +240,14 @@ class Reaching:
         return [*alone, *others], self.values.substitute(found[1], back_again)
 
     def _value(
-        self, node: Instruction, name: str, coordinates: tuple[Index, ...], place: Place
+        self, node: Instruction, name: str, coordinates: tuple[Index, ...], place: Moment
     ) -> Value:
         key = (place.path, name, coordinates, place.trips)
         if key not in self._written:
             self._written[key] = meanings.meaning(self, node, name, coordinates, place)
         return self._written[key]
 
-    def _after_loop(self, tensor: Tensor, address: Index, place: Place) -> Found | None:
+    def _after_loop(self, tensor: Tensor, address: Index, place: Moment) -> Found | None:
         """What a loop leaves in an element, None where it does not write it."""
         loop = self.loop_at(place.path)
         if not loop.variable.trips:
@@ -273,7 +273,7 @@ class Reaching:
             return found[0]
         return self._either(found, tensor, address, place)
 
-    def _either(self, found: list[Found], tensor: Tensor, address: Index, place: Place) -> Found:
+    def _either(self, found: list[Found], tensor: Tensor, address: Index, place: Moment) -> Found:
         """One of several values whose conditions exclude each other."""
         for n, (conditions, _) in enumerate(found):
             for others, _ in found[:n]:
@@ -287,13 +287,13 @@ class Reaching:
             value = self.values.where(conditions, part, value)
         return [], value
 
-    def _iterations(self, tensor: Tensor, address: Index, place: Place) -> list[Solution]:
+    def _iterations(self, tensor: Tensor, address: Index, place: Moment) -> list[AxisSolution]:
         """Where a loop's instructions write an element, each over the loop and what is in it."""
         loop = self.loop_at(place.path)
         outer = self.variables(place)
         depth = len(place.trips)
         low, high = address.bounds
-        found: list[Solution] = []
+        found: list[AxisSolution] = []
         for write in self._inside.get((place.path, tensor), ()):
             access = write.access
             if not access.block:
@@ -313,7 +313,7 @@ class Reaching:
                         "iterations of the loops around it write the same elements",
                         write.instruction.source,
                     )
-                solution = Solution()
+                solution = AxisSolution()
             found.append(solution)
         return found
 
@@ -326,7 +326,7 @@ class Reaching:
         loop = self.loop_at(block)
         if tensor in loop.tensors:
             return self._fresh(tensor)
-        place = Place(block, trips[:-1])
+        place = Moment(block, trips[:-1])
         trip = trips[-1]
         solutions = self._iterations(tensor, address, place)
         if not solutions or trip == Index():
@@ -349,7 +349,7 @@ class Reaching:
             value = self.values.where([gap, *ranges], earlier, value)
         return value
 
-    def _earlier(self, tensor: Tensor, address: Index, place: Place, trip: Index) -> Value:
+    def _earlier(self, tensor: Tensor, address: Index, place: Moment, trip: Index) -> Value:
         """What an earlier iteration of a loop wrote."""
         key = (place.path, tensor)
         self._entered[key] = self._entered.get(key, 0) + 1

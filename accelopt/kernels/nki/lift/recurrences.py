@@ -31,7 +31,7 @@ from accelopt.kernels.nki.lift.values import Values, fresh_axis
 from accelopt.sim.program import Tensor
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching import Place, Reaching
+    from accelopt.kernels.nki.lift.reaching import Moment, Reaching
 
 _NO_FORM = (
     "what this loop carries from one iteration to the next is neither a sum, a product, an extreme, "
@@ -39,7 +39,7 @@ _NO_FORM = (
 )
 
 
-def closed(reaching: Reaching, tensor: Tensor, address: Index, place: Place) -> Value:
+def closed(reaching: Reaching, tensor: Tensor, address: Index, place: Moment) -> Value:
     """What an element holds after the loop at a place, whose iterations all write it. Raises
     NotLifted."""
     loop = reaching.loop_at(place.path)
@@ -56,7 +56,7 @@ def closed(reaching: Reaching, tensor: Tensor, address: Index, place: Place) -> 
 class _Closing:
     """One loop, in the iteration that the axis `trip` counts."""
 
-    def __init__(self, reaching: Reaching, place: Place, trip: Axis) -> None:
+    def __init__(self, reaching: Reaching, place: Moment, trip: Axis) -> None:
         self.reaching = reaching
         self.values: Values = reaching.values
         self.place = place

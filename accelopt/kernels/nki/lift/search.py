@@ -66,7 +66,7 @@ class Argument(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedSchedule:
     """A schedule with its kernel and its simulated time; infinite where the core refuses it."""
 
     schedule: Schedule
@@ -79,7 +79,7 @@ class Found:
     """What a search came to: timed schedules, fastest first; how many were priced in closed form,
     and why the others were refused, with how often."""
 
-    timed: list[Timed] = field(default_factory=list)
+    timed: list[TimedSchedule] = field(default_factory=list)
     priced: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
@@ -266,7 +266,8 @@ def varied(pairs: list[tuple[Schedule, Lowered]], most: int) -> list[tuple[Sched
 def _time(times: Times, pairs: list[tuple[Schedule, Lowered]], found: Found) -> None:
     taken = times([lowered.source for _, lowered in pairs])
     found.timed += [
-        Timed(schedule, lowered, ms) for (schedule, lowered), ms in zip(pairs, taken, strict=True)
+        TimedSchedule(schedule, lowered, ms)
+        for (schedule, lowered), ms in zip(pairs, taken, strict=True)
     ]
     found.timed.sort(key=lambda timed: timed.latency_ms)
 

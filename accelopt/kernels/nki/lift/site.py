@@ -29,7 +29,7 @@ from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Instruction
 
 if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching import Place, Reaching
+    from accelopt.kernels.nki.lift.reaching import Moment, Reaching
 
 _BY_DATA = frozenset(("tensor_reduce", "partition_reduce", "bn_stats", "bn_aggr"))
 """Opcodes whose mask excludes elements of what they read, not of what they write."""
@@ -51,7 +51,7 @@ class Site(NamedTuple):
     reaching: Reaching
     instruction: Instruction
     coordinates: tuple[Index, ...]
-    place: Place
+    place: Moment
 
     def refusal(self, reason: str) -> NotLifted:
         """What to raise."""

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from accelopt.kernels.nki.lift.index import Index
 
 
-class Access(NamedTuple):
+class GuardedAddress(NamedTuple):
     """A row-major address, read where each of the guards is at least 0."""
 
     address: Index
     guards: tuple[Index, ...] = ()
 
 
-def view_of(accesses: Sequence[Access], given: tuple[int, ...]) -> tuple[int, ...]:
+def view_of(accesses: Sequence[GuardedAddress], given: tuple[int, ...]) -> tuple[int, ...]:
     """The shape in which all accesses have subscripts in range, as near to how they are used as
     can be; one dimension where there is none."""
     size = 1
@@ -43,7 +43,7 @@ def view_of(accesses: Sequence[Access], given: tuple[int, ...]) -> tuple[int, ..
     return (size,)
 
 
-def subscripts(access: Access, shape: Sequence[int]) -> tuple[Index, ...]:
+def subscripts(access: GuardedAddress, shape: Sequence[int]) -> tuple[Index, ...]:
     """A row-major address as one index a dimension."""
     strides = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
     for nearest in (False, True):
@@ -72,7 +72,7 @@ def _shape(chain: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(high // low for high, low in zip(above, chain, strict=True))
 
 
-def _failing(access: Access, chain: list[int], size: int) -> int | None:
+def _failing(access: GuardedAddress, chain: list[int], size: int) -> int | None:
     """The number of the last dimension that an access leaves; None when it leaves none."""
     shape = _shape(chain, size)
     worst = len(chain) - 1

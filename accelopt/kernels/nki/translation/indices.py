@@ -14,7 +14,7 @@ class Untranslated(Exception):
     """A form that has no counterpart, in words."""
 
 
-class Axis(NamedTuple):
+class IndexAxis(NamedTuple):
     """One axis of an index: where it was made, its position and rank, its factor and length."""
 
     made: str
@@ -28,7 +28,7 @@ class IndexText(NamedTuple):
     """An affine index as text: `start` plus its axes."""
 
     start: str
-    axes: tuple[Axis, ...]
+    axes: tuple[IndexAxis, ...]
 
 
 class Limit(NamedTuple):
@@ -133,7 +133,7 @@ class Indices:
         bounds = [text_of(argument.value) for argument in node.args]
         start, stop = ("0", bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
         extent = stop if start == "0" else f"{stop} - {start}"
-        return IndexText(start, (Axis(f"arange{id(node)}", 0, 1, "1", extent),))
+        return IndexText(start, (IndexAxis(f"arange{id(node)}", 0, 1, "1", extent),))
 
     def _grid(self, node: cst.BaseExpression) -> tuple[IndexText, ...] | None:
         if not isinstance(node, cst.Subscript) or text_of(node.value) != f"{self.language}.mgrid":
@@ -145,7 +145,7 @@ class Indices:
             start = "0" if part.lower is None else text_of(part.lower)
             stop = text_of(part.upper)
             extent = stop if start == "0" else f"{stop} - {start}"
-            axis = Axis(f"mgrid{id(node)}.{at}", at, len(node.slice), "1", extent)
+            axis = IndexAxis(f"mgrid{id(node)}.{at}", at, len(node.slice), "1", extent)
             found.append(IndexText(start, (axis,)))
         return tuple(found)
 
@@ -190,7 +190,7 @@ class Indices:
         whole = " * ".join(f"({size})" if " " in size else size for size in sizes)
         return f"{index.start} : {plus(index.start, whole)}", tuple(sizes)
 
-    def _stop(self, index: IndexText, axis: Axis, limits: tuple[Limit, ...]) -> str:
+    def _stop(self, index: IndexText, axis: IndexAxis, limits: tuple[Limit, ...]) -> str:
         for limit in limits:
             if limit.bounded.axes[0].made != axis.made:
                 continue
@@ -201,7 +201,7 @@ class Indices:
         return plus(index.start, axis.extent)
 
 
-def _stepped(start: str, axis: Axis) -> str:
+def _stepped(start: str, axis: IndexAxis) -> str:
     stop = plus(start, product(axis.extent, axis.factor))
     return f"{start} : {stop} : {axis.factor}"
 

@@ -11,7 +11,7 @@ from accelopt.kernels.nki.translation.indices import text_of
 ROOTS = {"neuronxcc": "neuronxcc.nki", "nki": "nki"}
 
 
-class Names:
+class ModuleNames:
     """Aliases of a dialect's modules in one file: `top`, `language`, `isa`."""
 
     def __init__(self, tree: cst.Module, dialect: str) -> None:
@@ -46,7 +46,7 @@ class Names:
 class _Imports(cst.CSTVisitor):
     """Finds out what the modules are called."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ModuleNames) -> None:
         super().__init__()
         self.names = names
 

@@ -8,7 +8,7 @@ import libcst as cst
 from libcst.metadata import PositionProvider
 
 from accelopt.kernels.nki.translation.facts import CallFacts, Fact
-from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.names import ModuleNames
 
 
 class Rewriter(cst.CSTTransformer):
@@ -16,7 +16,7 @@ class Rewriter(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, facts: CallFacts, names: Names) -> None:
+    def __init__(self, facts: CallFacts, names: ModuleNames) -> None:
         super().__init__()
         self.facts, self.names = facts, names
         self.nl, self.nisa = names.language, names.isa

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.translation.facts import CallFacts, Fact
 from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
 from accelopt.kernels.nki.translation.instructions import arguments_of
-from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.names import ModuleNames
 from accelopt.kernels.nki.translation.rewriter import Rewriter
 from accelopt.kernels.nki.translation.to_nki import RANGES
 
@@ -63,7 +63,7 @@ COMPARISONS = {
 class ToNeuronxcc(Rewriter):
     """Destinations become results."""
 
-    def __init__(self, facts: CallFacts, names: Names) -> None:
+    def __init__(self, facts: CallFacts, names: ModuleNames) -> None:
         super().__init__(facts, names)
         self.statements: dict[int, str] = {}  # calls that have become assignments
 
@@ -268,7 +268,9 @@ def _replaced(owner: str, at: str, size: str) -> str:
     return f"(*{owner}.shape[:{at}], {size}, *{owner}.shape[{at} + 1 :])"
 
 
-def to_neuronxcc(source: str, facts: CallFacts, names: Names) -> tuple[str, list[tuple[int, str]]]:
+def to_neuronxcc(
+    source: str, facts: CallFacts, names: ModuleNames
+) -> tuple[str, list[tuple[int, str]]]:
     """The module in the dialect of `neuronxcc.nki`, and what could not be translated."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     rewriter = ToNeuronxcc(facts, names)

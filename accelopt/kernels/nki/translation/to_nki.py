@@ -29,7 +29,7 @@ from accelopt.kernels.nki.translation.instructions import (
     nodes_in,
     without,
 )
-from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.names import ModuleNames
 
 RANGES = frozenset({"affine_range", "sequential_range", "static_range"})
 
@@ -37,7 +37,7 @@ RANGES = frozenset({"affine_range", "sequential_range", "static_range"})
 class ToNki(Instructions):
     """Results become destinations: statements, loops, indices; calls are `Instructions`'."""
 
-    def __init__(self, facts: CallFacts, names: Names) -> None:
+    def __init__(self, facts: CallFacts, names: ModuleNames) -> None:
         super().__init__(facts, names)
         self.indices = Indices(self.nl)
         self.before: list[list[str]] = []
@@ -315,7 +315,7 @@ class ToNki(Instructions):
         return updated_node
 
 
-def to_nki(source: str, facts: CallFacts, names: Names) -> tuple[str, list[tuple[int, str]]]:
+def to_nki(source: str, facts: CallFacts, names: ModuleNames) -> tuple[str, list[tuple[int, str]]]:
     """The module in the dialect of `nki`, and what could not be translated."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     rewriter = ToNki(facts, names)

@@ -24,7 +24,7 @@ from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.kernels.nki.lift.emission.text import wrapped
 from accelopt.kernels.nki.translation.facts import learn
 from accelopt.kernels.nki.translation.imports import with_imports
-from accelopt.kernels.nki.translation.names import Names
+from accelopt.kernels.nki.translation.names import ModuleNames
 from accelopt.kernels.nki.translation.to_neuronxcc import to_neuronxcc
 from accelopt.kernels.nki.translation.to_nki import to_nki
 from accelopt.sandbox import Limits, Policy, run
@@ -106,7 +106,7 @@ def rewritten(
         shown = "neuronxcc.nki" if to == "neuronxcc" else to
         raise ConfigError(f"the kernel is in the dialect {shown} already")
     facts, program = learn(lambda: trace_kernel(kernel, specs, target=target or _target(own)), file)
-    names = Names(cst.parse_module(source), own)
+    names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
     made = _laid_out(with_imports(made, names, to))

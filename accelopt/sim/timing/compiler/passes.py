@@ -27,7 +27,7 @@ from accelopt.sim.timing.compiler import (
     widening,
 )
 from accelopt.sim.timing.compiler.spilling import Spills
-from accelopt.sim.timing.machine.dependence import Graph, depend
+from accelopt.sim.timing.machine.dependence import DependenceGraph, depend
 from accelopt.sim.timing.machine.transfers import Transfer, price_transfers
 from accelopt.sim.timing.stream.cells import stream
 from accelopt.sim.timing.stream.expansion import expand, scopes
@@ -47,7 +47,7 @@ class Compilation:
     flow: Stream = field(init=False)
     costs: list[Transfer | None] = field(init=False)
     spills: dict[int, Spills] = field(default_factory=dict)
-    graph: Graph = field(init=False)
+    graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:
         """From loops to instances. Raises KernelError for directly allocated tiles that destroy

@@ -21,7 +21,7 @@ from accelopt.sim.timing.stream.stream import Stream
 
 
 @dataclass
-class Graph:
+class DependenceGraph:
     """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
     only until i has started; few have any."""
 
@@ -37,13 +37,13 @@ def depend(
     *,
     spilled: bool = False,
     decisions: list[Decision] | None = None,
-) -> Graph:
+) -> DependenceGraph:
     """The graph of one stream. Without bounds only the capacity limits how many buffers a
     declaration has. Tiles take turns in the usable part of SBUF; when capacity has
     forced spills, what is kept has filled that part, and the compiler's reserve is what lets
     anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
-    graph = Graph([[] for _ in range(n)], {}, [0] * n)
+    graph = DependenceGraph([[] for _ in range(n)], {}, [0] * n)
     rooms = _Rooms(stream, spec, bounds, spilled)
     if decisions is not None:
         decisions += rooms.decisions()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from accelopt.hardware import Hardware
 from accelopt.sim.timing.bounds import COMPILER_BOUNDS
-from accelopt.sim.timing.machine.dependence import Graph
+from accelopt.sim.timing.machine.dependence import DependenceGraph
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.machine.throttling import TensorClock
 from accelopt.sim.timing.machine.transfers import Transfer
@@ -164,7 +164,7 @@ class _Machine:
     def __init__(
         self,
         stream: Stream,
-        graph: Graph,
+        graph: DependenceGraph,
         costs: list[Transfer | None],
         spec: Hardware,
         lookahead: tuple[int, ...],
@@ -323,7 +323,7 @@ class _Machine:
 
 def schedule(
     stream: Stream,
-    graph: Graph,
+    graph: DependenceGraph,
     costs: list[Transfer | None],
     spec: Hardware,
     lookahead: tuple[int, ...] = COMPILER_BOUNDS.lookahead,

@@ -14,7 +14,7 @@ import numpy as np
 from accelopt.sim.program import Tensor
 from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.stream import Stream, Unit
-from accelopt.sim.timing.stream.touches import Cells, Spot, Spread, Touches, Use, touches
+from accelopt.sim.timing.stream.touches import Cells, PlainSpread, Spread, Touches, Use, touches
 
 CELLS_PER_ACCESS = 8
 """Tiles are cut no finer than lets an access cover this many cells on average."""
@@ -58,8 +58,10 @@ def _cut(tensor: Tensor, uses: list[Use], site: int, depth: int, result: Stream)
             cells.append(cell)
         return
     total_bytes, rows = _size(tensor)
-    parts = [Spot(u, (), 0, 0, rows, total_bytes) if isinstance(u, list) else u for u in uses]
-    spots = [part for part in parts if isinstance(part, Spot)]
+    parts = [
+        PlainSpread(u, (), 0, 0, rows, total_bytes) if isinstance(u, list) else u for u in uses
+    ]
+    spots = [part for part in parts if isinstance(part, PlainSpread)]
     if len(spots) == len(parts):
         _cut_spots(tensor, spots, site, depth, result)
     else:
@@ -67,9 +69,9 @@ def _cut(tensor: Tensor, uses: list[Use], site: int, depth: int, result: Stream)
 
 
 def _cut_spread(
-    tensor: Tensor, parts: list[Spot | Spread], site: int, depth: int, result: Stream
+    tensor: Tensor, parts: list[PlainSpread | Spread], site: int, depth: int, result: Stream
 ) -> None:
-    uses = [part.spread() if isinstance(part, Spot) else part for part in parts]
+    uses = [part.spread() if isinstance(part, PlainSpread) else part for part in parts]
     width = max(use.scope.shape[1] for use in uses)
     keys = np.concatenate([_padded(use.scope, width) for use in uses])
     unit_of, count = _numbered(keys)
@@ -96,13 +98,15 @@ def _cut_spread(
             + columns[:, None, :]
         )
         numbers = cells.reshape(n, -1).tolist()
-        if isinstance(part, Spot):
+        if isinstance(part, PlainSpread):
             part.cells.extend(numbers[0])
         else:
             part.rows.append(numbers)
 
 
-def _cut_spots(tensor: Tensor, spots: list[Spot], site: int, depth: int, result: Stream) -> None:
+def _cut_spots(
+    tensor: Tensor, spots: list[PlainSpread], site: int, depth: int, result: Stream
+) -> None:
     """As `_cut_spread`, for a tensor that only operations without iterations touch."""
     numbers = {key: at for at, key in enumerate(sorted({spot.scope for spot in spots}))}
     total_bytes, rows = _size(tensor)

@@ -53,7 +53,7 @@ class Spread:
     length: int  # bytes
 
 
-class Spot(NamedTuple):
+class PlainSpread(NamedTuple):
     """A Spread of an operation that runs once: the same with plain numbers. A kernel that unrolls
     its loops in Python has hundreds of thousands of these."""
 
@@ -76,7 +76,7 @@ class Spot(NamedTuple):
         )
 
 
-Use = Cells | Spot | Spread
+Use = Cells | PlainSpread | Spread
 
 
 class Side(NamedTuple):
@@ -172,7 +172,9 @@ def _spread(
     )
 
 
-def _spot(access: Access, extent: Touched, item: Instances, depth: int, cells: Cells) -> Spot:
+def _spot(
+    access: Access, extent: Touched, item: Instances, depth: int, cells: Cells
+) -> PlainSpread:
     values = {variable: int(array[0]) for variable, array in item.values.items()}
     blocks = tuple([index.evaluate(values) for index in access.block])
     offset = access.offset.evaluate(values) if access.offset.terms else access.offset.constant
@@ -185,7 +187,7 @@ def _spot(access: Access, extent: Touched, item: Instances, depth: int, cells: C
     else:
         key = (int(np.asarray(placement.addresses)[blocks]),)
     partition, within = divmod(offset, extent.row)
-    return Spot(
+    return PlainSpread(
         cells,
         key,
         partition * extent.moves,

@@ -6,9 +6,9 @@ import pytest
 
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
-from accelopt.kernels.gpu.bench.judging.task import Plan, Task
+from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 
-TINY = Plan(sets=2, least_rounds=2, most_rounds=2, package=False)
+TINY = TimingPlan(sets=2, least_rounds=2, most_rounds=2, package=False)
 
 
 def task_of(starter, name, environment, source=None, **fields):

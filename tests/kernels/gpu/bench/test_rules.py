@@ -9,7 +9,7 @@ from accelopt.kernels.gpu.bench.judging import rules
 from accelopt.kernels.gpu.bench.judging.rules import Clocks
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process.messages import Seen, Timed
-from accelopt.kernels.gpu.bench.process.observation import Kernel, facts, kernels_of
+from accelopt.kernels.gpu.bench.process.observation import ProfiledKernel, facts, kernels_of
 
 MARK = "void at::native::vectorized_elementwise_kernel<4, FillFunctor<c10::complex<double> > >"
 
@@ -20,7 +20,7 @@ def kernels(*calls, stream=7):
     for call in calls:
         for name, microseconds, *other in [(MARK, 1.0), *call, (MARK, 1.0)]:
             triton, on = (*other, True, stream)[:2] if other else (name != MARK, stream)
-            found.append(Kernel(at, name, 1e3 * microseconds, on, triton))
+            found.append(ProfiledKernel(at, name, 1e3 * microseconds, on, triton))
             at += 1e3 * microseconds
     return found
 

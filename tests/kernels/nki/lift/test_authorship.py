@@ -16,7 +16,7 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lowering import schedule_of
 from accelopt.kernels.nki.lift.offers import lifted_kernel
 from accelopt.kernels.nki.lift.search import schedules
-from accelopt.kernels.nki.moves.reading.source import Argument
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 
 NORM = '''# Copyright of a company.
 """Normalization of rows, as our models have it."""
@@ -71,7 +71,7 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The first kernel by schedule, as it is lowered and as its author would have it."""
     path = tmp_path_factory.mktemp("authorship") / "kernel.py"
     path.write_text(NORM)
-    given = {"x": Argument((256, 512), "float32"), "gain": Argument((1, 512), "float32")}
+    given = {"x": ParameterFacts((256, 512), "float32"), "gain": ParameterFacts((1, 512), "float32")}
     lifted = lifted_kernel(NORM, path, given)
     schedule = next(schedules(graph_of(lifted.algorithm)))
     made = lifted.lowered(schedule).source

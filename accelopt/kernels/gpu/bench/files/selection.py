@@ -10,7 +10,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import Solution, Trace, TraceFo
 BOUND_MS = 10.0
 
 
-class Choice(NamedTuple):
+class SelectedWorkload(NamedTuple):
     """A workload, the solution to improve, and the trace that shows it; None when unmeasured."""
 
     workload: Trace
@@ -24,7 +24,7 @@ def choose(
     language: str = "triton",
     hardware: str | None = None,
     bound_ms: float = BOUND_MS,
-) -> Iterator[Choice]:
+) -> Iterator[SelectedWorkload]:
     """One choice a definition, in the order of names.
 
     The workload is the first, by rising latency, that takes longer than `bound_ms`, else the
@@ -43,7 +43,7 @@ def choose(
             yield _measured(folder, name, solutions, traces, bound_ms)
         elif solutions and folder.workloads.get(name):
             workload = max(folder.workloads[name], key=lambda t: sum(t.workload.axes.values()))
-            yield Choice(workload, next(iter(solutions.values())), None)
+            yield SelectedWorkload(workload, next(iter(solutions.values())), None)
 
 
 def _measured(
@@ -52,7 +52,7 @@ def _measured(
     solutions: dict[str, Solution],
     traces: list[Trace],
     bound_ms: float,
-) -> Choice:
+) -> SelectedWorkload:
     slowest: dict[str, float] = {}
     for trace in traces:
         uuid = trace.workload.uuid
@@ -64,7 +64,7 @@ def _measured(
         (t for t in folder.workloads.get(name, ()) if t.workload.uuid == uuid),
         Trace(definition=name, workload=best.workload),
     )
-    return Choice(workload, solutions[str(best.solution)], best)
+    return SelectedWorkload(workload, solutions[str(best.solution)], best)
 
 
 def most_common_hardware(folder: TraceFolder) -> str | None:

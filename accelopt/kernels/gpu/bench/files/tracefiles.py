@@ -32,14 +32,14 @@ class TraceRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="strings")
 
 
-class Axis(TraceRow):
+class DefinitionAxis(TraceRow):
     """A dimension: `const` carries its value, `var` gets it from the workload."""
 
     type: Literal["const", "var"]
     value: int | None = None
 
 
-class TensorSpec(TraceRow):
+class DefinitionTensor(TraceRow):
     """An input or output: axis names, or None for a scalar, and a dtype name."""
 
     shape: list[str] | None
@@ -51,9 +51,9 @@ class Definition(TraceRow):
 
     name: str
     op_type: str
-    axes: dict[str, Axis]
-    inputs: dict[str, TensorSpec]
-    outputs: dict[str, TensorSpec]
+    axes: dict[str, DefinitionAxis]
+    inputs: dict[str, DefinitionTensor]
+    outputs: dict[str, DefinitionTensor]
     reference: str
     constraints: list[str] | None = None
 
@@ -62,7 +62,7 @@ class Definition(TraceRow):
         constants = {name: axis.value for name, axis in self.axes.items() if axis.value is not None}
         return {**constants, **workload.axes}
 
-    def shape(self, spec: TensorSpec, workload: Workload) -> tuple[int, ...] | None:
+    def shape(self, spec: DefinitionTensor, workload: Workload) -> tuple[int, ...] | None:
         """The concrete shape of a tensor, or None for a scalar."""
         if spec.shape is None:
             return None

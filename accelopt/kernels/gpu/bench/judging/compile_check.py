@@ -17,7 +17,7 @@ from accelopt.kernels.gpu.bench.process.calling import passes_destination
 from accelopt.kernels.gpu.bench.process.compilation import Resources
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.ptx.lines import by_source
-from accelopt.ptx.module import Place, Statement
+from accelopt.ptx.module import SourcePlace, Statement
 from accelopt.ptx.statements import read
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
@@ -26,7 +26,7 @@ COMPILER = "accelopt.kernels.gpu.bench.process.compilation:handlers"
 SECONDS = 60.0
 
 
-class Compiled(NamedTuple):
+class CompileVerdict(NamedTuple):
     """`failure` is empty when every kernel fits the target; `unknown` when nobody can say.
 
     Host code that wants real values of the data (a length read from a tensor that was never
@@ -45,9 +45,9 @@ class Compiled(NamedTuple):
         return max((item.spilled_bytes for item in self.resources), default=0)
 
     @property
-    def source_lines(self) -> Mapping[Place, tuple[Statement, ...]]:
+    def source_lines(self) -> Mapping[SourcePlace, tuple[Statement, ...]]:
         """The PTX of each line of the solution's files, all kernels together."""
-        found: dict[Place, tuple[Statement, ...]] = {}
+        found: dict[SourcePlace, tuple[Statement, ...]] = {}
         for code in self.code:
             for place, statements in by_source(read(code.ptx)).items():
                 found[place] = (*found.get(place, ()), *statements)
@@ -71,7 +71,7 @@ class CompilerPool:
         self._stack = contextlib.ExitStack()
         self._folder = self._stack.enter_context(scratch_folder())
 
-    def check(self, definition: Definition, workload: Trace, solution: Solution) -> Compiled:
+    def check(self, definition: Definition, workload: Trace, solution: Solution) -> CompileVerdict:
         """Compile one solution for the target without a GPU. Blocks; call it from any thread."""
         asked = say.Compile(
             definition=definition.model_dump(mode="json", exclude_unset=True),
@@ -84,19 +84,19 @@ class CompilerPool:
                 reply = child.ask(asked, say.Compiled, seconds)
         except ChildRaised as error:
             status = status_of_error(error.kind, error.message)
-            return Compiled(failure=str(error), unknown=status is not Status.COMPILE_ERROR)
+            return CompileVerdict(failure=str(error), unknown=status is not Status.COMPILE_ERROR)
         except ChildEnded as error:
-            return Compiled(failure=f"{error}\n{error.output}".strip(), unknown=True)
+            return CompileVerdict(failure=f"{error}\n{error.output}".strip(), unknown=True)
         resources = tuple(Resources(**item) for item in reply.resources)
         limit = self.target.shared_memory_bytes
         for item in resources:
             if item.shared_bytes > limit:
-                return Compiled(
+                return CompileVerdict(
                     resources,
                     f"{item.kernel} needs {item.shared_bytes} bytes of shared memory; "
                     f"{self.target.name} has {limit}",
                 )
-        return Compiled(resources, code=reply.code)
+        return CompileVerdict(resources, code=reply.code)
 
     @contextlib.contextmanager
     def _compiler(self) -> Iterator[tuple[Conversation, float]]:

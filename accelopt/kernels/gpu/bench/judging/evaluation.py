@@ -8,7 +8,7 @@ from accelopt.evaluation import Evaluation, Status
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.judging.rules import Ended
 from accelopt.kernels.gpu.bench.judging.task import Task
-from accelopt.kernels.gpu.bench.judging.trial import Trial
+from accelopt.kernels.gpu.bench.judging.trial import SolutionTrial
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict
 from accelopt.kernels.gpu.bench.lock import scratch
 from accelopt.kernels.gpu.bench.source.source_rules import violations
@@ -24,7 +24,7 @@ def evaluate(task: Task) -> Verdict:
         return Verdict(evaluation=Evaluation(status=Status.REFUSED, message=message))
     blobs.materialise(task.root, task.definition, task.workload.workload)
     with scratch_folder(scratch()) as folder:
-        trial = Trial(task, folder)
+        trial = SolutionTrial(task, folder)
         try:
             verdict = trial.run()
         except Ended as ended:

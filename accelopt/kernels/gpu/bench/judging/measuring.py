@@ -33,7 +33,7 @@ _BATCH_MS = 12.0  # of the device's time that the parent's clock needs to see a 
 _REPEATS = 3
 
 
-class Kept(NamedTuple):
+class KeptCall(NamedTuple):
     """A call whose outputs lie in files, to be judged. `surely`: however long judging takes."""
 
     name: str
@@ -57,7 +57,7 @@ class Measurement:
         self.candidate = candidate
         self.expected = expected
         self.has_indices = has_indices
-        self.kept: list[Kept] = []
+        self.kept: list[KeptCall] = []
         self.notes: list[str] = []
         self.samples: list[float] = []
         self.package_ms: float | None = None
@@ -129,10 +129,10 @@ class Measurement:
         pick = secrets.randbelow(len(draws))
         if surely or self._left_bytes > 0:
             self._reveal(
-                pick, Kept(f"{name}_{pick}", draws[pick], keys[pick], reply.seals[pick], surely)
+                pick, KeptCall(f"{name}_{pick}", draws[pick], keys[pick], reply.seals[pick], surely)
             )
 
-    def _reveal(self, index: int, kept: Kept) -> None:
+    def _reveal(self, index: int, kept: KeptCall) -> None:
         asked = say.Reveal(index=index, name=kept.name)
         outputs = self.candidate.ask(asked, say.Revealed).outputs
         rules.accept_outputs(self.task, outputs, self.expected)
@@ -181,7 +181,7 @@ class Measurement:
                 if judge and repeat == 0:
                     pick = secrets.randbelow(count)
                     name = f"batch{count}_{pick}"
-                    self._reveal(pick, Kept(name, draws[first + pick], surely=count > calls))
+                    self._reveal(pick, KeptCall(name, draws[first + pick], surely=count > calls))
         return max(0.0, min(walls[2 * calls]) - min(walls[calls])) / calls
 
     def _package(self) -> None:

@@ -12,7 +12,7 @@ from accelopt.kernels.gpu.bench.process.comparison import Tolerance
 COMPOSITE = ("moe", "mamba", "gdn", "dsa")
 
 
-class Plan(NamedTuple):
+class TimingPlan(NamedTuple):
     """How thoroughly a solution is timed.
 
     One of the `least_rounds` is watched for its operators and does not count; nor does the last
@@ -49,7 +49,7 @@ class Task(NamedTuple):
     destination_passing_style: bool | None = None
     timeout_seconds: float = 300.0
     tolerance: Tolerance = Tolerance()
-    plan: Plan = Plan()
+    plan: TimingPlan = TimingPlan()
     allowed_operators: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
     start: Solution | None = None

@@ -16,7 +16,7 @@ from accelopt.kernels.gpu.bench.files.draws import LENGTHS, VALUES, Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging import rules
 from accelopt.kernels.gpu.bench.judging.children import CandidateProcess, RefereeProcess
-from accelopt.kernels.gpu.bench.judging.measuring import Kept, Measurement
+from accelopt.kernels.gpu.bench.judging.measuring import KeptCall, Measurement
 from accelopt.kernels.gpu.bench.judging.rules import Ended
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict
@@ -28,7 +28,7 @@ from accelopt.kernels.gpu.bench.process.timing import Statistics
 _KEY_BITS = 62
 
 
-class Trial:
+class SolutionTrial:
     """One solution's way through all checks; ends at the first that fails."""
 
     def __init__(self, task: Task, folder: Path) -> None:
@@ -82,7 +82,7 @@ class Trial:
     def _trial(self, name: str, draw: Draw, *, observe: bool = False) -> None:
         """One call on inputs of `draw`, and the judgement on its outputs."""
         key = secrets.randbits(_KEY_BITS)
-        asked = say.Check(draw=draw, name=name, key=key, observe=observe)
+        asked = say.CheckCall(draw=draw, name=name, key=key, observe=observe)
         reply = self.candidate.ask(asked, say.Checked)
         rules.accept_outputs(self.task, reply.outputs, self.expected)
         if reply.mutated:
@@ -91,9 +91,9 @@ class Trial:
             for operator, elements in reply.heavy.items():
                 self.heavy[operator] = max(elements, self.heavy.get(operator, 0))
             rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
-        self._judge(Kept(name, draw, key, reply.seals), f"{name} inputs")
+        self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
 
-    def _judge(self, kept: Kept, label: str) -> None:
+    def _judge(self, kept: KeptCall, label: str) -> None:
         asked = say.Judge(draw=kept.draw, name=kept.name, key=kept.key, seals=kept.seals)
         reply = self.referee.ask(asked, say.Judged)
         self.candidate.forget(kept.name)
@@ -160,7 +160,7 @@ class Trial:
         with CandidateProcess(self.task, start, self.folder / "start") as child:
             try:
                 child.start()
-                asked = say.Check(draw=draw, name="start", key=0)
+                asked = say.CheckCall(draw=draw, name="start", key=0)
                 child.ask(asked, say.Checked)
             except Ended:
                 return True
@@ -170,7 +170,7 @@ class Trial:
         self.candidate.forget("start")
         return any(item.failure for item in reply.figures)
 
-    def _judge_timed(self, kept: list[Kept]) -> None:
+    def _judge_timed(self, kept: list[KeptCall]) -> None:
         """Outputs of timed calls, as they were when they ended: as many as there is time for.
 
         Those of the last rounds, of which nobody could know that they would be the last, and of the

@@ -103,7 +103,7 @@ class Candidate:
             else:
                 tensor.view(self.torch.uint8).fill_(0x7F)
 
-    def check(self, asked: say.Check) -> say.Checked:
+    def check(self, asked: say.CheckCall) -> say.Checked:
         """One call on new inputs; whether they stayed as they were, and what the call returned."""
         inputs = self.inputs.make(asked.draw)
         self._poison()
@@ -347,7 +347,7 @@ def handlers(payload: Mapping[str, Any]) -> Handlers:
     return {
         say.Introduce: candidate.introduce,
         say.Load: candidate.load,
-        say.Check: candidate.check,
+        say.CheckCall: candidate.check,
         say.Prepare: candidate.prepare,
         say.Round: candidate.round,
         say.Reveal: candidate.reveal,

@@ -60,7 +60,7 @@ class _TargetDriver:
         return torch.device("cpu")
 
 
-class Compiler:
+class SolutionCompiler:
     """Compiles one solution after another for one target, in this process."""
 
     def __init__(self, target: Target) -> None:
@@ -345,8 +345,8 @@ class Compilers:
 
     def __init__(self, target: Target) -> None:
         self._makers = {"cuda": lambda: CudaCompiler(target)}
-        self._default = lambda: Compiler(target)
-        self._made: dict[str, Compiler | CudaCompiler] = {}
+        self._default = lambda: SolutionCompiler(target)
+        self._made: dict[str, SolutionCompiler | CudaCompiler] = {}
 
     def compile(self, asked: say.Compile) -> say.Compiled:
         """By the compiler of the solution's language."""

@@ -40,7 +40,7 @@ class Output(Message):
     dtype: str = ""
 
 
-class Check(Message):
+class CheckCall(Message):
     """One call on inputs of `draw`; its outputs to files `<name>_<index>.bin`, sealed with `key`."""
 
     draw: Draw

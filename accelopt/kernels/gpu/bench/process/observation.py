@@ -137,7 +137,7 @@ def watching_kernels(
     return latencies, facts(kernels, len(latencies)) if kernels else Seen()
 
 
-class Kernel(NamedTuple):
+class ProfiledKernel(NamedTuple):
     """One kernel, copy or fill as the profiler saw it on the device; nanoseconds."""
 
     start: float
@@ -164,7 +164,7 @@ class Kernel(NamedTuple):
         return not self.by_triton and not any(part in self.name for part in plain)
 
 
-def facts(kernels: list[Kernel], calls: int) -> Seen:
+def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
     """What the kernels between the marks say."""
     marks = [index for index, kernel in enumerate(kernels) if kernel.is_mark]
     if len(marks) != 2 * calls:
@@ -186,7 +186,7 @@ def facts(kernels: list[Kernel], calls: int) -> Seen:
     )
 
 
-def kernels_of(events: Sequence[Any], token: str) -> list[Kernel]:
+def kernels_of(events: Sequence[Any], token: str) -> list[ProfiledKernel]:
     """Every kernel, copy and fill on the device, in the order they started.
 
     A kernel is Triton's when the call of the driver that started it, which bears the same
@@ -211,7 +211,7 @@ def kernels_of(events: Sequence[Any], token: str) -> list[Kernel]:
         return place >= 0 and at <= ranges[place][1]
 
     return sorted(
-        Kernel(
+        ProfiledKernel(
             event.start_ns(),
             event.name(),
             float(event.duration_ns()),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NEEDED = ("torch", "flashinfer_bench")
 
 
-class Settings(NamedTuple):
+class PackageSettings(NamedTuple):
     """The package's own settings for one definition."""
 
     tolerance: Tolerance
@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     num_trials: int
 
 
-DEFAULT_SETTINGS = Settings(Tolerance(), 10, 50, 3)
+DEFAULT_SETTINGS = PackageSettings(Tolerance(), 10, 50, 3)
 LOW_BIT_MATCHED_RATIO = 0.95  # of the package's low-bit evaluator, for fp8 mixtures of experts
 
 
@@ -49,7 +49,7 @@ def require() -> None:
             raise MissingExtra(name.replace("_", "-"), "flashinfer")
 
 
-def settings(definition: Definition) -> Settings:
+def settings(definition: Definition) -> PackageSettings:
     """Tolerances and run counts that the package uses for `definition`; its defaults without it. Ours:
     a definition may state `tolerance`, with `atol` and `rtol`."""
     if stated := (definition.model_extra or {}).get("tolerance"):
@@ -61,7 +61,7 @@ def settings(definition: Definition) -> Settings:
     return found
 
 
-def _package_settings(definition: Definition) -> Settings:
+def _package_settings(definition: Definition) -> PackageSettings:
     from flashinfer_bench import BenchmarkConfig
 
     resolved: Any = BenchmarkConfig()
@@ -73,7 +73,7 @@ def _package_settings(definition: Definition) -> Settings:
             PackageDefinition.model_validate_json(definition.model_dump_json(exclude_unset=True))
         )
     ratio = getattr(resolved, "required_matched_ratio", None)
-    return Settings(
+    return PackageSettings(
         Tolerance(
             float(getattr(resolved, "atol", 1e-2)),
             float(getattr(resolved, "rtol", 1e-2)),

@@ -60,11 +60,11 @@ def violations(solution: Solution) -> list[Violation]:
             continue
     files = {path: names for path, (_, names) in modules.items()}
     for path, (module, _) in modules.items():
-        found += Scan(path, module, files).run()
+        found += SourceScan(path, module, files).run()
     return found
 
 
-class Scan(ast.NodeVisitor):
+class SourceScan(ast.NodeVisitor):
     """Walks one module, with every name resolved to what it stands for."""
 
     def __init__(self, file: str, module: ast.Module, files: dict[str, Names]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accelopt.kernels.nki.lift.emission.dimensions import with_dimension_cut
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
 from accelopt.kernels.nki.lift.emission.storage import PARTITIONS
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
@@ -64,7 +64,7 @@ def rows_beside(graph: Graph, rows: str, count: int) -> tuple[Graph, Axis]:
             indices=cut(value.indices),
             arguments=tuple(made[argument] for argument in value.arguments),
         )
-    outputs = tuple(Output(o.array, cut(o.indices), made[o.value]) for o in graph.outputs)
+    outputs = tuple(ResultPart(o.array, cut(o.indices), made[o.value]) for o in graph.outputs)
     graph = pruned(replace(graph, outputs=outputs))
     for name in (*graph.inputs, *graph.results):
         accesses = [v.indices for v in graph.values if v.kind == "input" and v.array == name]

@@ -37,7 +37,7 @@ from accelopt.kernels.nki.lift.emission.selection import (
     forms,
     select,
 )
-from accelopt.kernels.nki.lift.emission.storage import Storage, Tiling, tilings
+from accelopt.kernels.nki.lift.emission.storage import TileStorage, Tiling, tilings
 from accelopt.kernels.nki.lift.emission.transfers import Transfers
 from accelopt.kernels.nki.lift.emission.turned_phases import TurnedPhases
 from accelopt.kernels.nki.lift.emission.weights import Weights
@@ -73,7 +73,7 @@ class RowBlock:
         self.plan = Phases(self.roles, schedule)
         self.tilings = tilings(self.roles.rows.extent, schedule.row_tiles)
         self.tiling = self.tilings[0]
-        self.storage = Storage(graph, self.roles, spec)
+        self.storage = TileStorage(graph, self.roles, spec)
         self.names = self.storage.names
         self.tiles: dict[Placed, Tile] = {}
         self.loops: dict[Axis, At] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
 from accelopt.kernels.nki.lift.index import Index
 
 
@@ -71,7 +71,7 @@ def with_dimension_cut(graph: Graph, name: str, place: int, length: int) -> Grap
             same = arguments == value.arguments
             made[value] = value if same else replace(value, arguments=arguments)
     outputs = tuple(
-        Output(
+        ResultPart(
             output.array,
             cut(output.indices) if output.array == name else output.indices,
             made[output.value],

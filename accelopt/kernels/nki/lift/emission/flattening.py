@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
 ROWS, COLUMNS = "row", "column"
@@ -68,7 +68,8 @@ def flattened(graph: Graph, columns: int) -> Graph:
         arguments = tuple(made[argument] for argument in value.arguments)
         made[value] = replace(value, axes=axes, indices=indices, arguments=arguments)
     outputs = tuple(
-        Output(out.array, place(out.array, out.indices), made[out.value]) for out in graph.outputs
+        ResultPart(out.array, place(out.array, out.indices), made[out.value])
+        for out in graph.outputs
     )
     return pruned(replace(graph, arrays=arrays, outputs=outputs))
 

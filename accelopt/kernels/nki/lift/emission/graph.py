@@ -46,7 +46,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Output:
+class ResultPart:
     """A part of a result: `array[indices] = value`."""
 
     array: str
@@ -62,7 +62,7 @@ class Graph:
     arrays: Mapping[str, Array]
     inputs: tuple[str, ...]
     results: tuple[str, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[ResultPart, ...]
     values: tuple[Value, ...] = ()
 
     def users(self) -> dict[Value, list[Value]]:

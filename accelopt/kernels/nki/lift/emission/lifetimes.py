@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
 from accelopt.kernels.nki.lift.emission.phases import Phase, Phases, Placed
-from accelopt.kernels.nki.lift.emission.selection import Step, Unsupported, select
+from accelopt.kernels.nki.lift.emission.selection import NoEngine, Step, select
 
 
 class Lifetimes:
@@ -78,7 +78,7 @@ class Lifetimes:
         values = [v for v in phase.values if v.kind in ("apply", "where", "reduce", "scan")]
         try:
             return select(values, is_number, single, times, self.roles.inner)
-        except Unsupported as error:
+        except NoEngine as error:
             raise NotLowered(str(error)) from None
 
     def _find_kept(self) -> None:

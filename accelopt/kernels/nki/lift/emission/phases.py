@@ -26,7 +26,7 @@ class Placed(NamedTuple):
     layout: Layout
 
 
-class Term(NamedTuple):
+class ProductTerm(NamedTuple):
     """`moving rows`: one matrix product of a product, its operand with rows and the one without."""
 
     rows: Value
@@ -69,17 +69,17 @@ class Roles:
             raise NotLowered(f"a value depends on {names} at once")
         return found[0] if found else None
 
-    def terms(self, product: Value) -> tuple[Term, ...]:
+    def terms(self, product: Value) -> tuple[ProductTerm, ...]:
         """The matrix products of a product."""
         return tuple(
             _term(product, left, right, axis, self.rows) for left, right, axis in product.terms
         )
 
 
-def _term(product: Value, left: Value, right: Value, axis: Axis, rows: Axis) -> Term:
+def _term(product: Value, left: Value, right: Value, axis: Axis, rows: Axis) -> ProductTerm:
     for moving, weights in ((left, right), (right, left)):
         if rows in moving.axes and rows not in weights.axes:
-            return Term(moving, weights, axis)
+            return ProductTerm(moving, weights, axis)
     raise NotLowered(f"{rows.name} are not the rows of a matrix product over {axis.name}")
 
 

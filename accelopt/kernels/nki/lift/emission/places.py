@@ -94,7 +94,7 @@ class Tile:
     stride: int = 0  # and how far apart its elements are
 
 
-class Names:
+class FreeNames:
     """Names that are not taken yet."""
 
     def __init__(self, taken: set[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import Value
 from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, largest_divisor, line
-from accelopt.kernels.nki.lift.emission.phases import Placed, Term
+from accelopt.kernels.nki.lift.emission.phases import Placed, ProductTerm
 from accelopt.kernels.nki.lift.emission.places import (
     START,
     At,
@@ -92,7 +92,7 @@ class Products:
         return name
 
     def _stream(
-        self, body: list[Node], term: Term, start: At, width: int
+        self, body: list[Node], term: ProductTerm, start: At, width: int
     ) -> tuple[list[Node], At, str]:
         """A loop over the contracted axis that loads one tile of the operand without rows."""
         self.block.weights.require_contracted_first(term)
@@ -125,7 +125,7 @@ class Products:
     # ---- sums ---------------------------------------------------------------------------------
 
     def _weights(
-        self, product: Value, term: Term, at: At, spot: Spot, start: At, width: int
+        self, product: Value, term: ProductTerm, at: At, spot: Spot, start: At, width: int
     ) -> str:
         if self.block.weights.streaming(product) == "resident":
             name, whole, begin = (
@@ -214,7 +214,7 @@ class Products:
         )
 
     def _matmul(
-        self, target: str, stationary: str, moving: str, width: int, columns: int, term: Term
+        self, target: str, stationary: str, moving: str, width: int, columns: int, term: ProductTerm
     ) -> Line:
         ns = matmul_ns(self.block.spec, width, columns, term.weights.dtype)
         text = f"{target} += nisa.nc_matmul({stationary}, {moving})"

@@ -29,7 +29,7 @@ from accelopt.kernels.nki.lift.emission.dimensions import cut_dimensions
 from accelopt.kernels.nki.lift.emission.graph import (
     Graph,
     NotLowered,
-    Output,
+    ResultPart,
     Value,
     pruned,
     sums_of_rounded,
@@ -53,7 +53,7 @@ def graph_of(algorithm: Algorithm) -> Graph:
     formats: dict[Value, str] = {}
     known: dict[str, tuple[tuple[Axis, ...], Value]] = {}
     results = {array.name for array in algorithm.outputs}
-    outputs: list[Output] = []
+    outputs: list[ResultPart] = []
     for number, definition in enumerate(algorithm.definitions):
         renamed = names[number]
         pieces = pieces_of(definition) if definition.out in results else [{}]
@@ -64,7 +64,7 @@ def graph_of(algorithm: Algorithm) -> Graph:
             if definition.out in results:
                 indices = tuple(values[axis] for axis in definition.axes)
                 stored = builder.rounded(made, arrays[definition.out].dtype)
-                outputs.append(Output(definition.out, indices, stored))
+                outputs.append(ResultPart(definition.out, indices, stored))
             if not any(piece):
                 axes = tuple(renamed[axis] for axis in definition.axes)
                 known[definition.out] = (tuple(axis_of(index) for index in axes), made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import Output
+from accelopt.kernels.nki.lift.emission.graph import ResultPart
 from accelopt.kernels.nki.lift.emission.nest import Node
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import START, Span, Spot, Tile, subscript
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class OutputRow:
     """Outputs that are a whole dimension of an array together, each as long as the feature axis."""
 
-    parts: tuple[Output, ...]
+    parts: tuple[ResultPart, ...]
     dimension: int
 
 
@@ -29,11 +29,11 @@ class Results:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
 
-    def rows(self, phase: Phase, spot: Spot) -> list[Row]:
+    def rows(self, phase: Phase, spot: Spot) -> list[OutputRow]:
         """The rows that one pass over the whole feature axis makes of its values alone."""
         if spot.width != phase.axis.extent or phase.layout != "rows":
             return []
-        families: dict[tuple[str, int, tuple[Index, ...]], list[Output]] = {}
+        families: dict[tuple[str, int, tuple[Index, ...]], list[ResultPart]] = {}
         for output in self.block.graph.outputs:
             places = [n for n, index in enumerate(output.indices) if phase.axis in index.axes]
             fresh = output.value.kind == "apply" and output.value in phase.values
@@ -52,7 +52,7 @@ class Results:
             whole = self.block.graph.arrays[array].shape[place]
             distinct = len({output.value for output in parts}) == len(parts) > 1
             if distinct and starts == [*range(0, whole, spot.width)]:
-                found.append(Row(tuple(parts), place))
+                found.append(OutputRow(tuple(parts), place))
         return found
 
     @property
@@ -60,7 +60,7 @@ class Results:
         lives = self.block.lives
         return lives.kept | {*lives.alias}
 
-    def declare(self, body: list[Node], row: Row, spot: Spot) -> None:
+    def declare(self, body: list[Node], row: OutputRow, spot: Spot) -> None:
         """The tile that a row is put together in; each part is a place in it."""
         block, first = self.block, row.parts[0]
         name = block.storage.name(first.value)
@@ -71,7 +71,7 @@ class Results:
             tile = Tile(name, "temporary", first=start, stride=1)
             block.tiles[Placed(output.value, "rows")] = tile
 
-    def store(self, body: list[Node], row: Row, spot: Spot) -> None:
+    def store(self, body: list[Node], row: OutputRow, spot: Spot) -> None:
         """Stores a row."""
         block, first = self.block, row.parts[0]
         array = block.graph.arrays[first.array]

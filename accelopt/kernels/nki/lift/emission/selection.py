@@ -58,7 +58,7 @@ class Step:
         return (self.data,) if self.other is None else (self.data, self.other)
 
 
-class Unsupported(Exception):
+class NoEngine(Exception):
     """A function that no engine has."""
 
 
@@ -134,7 +134,7 @@ class _Chooser:
             if numbers[0] != numbers[1]:
                 return self._with_number(value, arguments, numbers[0])
             return self._with_tile(value, arguments)
-        raise Unsupported(f"no engine computes {function} of {len(arguments)} operands")
+        raise NoEngine(f"no engine computes {function} of {len(arguments)} operands")
 
     def _inside(self, value: Value, functions: Collection[str]) -> tuple[Value, Value] | None:
         """Tile and number of a value that only this instruction reads and that is one function of
@@ -255,7 +255,7 @@ def forms(
         name = {"maximum": "nl.max", "minimum": "nl.min"}.get(step.functions[0], functions[0])
         call = f"{target} = nisa.tensor_reduce({name}, data={data}, axis=[1], keepdims=True{form})"
         return (Form(call, "vector", vector(width)),)
-    raise Unsupported(step.opcode)
+    raise NoEngine(step.opcode)
 
 
 def _activation(

@@ -6,7 +6,7 @@ from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.nest import Node, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, Roles
-from accelopt.kernels.nki.lift.emission.places import Names, Tile
+from accelopt.kernels.nki.lift.emission.places import FreeNames, Tile
 from accelopt.kernels.nki.lift.emission.words import word_of
 from accelopt.kernels.nki.lift.schedule import ResourceShort
 
@@ -18,13 +18,13 @@ def itemsize(dtype: str) -> int:
     return 4 if dtype == "float32" else 2
 
 
-class Storage:
+class TileStorage:
     """Names and sizes. `ResourceShort` where tiles take more of a partition than SBUF has."""
 
     def __init__(self, graph: Graph, roles: Roles, spec: Hardware) -> None:
         views = {f"{name}_view" for name in graph.results}
         loops = {axis.name for value in graph.values for axis in value.axes}
-        self.names = Names({*graph.arrays, *views, *loops})
+        self.names = FreeNames({*graph.arrays, *views, *loops})
         self.graph = graph
         self.roles = roles
         self.spec = spec

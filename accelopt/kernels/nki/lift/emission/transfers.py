@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Output, Value
+from accelopt.kernels.nki.lift.emission.graph import NotLowered, ResultPart, Value
 from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, line
 from accelopt.kernels.nki.lift.emission.phases import Layout, Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import (
@@ -118,7 +118,7 @@ class Transfers:
         phase: Phase,
         layout: Layout,
         spot: Spot,
-        stored: Collection[Output] = (),
+        stored: Collection[ResultPart] = (),
     ) -> None:
         """Stores what one pass made of the results, beside what is `stored` already."""
         for output in self.block.graph.outputs:

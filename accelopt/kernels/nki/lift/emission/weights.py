@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
 from accelopt.kernels.nki.lift.emission.nest import Comment, Node
-from accelopt.kernels.nki.lift.emission.phases import Term
+from accelopt.kernels.nki.lift.emission.phases import ProductTerm
 from accelopt.kernels.nki.lift.emission.places import START, At, Span, subscript, variable
 from accelopt.kernels.nki.lift.index import Axis
 
@@ -29,7 +29,7 @@ class Weights:
         chosen = self.block.schedule.weights
         return chosen[number] if number < len(chosen) else "resident"
 
-    def columns(self, term: Term) -> Axis:
+    def columns(self, term: ProductTerm) -> Axis:
         """The axis that the operand without rows brings."""
         axes = [a for a in term.weights.axes if a in self.block.roles.features and a != term.axis]
         if len(axes) != 1:
@@ -43,29 +43,29 @@ class Weights:
 
     # ---- in HBM -------------------------------------------------------------------------------
 
-    def array(self, term: Term) -> str:
+    def array(self, term: ProductTerm) -> str:
         """The input that the operand without rows is."""
         if term.weights.kind != "input":
             raise NotLowered("an operand without rows that is computed on the way")
         return term.weights.array
 
-    def load(self, term: Term, at: At, chunk: int, start: At, width: int) -> str:
+    def load(self, term: ProductTerm, at: At, chunk: int, start: At, width: int) -> str:
         """The text that loads one chunk of the axis that is summed over, for some columns."""
         spans = {term.axis: Span(at * chunk, chunk), self.columns(term): Span(start, width)}
         return self._read(term, spans)
 
-    def _read(self, term: Term, spans: dict[Axis, Span]) -> str:
+    def _read(self, term: ProductTerm, spans: dict[Axis, Span]) -> str:
         array = self.block.graph.arrays[self.array(term)]
         where = subscript(term.weights.indices, array.shape, spans, self.block.loops)
         return f"nl.load({self.block.views[array.name]}[{where}])"
 
-    def require_contracted_first(self, term: Term) -> None:
+    def require_contracted_first(self, term: ProductTerm) -> None:
         """Raises NotLowered where a part of the operand would have to be transposed, each time that
         it is read."""
         if not self._contracted_first(term):
             raise NotLowered(f"{self.array(term)} would be transposed for each block of rows")
 
-    def _contracted_first(self, term: Term) -> bool:
+    def _contracted_first(self, term: ProductTerm) -> bool:
         self.array(term)
         places = [n for n, i in enumerate(term.weights.indices) if term.axis in i.axes]
         others = [n for n, i in enumerate(term.weights.indices) if self.columns(term) in i.axes]
@@ -82,7 +82,7 @@ class Weights:
                     if key not in self.kept:
                         self.kept[key] = self._loaded(term)
 
-    def _scope(self, term: Term) -> list[Node]:
+    def _scope(self, term: ProductTerm) -> list[Node]:
         """The body of the innermost batch loop that the operand depends on."""
         depth = 0
         for number, axis in enumerate(self.block.roles.batch):
@@ -90,7 +90,7 @@ class Weights:
                 depth = number + 1
         return self.block.scopes[depth]
 
-    def _loaded(self, term: Term) -> str:
+    def _loaded(self, term: ProductTerm) -> str:
         block = self.block
         body = self._scope(term)
         columns = self.columns(term)
@@ -111,7 +111,7 @@ class Weights:
         inner.append(block.transfers.dma(text, chunk, columns.extent, dtype))
         return name
 
-    def _load_turned(self, body: list[Node], term: Term, name: str, columns: Axis) -> None:
+    def _load_turned(self, body: list[Node], term: ProductTerm, name: str, columns: Axis) -> None:
         """Loads rows of the columns' axis and transposes them."""
         block = self.block
         tile, tiles = self.chunks(columns)

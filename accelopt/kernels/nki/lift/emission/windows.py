@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.axes import axis_of
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Output, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
 from accelopt.kernels.nki.lift.emission.nest import Comment, Node, line
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed, Roles
 from accelopt.kernels.nki.lift.emission.places import Spot, Tile, part, subscripts
@@ -42,7 +42,7 @@ def whole_rows(graph: Graph, rows: str) -> Graph:
     for value in graph.values:
         if value not in made:
             made[value] = replace(value, arguments=tuple(made[a] for a in value.arguments))
-    outputs = tuple(Output(o.array, o.indices, made[o.value]) for o in graph.outputs)
+    outputs = tuple(ResultPart(o.array, o.indices, made[o.value]) for o in graph.outputs)
     return pruned(replace(graph, arrays=arrays, outputs=outputs))
 
 
@@ -72,7 +72,7 @@ def _step(graph: Graph, value: Value, rows: str) -> int:
 
 
 @dataclass(frozen=True)
-class Window:
+class ReadWindow:
     """What several reads take of a row: from `first` before, to `last` behind each position, which
     are `stride` elements apart. Outside of the array it is `padding`."""
 
@@ -90,7 +90,7 @@ class Windows:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
 
-    def of(self, value: Value, phase: Phase) -> Window | None:
+    def of(self, value: Value, phase: Phase) -> ReadWindow | None:
         """The window of an input of a phase; None for one that is read by itself."""
         roles = self.block.roles
         axis = roles.feature(value)
@@ -115,12 +115,12 @@ class Windows:
         paddings = {v.padding for v in members} - {None}
         if len(paddings) > 1:
             raise NotLowered(f"{value.array} is padded by two numbers")
-        return Window(
+        return ReadWindow(
             tuple(members), dimension, min(places), max(places), stride,
             paddings.pop() if paddings else None,
         )  # fmt: skip
 
-    def load(self, body: list[Node], window: Window, phase: Phase, spot: Spot) -> None:
+    def load(self, body: list[Node], window: ReadWindow, phase: Phase, spot: Spot) -> None:
         """Loads a window, and says where in it its members are."""
         block, value = self.block, window.members[0]
         rows, extent = (
