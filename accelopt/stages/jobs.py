@@ -238,7 +238,7 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     if isinstance(change, Plan) and not _made_already(job.action):
         return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
     source, reason = await _source_of(job.action, job.node, run)
-    if not isinstance(change, Setting) and view.fails_again(source):
+    if not isinstance(change, KnobSetting) and view.fails_again(source):
         source, reason = None, FAILED_BEFORE
     node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
     workplace.told(node)

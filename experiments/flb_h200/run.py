@@ -27,7 +27,6 @@ import shapes
 
 from accelopt.agents.proposer import Proposer
 from accelopt.flb_wrapper import SEARCH_PLAN, keep
-from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     Solution,
     TraceFolder,
@@ -41,6 +40,7 @@ from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import bound
 from accelopt.kernels.gpu.bench.targets import target_of
 from accelopt.kernels.gpu.cases import case_of
+from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
 from accelopt.nodes import Node
 from accelopt.report.traces import as_csv, as_svg, as_text, compare

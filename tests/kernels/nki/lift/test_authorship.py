@@ -71,7 +71,10 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The first kernel by schedule, as it is lowered and as its author would have it."""
     path = tmp_path_factory.mktemp("authorship") / "kernel.py"
     path.write_text(NORM)
-    given = {"x": ParameterFacts((256, 512), "float32"), "gain": ParameterFacts((1, 512), "float32")}
+    given = {
+        "x": ParameterFacts((256, 512), "float32"),
+        "gain": ParameterFacts((1, 512), "float32"),
+    }
     lifted = lifted_kernel(NORM, path, given)
     schedule = next(schedules(graph_of(lifted.algorithm)))
     made = lifted.lowered(schedule).source
