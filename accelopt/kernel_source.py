@@ -12,6 +12,8 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
 
+from accelopt.parsing import parse_python
+
 KERNEL_NAMES = ("kernel", "optimized_kernel")
 CUDA_TAGS = {"cuda", "cu", "cpp", "c++", "c"}
 PYTHON_TAGS = {"", "python", "python3", "py", "py3", "nki", "triton"}
@@ -119,7 +121,7 @@ def _unfenced(reply: str, names: tuple[str, ...]) -> str | None:
 def _longest_prefix(text: str) -> str | None:
     """`text` up to the line where Python stops understanding it, when that prefix parses."""
     try:
-        ast.parse(text)
+        parse_python(text)
     except SyntaxError as error:
         lines = text.splitlines()[: max((error.lineno or 1) - 1, 0)]
         prefix = "\n".join(lines)
@@ -291,7 +293,7 @@ def _number_locals(function: ast.FunctionDef) -> None:
 
 def _parse(source: str) -> ast.Module | None:
     try:
-        return ast.parse(source)
+        return parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

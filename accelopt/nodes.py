@@ -299,13 +299,24 @@ class Want(str, Enum):
     DEVELOP = "develop"  # a workflow of its own: plans, and samples of each
 
 
+class Trials(NamedTuple):
+    """What an expert believes, and should know of configurations, in sentences: what was measured last,
+    all that was refused or failed and why, and what else is noticed."""
+
+    belief: str = ""
+    latest: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    symptoms: tuple[str, ...] = ()
+
+
 class Job(NamedTuple):
     """One thing that a strategy wants done, numbered from 0 in the order of asking.
 
     `focus` names a resource or an expert that actions should be looked for with. `goal` is the
     latency in milliseconds that a kernel must be predicted to beat to be worth an evaluation.
     `limit` is how many evaluations it may spend, set by the driver; None is no limit. `workflow` is
-    who develops a kernel: an entry of `stages.jobs.WORKFLOWS`.
+    who develops a kernel: an entry of `stages.jobs.WORKFLOWS`. With a belief in its
+    `trials`, a model may set the knobs of a BUILD another way than the rule did.
     """
 
     number: int
@@ -317,6 +328,7 @@ class Job(NamedTuple):
     goal: float | None = None
     limit: int | None = None
     workflow: str = "plans"
+    trials: Trials = Trials()
 
 
 class Result(NamedTuple):

@@ -18,7 +18,15 @@ OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
 
 Role = Literal[
-    "planner", "executor", "fixer", "summarizer", "judge", "reflector", "lister", "relabeler"
+    "planner",
+    "executor",
+    "fixer",
+    "summarizer",
+    "judge",
+    "reflector",
+    "lister",
+    "relabeler",
+    "expert",
 ]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -122,6 +130,7 @@ def _for_role(content: dict[str, object], role: Role, path: Path) -> object:
         "reflector": ("reflector", "planner", "executor"),
         "lister": ("lister", "planner", "executor"),
         "relabeler": ("relabeler", "planner", "executor"),
+        "expert": ("expert", "planner", "executor"),
     }
     for name in fallbacks[role]:
         if name in content:

@@ -47,6 +47,7 @@ PRIORITY: dict[Role, int] = {
     "planner": 3,
     "relabeler": 2,
     "lister": 3,
+    "expert": 3,
 }
 OPTIONAL_SETTINGS = ("temperature", "top_p", "reasoning_effort", "max_tokens")
 CLAUDE_MAX_TOKENS, CLAUDE_THINKING = 20_000, 10_000

@@ -81,6 +81,13 @@ class OfflineProposer:
         self._found: dict[str, asyncio.Task[list[Action]]] = {}
         self._ranked: dict[str, asyncio.Task[list[TimedAction]]] = {}
 
+    async def stop(self) -> None:
+        """End what is under way."""
+        tasks = [*self._found.values(), *self._ranked.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def offered(self, node: Node, focus: str = "") -> list[Action]:
         """The actions on `node`, most promising first, one for each different result."""
         key = f"{focus}/{node.case.case_name}/{node.key}"

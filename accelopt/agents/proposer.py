@@ -10,8 +10,9 @@ from accelopt.agents.budget import Purse
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.findings import Attempt, Finding, Reflexion
 from accelopt.kernel_source import Edit, edit_of
-from accelopt.nodes import Action, Change, Node
+from accelopt.nodes import Action, Change, Job, Node
 from accelopt.published import Experience
+from accelopt.space import Configuration, Space
 
 
 class TriedChange(NamedTuple):
@@ -264,12 +265,29 @@ class ListsKernels(Protocol):
         """A JSON list of {index, existed, method}; whatever it says, who asked judges it."""
 
 
+class Proposed(NamedTuple):
+    """A configuration, or why there is none; `failed` where nobody answered."""
+
+    values: Configuration | None
+    reason: str = ""
+    failed: bool = False
+
+
+class Configures(Protocol):
+    """Sets the knobs of a kernel, as the expert that a job names."""
+
+    async def propose(self, job: Job, space: Space) -> Proposed:
+        """A point of `space`."""
+
+
 class Proposer(NamedTuple):
     """The roles of one run; each may be a model or the offline rules. The rules develop where there is
-    no `developer`, and alone say what can be done where there is no `lists`."""
+    no `developer`, alone say what can be done where there is no `lists`, and set knobs where there is
+    no `expert`."""
 
     planner: Plans
     executor: Implements
     summarizer: Summarizes
     developer: Develops | None = None
     lists: ListsKernels | None = None
+    expert: Configures | None = None

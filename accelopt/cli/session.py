@@ -30,6 +30,7 @@ from accelopt.stages.roles import (
     PromptFolder,
     developer_for,
     executor_for,
+    expert_for,
     lister_for,
     planner_for,
     summarizer_for,
@@ -147,6 +148,7 @@ def _proposer(
             configs["judge"], executor, configs["reflector"], calls, prompts, workshop.language
         ),
         lister_for(configs["lister"], configs["relabeler"], calls, prompts, workshop.language),
+        expert_for(configs["expert"], calls, prompts),
     )
 
 

@@ -22,7 +22,8 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.nodes import Node
 from accelopt.search.methods import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
-from accelopt.stages.artifacts import SearchedKernel, write_artifacts, write_tactics
+from accelopt.stages.artifacts import SearchedKernel, write_artifacts
+from accelopt.stages.project import write_tactics
 from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 

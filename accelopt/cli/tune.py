@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,10 @@ from accelopt.cli.optimize import mind_earlier_run, starting_case
 from accelopt.cli.options import Shared
 from accelopt.cli.report import REPORT
 from accelopt.cli.session import SessionOptions, hold_session
-from accelopt.errors import ConfigError
+from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case
+from accelopt.kernels.nki.sizes import sizes_in
+from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.report.console import output
 from accelopt.search.samplers import EXPERTS, SAMPLERS
 from accelopt.search.strategy import UNBOUNDED
@@ -26,10 +29,16 @@ STATE, TUNED = "search_state.json", "tuning_state.json"
 
 
 def tune(
-    kernel: Annotated[Path, typer.Argument(help="the kernel's file, or a Triton solution")],
+    kernel: Annotated[
+        Path,
+        typer.Argument(help=f"the kernel's file, a Triton solution, or {' or '.join(SCHEMAS)}"),
+    ],
     reference: Reference = None,
     definition: Definition = None,
     workload: Workload = None,
+    shape: Annotated[
+        str, typer.Option(help=f"sizes of {' or '.join(SCHEMAS)}, such as M=1024,N=512")
+    ] = "",
     search: Annotated[
         str, typer.Option(help=f"experts, or a sampler: {', '.join(SAMPLERS)}")
     ] = "experts",
@@ -45,6 +54,9 @@ def tune(
     evaluations: Annotated[
         int | None, typer.Option(min=1, help="distinct kernels judged, at most")
     ] = None,
+    model_config: Annotated[
+        Path | None, typer.Option(help="who proposes for the experts; without it they follow rules")
+    ] = None,
     sequential: Annotated[
         bool, typer.Option("--sequential", help="each expert sees what came of the one before")
     ] = False,
@@ -55,9 +67,9 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
 ) -> None:
     """Find the fastest configuration of KERNEL's knobs: tiles, schedules, factors of moves."""
-    case = starting_case(kernel, reference, definition, workload)
     folder = out or Path("runs") / f"{kernel.stem}_tuned"
     mind_earlier_run(folder, resume)
+    case = _case(kernel, reference, definition, workload, shape, folder)
     given = {
         "search": search,
         "experts": experts,
@@ -71,13 +83,34 @@ def tune(
         evaluations=evaluations,
         window=1 if sequential else Shared().window,
         target=target or default_target(kernel),
+        model_config=model_config,
         workers=workers,
     )
     options = _seeded(shared.session(folder), seed)
-    if definition is not None:
-        options = options.for_solution(kernel)
+    if "definition" in case.values:
+        options = options.for_solution(Path(case.kernel))
     [outcome] = hold_session([case], options, "the same command with --resume")
     _show(case, outcome, folder)
+
+
+def _case(
+    kernel: Path,
+    reference: Path | None,
+    definition: Path | None,
+    workload: Path | None,
+    shape: str,
+    folder: Path,
+) -> Case:
+    """A kernel of one's own, or one that comes with us, whose files are written into `folder`."""
+    name, own = str(kernel), reference or definition or workload
+    if name in SCHEMAS and not own:
+        for package in ("torch", "triton"):
+            if find_spec(package) is None:
+                raise MissingExtra(package, "flashinfer")
+        return shipped_case(name, sizes_in(shape) if shape else {}, folder / "problem")
+    if shape:
+        raise ConfigError(f"--shape is for kernels that come with us: {', '.join(SCHEMAS)}")
+    return starting_case(kernel, reference, definition, workload)
 
 
 def _seeded(options: SessionOptions, seed: int) -> SessionOptions:

@@ -9,7 +9,7 @@ from math import inf
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Diagnosis
-from accelopt.nodes import Action, Job, KnobSetting, Node, Result, Want
+from accelopt.nodes import Action, Job, KnobSetting, Node, Result, Trials, Want
 from accelopt.search.samplers import EXPERTS, SAMPLERS, Choose, TriedValues, best_of
 from accelopt.search.strategy import Settings
 from accelopt.space import Configuration, Space, name_of, sentence
@@ -20,6 +20,7 @@ BETTER = 0.98  # times the best latency: a gain that counts against convergence
 LEAST_ITERATIONS = 3  # before a search may have converged
 MOST_AGAIN = 16  # proposals of one expert in one iteration, where what it proposes is refused
 IDLE_ITERATIONS = 2  # in a row without a configuration that could be built end the search
+LATEST = 5  # configurations that a model is told of; of those that failed it is told of all
 CROWDED_REGISTERS, CROWDED_SHARED, FEW_WARPS = 128, 0.75, 0.25
 
 
@@ -47,6 +48,7 @@ class Experts:
         self._space: Space | None = None
         self._diagnosis: Diagnosis | None = None
         self._tried: list[TriedValues] = []
+        self._told: list[dict[str, object]] = []  # proposals, for people
         self._made: dict[str, Node] = {}
         self._turn = list(self._proposers)  # who proposes in this iteration, and did not yet
         self._under_way: dict[int, tuple[str, Configuration]] = {}
@@ -83,19 +85,33 @@ class Experts:
             if result.space is None or not result.space.knobs:
                 self.converged = "the kernel has no knobs"
             return
-        name, values = self._under_way.pop(result.job.number)
-        node = result.nodes[0]
+        name, _ = self._under_way.pop(result.job.number)
+        self._take(name, result)
+        if not self._turn and not self._under_way:
+            self._end_iteration()
+
+    def _take(self, name: str, result: Result) -> None:
+        """What came of a proposal: a model may have made another one than the rule, or none."""
+        node = result.nodes[0] if result.nodes else None
+        change = node.change if node else None
+        values = change.values if isinstance(change, KnobSetting) else None
+        reason = node.evaluation.message if node else "; ".join(result.remarks)
+        again = values is not None and name_of(values) in {
+            name_of(t.configuration) for t in self._tried
+        }
+        told = {"expert": name, "iteration": self.round, "config": values}
+        self._told.append({**told, "reason": "it was tried before" if again else reason})
+        if node is None or values is None or again:
+            return
         latency = inf if node.latency is None else node.latency
-        self._tried.append(TriedValues(values, latency, node.evaluation.message))
+        self._tried.append(TriedValues(values, latency, reason))
         if not node.missing:
             self._valid += 1
             self._made[name_of(values)] = node
             self.best = min(self.best, node, key=lambda kernel: kernel.latency or inf)
-        elif self._refused[name] < MOST_AGAIN:
+        elif not result.asked and self._refused[name] < MOST_AGAIN:
             self._refused[name] += 1
             self._turn.append(name)
-        if not self._turn and not self._under_way:
-            self._end_iteration()
 
     def state(self) -> dict[str, object]:
         """The tuning as its users know it; latencies in milliseconds, None where there is none."""
@@ -116,6 +132,7 @@ class Experts:
                 for t in self._tried
             ],
             "symptoms": list(self.symptoms),
+            "proposals": self._told,
             "best_config": best.configuration if best else None,
             "best_latency": best.latency if best else None,
             "iteration": self.round - 1,
@@ -166,7 +183,17 @@ class Experts:
         change = KnobSetting(values=values, sentence=sentence(values))
         job = self._job(Want.BUILD, Action(change=change, method=METHOD), name)
         self._under_way[job.number] = name, values
-        return job
+        return job._replace(trials=self._trials(name))
+
+    def _trials(self, name: str) -> Trials:
+        measured = [t for t in self._tried if t.latency != inf]
+        failed = [t for t in self._tried if t.latency == inf]
+        return Trials(
+            EXPERTS[name].bias if name in EXPERTS else "",
+            tuple(f"{name_of(t.configuration)}: {t.latency:.4g} ms" for t in measured[-LATEST:]),
+            tuple(f"{name_of(t.configuration)}: {t.reason}" for t in failed),
+            self.symptoms,
+        )
 
     def _job(self, want: Want, action: Action | None = None, focus: str = "") -> Job:
         self._numbers += 1

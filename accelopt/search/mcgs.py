@@ -130,7 +130,7 @@ class MCGS:
         """The state that an edge was found to lead to; None, and the edge closed, where to none."""
         if node is None or node.missing or node.latency is None:
             edge.closed = True
-            self._wrong.add(edge.action.key)
+            self._wrong |= {edge.action.key} - {""}  # a plan in words has no key
             self._lessons.add(edge.action, self._reward.failed, failed=True)
             return None
         assert self.root.latency

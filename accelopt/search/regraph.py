@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import log, sqrt
+from dataclasses import dataclass, field
+from math import inf, log, sqrt
 
-from accelopt.nodes import CANDIDATES, Job, Node, Result
+from accelopt.nodes import CANDIDATES, Action, Job, KnobSetting, Node, Result, Want
 from accelopt.search.graph import Edge, KernelState, Way
 from accelopt.search.mcgs import FAILED, MCGS, Reward
 from accelopt.search.methods import FAMILIAR, ReGraph
+from accelopt.search.samplers import EXPERTS, TriedValues
 from accelopt.search.strategy import Settings
+from accelopt.space import Space, sentence
 
 EPSILON_SELECT, EPSILON_ROLLOUT = 0.05, 0.10  # how often an edge is drawn blindly
 LAMBDA_REG = 0.50  # what a prior of 1 is worth, on an edge that nobody went along
 ROLLOUT_MAX_STEPS = 2  # published: 4; there edges of a rollout are expected to bring nothing
+MOST_SWEPT = 32
+SWEEPER, KNOBS = "robustness", "set_knobs"  # who sets knobs, one step from where they are
 TRUST = 0.5  # of what is known elsewhere, before any of it came true here
 MOST = 0.7  # of a gain, either way, that counts for that
 FIRM = 0.1**2  # how firmly: as if one transition had been foretold a gain of a tenth
@@ -34,29 +38,41 @@ REWARDS = {
 
 @dataclass(eq=False)
 class Rollout:
-    """Steps that follow a success: the way that waits for the best reward, and how far they are."""
+    """What follows a success before it is judged: the way that waits for the best reward; other settings
+    of the kernel's knobs, `sweeps` of them at most; steps further, and how far they are."""
 
     number: int
     way: Way
+    found: KernelState
     at: KernelState
     best: float
+    sweeps: int = 0
+    space: Space | None = None
+    tried: list[TriedValues] = field(default_factory=list)
     steps: int = 0
     under_way: bool = False
 
 
 class ReGraphSearch(MCGS):
-    """Its options are `reward`, and `filter`: whether the learned graph is a prior (`soft`), leaves out
-    what never followed a method (`hard`), or is not used (`off`)."""
+    """Its options are `reward`; `filter`: whether the learned graph is a prior (`soft`), leaves out
+    what never followed a method (`hard`), or is not used (`off`); and `sweep`: how many settings of its
+    knobs are tried of a kernel before the way to it is judged, so that a method is not blamed for tiles."""
 
     name = "regraph"
     rewards = REWARDS
-    choices: Mapping[str, Iterable[str]] = {"reward": REWARDS, "filter": ("soft", "hard", "off")}
+    choices: Mapping[str, Iterable[str]] = {
+        "reward": REWARDS,
+        "filter": ("soft", "hard", "off"),
+        "sweep": tuple(map(str, range(MOST_SWEPT + 1))),
+    }
     focus = CANDIDATES
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
         super().__init__(start, settings, seed)
         self.learned = ReGraph()
         self._published = self.options["reward"] == "published"
+        self._sweeps = int(self.options["sweep"])
+        self._asked_for: dict[int, Rollout] = {}  # knobs, by number of a job
         self._used: Counter[str] = Counter()
         self._promised: dict[
             Edge, tuple[KernelState, float]
@@ -73,17 +89,48 @@ class ReGraphSearch(MCGS):
 
     def tell(self, result: Result) -> None:
         """The same as without rollouts; one goes on, or ends with its first failure."""
+        if result.job.want is Want.SPACE:
+            swept = self._asked_for.pop(result.job.number)
+            swept.space, swept.under_way = result.space, False
+            if swept.space is None:
+                swept.sweeps = 0
+            else:
+                swept.tried.append(TriedValues(swept.space.default, swept.found.node.latency))
+            return
         super().tell(result)
         rollout = self._steps.pop(result.job.number, None)
         if rollout is not None:
             self._events[-1] = self._events[-1]._replace(rollout=rollout.number)
 
     def _next(self) -> Job | None:
-        for rollout in [one for one in self._rollouts if one.at.listed and not one.under_way]:
-            job = self._step(rollout)
+        for rollout in [one for one in self._rollouts if not one.under_way]:
+            job = self._sweep(rollout) if rollout.sweeps else None
+            if job is None and rollout.at.listed:
+                job = self._step(rollout)
             if job is not None:
                 return job
         return super()._next()
+
+    def _sweep(self, rollout: Rollout) -> Job | None:
+        """The next setting of a kernel's knobs, or the question which it has; None at the end."""
+        if rollout.space is None:
+            rollout.under_way = True
+            job = self._job(Want.SPACE, rollout.found.node)
+            self._asked_for[job.number] = rollout
+            return job
+        rollout.sweeps -= 1
+        values = EXPERTS[SWEEPER].choose(rollout.space, rollout.tried, self._random)
+        if values is None:
+            rollout.sweeps = 0
+            return None
+        rollout.under_way = True
+        rollout.tried.append(TriedValues(values, None))
+        change = KnobSetting(values=values, sentence=sentence(values))
+        edge = Edge(Action(change=change, method=KNOBS), 0.0)
+        rollout.found.edges.append(edge)
+        job = self._build([(rollout.found, edge)])
+        self._steps[job.number] = rollout
+        return job
 
     def _step(self, rollout: Rollout) -> Job | None:
         """The next job of a rollout; None, and it is over, where there is none."""
@@ -115,13 +162,18 @@ class ReGraphSearch(MCGS):
         if not missing:
             self._compare(*way[-1], child)
         if rollout is None and child is not None:
-            self._rollouts.append(Rollout(number, way, child, child.worth))
+            self._rollouts.append(Rollout(number, way, child, child, child.worth, self._sweeps))
             return
         super()._conclude(number, way, child, missing)
         if rollout is None:
             return
         rollout.under_way = False
-        if child is None:
+        tried = rollout.tried[-1] if rollout.tried else None
+        if tried is not None and tried.latency is None:
+            latency = child.node.latency if child else inf
+            rollout.tried[-1] = tried._replace(latency=latency)
+            rollout.best = max(rollout.best, child.worth if child else rollout.best)
+        elif child is None:
             self._end(rollout)
         else:
             rollout.at, rollout.best = child, max(rollout.best, child.worth)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, ModuleType
 from typing import Any, Literal, get_args
 
+from accelopt.parsing import parse_python
 from accelopt.sim.errors import KernelError, KernelSyntaxError, SourceLine
 from accelopt.sim.nki import kernel as neuronxcc
 from accelopt.sim.program import Program
@@ -69,7 +70,7 @@ def trace_kernel(
 def dialect_of_source(source: str) -> Dialect:
     """The dialect that a kernel's text imports; `neuronxcc` where it imports none."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except SyntaxError:
         return "neuronxcc"
     found = {_HOMES.get(name.partition(".")[0]) for name in _imports(tree)}
@@ -134,7 +135,7 @@ def _line_of(function: Any, name: str) -> int | None:
     """The first line of a function that uses or imports a name."""
     try:
         lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        tree = parse_python(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError):
         return None
     found = [

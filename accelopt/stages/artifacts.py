@@ -22,11 +22,11 @@ from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.worker import result_of
-from accelopt.kernels.methods import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node, method_of
 from accelopt.report.diffs import patch_of
+from accelopt.stages.project import graph_version, write_summary
 from accelopt.stages.run import Outcome
-from accelopt.store import content_key, write_atomically, write_json
+from accelopt.store import write_atomically, write_json
 
 FILES = {"cuda": "kernel.cu", "triton": "kernel_module.py", "nki": "kernel_module.py"}
 TIMING = {"warmup": 10, "iters": 100, "repeat": 3}
@@ -47,23 +47,6 @@ class SearchedKernel(NamedTuple):
     state: dict[str, Any]
     compiled: Compile = lambda _: None
     profiled: bool = False
-
-
-def write_tactics(folder: Path, language: str) -> None:
-    """`global_tactic_graph.json`: the methods of a language, what they touch and do, and a version that
-    is another when they are."""
-    methods = {
-        name: {"touches": method.touches, "does": what_it_does(name, language)}
-        for name, method in methods_of(language).items()
-    }
-    write_json(
-        folder / "global_tactic_graph.json", {"graph_version": graph_version(), language: methods}
-    )
-
-
-def graph_version() -> str:
-    """A name for the vocabulary of methods."""
-    return content_key(*(f"{name} {' '.join(m.touches)}" for name, m in METHODS.items()))[:16]
 
 
 def write_artifacts(kernel: SearchedKernel) -> Path:
@@ -181,19 +164,7 @@ def _write_summary(kernel: SearchedKernel) -> None:
         link.symlink_to(target.relative_to(folder), target_is_directory=True)
     except OSError:
         shutil.copytree(target, link)
-    confirmation = outcome.confirmation
-    write_json(folder / "best_summary.json", {
-        "name": kernel.name,
-        "baseline_ms": outcome.start.latency,
-        "best_ms": best.latency,
-        "speedup": outcome.speedup,
-        "variant_dir": str(target.relative_to(folder)),
-        "state_hash": best.key,
-        "confirmed": None if confirmation is None else confirmation.confirmed,
-        "verified": outcome.best is not None,
-        "changes": outcome.changes,
-        "failure": outcome.failure or None,
-    })  # fmt: skip
+    write_summary(kernel.name, outcome, str(target.relative_to(folder)), folder)
 
 
 def _made(outcome: Outcome, best: Node) -> Node:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from accelopt.agents.budget import Purse
 from accelopt.agents.candidates import code_of
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.proposer import KernelView, PlanDraft
+from accelopt.agents.proposer import Configures, KernelView, PlanDraft
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
@@ -31,6 +31,7 @@ from accelopt.nodes import (
 from accelopt.published import Experience, plan_id
 from accelopt.search.graph import EXPECTED, LITTLE
 from accelopt.search.methods import Learned
+from accelopt.space import sentence
 from accelopt.stages.candidates import list_candidates
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
 from accelopt.stages.plan import view_kernel
@@ -135,7 +136,7 @@ def refuse_silence(results: Sequence[Result]) -> None:
     asked = sum(result.asked for result in results)
     failed = [reason for result in results for reason in result.unanswered]
     if asked and len(failed) == asked:
-        raise AcceloptError(f"the planner's model answered none of {asked} calls: {failed[-1]}")
+        raise AcceloptError(f"the model answered none of {asked} calls: {failed[-1]}")
     nodes = [node for result in results for node in result.nodes]
     if nodes and all(node.evaluation.message.startswith(UNANSWERED) for node in nodes):
         raise AcceloptError(
@@ -235,6 +236,8 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     """One action: its own source, or the executor's, with repairs as far as the limit goes."""
     assert job.action is not None
     change, workplace = job.action.change, _workplace(view, run)
+    if isinstance(change, KnobSetting) and job.trials.belief and run.proposer.expert is not None:
+        return await _set_by_expert(run.proposer.expert, job, view, run)
     if isinstance(change, Plan) and not _made_already(job.action):
         return Result(job, nodes=(await make_sample(view, change, job.number, 0, workplace),))
     source, reason = await _source_of(job.action, job.node, run)
@@ -243,6 +246,23 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
     node = await judge(job.node, change, plan_id(job.number, 0), source, workplace, reason)
     workplace.told(node)
     return Result(job, nodes=(node,))
+
+
+async def _set_by_expert(expert: Configures, job: Job, view: KernelView, run: Run) -> Result:
+    """The knobs as the model of an expert sets them; a reply without a configuration is a remark."""
+    language, workplace = run.workshop.language, _workplace(view, run)
+    space = await language.space(job.node)
+    assert space is not None
+    found = await expert.propose(job, space)
+    if found.values is None:
+        silent = (found.reason,) if found.failed else ()
+        return Result(job, remarks=(found.reason,), asked=1, unanswered=silent)
+    change = KnobSetting(values=found.values, sentence=sentence(found.values))
+    made = await language.configure(job.node, found.values)
+    label = plan_id(job.number, 0)
+    node = await judge(job.node, change, label, made.source, workplace, made.reason)
+    workplace.told(node)
+    return Result(job, nodes=(node,), asked=1)
 
 
 def _made_already(action: Action) -> bool:

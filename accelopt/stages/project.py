@@ -9,6 +9,7 @@ from typing import Any
 
 from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
+from accelopt.kernels.methods import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
 from accelopt.published import CandidateRow, PlannerResult, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of
@@ -17,7 +18,7 @@ from accelopt.search.strategy import Strategy
 from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.select import CANDIDATE_COLUMNS, origin, write_candidate
 from accelopt.stages.tables import write_records, write_table
-from accelopt.store import write_atomically, write_json
+from accelopt.store import content_key, write_atomically, write_json
 
 RESULT_COLUMNS = (
     "case_name baseline_latency best_latency speedup baseline_percent_of_peak percent_of_peak "
@@ -81,6 +82,7 @@ def write_state(case: Case, strategy: Strategy, ended: str, run: Run) -> None:
         write_atomically(folder / "trace.md", trace_text(events, name, baseline, ended))
     state = {
         "strategy": run.settings.strategy,
+        "graph_version": graph_version(),
         "round": strategy.round,
         "best": {"name": strategy.best.name, "latency": strategy.best.latency},
         "ended": ended,
@@ -112,9 +114,46 @@ def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
     """`results.csv`, and for each problem its best kernel and the difference to the start."""
     write_table(run.folder / "results.csv", [_row(o) for o in outcomes], RESULT_COLUMNS)
     for outcome in outcomes:
+        name = outcome.start.case.case_name
         if outcome.best is not None:
             write_best(outcome.best, run)
+            write_summary(name, outcome, "best.py", run.folder / name)
+    write_tactics(run.folder, run.workshop.language.name)
     write_spending(run.workshop.ledger, run)
+
+
+def write_summary(name: str, outcome: Outcome, place: str, folder: Path) -> None:
+    """`best_summary.json`: what the search of one kernel came to; the best lies at `place`."""
+    best, confirmation = outcome.best or outcome.start, outcome.confirmation
+    write_json(folder / "best_summary.json", {
+        "name": name,
+        "baseline_ms": outcome.start.latency,
+        "best_ms": best.latency,
+        "speedup": outcome.speedup,
+        "variant_dir": place,
+        "state_hash": best.key,
+        "confirmed": None if confirmation is None else confirmation.confirmed,
+        "verified": outcome.best is not None,
+        "changes": outcome.changes,
+        "failure": outcome.failure or None,
+    })  # fmt: skip
+
+
+def write_tactics(folder: Path, language: str) -> None:
+    """`global_tactic_graph.json`: the methods of a language, what they touch and do, and a version that
+    is another when they are."""
+    methods = {
+        name: {"touches": method.touches, "does": what_it_does(name, language)}
+        for name, method in methods_of(language).items()
+    }
+    write_json(
+        folder / "global_tactic_graph.json", {"graph_version": graph_version(), language: methods}
+    )
+
+
+def graph_version() -> str:
+    """A name for the vocabulary of methods."""
+    return content_key(*(f"{name} {' '.join(m.touches)}" for name, m in METHODS.items()))[:16]
 
 
 def write_spending(ledger: Ledger, run: Run) -> None:

@@ -12,11 +12,13 @@ from accelopt.agents.candidates import Lister, LLMCandidateGenerator, LLMRelabel
 from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer, DeveloperPrompts
 from accelopt.agents.executor import Executor, ExecutorPrompts
+from accelopt.agents.experts import ExpertModel
 from accelopt.agents.llm import Endpoint
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import Planner, PlannerPrompts
 from accelopt.agents.prompts import PromptPair, read_names, read_text
 from accelopt.agents.proposer import (
+    Configures,
     Develops,
     Implements,
     KernelView,
@@ -118,6 +120,11 @@ class PromptFolder(NamedTuple):
         base, template = (self._shared("relabeler_prompts") / name for name in QUESTION)
         return PromptPair.read(base, template)
 
+    def expert(self) -> PromptPair:
+        """The texts of who sets knobs."""
+        base, template = (self._shared("expert_prompts") / name for name in QUESTION)
+        return PromptPair.read(base, template)
+
     def _shared(self, name: str) -> Path:
         """A folder of prompts that hold for every language: here, or one folder above."""
         here = self.path if (self.path / name).is_dir() else self.path.parent
@@ -190,6 +197,11 @@ def lister_for(
     model = calls.model
     generator = LLMCandidateGenerator(model(lister), prompts.lister(), tools)
     return Lister(generator, LLMRelabeler(model(relabeler), prompts.relabeler()))
+
+
+def expert_for(config: ModelConfig, calls: Calls, prompts: PromptFolder) -> Configures | None:
+    """Who sets knobs; None for the rules."""
+    return None if config.offline else ExpertModel(calls.model(config), prompts.expert())
 
 
 def developer_for(

@@ -60,10 +60,12 @@ async def settle(
 
 async def polish(fastest: Node, run: Run) -> list[Node]:
     """Kernels that the rules make of what a model found, each faster than the one before: a pass of
-    the rules that the last round's winner has not had. None where the rules planned anyway, or where
-    evaluations are counted."""
+    the rules that the last round's winner has not had. None where the rules planned anyway, where evaluations
+    are counted, or where knobs alone were to be set."""
     workshop, offline = run.workshop, run.workshop.offline
     if run.proposer.planner is offline or run.settings.evaluations is not None:
+        return []
+    if run.settings.strategy == "experts":
         return []
     place = Workplace(offline, workshop.evaluations, ExecutorSettings(1, 0))
     better: list[Node] = []

@@ -105,6 +105,7 @@ async def open_workshop(
             finally:
                 await evaluations.stop()
                 await verifications.stop()
+                await offline.stop()
                 await calls.close()
                 archive.close()
 

@@ -19,6 +19,7 @@ from accelopt.stages.jobs import NOTHING_KNOWN
 from accelopt.stages.roles import (
     PromptFolder,
     executor_for,
+    expert_for,
     lister_for,
     planner_for,
     summarizer_for,
@@ -67,6 +68,7 @@ async def run_toy(
             executor_for(config, config, shop.calls, PROMPTS.executor(), shop.offline, toolbox),
             summarizer_for(config, shop.calls, PROMPTS.pair("summarizer"), shop.offline),
             lists=lister_for(config, config, shop.calls, PROMPTS, shop.language),
+            expert=expert_for(config, shop.calls, PROMPTS),
         )
         run = Run(shop, proposer, settings, folder, watcher)
         return await optimize_all(starts or [toy.start(folder / "start")], run, known), shop

@@ -18,6 +18,7 @@ def role_of(request):
     for mark, role in (
         ("You list kernels for a search", "lister"),
         ("You keep the catalog", "relabeler"),
+        ("experts who tune the knobs", "expert"),
         ("performance engineer", "planner"),
         ("You write NKI", "executor"),
         ("You repair NKI", "fixer"),
@@ -55,6 +56,8 @@ def respond(request):
         return f"**Smaller costs {draw % 7}**\n\nA smaller COST is faster."
     if role == "relabeler":
         return '[{"index": 0, "existed": "no", "method": "shave"}]'
+    if role == "expert":
+        return json.dumps({"by": (1, 2, 3, 4, 6, 5)[draw % 6], "less": (0, 2, 5)[draw % 3]})
     if role == "lister":
         return listed(user, draw)
     cost = float(re.findall(r"COST = ([\d.]+)", user)[0])

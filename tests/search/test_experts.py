@@ -1,13 +1,17 @@
 """Three experts on planted knobs: 324 points, some refused, some failing; a new one is one entry."""
 
+import asyncio
+import json
 import random
 from math import exp, inf, log
 from statistics import median
 
+import drive
 import pytest
 from test_space import MATMUL
 from test_strategies import find
 
+from accelopt.agents.scripted_server import ScriptedFault, ScriptedServer
 from accelopt.errors import ConfigError
 from accelopt.nodes import Job, Want
 from accelopt.search.experts import Experts, proposers_of
@@ -153,3 +157,60 @@ def test_a_kernel_without_knobs_or_with_one_point_ends_the_search():
     job = strategy.ask()
     assert isinstance(job, Job) and job.action.change.values == {"n": 1}
     assert strategy.ask() is None and not strategy.converged  # it is under way
+
+
+REPLIES = (
+    "I would set by to 3.",
+    '{"by": 3}',
+    'Sure: {"by": 3, "less": 2}. Good luck!',
+    '{"by": 3, "less": 2}',
+    '{"by": 6, "less": 5}',
+    '{"by": 4, "less": 0, "warps": 2}',
+    '{"by": 4, "less": 5}',
+)
+FAILURES = (
+    'holds no JSON object: "I would set by to 3."',
+    "less is missing",
+    "it was tried before",
+    "that is too little",
+    "there is no knob warps",
+    "the model did not answer",
+)
+
+
+def test_a_model_s_prose_missing_knobs_repetitions_and_silence_end_nothing(tmp_path):
+    """One expert at a time, so that each question follows from what came of the ones before."""
+    asked = []
+
+    def respond(request):
+        asked.append(request)
+        return REPLIES[min(len(asked), len(REPLIES)) - 1]
+
+    settings = drive.SETTINGS._replace(
+        strategy="experts", iterations=4, window=1, options={"experts": "throughput,memory"}
+    )
+    hangs = ScriptedFault("hang")
+    faults = (hangs if number == len(REPLIES) else None for number in range(99))
+    model = {"timeout": 0.5, "attempts": 1}
+    with ScriptedServer(respond, faults) as server:
+        first = drive.run_toy(tmp_path, server.url, settings=settings, **model)
+        [outcome], shop = asyncio.run(first)
+        calls = len(server.requests)
+        state = tmp_path / "toy_N4" / "search_state.json"
+        kept = state.read_text()
+        asyncio.run(drive.run_toy(tmp_path, server.url, settings=settings, **model))
+        assert len(server.requests) == calls and state.read_text() == kept
+    assert shop.evaluations.made == 1 + 2 and outcome.best.latency == 100 / 4 - 5
+    proposals = json.loads(kept)["proposals"]
+    assert [one["config"] for one in proposals if not one["reason"]] == [
+        {"by": 3, "less": 2},
+        {"by": 4, "less": 5},
+    ]
+    reasons = [one["reason"] for one in proposals if one["reason"]]
+    assert len(reasons) == len(FAILURES)
+    assert all(said in reason for said, reason in zip(FAILURES, reasons, strict=True))
+    prompts = [request["messages"][-1]["content"] for request in asked]
+    assert EXPERTS["throughput"].bias in prompts[0] and EXPERTS["memory"].bias in prompts[1]
+    assert '{"by": 3, "less": 2}: 31.33 ms' in prompts[3]
+    assert "that is too little" not in prompts[4] and "that is too little" in prompts[5]
+    assert asked[0]["temperature"] == 0.7 and asked[0]["max_tokens"] == 1024

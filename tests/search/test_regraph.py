@@ -8,6 +8,7 @@ import landscape
 import pytest
 from driving import Driven
 from test_selection import sample, service
+from test_strategies import find
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Evaluation, Profile, Status
@@ -225,3 +226,16 @@ def test_what_is_known_elsewhere_is_trusted_as_far_as_it_comes_true(tmp_path):
 
     assert trusted(pair.learned) > 0.7 and trusted(contrary(pair.learned)) == 0
     assert trusted(None) == TRUST
+
+
+def test_a_sweep_sets_the_knobs_of_what_succeeded_before_the_way_there_is_judged(tmp_path):
+    found = find(tmp_path / "all", "regraph", evaluations=24, options={"sweep": "2"})
+    assert len(found.kernels) == 24
+    swept = [r for r in found.results if r.job.action and r.job.action.method == "set_knobs"]
+    assert swept and len(swept) <= 2 * sum(r.job.want is Want.SPACE for r in found.results)
+    events = found.strategy.state()["events"]
+    assert all(e["rollout_of"] is not None for e in events if e["canonical_method"] == "set_knobs")
+    few = find(tmp_path / "few", "regraph", evaluations=8, options={"sweep": "2"})
+    assert few.kernels == found.kernels[:8]
+    with pytest.raises(ConfigError, match="sweep=many is unknown"):
+        find(tmp_path / "none", "regraph", options={"sweep": "many"})

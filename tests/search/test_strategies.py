@@ -181,6 +181,10 @@ def test_a_model_of_which_a_third_of_the_calls_fails(tmp_path, name):
     assert shop.evaluations.made <= 12 + 1
     state = json.loads((tmp_path / "toy_N4" / "search_state.json").read_text())
     assert state["strategy"] == name and state["ended"]
+    summary = json.loads((tmp_path / "toy_N4" / "best_summary.json").read_text())
+    assert summary["speedup"] == outcome.speedup and summary["verified"]
+    tactics = json.loads((tmp_path / "global_tactic_graph.json").read_text())
+    assert tactics["graph_version"] == state["graph_version"]
 
 
 @EVERY

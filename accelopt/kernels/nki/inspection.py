@@ -36,8 +36,9 @@ WARM = (
     "accelopt.sim.nki.kernel",
     "accelopt.sim.standin",
     "ml_dtypes",
+    "accelopt.kernels.nki.rewriting",
 )
-"""What a process has imported when it is ready to inspect."""
+"""What a process has imported when it is ready to inspect kernels, or to rewrite them."""
 INSPECTION_SECONDS = 120.0
 BRIEFING_SECONDS = 300.0  # every what-if schedules the kernel once more
 INSPECTION_BYTES = 6 << 30

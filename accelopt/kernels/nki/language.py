@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accelopt.caches import Shelf, package_key
-from accelopt.errors import ConfigError
+from accelopt.errors import AcceloptError, ConfigError
 from accelopt.evaluation import (
+    NO_VERDICTS,
     Case,
     Confirmation,
     Diagnosis,
@@ -34,11 +35,11 @@ from accelopt.kernels.nki.names import describe, sheet
 from accelopt.kernels.nki.placeless import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
-from accelopt.kernels.nki.rewriting import rewrites_in_dialect
+from accelopt.kernels.nki.rewriting import Rewrites, rewrites_call
 from accelopt.kernels.nki.scheduling import Scheduling, counters_of
 from accelopt.kernels.nki.tuning import Tuning
 from accelopt.nodes import Action, Node
-from accelopt.sandbox.workers import Pool
+from accelopt.sandbox.workers import Fault, Pool
 from accelopt.sim.dialects import dialect_of_source
 from accelopt.space import Parameter, Space
 from accelopt.store import content_key, read_text
@@ -186,13 +187,12 @@ class NKI:
         """Kernels by schedule where the kernel can be lifted, and what moves can do to its text,
         ordered by what the profile says is slow."""
         loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(
-            lambda: (
-                [*self._scheduling.actions(node, loop), *self._rewrites(node)]
-                if self.options.lookahead
-                else [*self._tuning.actions(node), *self._rewrites(node)]
-            )
-        )
+        if self.options.lookahead:
+            scheduled = asyncio.to_thread(self._scheduling.actions, node, loop)
+        else:
+            scheduled = asyncio.to_thread(self._tuning.actions, node)
+        schedules, rewrites = await asyncio.gather(scheduled, self._rewrites(node))
+        return [*schedules, *rewrites]
 
     async def space(self, node: Node) -> Space | None:
         """The fields of a schedule where the kernel lifts, else factors of moves."""
@@ -203,7 +203,7 @@ class NKI:
         made = await asyncio.to_thread(self._tuning.configured, node, values)
         if made.source is None:
             return made
-        inspected = await self.inspector.inspect(node.case, made.source)
+        inspected = await self.inspector.inspect(node.case, made.source, ranked=True)
         if inspected.status is Status.COMPILE_ERROR:
             return Configured(None, inspected.message)
         return made
@@ -230,16 +230,22 @@ class NKI:
             sbuf_bytes=TARGETS[self.options.target].sbuf_usable_bytes,
         )
 
-    def _rewrites(self, node: Node) -> list[Action]:
-        facts = self._facts(node)
+    async def _rewrites(self, node: Node) -> list[Action]:
+        facts = await asyncio.to_thread(self._facts, node)
         known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
         key = content_key(node.source, *known, self.options.target, package_key())
         kept = self.shelf.find("actions", key)
-        if isinstance(kept, list):
-            return [Action.model_validate(action).with_source(source) for action, source in kept]
-        found = rewrites_in_dialect(node.source, facts, self.options.target)
-        self.shelf.put("actions", key, [(a.model_dump(mode="json"), a.source) for a in found])
-        return found
+        if isinstance(kept, dict):
+            return Rewrites.model_validate(kept).actions
+        found = await self.pool.ask(
+            rewrites_call(node.source, facts, self.options.target), Rewrites
+        )
+        if isinstance(found, Fault):
+            if found.status in NO_VERDICTS:
+                raise AcceloptError(f"the rewrites of {node.name} are not known: {found.message}")
+            return []  # the text is too long for its time or memory
+        self.shelf.put("actions", key, found.model_dump(mode="json"))
+        return found.actions
 
     def look_up(self, name: str) -> str:
         """Our notes on one NKI name."""

@@ -1,21 +1,63 @@
 """What moves can do to a kernel in either dialect. They read and write `neuronxcc.nki`; a kernel in
 `nki` is translated there and each moved one back, so the proposer answers in the dialect it was asked in.
+A long kernel takes seconds, so a worker's child does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from accelopt.evaluation import Row
 from accelopt.kernels.nki.devices import Argument, TensorArgument
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
+from accelopt.kernels.nki.inspection import WARM
 from accelopt.kernels.nki.moves.move import Facts
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.kernels.nki.tuning import rewrites_of
 from accelopt.nodes import Action, Rewrite, made
+from accelopt.sandbox.workers import Call
 from accelopt.sim.dialects import dialect_of_source
 
+REWRITES = "accelopt.kernels.nki.rewriting:rewrites_job"
+SECONDS, BYTES = 300.0, 4 << 30
 MOST_TRANSLATED = 8
 """Moved kernels that are translated back: the most promising, for each one is traced twice."""
+
+
+class Rewrites(Row):
+    """Actions, the most promising first, each with the kernel that it makes."""
+
+    found: tuple[tuple[Action, str], ...] = ()
+
+    @property
+    def actions(self) -> list[Action]:
+        """The actions with their kernels."""
+        return [action.with_source(source) for action, source in self.found]
+
+
+def rewrites_call(source: str, facts: Facts, target: str) -> Call:
+    """What a worker does to list the rewrites of a kernel."""
+    payload = {
+        "source": source,
+        "metrics": dict(facts.metrics),
+        "arguments": {name: [known.shape, known.dtype] for name, known in facts.arguments.items()},
+        "sbuf_bytes": facts.sbuf_bytes,
+        "target": target,
+    }
+    return Call(REWRITES, payload, SECONDS, BYTES, warm=WARM)
+
+
+def rewrites_job(payload: Mapping[str, Any]) -> Rewrites:
+    """The rewrites of the source in `payload`."""
+    arguments = {
+        name: ParameterFacts(tuple(shape), dtype)
+        for name, (shape, dtype) in payload["arguments"].items()
+    }
+    facts = Facts(metrics=payload["metrics"], arguments=arguments, sbuf_bytes=payload["sbuf_bytes"])
+    found = rewrites_in_dialect(payload["source"], facts, payload["target"])
+    return Rewrites(found=tuple((action, action.source or "") for action in found))
 
 
 def rewrites_in_dialect(source: str, facts: Facts, target: str) -> list[Action]:

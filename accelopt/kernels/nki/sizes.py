@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from accelopt.errors import ConfigError
+from accelopt.parsing import parse_python
 
 
 def sizes_in(text: str) -> dict[str, int]:
@@ -23,7 +24,7 @@ def at_sizes(reference: str, sizes: Mapping[str, int], name: str = "the referenc
     """The text of a reference module with other numbers for some of its names, and nothing else
     changed. Raises ConfigError for a name that its top level does not give a whole number."""
     try:
-        tree = ast.parse(reference)
+        tree = parse_python(reference)
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{name} is no Python: {error}") from error
     places = dict(_numbers(tree))

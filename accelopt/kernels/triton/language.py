@@ -9,6 +9,7 @@ from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.space import tile_space, with_values
 from accelopt.kernels.triton.names import describe, sheet
+from accelopt.kernels.triton.schemas import SCHEMAS, schema_of, solution_text
 from accelopt.nodes import Action, Node
 from accelopt.space import Parameter, Space
 
@@ -27,11 +28,16 @@ class Triton(Solutions):
         return await asyncio.to_thread(proposals, node.source, MOST_PROPOSALS)
 
     async def space(self, node: Node) -> Space | None:
-        """Tiles and launch options of the one kernel that the solution launches, or that most."""
+        """The knobs of a shipped kernel, else tiles and launch options of every launch."""
+        if name := schema_of(node.source):
+            sizes = self._problem(node.case).workload.workload.axes
+            return SCHEMAS[name].space(name).model_copy(update={"shape": sizes})
         return await asyncio.to_thread(tile_space, node.source, node.case.problem)
 
     def with_values(self, source: str, values: Mapping[str, Parameter]) -> str:
         """The solution with these tiles and launch options."""
+        if name := schema_of(source):
+            return solution_text(name, values)
         return with_values(source, values)
 
     def look_up(self, name: str) -> str:

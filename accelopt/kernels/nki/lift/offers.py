@@ -27,6 +27,7 @@ from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change
+from accelopt.parsing import parse_python
 from accelopt.sim.dialects import Dialect, dialect_of_source
 from accelopt.store import content_key
 
@@ -263,7 +264,7 @@ def signature(source: str) -> str:
 
 def _kernel_function(source: str) -> ast.FunctionDef | None:
     """The kernel in a source; None where it is not clear which function that is."""
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in parse_python(source).body if isinstance(node, ast.FunctionDef)]
     named = [f for name in KERNEL_NAMES for f in functions if f.name == name][:1]
     found: Sequence[ast.FunctionDef] = named or [f for f in functions if f.decorator_list]
     return found[0] if len(found) == 1 else None

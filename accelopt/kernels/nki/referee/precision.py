@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.errors import ConfigError
+from accelopt.parsing import parse_python
 
 ROUNDINGS = 4.0
 """The relative L2 error allowed, in unit roundoffs of the narrowest format: a result that is rounded
@@ -113,7 +114,7 @@ def declared(reference: str) -> tuple[str, ...]:
     """The formats that a reference module's text allows by `precision = "..."`. Raises ConfigError
     for a precision that is no literal or does not exist."""
     try:
-        tree = ast.parse(reference)
+        tree = parse_python(reference)
     except (SyntaxError, ValueError):
         return ()  # whoever loads it says so
     for node in tree.body:

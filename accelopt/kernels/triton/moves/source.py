@@ -7,6 +7,8 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from accelopt.parsing import parse_python
+
 # Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
 ROWS = "ROWS"
 HEADS = "HEADS_TOGETHER"
@@ -77,7 +79,7 @@ class Source:
     def __init__(self, text: str) -> None:
         self.text = text
         self.data = text.encode()
-        self.tree = ast.parse(text)
+        self.tree = parse_python(text)
         self._lines = [0]
         for line in self.data.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))

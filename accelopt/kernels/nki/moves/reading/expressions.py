@@ -123,7 +123,7 @@ class Scope:
 
     def _evaluate(self, node: cst.BaseExpression) -> Value:
         if isinstance(node, cst.Integer):
-            return Number(Polynomial.number(node.evaluated_value))
+            return Number(Polynomial.number(int(node.value, 0)))
         if isinstance(node, cst.Float):
             return KnownConstant(node.evaluated_value)
         if isinstance(node, cst.SimpleString):

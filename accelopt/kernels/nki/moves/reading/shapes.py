@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
+from accelopt.parsing import parse_python
 
 MAKERS = frozenset("ones zeros empty full".split())
 DRAWS = frozenset("normal uniform standard_normal random randint exponential".split())
@@ -62,7 +63,7 @@ class _Reference:
     def __init__(self, text: str) -> None:
         self.globals: dict[str, object] = {}
         self.functions: dict[str, ast.FunctionDef] = {}
-        for node in ast.parse(text).body:
+        for node in parse_python(text).body:
             if isinstance(node, ast.FunctionDef):
                 self.functions[node.name] = node
             elif isinstance(node, ast.Assign):

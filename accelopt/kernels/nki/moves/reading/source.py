@@ -18,6 +18,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from accelopt.errors import AcceloptError
 from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.kernels.nki.moves.reading.signatures import LOOPS, MODULES, SUBMODULES
+from accelopt.parsing import parse_python
 
 Path = tuple[int, ...]
 
@@ -187,7 +188,7 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
 def parameters_of(text: str) -> list[str]:
     """The parameters of the kernel in a text, by a glance at it; none when it holds no kernel."""
     try:
-        tree = ast.parse(text)
+        tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -203,7 +204,7 @@ def _refuse_depth(text: str) -> None:
     Python's own parser says so safely, and refuses more than 200 parentheses in each other.
     """
     try:
-        level: list[ast.AST] = [ast.parse(text)]
+        level: list[ast.AST] = [parse_python(text)]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NotAKernel(f"the kernel is not Python: {error}") from error
     for _ in range(DEEPEST):
