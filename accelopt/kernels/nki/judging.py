@@ -289,8 +289,10 @@ class _Run:
         """Where the kernel holds: it was asked for the shapes of its inputs, and may take others.
         Most do not, and then nothing needs to be worked out for it."""
         note("trying another shape")
+        self.holds_for = "these shapes"
         other = self.trials.get(self.reference, OTHER_SHAPE)
         if other is None:
+            self.notes.append("for these shapes: the reference takes no others to try it at")
             return
         checks = len(self.checks)
         arguments = self._arguments(other)
@@ -303,7 +305,6 @@ class _Run:
             self.holds_for = "any"
         except KernelFailure as failure:
             del self.checks[checks:]
-            self.holds_for = "these shapes"
             refused = failure.status is Status.COMPILE_ERROR
             what = "refuses" if refused else "is wrong for"
             self.notes.append(f"for these shapes: it {what} {shapes} ({failure.message})")

@@ -45,3 +45,17 @@ def test_a_winner_says_where_it_holds(tmp_path, check, rows, width, holds_for, s
     assert evaluation.holds_for == holds_for
     assert said in " ".join(evaluation.notes)
     assert bool(evaluation.notes) == bool(said)
+
+
+def test_of_a_reference_at_one_size_alone_a_kernel_holds_for_that(tmp_path):
+    """What nobody could try is not claimed."""
+    kernel, task = tmp_path / "kernel.py", tmp_path / "reference.py"
+    kernel.write_text(KERNEL.format(check="pass", rows=128, width=128))
+    text = REFERENCE.read_text()
+    task.write_text(text.replace("return inputs", "return [inputs[0].reshape(256, 512)]"))
+    assert task.read_text() != text
+    request = EvaluationRequest(kernel=str(kernel), task=str(task))
+    evaluation = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+    assert evaluation.status is Status.CORRECT, evaluation.message
+    assert evaluation.holds_for == "these shapes"
+    assert evaluation.notes == ("for these shapes: the reference takes no others to try it at",)
