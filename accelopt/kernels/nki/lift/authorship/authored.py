@@ -87,14 +87,16 @@ def _constants(source: str) -> dict[str, float | tuple[int, ...]]:
 
 
 def _with_docstring(text: str, kernel: str, said: str | None) -> str:
-    """`text` with the author's docstring for the kernel, where there is one."""
+    """`text` with the author's docstring for the kernel, or none where the author has none."""
     function = _function(text, kernel)
-    if said is None or function is None or ast.get_docstring(function) is None:
+    if function is None or ast.get_docstring(function) is None:
         return text
     first = function.body[0]
     lines = text.splitlines(keepends=True)
     quoted = f'    """{said}"""\n'
-    if ast.literal_eval(quoted.strip()) != said:
+    if said is None:
+        quoted = ""
+    elif ast.literal_eval(quoted.strip()) != said:
         quoted = f"    {said!r}\n"
     lines[first.lineno - 1 : first.end_lineno] = [quoted]
     return "".join(lines)

@@ -61,7 +61,7 @@ def _with_asserts(
 def _assert(indent: str, name: str, shape: tuple[int, ...]) -> str:
     """One assert with its sentence, laid out as a formatter leaves it."""
     test = f"{indent}assert {name}.shape == {shape}"
-    sentence = f'"written for {name} of this shape alone"'
+    sentence = f'"{name} must be {" x ".join(map(str, shape))}"'
     line = f"{test}, {sentence}\n"
     if len(line) - 1 <= WIDTH:
         return line
