@@ -10,11 +10,11 @@ from accelopt.kernels.triton.moves.pieces import (
     LEAST,
     Parts,
     add_parameters,
-    has_lanes,
+    lanes_of,
     places,
     steps_text,
 )
-from accelopt.kernels.triton.moves.source import HEADS, add_parameter, called
+from accelopt.kernels.triton.moves.source import add_parameter, called
 from accelopt.kernels.triton.moves.states import with_maxima
 
 LANES = "LANES_JOINED"
@@ -34,7 +34,8 @@ def joined(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
     call = parts.loops[-1].iter
     assert isinstance(call, ast.Call)
     whole, step = ast.unparse(call.args[1]), ast.unparse(call.args[2])
-    by_lane, top = has_lanes(parts), parts.states.maximum
+    lanes, top = lanes_of(parts), parts.states.maximum
+    by_lane = lanes is not None
     lane = f"tl.program_id({axis})" if by_lane else "0"
     count, first, taken = names.values()
     lines = [
@@ -68,36 +69,42 @@ def joined(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
         lines.append(f"{top} = {top}_next")
     text = f"{count} = tl.cdiv({whole}, {steps_text(whole, step)})\n"
     text += f"for {first} in range(0, {count}, {JOINED_TOGETHER}):\n    " + "\n    ".join(lines)
-    node.body = [*copy.deepcopy(parts.before), *ast.parse(text).body, *copy.deepcopy(parts.after)]
+    around = ast.Module([*copy.deepcopy(parts.before), *copy.deepcopy(parts.after)], [])
+    if lanes is not None:
+        around = _OneLane(axis, lanes).visit(around)
+    behind = len(parts.before)
+    node.body = [*around.body[:behind], *ast.parse(text).body, *around.body[behind:]]
     add_parameters(node, parts)
-    if by_lane:
-        node = _OneLane(axis).visit(node)
+    if lanes is not None:
         add_parameter(node.args, LANES, constant=True)
     return ast.fix_missing_locations(node)
 
 
 def can_be_joined(parts: Parts) -> bool:
     """Whether a head's states are numbers and vectors, the maximum a number."""
-    ranks = {name: len(shape) - has_lanes(parts) for name, shape in parts.shapes.items()}
+    ranks = {
+        name: len(shape) - (lanes_of(parts) is not None) for name, shape in parts.shapes.items()
+    }
     top = parts.states.maximum
     return max(ranks.values()) < 2 and (top is None or not ranks[top])
 
 
 class _OneLane(ast.NodeTransformer):
-    """One head of those that a program computes together, by a further axis of the grid."""
+    """One of the rows that a program computes together, by a further axis of the grid."""
 
-    def __init__(self, axis: int) -> None:
+    def __init__(self, axis: int, lanes: str) -> None:
         self.axis = axis
+        self.lanes = lanes
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if ast.unparse(node) == f"tl.arange(0, {HEADS})":
+        if ast.unparse(node) == f"tl.arange(0, {self.lanes})":
             text = f"(tl.program_id({self.axis}) + tl.arange(0, {LANES}))"
             return ast.parse(text, mode="eval").body
         if called(node) in ("tl.zeros", "tl.full") and node.args:
             shape = node.args[0]
             if isinstance(shape, (ast.List, ast.Tuple)):
                 for place, size in enumerate(shape.elts):
-                    if ast.unparse(size) == HEADS:
+                    if ast.unparse(size) == self.lanes:
                         shape.elts[place] = ast.Name(LANES, ast.Load())
         self.generic_visit(node)
         return node

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.loops import is_plain
 from accelopt.kernels.triton.moves.source import (
-    HEADS,
     add_parameter,
     assigned_in,
     called,
@@ -100,15 +99,18 @@ def _shape(name: str, before: list[ast.stmt]) -> tuple[str, ...] | None:
     )
 
 
-def has_lanes(parts: Parts) -> bool:
-    """Whether each head's part can be joined alone: nothing behind the loop mixes heads."""
+def lanes_of(parts: Parts) -> str | None:
+    """The extent of the rows that all states have, as text, where each row's part can be joined
+    alone: nothing before or behind the loop mixes rows."""
     behind = [*parts.before, *parts.after]
-    mixes = any(
-        called(n).startswith(("tl.dot", "tl.sum", "tl.max(", "tl.trans"))
-        for s in behind
-        for n in ast.walk(s)
-    )
-    return not mixes and all(shape[:1] == (HEADS,) for shape in parts.shapes.values())
+    mixing = ("tl.dot", "tl.sum", "tl.max", "tl.min", "tl.trans")
+    calls = [called(n) for s in behind for n in ast.walk(s)]
+    if any(name in mixing for name in calls):
+        return None
+    first = {shape[:1] for shape in parts.shapes.values()}
+    if len(first) > 1 or () in first or any(first & {shape[1:]} for shape in parts.shapes.values()):
+        return None
+    return first.pop()[0]
 
 
 def places(parts: Parts, axis: int, split: str, lane: str = "") -> dict[str, str]:
@@ -120,7 +122,7 @@ def places(parts: Parts, axis: int, split: str, lane: str = "") -> dict[str, str
     found = {}
     for name, shape in parts.shapes.items():
         size = " * ".join(shape) or "1"
-        inner = shape[1:] if lane and shape[:1] == (HEADS,) else shape
+        inner = shape[1:] if lane and lanes_of(parts) else shape
         own = f"({split} * ({programs}) + {place}) * ({size})"
         if lane:
             own += f" + {lane} * {' * '.join(inner) or '1'}" if inner is not shape else ""

@@ -20,13 +20,12 @@ from accelopt.kernels.triton.moves.pieces import (
     STEPS,
     Parts,
     add_parameters,
-    has_lanes,
+    lanes_of,
     parts_of,
     places,
     steps_text,
 )
 from accelopt.kernels.triton.moves.source import (
-    HEADS,
     Edit,
     Launch,
     Source,
@@ -180,6 +179,7 @@ def _host(
         f"{splits}, {steps} = how_to_split({programs}, {most}, {tensor})",
     ]
     call = copy.deepcopy(launch.call)
+    lines += _named_constants(launch, call)
     for name, shape in parts.shapes.items():
         numbers = []
         for size in shape:
@@ -201,15 +201,39 @@ def _host(
     joining = copy.deepcopy(call)
     assert isinstance(joining.func, ast.Subscript)
     call.func.slice = ast.parse(f"({', '.join(grid)}, {splits})", mode="eval").body
-    if has_lanes(parts):
+    lanes = lanes_of(parts)
+    if lanes is not None:
+        rows = lanes if lanes.isdigit() else launch.bound(lanes)
+        if rows is None:
+            return None
         joining.keywords.append(ast.keyword(LANES, ast.Constant(1)))
-        grid.append(ast.unparse(next(k.value for k in call.keywords if k.arg == HEADS)))
+        grid.append(rows if isinstance(rows, str) else ast.unparse(rows))
     for keyword in joining.keywords:
         if keyword.arg == "num_warps":
             keyword.value = ast.Constant(JOINING_WARPS)
     joining.func.slice = ast.parse(f"({', '.join(grid)},)", mode="eval").body
     joining.func.value = ast.Name(f"{launch.kernel.name}{JOINED}", ast.Load())
     return [*lines, ast.unparse(call), f"if {splits} > 1:", f"    {ast.unparse(joining)}"]
+
+
+def _named_constants(launch: Launch, call: ast.Call) -> list[str]:
+    """Gives numbers that a call passes for constants names, so that both kernels get one value,
+    whoever sets it later; the lines that make them."""
+    assert launch.function is not None
+    lines = []
+    for name in launch.kernel.parameters:
+        bound = launch.bound(name) if name in launch.kernel.constants else None
+        if not (isinstance(bound, ast.Constant) and type(bound.value) is int):
+            continue
+        own = fresh_name(name.lower(), launch.function)
+        lines.append(f"{own} = {bound.value}")
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                keyword.value = ast.Name(own, ast.Load())
+        place = launch.kernel.parameters.index(name)
+        if place < len(call.args) and not any(k.arg == name for k in call.keywords):
+            call.args[place] = ast.Name(own, ast.Load())
+    return lines
 
 
 def _all_steps(launch: Launch, parts: Parts) -> str:

@@ -109,6 +109,15 @@ def test_each_head_is_joined_by_a_program_of_its_own():
     assert "LANES_JOINED=1" in text
 
 
+def test_both_kernels_get_one_tile_whoever_sets_it():
+    for proposal in proposals(FLAT):
+        if "split_loop" in proposal.change.move:
+            first, second = Source(proposal.source).launches
+            tile = ast.unparse(first.bound("BLOCK"))
+            assert tile == ast.unparse(second.bound("BLOCK")) == "block"
+            assert proposal.source.count("block = ") == 1
+
+
 def test_a_program_takes_all_heads_of_several_queries():
     text = on_launch(queries.queries_together, BY_SEQUENCE, 64)
     kernel = kernels(text)["by_sequence_kernel"]
