@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -40,12 +41,14 @@ BEYOND = {
     "registers": r"register_(alloc|load|store|move)|dynamic_range|fori_loop|while_loop",
 }
 """What a source file must not name to count as one that needs no more than the dialect has."""
+MOVED = {"nkilib_src.nkilib.experimental.subkernels": "nkilib_src.nkilib.experimental.collectives"}
+"""Packages that tests import by a name which the snapshot does not have, and where they are."""
 COVERAGE_OPTIONS = (
     "coverage filter enable_automatic_boundary_tests enable_invalid_combination_tests "
     "n_tests_per_boundary_value max_invalid_tests"
 ).split()
 FOREIGN = (
-    "test.utils.scripts test.utils.perf_analysis_private nkilib_src.nkilib.experimental.subkernels attr aws_embedded_metrics boto3 botocore fabric2 paramiko filelock plotext pytest_html neuron_dtypes nki.compiler.frontend"
+    "test.utils.scripts test.utils.perf_analysis_private attr aws_embedded_metrics boto3 botocore fabric2 paramiko filelock plotext pytest_html neuron_dtypes nki.compiler.frontend"
 ).split()
 
 
@@ -189,12 +192,19 @@ class Foreign(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Itself, for those packages."""
+        for old, new in MOVED.items():
+            if name == old or name.startswith(f"{old}."):
+                importlib.import_module(name.replace(old, new))
+                return importlib.machinery.ModuleSpec(name, self, is_package=True)
         if any(name == f or name.startswith(f"{f}.") for f in FOREIGN):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
     def create_module(self, spec: Any) -> types.ModuleType:
         """What stands in for the package."""
+        for old, new in MOVED.items():
+            if spec.name.startswith(old):
+                return sys.modules[spec.name.replace(old, new)]
         return number_formats() if spec.name == "neuron_dtypes" else Anything(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:

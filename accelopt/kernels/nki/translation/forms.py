@@ -53,6 +53,8 @@ SHAPED: dict[str, tuple[str, ...]] = {
     "max8": ("src",),
     "nc_find_index8": ("data", "vals"),
     "memset": ("shape", "value", "dtype", "engine"),
+    "iota": ("expr", "dtype"),
+    "affine_select": ("pred", "on_true_tile", "on_false_value"),
     "local_gather": ("src_buffer", "index", "num_elem_per_idx", "num_valid_indices"),
 }  # fmt: skip
 """Calls whose result has a shape of its own."""
@@ -89,8 +91,6 @@ GONE = {
     "atomic_rmw": "use nisa.dma_compute",
     "spmd_dim": "launch on the cores of a logical core",
     "shared_constant": "nl.shared_constant of nki has other keywords",
-    "iota": "write the pattern of nisa.iota",
-    "affine_select": "write the pattern of nisa.affine_select",
     "tensor_copy_dynamic_src": "use .ap(scalar_offset=...)",
     "tensor_copy_dynamic_dst": "use .ap(scalar_offset=...)",
 }

@@ -4,6 +4,7 @@ destination; loops that Python had to run are nl.static_range.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import libcst as cst
@@ -14,6 +15,7 @@ from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
 from accelopt.kernels.nki.translation.instructions import arguments_of
 from accelopt.kernels.nki.translation.names import ModuleNames
+from accelopt.kernels.nki.translation.positions import indexed
 from accelopt.kernels.nki.translation.rewriter import Rewriter
 from accelopt.kernels.nki.translation.to_nki import RANGES
 
@@ -44,7 +46,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 KEPT = frozenset({"dma_copy", "tensor_copy_predicated", "select_reduce", "nc_stream_shuffle"})
 """Calls with a destination in both dialects."""
 GONE = {
-    "ap": "an access pattern; neuronxcc.nki indexes with nl.arange and nl.mgrid",
     "permute": "the order of dimensions; index with nl.arange",
     "rearrange": "the order of dimensions; index with nl.arange",
     "select": "a run-time index; index with a tile",
@@ -66,6 +67,17 @@ class ToNeuronxcc(Rewriter):
     def __init__(self, facts: CallFacts, names: ModuleNames) -> None:
         super().__init__(facts, names)
         self.statements: dict[int, str] = {}  # calls that have become assignments
+        self.in_hbm: set[str] = set()  # parameters, and tensors that are made there
+
+    def visit_Param(self, node: cst.Param) -> bool:
+        self.in_hbm.add(node.name.value)
+        return True
+
+    def visit_Assign(self, node: cst.Assign) -> bool:
+        target = text_of(node.targets[0].target)
+        made = isinstance(node.value, cst.Call) and "hbm" in text_of(node.value)
+        (self.in_hbm.add if made else self.in_hbm.discard)(target)
+        return True
 
     # Statements.
 
@@ -118,6 +130,11 @@ class ToNeuronxcc(Rewriter):
             return self._instruction(node, made, function)
         if space == "nl" and function in ("ndarray", "zeros", "ones", "full"):
             return self._creation(node, made, function)
+        if space == "nl" and function in ("program_id", "num_programs"):
+            alone = "0" if function == "program_id" else "1"
+            axis = text_of(made.args[0].value) if made.args else "0"
+            asked = f"{self.nl}.{function}({axis}) if {self.nl}.program_ndim() else {alone}"
+            return cst.parse_expression(f"({asked})")
         if space == "nl" and function == "broadcast_to":
             given = [text_of(a.value) for a in made.args]
             return cst.parse_expression(f"{self.nl}.broadcast_to({given[0]}, shape={given[1]})")
@@ -129,6 +146,8 @@ class ToNeuronxcc(Rewriter):
             return made
         method, owner = made.func.attr.value, text_of(made.func.value)
         given = [text_of(a.value) for a in made.args]
+        if method == "ap":
+            return self._access(made, owner)
         if method in GONE and owner.isidentifier() and owner in self.names.tiles:
             self._give_up(node, f".{method}: {GONE[method]}")
             return made
@@ -143,6 +162,17 @@ class ToNeuronxcc(Rewriter):
                 f"{owner}.reshape({_replaced(owner, given[0], '*' + given[1])})"
             )
         return made
+
+    def _access(self, made: cst.Call, owner: str) -> Any:
+        """An access pattern of a whole tensor in HBM as an index; others have no counterpart."""
+        if owner not in self.in_hbm:
+            raise Untranslated(f"{owner}.ap, an access pattern of a part of a tensor or a tile,")
+        order = ("pattern", "offset", "scalar_offset", "vector_offset", "indirect_dim", "dtype")
+        given = {
+            (order[n] if a.keyword is None else a.keyword.value): text_of(a.value)
+            for n, a in enumerate(made.args)
+        }
+        return cst.parse_expression(indexed(owner, given, self.nl))
 
     def _creation(self, node: cst.Call, made: cst.Call, function: str) -> Any:
         order = ("shape", "fill_value", "dtype") if function == "full" else ("shape", "dtype")
@@ -205,6 +235,12 @@ class ToNeuronxcc(Rewriter):
             return self._by_position(function, place, dst, given, fact)
         elif function == "tensor_reduce":
             given["keepdims"] = "True"
+        if "bias" in given and "bias" not in fact.tiles:  # numbers came with NeuronCore-v3
+            if fact.values.get("bias"):
+                rows = f"({dst}.shape[0], 1)"
+                given["bias"] = f"{self.nl}.full({rows}, {given['bias']}, dtype={self.nl}.float32)"
+            else:
+                del given["bias"]
         if function in LIKE and self._format_differs(function, fact):
             given["dtype"] = f"{dst}.dtype"
         if function in ("tensor_reduce", "bn_stats", "bn_aggr", "max8", "nc_find_index8"):
@@ -274,5 +310,7 @@ def to_neuronxcc(
     """The module in the dialect of `neuronxcc.nki`, and what could not be translated."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     rewriter = ToNeuronxcc(facts, names)
-    made = wrapper.visit(rewriter)
-    return made.code, rewriter.problems
+    code = wrapper.visit(rewriter).code
+    if "math.prod(" in code and not re.search(r"(?m)^import math$", code):
+        code = re.sub(r"(?m)^(?=import |from (?!__future__))", "import math\n", code, count=1)
+    return code, rewriter.problems

@@ -26,10 +26,18 @@ from accelopt.kernels.nki.translation.instructions import (
     arguments_of,
     is_nothing,
     names_in,
+    nl_name,
     nodes_in,
     without,
 )
 from accelopt.kernels.nki.translation.names import ModuleNames
+from accelopt.kernels.nki.translation.positions import (
+    compared,
+    gathered,
+    pattern,
+    position,
+    strided,
+)
 
 RANGES = frozenset({"affine_range", "sequential_range", "static_range"})
 
@@ -194,8 +202,20 @@ class ToNki(Instructions):
         if space == "nl" and function in ("ndarray", "zeros", "full", "ones"):
             return self._creation(node, made, function)
         given = {k: v for k, v in self._arguments(made, function, fact).items() if k != "mask"}
+        if space == "nisa" and function == "dma_copy" and "dst_rmw_op" in given:
+            into, added = given["dst"], given["src"]
+            summed = {"dst": into, "srcs": f"[{into}, {added}]", "reduce_op": f"{self.nl}.add"}
+            return cst.parse_expression(f"{self.nisa}.dma_compute()").with_changes(  # type: ignore[union-attr]
+                args=arguments_of(summed)
+            )
+        if space == "nisa" and function == "dma_copy" and fact is not None:
+            rows, moved = fact.tiles["dst"].shape[0], fact.tiles["src"]
+            if rows > 1 == moved.shape[0] and "hbm" in moved.buffer:
+                given["src"] += f".broadcast(0, {rows})"
         if space == "nisa" and function in IN_PLACE:
             return made.with_changes(args=arguments_of({k: given[k] for k in given if k != "mask"}))
+        if space == "nisa" and function in ("iota", "affine_select"):
+            return self._positioned(node, function, given, fact)
         if space == "nisa" and (function in LIKE or function in SHAPED):
             return self._instruction(node, function, given, fact)
         if space == "nl" and function in BINARY and fact is not None:
@@ -205,6 +225,27 @@ class ToNki(Instructions):
         if space == "nl" and any(argument.keyword for argument in made.args):
             return made.with_changes(args=without(made.args, "mask"))
         return made
+
+    def _positioned(
+        self, node: cst.Call, function: str, given: dict[str, str], fact: Fact | None
+    ) -> Any:
+        """nisa.iota and nisa.affine_select, whose positions become a pattern of steps."""
+        if fact is None or fact.result is None:
+            raise Untranslated(f"{function}, which no trace reached,")
+        shape, element = str(fact.result.shape), f"{self.nl}.{nl_name(fact.result.dtype)}"
+        tree = next(
+            argument.value
+            for argument in node.args
+            if argument.keyword is None or argument.keyword.value in ("expr", "pred")
+        )
+        if function == "iota":
+            steps = pattern(position(self.indices, tree), fact.result.shape)
+            return self._into(node, function, steps, fact, shape, given.get("dtype", element))
+        value, name = compared(self.indices, tree)
+        steps = pattern(value, fact.result.shape)
+        kept = {k: v for k, v in given.items() if k not in ("pred", "dtype")}
+        full = {**steps, **kept, "cmp_op": f"{self.nl}.{name}"}
+        return self._into(node, function, full, fact, shape, given.get("dtype", element))
 
     def _arguments(self, made: cst.Call, function: str, fact: Fact | None) -> dict[str, str]:
         """The arguments by parameter, as text."""
@@ -276,6 +317,9 @@ class ToNki(Instructions):
         self, node: cst.Subscript, made: cst.Subscript, limits: tuple[Limit, ...]
     ) -> cst.BaseExpression:
         """Slices for indices, and the partition dimension before what were block dimensions."""
+        found = gathered(self.indices, node) or strided(self.indices, node)
+        if found is not None:
+            return cst.parse_expression(found)
         items: list[str] = []
         splits: list[tuple[int, tuple[str, ...]]] = []
         positions: list[int] = []

@@ -114,6 +114,11 @@ FORMS = {
     "statistics": "    s = nisa.bn_aggr(nisa.bn_stats(t))\n"
     "    r = nisa.tensor_scalar(t, nl.subtract, s[:, 0:1], op1=nl.multiply, operand1=s[:, 1:2])",
     "a scan": "    r = nisa.tensor_tensor_scan(t, u, initial=0, op0=nl.multiply, op1=nl.add)",
+    "positions": "    i, j = nl.arange(128)[:, None], nl.arange(64)[None, :]\n"
+    "    p = nisa.iota(2 * i + j + 3, dtype=nl.float32)\n"
+    "    r = nl.add(nisa.affine_select(pred=(i >= 2 * j), on_true_tile=t, on_false_value=0.0), p)",
+    "one row on all partitions": "    r = nl.ndarray((128, 64), dtype=nl.float32)\n"
+    "    nisa.dma_copy(dst=r, src=a[5:6, :])\n    r = nl.add(r, t)",
     "rows and a mask": "    i = nl.arange(128)[:, None]\n    j = nl.arange(64)[None, :]\n"
     "    v = nl.load(a[i, j], mask=(i < 128))\n    r = nl.add(v, u)",
 }
@@ -134,8 +139,53 @@ def test_a_form_there_and_back(form):
 
 GONE = {
     "    r = nl.loop_reduce(t, op=nl.add, loop_indices=[])": "accumulate with nisa.tensor_tensor",
-    "    i = nl.arange(64)\n    r = nl.add(t, nisa.iota(i[None, :] + 0 * nl.arange(128)[:, None], dtype=nl.float32))": "nisa.iota",
 }
+
+
+PLACES = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a, b, rows):
+    out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+    first = nl.program_id(0) * 128
+    t = nl.load(a[first : first + 128])
+    index = nl.load(rows)
+{lines}
+    nl.store(out, r)
+    return out
+"""
+VIEWS = {
+    "a row repeated": "    r = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n"
+    "    nisa.dma_copy(dst=r, src=b.ap([[0, 128], [1, 64]], offset=64))",
+    "steps": "    r = nl.load(b.ap([[128, 128], [2, 64]], offset=1))",
+    "rows by number": "    r = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n"
+    "    nisa.dma_copy(dst=r, src=b.ap([[64, 128], [1, 64]], vector_offset=index, indirect_dim=0))",
+    "a number as bias": "    r = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)\n"
+    "    nisa.activation(dst=r, op=nl.exp, data=t, bias=0.5)",
+    "a sum by DMA": "    nl.store(out, t)\n    nisa.dma_compute(out, [out, t], reduce_op=nl.add)\n"
+    "    r = nl.load(out)",
+}
+
+
+@pytest.mark.parametrize("form", VIEWS)
+def test_views_of_nki_there_and_back(form):
+    given = (f(128, 64), f(256, 64), np.arange(255, 127, -1, dtype=np.int32).reshape(128, 1))
+    there = translate(PLACES.format(lines=VIEWS[form]), "neuronxcc", given)
+    assert there.complete, there
+    back = translate(there.source, "nki", given)
+    assert back.complete, back
+
+
+@pytest.mark.parametrize("call", ["t.ap([[64, 128], [1, 64]])", "b.ap([[64, 128], [0, 64]])"])
+def test_access_patterns_without_counterpart_are_listed(call):
+    given = (f(128, 64), f(256, 64), np.zeros((128, 1), np.int32))
+    found = translate(PLACES.format(lines=f"    r = nl.copy(nl.load({call}))" if call[0] == "b" else
+                                 f"    r = nl.copy({call})"), "neuronxcc", given)  # fmt: skip
+    assert [line for line, _ in found.problems] == [13]
 
 
 @pytest.mark.parametrize("lines", GONE)

@@ -1,0 +1,141 @@
+"""Calls by position: expressions of nl.arange in `neuronxcc.nki`, patterns of steps in `nki`, and the
+access patterns of `.ap` as indices.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from accelopt.kernels.nki.translation.indices import (
+    IndexText,
+    Indices,
+    Untranslated,
+    plus,
+    product,
+    text_of,
+)
+
+FLAT = re.compile(r"(\w+)\.reshape\(\(math\.prod\(\1\.shape\),\)\)")
+COMPARED = {
+    "Equal": "equal", "NotEqual": "not_equal", "LessThan": "less", "LessThanEqual": "less_equal",
+    "GreaterThan": "greater", "GreaterThanEqual": "greater_equal",
+}  # fmt: skip
+
+
+def position(indices: Indices, node: cst.BaseExpression) -> IndexText:
+    """An affine expression of positions."""
+    found = indices.index(node)
+    if found is None:
+        raise Untranslated(f"the expression {text_of(node)}")
+    return found
+
+
+def compared(indices: Indices, node: cst.BaseExpression) -> tuple[IndexText, str]:
+    """`left < right` as a position that is compared with 0, and the comparison's name."""
+    if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
+        raise Untranslated(f"the condition {text_of(node)}")
+    [other] = node.comparisons
+    name = COMPARED.get(type(other.operator).__name__)
+    if name is None:
+        raise Untranslated(f"the condition {text_of(node)}")
+    left, right = (
+        indices.index(side) or IndexText(text_of(side), ())
+        for side in (node.left, other.comparator)
+    )
+    turned = tuple(axis._replace(factor=_negative(axis.factor)) for axis in right.axes)
+    start = left.start if right.start == "0" else plus(left.start, _negative(right.start))
+    return IndexText(start, (*left.axes, *turned)), name
+
+
+def pattern(index: IndexText, shape: tuple[int, ...]) -> dict[str, str]:
+    """pattern, offset and channel_multiplier of a position over a tile of this shape."""
+    factors = ["0"] * len(shape)
+    for axis in index.axes:
+        if axis.rank != len(shape):
+            raise Untranslated(f"an index of {axis.rank} dimensions for a tile of {len(shape)}")
+        factors[axis.position] = plus(factors[axis.position], axis.factor)
+    steps = ", ".join(f"[{f}, {n}]" for f, n in zip(factors[1:], shape[1:], strict=True))
+    return {"pattern": f"[{steps}]", "offset": index.start, "channel_multiplier": factors[0]}
+
+
+def _negative(text: str) -> str:
+    simple = text.isidentifier() or text.isdigit()
+    return f"-{text}" if simple else f"-({text})"
+
+
+def indexed(owner: str, given: dict[str, str], language: str) -> str:
+    """`owner.ap(...)` of a tensor in HBM, as an index of nl.arange."""
+    pairs = _pairs(given["pattern"])
+    if not set(given) <= {"pattern", "offset", "vector_offset", "indirect_dim"}:
+        raise Untranslated("an access pattern with a run-time scalar, or in another format,")
+    places = [
+        f"{language}.arange({count})[{', '.join(':' if n == at else 'None' for n in range(len(pairs)))}]"
+        for at, (_, count) in enumerate(pairs)
+    ]
+    if "vector_offset" in given:
+        rows = given["vector_offset"]
+        plain = len(pairs) == 2 and pairs[1][0] == "1" and given.get("indirect_dim", "0") == "0"
+        if not plain or given.get("offset", "0") != "0":
+            raise Untranslated("an access pattern that gathers parts of rows")
+        return f"{owner}[{rows}[{places[0]}, 0], {places[1]}]"
+    if any(stride == "0" for stride, _ in pairs[1:]):
+        raise Untranslated("an access pattern that repeats elements")
+    if pairs[0][0] == "0":  # a transfer repeats one row on all partitions by itself
+        places[0] = places[0].replace(f"({pairs[0][1]})", "(1)")
+        pairs[0] = ("1", "1")
+    total = given.get("offset", "0")
+    for place, (stride, _) in zip(places, pairs, strict=True):
+        total = plus(total, product(place, stride))
+    return f"{owner}.reshape((math.prod({owner}.shape),))[{total}]"
+
+
+def gathered(indices: Indices, node: cst.Subscript) -> str | None:
+    """`table[rows[nl.arange(p)[:, None], 0], nl.arange(n)[None, :]]` with run-time rows as `.ap`."""
+    items = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
+    if len(items) != 2 or len(node.slice) != 2 or not isinstance(items[0], cst.Subscript):
+        return None
+    inner = [e.slice.value for e in items[0].slice if isinstance(e.slice, cst.Index)]
+    if len(inner) != 2 or indices.index(items[0]) is not None:
+        return None
+    rows, columns = indices.index(inner[0]), indices.index(items[1])
+    if rows is None or columns is None or len(rows.axes) != 1 or len(columns.axes) != 1:
+        return None
+    owner, at = text_of(node.value), text_of(inner[1])
+    tile = text_of(items[0].value) + ("" if at == "0" else f"[:, {at} : {at} + 1]")
+    step = columns.axes[0].factor
+    offset = "" if columns.start == "0" else f"offset={columns.start}, "
+    return (
+        f"{owner}.ap([[{owner}.shape[1], {rows.axes[0].extent}], [{step}, "
+        f"{columns.axes[0].extent}]], {offset}vector_offset={tile}, indirect_dim=0)"
+    )
+
+
+def strided(indices: Indices, node: cst.Subscript) -> str | None:
+    """One index of several axes into a flat tensor, as an access pattern."""
+    items = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
+    flat = FLAT.fullmatch(text_of(node.value))
+    index = indices.index(items[0]) if len(items) == len(node.slice) == 1 else None
+    if flat is None or index is None:
+        return None
+    axes = sorted(index.axes, key=lambda axis: axis.position)
+    if [axis.position for axis in axes] != list(range(axes[0].rank)):
+        return None
+    pairs = ", ".join(f"[{axis.factor}, {axis.extent}]" for axis in axes)
+    offset = "" if index.start == "0" else f", offset={index.start}"
+    return f"{flat[1]}.ap([{pairs}]{offset})"
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    tree = cst.parse_expression(text)
+    rows = tree.elements if isinstance(tree, (cst.List, cst.Tuple)) else ()
+    found = []
+    for row in rows:
+        if not isinstance(row.value, (cst.List, cst.Tuple)) or len(row.value.elements) != 2:
+            raise Untranslated("an access pattern that is not written out")
+        stride, count = (text_of(element.value) for element in row.value.elements)
+        found.append((stride, count))
+    if not found:
+        raise Untranslated("an access pattern that is not written out")
+    return found
