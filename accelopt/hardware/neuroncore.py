@@ -102,13 +102,11 @@ class Hardware(Sourced):
         "tutorials: loading 256 B rows as well costs matmul 34 ns a row or more; up to "
         "dma_strided_ns",
     )
-    dma_even_row_ns: float = constant(
-        "ns", "assumed", "what a row of whole multiples of 512 B costs more than its neighbours"
-    )
-    dma_even_row_most_ns: float = constant(
+    dma_unaligned_ns: float = constant(
         "ns",
         "assumed",
-        "the most that dma_even_row_ns may be; nothing of the kind was seen on trn1",
+        "of a row that does not begin and end at multiples of 64 B in HBM; nothing was measured on "
+        "trn1",
     )
     hbm_conflict_stride: int = constant(
         "B",

@@ -83,6 +83,13 @@ class CompilerBounds(Sourced):
     computed_buffers: int = constant(
         "times what is live", "fitted", "NKIBench: buffers of a computed tile", default=4
     )
+    whole_rounds: int = constant(
+        "rounds",
+        "fitted",
+        "NKIBench: rounds of a loop in multiples of this hide the latency of their transfers; here "
+        "all do, adamw's 86 as well",
+        default=1,
+    )
     lookahead: tuple[int, ...] = constant(
         "instructions",
         "fitted",
@@ -99,7 +106,13 @@ NEWER_BOUNDS = replace(
     COMPILER_BOUNDS,
     load_buffer_bytes=32 * 1024,
     merges_past_varying=False,
+    whole_rounds=16,
     sources={
+        "whole_rounds": Source(
+            "rounds",
+            "fitted",
+            "adamw and silu (trn2_kernels.csv): see draining.py",
+        ),
         "merges_past_varying": Source(
             "1",
             "fitted",

@@ -21,6 +21,7 @@ from accelopt.sim.timing.bounds import (
     CompilerBounds,
     bounds_of,
 )
+from accelopt.sim.timing.compiler.draining import with_latency
 from accelopt.sim.timing.compiler.passes import INSTANCE_PASSES, LOOP_PASSES, PASSES, Compilation
 from accelopt.sim.timing.compiler.spilling import Spills
 from accelopt.sim.timing.machine.dependence import DependenceGraph
@@ -190,10 +191,14 @@ def latencies(
         if at.spills:
             return tuple(_profile(program, spec, compiler).latency_ms for spec in specs)
         ends = [
-            schedule(at.flow, at.graph, price_transfers(at.flow, spec), spec, at.bounds.lookahead)
+            schedule(at.flow, at.graph, _priced(at, spec), spec, at.bounds.lookahead)
             for spec in specs
         ]
     return tuple(end.latency_ns * 1e-6 for end in ends)
+
+
+def _priced(at: Compilation, spec: Hardware) -> list[Transfer | None]:
+    return with_latency(price_transfers(at.flow, spec), at.drained, spec)
 
 
 def _compiled(program: Program, spec: Hardware, compiler: Compiler) -> Compilation:
@@ -298,7 +303,4 @@ def _ambiguities(found: KernelProfile, base: Compiler) -> list[tuple[str, Compil
     if any(cost and cost.conflict_ns for cost in found.run.costs):
         smooth = replace(spec, hbm_conflict_stride=1 << 62)
         variants.append(("rows far apart in HBM do not collide", base, smooth))
-    slower = replace(spec, dma_even_row_ns=spec.dma_even_row_most_ns)
-    if slower != spec and price_transfers(found.run.stream, slower) != found.run.costs:
-        variants.append(("slow rows of whole multiples of 512 bytes", base, slower))
     return variants

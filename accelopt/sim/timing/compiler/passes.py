@@ -15,6 +15,7 @@ from accelopt.sim.timing.bounds import CompilerBounds
 from accelopt.sim.timing.compiler import (
     balancing,
     banks,
+    draining,
     eviction,
     fusion,
     lowering,
@@ -47,6 +48,7 @@ class Compilation:
     flow: Stream = field(init=False)
     costs: list[Transfer | None] = field(init=False)
     spills: dict[int, Spills] = field(default_factory=dict)
+    drained: frozenset[int] = frozenset()  # transfers that begin a round with nothing under way
     graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:
@@ -111,6 +113,11 @@ def _fit_sbuf(at: Compilation) -> None:
     at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
 
 
+def _drain_transfers(at: Compilation) -> None:
+    at.drained = draining.first_of_rounds(at.flow, at.bounds, at.decisions)
+    at.costs = draining.with_latency(at.costs, at.drained, at.spec)
+
+
 def _depend(rotate: bool) -> Step:
     def step(at: Compilation) -> None:
         bounds = at.bounds if rotate else None
@@ -163,6 +170,11 @@ INSTANCE_PASSES = (
     Pass("balance_copies", _balance_copies),
     Pass("fit_psum", lambda at: banks.fit_psum(at.flow, at.spec, at.decisions)),
     Pass("fit_sbuf", _fit_sbuf, _price),
+    Pass(
+        "drain_transfers",
+        _drain_transfers,
+        question="transfers of every loop run on from round to round",
+    ),
     Pass(
         "rotate_buffers",
         _depend(rotate=True),

@@ -20,8 +20,8 @@ from accelopt.sim.timing.stream.operation import Operation
 from accelopt.sim.timing.stream.stream import Stream
 from accelopt.sim.timing.stream.touches import row_elements
 
-EVEN_BYTES = 512
-"""Rows of whole multiples of this are those of `dma_even_row_ns`."""
+ACCESS_BYTES = 64
+"""HBM rows that begin and end at multiples of this cost nothing extra."""
 
 
 class Transfer(NamedTuple):
@@ -48,6 +48,7 @@ class TransferLayout(NamedTuple):
     contiguous: bool = False  # in HBM each row follows the one before
     conflicting: bool = False  # rows fall on the same HBM channel
     transposed: bool = False  # asked for as a DMA transpose
+    aligned: bool = True  # its rows in HBM begin at multiples of ACCESS_BYTES
 
     def entries(self, elements: int) -> tuple[int, int]:
         """Source and destination buffers for so many elements of a partition."""
@@ -68,6 +69,16 @@ def layout_of(
         hbm is None or (step != 0 and run_elements(hbm) == hbm.free_elements == hbm.strides[0]),
         step != 0 and step % spec.hbm_conflict_stride == 0,
         transposed,
+        hbm is None or _aligned(hbm),
+    )
+
+
+def _aligned(access: Access) -> bool:
+    """True where rows begin at multiples of ACCESS_BYTES, and for rows that are shorter."""
+    run, size = run_elements(access), access.dtype.itemsize
+    steps = [abs(s) for n, s in zip(access.shape, access.strides, strict=True) if n > 1 and s >= run]
+    return run * size < ACCESS_BYTES or all(
+        step * size % ACCESS_BYTES == 0 for step in (run, *steps)
     )
 
 
@@ -81,8 +92,8 @@ def partition_ns(elements: int, layout: TransferLayout, spec: Hardware) -> float
     row = run / spec.dma_bytes_per_ns
     if not layout.contiguous:
         row = max(row, min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * run))
-    if run % EVEN_BYTES == 0:
-        row += spec.dma_even_row_ns
+    if not layout.aligned:
+        row += spec.dma_unaligned_ns
     rows = -(-elements // layout.hbm_run)
     return spec.dma_buffer_ns * (sources + targets) + rows * row
 
