@@ -345,7 +345,8 @@ class TestTrn2:
         """adamw's chunks of 684 numbers (2,736 B) keep trn2's DMA engines busy for 6 ns a row more
         than the line through those of 576 to 1,824."""
         aligned, between = (
-            busy_ns(timed(load_rows, (1024, width), 8, target="trn2"), "dma") for width in (688, 684)
+            busy_ns(timed(load_rows, (1024, width), 8, target="trn2"), "dma")
+            for width in (688, 684)
         )
         assert between - aligned == pytest.approx(1024 * (6.0 - 4 * 4 / 53), rel=0.01)
 

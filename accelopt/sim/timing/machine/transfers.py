@@ -76,7 +76,9 @@ def layout_of(
 def _aligned(access: Access) -> bool:
     """True where rows begin at multiples of ACCESS_BYTES, and for rows that are shorter."""
     run, size = run_elements(access), access.dtype.itemsize
-    steps = [abs(s) for n, s in zip(access.shape, access.strides, strict=True) if n > 1 and s >= run]
+    steps = [
+        abs(s) for n, s in zip(access.shape, access.strides, strict=True) if n > 1 and s >= run
+    ]
     return run * size < ACCESS_BYTES or all(
         step * size % ACCESS_BYTES == 0 for step in (run, *steps)
     )
