@@ -105,6 +105,14 @@ class Model(Protocol):
         """The answer to `question`; at most `limit` calls of `tools`."""
 
 
+class Provider(Model, Protocol):
+    """A model behind a URL, as `PROVIDERS` name it: made of a `ModelConfig`, where exchanges are kept,
+    the ledger that pays for them, and by name `replay`, `traced` and `seed` (see `llm.Endpoint`)."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
 def exchange_key(label: str, turn: int, request: Mapping[str, object]) -> str:
     """Equal for the same request made for the same purpose, in this run or a repetition of it."""
     text = json.dumps([label, turn, request], sort_keys=True, default=str)

@@ -17,6 +17,12 @@ from accelopt.store import read_text
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
 
+PROVIDERS = {
+    "http": "accelopt.agents.llm:Endpoint",
+    "https": "accelopt.agents.llm:Endpoint",
+}
+"""Who answers at a URL, by its scheme: a `Provider` of `agents/calls.py`, "module:Class"."""
+
 Role = Literal[
     "planner",
     "executor",
@@ -62,11 +68,12 @@ class ModelConfig(BaseModel):
     def _is_an_endpoint(cls, url: str) -> str:
         try:
             found = urlsplit(url)
-            usable = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+            usable = found.scheme in PROVIDERS and bool(found.hostname) and found.port != 0
         except ValueError:  # a port that is no number, brackets that do not close
             usable = False
         if url != OFFLINE and not (usable and url.isprintable() and " " not in url):
-            raise ValueError(f"{url!r} is no http:// or https:// address, nor {OFFLINE!r}")
+            schemes = " or ".join(f"{scheme}://" for scheme in PROVIDERS)
+            raise ValueError(f"{url!r} is no {schemes} address, nor {OFFLINE!r}")
         return url
 
     @property

@@ -18,7 +18,6 @@ import typer
 from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
-from accelopt.agents.llm import Endpoint
 from accelopt.agents.proposer import Proposer
 from accelopt.cli.kernel_file import Target, default_target
 from accelopt.cli.optimize import own_kernel
@@ -33,6 +32,7 @@ from accelopt.search.experts import Experts
 from accelopt.search.samplers import EXPERTS, TriedValues, best_of
 from accelopt.search.strategy import Settings
 from accelopt.space import KnobSpec, Space, values_in
+from accelopt.stages.roles import Calls
 from accelopt.stages.run import Run
 from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
@@ -242,7 +242,7 @@ def _config(patient: Patient) -> ModelConfig:
 
 
 async def _asked(config: ModelConfig) -> str:
-    endpoint = Endpoint(config, InMemory(), Ledger(Budget()))
+    endpoint = Calls(InMemory(), Ledger(Budget())).model(config)
     question = Question("planner", "doctor", "You answer with JSON.", ASKED)
     try:
         return (await endpoint.ask(question)).text

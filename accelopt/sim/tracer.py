@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
+from accelopt.sim.bodies import Body, LoopIteration
 from accelopt.sim.call_sites import LoopKey, running_line
 from accelopt.sim.conditions import GuardedBody, branches
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
@@ -24,7 +24,6 @@ from accelopt.sim.program import (
     Instruction,
     Loop,
     LoopKind,
-    Node,
     Placement,
     Tensor,
 )
@@ -56,17 +55,6 @@ def observed(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
-class LoopIteration(NamedTuple):
-    """One iteration of an unrolled loop. `loop` numbers this execution of the loop, `key` is the
-    loop in the source. `depth` counts the bodies that were open before it."""
-
-    key: LoopKey
-    loop: int
-    value: int
-    traced_once: bool  # by the real tracer: not a static_range
-    depth: int
-
-
 class Returned(NamedTuple):
     """What a kernel gave back: tensors, their shapes where it had reshaped them, and whether they
     came as a sequence."""
@@ -86,22 +74,6 @@ class NeedsConcrete(BaseException):
         self.keys = keys
         self.conditions = conditions
         super().__init__(keys)
-
-
-@dataclass(eq=False)
-class Body:
-    """A list of nodes under construction and the scope of the tensors declared in it."""
-
-    nodes: list[Node] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
-    variable: LoopVariable | None = None
-    kind: LoopKind | None = None
-    open: bool = True
-    unrolled_loop: int | None = None
-
-    def unrolled_child(self, loop: int | None) -> Body:
-        """A scope of its own whose nodes go to this body: one iteration of an unrolled loop."""
-        return Body(self.nodes, self.tensors, unrolled_loop=loop)
 
 
 class Reduction(NamedTuple):

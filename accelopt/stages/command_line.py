@@ -19,7 +19,7 @@ from accelopt.agents.prompts import read_names
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny
 from accelopt.interruption import end_in_good_order, stop
-from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.language import LANGUAGES, LanguageOptions
 from accelopt.sandbox import sweep
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
@@ -44,7 +44,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 def add_backend_options(parser: ArgumentParser) -> None:
     """Options of every script that evaluates or describes kernels."""
-    parser.add_argument("--backend", default="nki", help="nki (default) or flashinfer")
+    parser.add_argument("--backend", default="nki", help=f"by default nki; {', '.join(LANGUAGES)}")
     parser.add_argument("--target", default="trn1", help="trn1 (default) or trn2")
     parser.add_argument("--workers", type=workers, default=0, help="evaluations at a time; 0: CPUs")
     parser.add_argument("--traceset_root", type=Path, default=None)

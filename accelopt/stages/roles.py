@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from accelopt.agents.budget import Ledger
-from accelopt.agents.calls import Exchanges, Tool
+from accelopt.agents.calls import Exchanges, Provider, Tool
 from accelopt.agents.candidates import Lister, LLMCandidateGenerator, LLMRelabeler
-from accelopt.agents.configuration import ModelConfig
+from accelopt.agents.configuration import PROVIDERS, ModelConfig
 from accelopt.agents.developer import Developer, DeveloperPrompts
 from accelopt.agents.executor import Executor, ExecutorPrompts
 from accelopt.agents.experts import ExpertModel
-from accelopt.agents.llm import Endpoint
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import Planner, PlannerPrompts
 from accelopt.agents.prompts import PromptPair, read_names, read_text
@@ -45,13 +46,14 @@ class Calls:
     replay: bool = False
     traced: bool = False
     seed: int = 0
-    _endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    _endpoints: dict[str, Provider] = field(default_factory=dict)
 
-    def model(self, config: ModelConfig) -> Endpoint:
-        """The endpoint of `config`."""
+    def model(self, config: ModelConfig) -> Provider:
+        """The endpoint of `config`, by the scheme of its URL."""
         name = config.model_dump_json()
         if name not in self._endpoints:
-            self._endpoints[name] = Endpoint(
+            module, _, provider = PROVIDERS[urlsplit(config.url).scheme].partition(":")
+            self._endpoints[name] = getattr(import_module(module), provider)(
                 config,
                 self.exchanges,
                 self.ledger,

@@ -1,4 +1,4 @@
-"""One kernel and one reference: compile, check, time; what a worker's child process calls."""
+"""One kernel and one reference: compile, check, time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -384,22 +384,3 @@ class _Run:
             stable=timing.stable,
             interval_ms=(timing.interval.low, timing.interval.high),
         )
-
-
-def evaluate_job(payload: Mapping[str, object]) -> Evaluation:
-    """`evaluate` for a worker's child process: a request and a cache folder as plain data."""
-    request = _request_of(payload, "request")
-    return evaluate(request, trials=trial_store(str(payload["cache"])))
-
-
-def confirm_job(payload: Mapping[str, object]) -> Confirmation:
-    """`confirm` for a worker's child process."""
-    winner, parent = (_request_of(payload, key) for key in ("winner", "parent"))
-    return confirm(winner, parent, trials=trial_store(str(payload["cache"])))
-
-
-def _request_of(payload: Mapping[str, object], key: str) -> EvaluationRequest:
-    request = EvaluationRequest.model_validate(payload[key])
-    if "core" in payload:  # the worker's, where a machine has several
-        request = request.model_copy(update={"core": payload["core"]})
-    return request

@@ -13,11 +13,11 @@ from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool
 
-EVALUATION = "accelopt.kernels.nki.judging:evaluate_job"
+EVALUATION = "accelopt.kernels.nki.jobs:evaluate_job"
 ARGUMENTS = "accelopt.kernels.nki.arguments:arguments_job"
 ARGUMENTS_SECONDS = 300.0
 ARGUMENTS_BYTES = 12 << 30
-CONFIRMATION = "accelopt.kernels.nki.judging:confirm_job"
+CONFIRMATION = "accelopt.kernels.nki.jobs:confirm_job"
 
 
 def evaluate(

@@ -67,3 +67,26 @@ def float_of(value: Value) -> float | None:
         return float(value.value)
     number = constant_of(value)
     return None if number is None else float(number)
+
+
+def trips_of(arguments: list[Value]) -> Polynomial | None:
+    """How often a range runs, when that is exact."""
+    numbers = [a.polynomial for a in arguments if isinstance(a, Number)]
+    if len(numbers) != len(arguments) or not numbers:
+        return None
+    if len(numbers) == 1:
+        return numbers[0]
+    span = numbers[1] - numbers[0]
+    if len(numbers) == 2:
+        return span
+    step, length = numbers[2].constant, span.constant
+    if not step or length is None or length % step:
+        return None
+    return Polynomial.number(length // step)
+
+
+def step_of(arguments: list[Value]) -> int | None:
+    """The step of a range; None where it is not a number."""
+    if len(arguments) < 3:
+        return 1
+    return arguments[2].polynomial.constant if isinstance(arguments[2], Number) else None

@@ -13,6 +13,7 @@ from functools import lru_cache
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading import expressions
+from accelopt.kernels.nki.moves.reading.arithmetic import step_of, trips_of
 from accelopt.kernels.nki.moves.reading.binding import (
     assigned,
     carried_names,
@@ -208,8 +209,8 @@ class _Reader:
         carried = frozenset((carried_names(node) | counted) & set(self.scope.names))
         symbol = Symbol(f"{node.variable}@{'.'.join(map(str, path))}", "loop")
         kind = LOOPS[self.kernel.canonical(node.node.iter.func) or ""]
-        trips = _trips(arguments)
-        plain, step = len(arguments) == 1, _step(arguments)
+        trips = trips_of(arguments)
+        plain, step = len(arguments) == 1, step_of(arguments)
         facts = LoopFacts(path, node, symbol, kind, trips, plain, step, carried)
         self.reading.loops.append(facts)
         self.scope.loop_names[symbol] = node.variable
@@ -382,25 +383,3 @@ def _default(parameter: cst.Param) -> Value:
     if isinstance(parameter.default, cst.Float):
         return KnownConstant(parameter.default.evaluated_value)
     return Unknown()
-
-
-def _trips(arguments: list[Value]) -> Polynomial | None:
-    """How often a range runs, when that is exact."""
-    numbers = [a.polynomial for a in arguments if isinstance(a, Number)]
-    if len(numbers) != len(arguments) or not numbers:
-        return None
-    if len(numbers) == 1:
-        return numbers[0]
-    span = numbers[1] - numbers[0]
-    if len(numbers) == 2:
-        return span
-    step, length = numbers[2].constant, span.constant
-    if not step or length is None or length % step:
-        return None
-    return Polynomial.number(length // step)
-
-
-def _step(arguments: list[Value]) -> int | None:
-    if len(arguments) < 3:
-        return 1
-    return arguments[2].polynomial.constant if isinstance(arguments[2], Number) else None
