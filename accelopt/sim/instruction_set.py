@@ -93,9 +93,10 @@ OPCODES: dict[str, Opcode] = {
                "the even, then of the odd elements"),
         Opcode("bn_aggr", ("data",), (), (_V,), meaning="(P, 2): mean, variance of the groups"),
         Opcode("max8", ("data",), (), (_V,), meaning="(P, 8): the largest, descending"),
-        Opcode("find_index8", ("data", "values"), (), (_V,), meaning="(P, 8) first positions"),
-        Opcode("match_replace8", ("data", "values"), ("replacement",), (_V,),
-               ("result", "indices"), ("indices",), "first match of each value replaced"),
+        Opcode("find_index8", ("data", "values"), ("successive",), (_V,),
+               optional=("successive",), meaning="(P, 8) first positions"),
+        Opcode("match_replace8", ("data", "values"), ("replacement", "from_last"), (_V,),
+               ("result", "indices"), ("indices", "from_last"), "first match of each value replaced"),
         # Index-driven.
         Opcode("nonzero", ("data",), ("offset", "padding"), (_G,),
                meaning="(P, F + 1): where data is not 0, plus offset; padding; and how many, last"),

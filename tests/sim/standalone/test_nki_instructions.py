@@ -197,3 +197,48 @@ def test_tensor_scalar_cumulative(nki_text, op, expected):
         """)
     a = np.random.default_rng(0).standard_normal((128, 16)).astype(np.float32)
     np.testing.assert_allclose(kernel.run(a), expected(2 * a), rtol=1e-5, atol=1e-5)
+
+
+def test_equal_values_have_successive_positions(nki_text):
+    """NKI 0.6 release notes: find_index8 and match_replace8 with duplicates, "matching hardware"; the
+    example is that of nisa.nc_match_replace8."""
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(data, values):
+            found = nl.ndarray((1, 8), dtype=nl.uint32, buffer=nl.shared_hbm)
+            matched = nl.ndarray((1, 8), dtype=nl.uint32, buffer=nl.shared_hbm)
+            d, v = nl.load(data), nl.load(values)
+            first = nl.ndarray((1, 8), dtype=nl.uint32, buffer=nl.sbuf)
+            last = nl.ndarray((1, 8), dtype=nl.uint32, buffer=nl.sbuf)
+            nisa.nc_find_index8(dst=first, data=d, vals=v)
+            nisa.nc_match_replace8(dst=d, data=d, vals=v, imm=0.0, dst_idx=last)
+            nl.store(found, first)
+            nl.store(matched, last)
+            return found, matched
+        """)
+    data = np.float32([[1, 2, 3, 4, 8, 8, 8, 8, 8, 8, 8]])
+    found, matched = kernel.run(data, np.float32([[3, 8, 8, 8, 8, 8, 8, 8]]))
+    assert found.tolist() == [[2, 4, 5, 6, 7, 8, 9, 10]]
+    assert matched.tolist() == [[2, 10, 9, 8, 7, 6, 5, 4]]
+    found, _ = kernel.run(data, np.float32([[9, 8, 8, 8, 8, 8, 8, 8]]))
+    assert found[0, 0] == 0xFFFFFFFF
+
+
+def test_products_accumulate_where_their_places_overlap(nki_text):
+    """NKI 0.6 release notes: accumulation into overlapping PSUM regions, the pattern of convolutions."""
+    kernel = nki_text("""
+        @nki.jit
+        def kernel(a, b):
+            out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+            x, y = nl.load(a), nl.load(b)
+            ps = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.psum)
+            nisa.nc_matmul(ps[:, 0:300], x, y[:, 0:300])
+            nisa.nc_matmul(ps[:, 200:512], x, y[:, 200:512])
+            nl.store(out, nl.copy(ps))
+            return out
+        """)
+    draw = np.random.default_rng(0)
+    a, b = (draw.standard_normal((128, n)).astype(np.float32) for n in (128, 512))
+    expected = a.T @ b
+    expected[:, 200:300] *= 2
+    np.testing.assert_allclose(kernel.run(a, b), expected, rtol=1e-4, atol=1e-4)

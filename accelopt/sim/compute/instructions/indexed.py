@@ -217,18 +217,29 @@ def max8(site: LaneSite) -> Step:
 
 
 def find_index8(site: LaneSite) -> Step:
-    """(P, 8): the first position of each of eight values in its partition."""
+    """(P, 8): the first position of each of eight values in its partition. With `successive` equal
+    values have successive ones, and what does not occur has all bits set (NKI 0.6 release notes)."""
     data = _rows(site.values(site.instruction.inputs["data"]))
     rank = len(site.instruction.inputs["values"].shape)
     wanted = _rows(site.values(site.instruction.inputs["values"], _partition_keys(site, rank)))
     destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
     held = dtypes.stored(site.result.dtype)
+    successive = bool(site.attribute("successive"))
+    absent = np.iinfo(held).max if successive else 0
 
     def positions() -> np.ndarray:
-        values = data()
-        found = np.argmax(values[:, None, :] == wanted()[:, :, None], axis=2)
-        shaped: np.ndarray = found.astype(held)
-        return shaped.reshape((values.shape[0], *site.result.shape[1:]))
+        values, eight = data(), wanted()
+        found = np.full((values.shape[0], eight.shape[1]), absent, held)
+        free = np.ones(values.shape, bool)
+        every = np.arange(values.shape[0])
+        for number in range(eight.shape[1]):
+            matches = free & (values == eight[:, number : number + 1])
+            first = np.argmax(matches, axis=1)
+            hit = matches[every, first]
+            found[hit, number] = first[hit]
+            if successive:
+                free[every[hit], first[hit]] = False
+        return found.reshape((values.shape[0], *site.result.shape[1:]))
 
     return put(destination, positions, held)
 
@@ -253,7 +264,8 @@ def nonzero(site: LaneSite) -> Step:
 
 
 def match_replace8(site: LaneSite) -> Step:
-    """result = data with the first match of each of eight values replaced, one after the other;
+    """result = data with the first match of each of eight values replaced, one after the other, from
+    the last value with `from_last` (NKI 0.6 release notes);
     `indices` receives their positions."""
     inputs, outputs = site.instruction.inputs, site.instruction.outputs
     data = site.values(inputs["data"])
@@ -261,6 +273,8 @@ def match_replace8(site: LaneSite) -> Step:
     wanted = _rows(site.values(inputs["values"], keys))
     replacement = site.attribute("replacement")
     assert isinstance(replacement, (int, float))
+    numbers = range(inputs["values"].free_elements)
+    order = numbers[::-1] if site.attribute("from_last") else numbers
     target, commit = site.destination(site.result)
     places = outputs.get("indices")
     found_at = (
@@ -275,7 +289,7 @@ def match_replace8(site: LaneSite) -> Step:
         eight = wanted()
         every = np.arange(rows.shape[0])
         positions = np.zeros(eight.shape, np.uint32)
-        for number in range(eight.shape[1]):
+        for number in order:
             matches = rows == eight[:, number : number + 1]
             first = np.argmax(matches, axis=1)
             hit = matches[every, first]

@@ -99,7 +99,7 @@ def _accumulates(target: TensorView, wanted: Any) -> bool:
     places = tracer.products.setdefault(target.storage, set())
     access = target.access()
     place = (access.offset, access.shape, access.strides)
-    first = place not in places
+    first = not any(_overlap(place, known) for known in places)
     places.add(place)
     if wanted is None:
         return not first or _repeats(target)
@@ -109,6 +109,22 @@ def _accumulates(target: TensorView, wanted: Any) -> bool:
             return True  # the first iteration overwrites, as every first product does
         return bool(wanted)
     return bool(wanted)
+
+
+def _overlap(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """True when two places of a tile, as (offset, shape, strides), may share elements."""
+    if one == other:
+        return True
+    if one[0].terms or other[0].terms or one[1][0] == 0:
+        return False
+    ranges = []
+    for offset, shape, strides in (one, other):
+        row = strides[0] or 1
+        first = offset.constant % row if len(shape) > 1 else offset.constant
+        width = sum((n - 1) * s for n, s in zip(shape[1:], strides[1:], strict=True))
+        ranges.append((offset.constant // row, shape[0], first, first + width))
+    (top, rows, left, right), (top2, rows2, left2, right2) = ranges
+    return bool(top < top2 + rows2 and top2 < top + rows and left <= right2 and left2 <= right)
 
 
 def _repeats(target: TensorView) -> bool:

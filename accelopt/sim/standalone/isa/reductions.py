@@ -152,7 +152,8 @@ def nc_find_index8(dst: Any, data: Any, vals: Any) -> None:
         mend = "Use nl.uint16 or nl.uint32."
         refuse(KernelTypeError("index_dtype", f"nc_find_index8 cannot give {given}.", mend))
     emit("find_index8", result=_columns(target, source, 8, "nc_find_index8"),
-         inputs={"data": source, "values": _shaped(values, (values.tile_shape[0], 8))})  # fmt: skip
+         inputs={"data": source, "values": _shaped(values, (values.tile_shape[0], 8))},
+         attributes={"successive": True})  # fmt: skip
 
 
 @instruction
@@ -169,7 +170,7 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any = N
         result=target,
         inputs={"data": source, "values": _shaped(values, (partitions, 8))},
         outputs={"indices": None if index is None else _shaped(index, (partitions, 8))},
-        attributes={"replacement": builder.number(imm)},
+        attributes={"replacement": builder.number(imm), "from_last": True},
     )
 
 
