@@ -111,7 +111,7 @@ def _accumulates(target: TensorView, wanted: Any) -> bool:
     return bool(wanted)
 
 
-def _overlap(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _overlap(one: Any, other: Any) -> bool:
     """True when two places of a tile, as (offset, shape, strides), may share elements."""
     if one == other:
         return True
