@@ -66,11 +66,13 @@ class KnobSpec(Row):
 
 class Space(Row):
     """What can be set in a kernel. Whether a configuration has a kernel that works is found out by
-    making it: `faults` knows of single values alone."""
+    making it: `faults` knows of single values alone. `foretold` are points with the milliseconds that
+    closed forms give them, the fastest first, where there are such forms."""
 
     kernel: str
     shape: dict[str, int] = Field(default_factory=dict)
     knobs: tuple[KnobSpec, ...]
+    foretold: tuple[tuple[Configuration, float], ...] = ()
 
     @property
     def default(self) -> Configuration:

@@ -15,6 +15,7 @@ from accelopt.space import Configuration, KnobSpec, Space, values_in
 TOKENS, TEMPERATURE = 1024, 0.7
 LONGEST_REPLY = 160  # characters of one that cannot be read, in its reason
 FIRST = "(nothing yet)"
+MOST_TOLD = 8  # configurations of which a closed form is told
 
 
 class ExpertModel:
@@ -48,6 +49,9 @@ class ExpertModel:
             "kernel": f"{space.kernel}{f', {sizes}' if sizes else ''}",
             "knobs": bullet_list([_told(knob) for knob in space.knobs], ""),
             "belief": trials.belief,
+            "foretold": "\n".join(
+                f"- {json.dumps(point)}: {ms:.4g} ms" for point, ms in space.foretold[:MOST_TOLD]
+            ),
             "history": bullet_list(trials.latest, FIRST),
             "refused": bullet_list(trials.refused, FIRST),
             "symptoms": bullet_list(trials.symptoms, "(none)"),

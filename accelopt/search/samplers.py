@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from math import inf, log
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ CLOSE_BY = 0.5  # how often a proposal lies beside the best configuration so far
 MOST_COMPARED = 4096  # points among which an expert chooses; of larger spaces, as many are drawn
 SLOWER = 0.7  # logarithm of the time: what a configuration that fails counts above the slowest
 NOISE, SPREAD = 0.05, 0.3  # of one measurement and of one effect, in logarithms
+BESIDE_FORECAST = 0.1  # of a belief, where times are foretold
 CURIOSITY = 0.5  # standard deviations by which what is not known looks faster than expected
 
 
@@ -176,8 +176,9 @@ def _untried(
     known = {name_of(tried.configuration) for tried in history}
     if space.size <= MOST_COMPARED:
         return [point for point in space.points() if name_of(point) not in known]
-    drawn = (space.drawn(chance) for _ in range(MOST_COMPARED))
-    points = {name_of(point): point for point in [space.default, *islice(drawn, MOST_COMPARED)]}
+    drawn = [space.drawn(chance) for _ in range(MOST_COMPARED)]
+    known_of = (point for point, _ in space.foretold)
+    points = {name_of(point): point for point in [space.default, *known_of, *drawn]}
     return [point for name, point in points.items() if name not in known]
 
 
@@ -196,23 +197,36 @@ def _expected(
     near: float,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Mean and deviation of the logarithm of the candidates' times: Bayesian linear regression on
-    the knobs' places, their squares and products, from the expert's belief."""
+    the knobs' places, their squares and products, from what is foretold and the expert's belief."""
     asked = _features(space, candidates)
     belief = np.zeros(asked.shape[1])
     belief[1 : 1 + len(space.knobs)] = raise_by / 2  # a place goes from -1 to 1
     away = near * _steps_from_default(space, candidates)
+    if space.foretold:  # a belief decides among what is foretold to be nearly as fast
+        belief, away = BESIDE_FORECAST * belief, BESIDE_FORECAST * away
+    away = away + _foretold(space, candidates)
     times = _logarithms(history)
     if not times:
         return asked @ belief + away, np.zeros(len(candidates))
-    columns = _features(space, [t.configuration for t in history if t.latency is not None])
-    first = times[0] - columns[0] @ belief
+    told = [t.configuration for t in history if t.latency is not None]
+    columns, forecast = _features(space, told), _foretold(space, told)
+    first = times[0] - forecast[0] - columns[0] @ belief
     precision = columns.T @ columns / NOISE**2 + np.eye(columns.shape[1]) / SPREAD**2
     precision[0, 0] -= 1 / SPREAD**2 - 1e-6  # nothing is believed of the level
-    left = np.array(times) - first - columns @ belief
+    left = np.array(times) - forecast - first - columns @ belief
     spread = np.linalg.inv(precision)
     weights = belief + spread @ (columns.T @ left) / NOISE**2
     deviations = np.sqrt(np.maximum(0.0, np.einsum("ij,jk,ik->i", asked, spread, asked)))
     return first + asked @ weights + away, deviations
+
+
+def _foretold(
+    space: Space, configurations: Sequence[Mapping[str, Parameter]]
+) -> npt.NDArray[np.float64]:
+    """The logarithm of the time that is foretold for each; of others nothing good is expected."""
+    known = {name_of(point): log(ms) for point, ms in space.foretold}
+    worst = max(known.values(), default=0.0)
+    return np.array([known.get(name_of(one), worst) for one in configurations])
 
 
 def _features(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lowering import Lowered
 from accelopt.kernels.nki.lift.offers import Lifted
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
@@ -20,9 +21,10 @@ from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site
 from accelopt.kernels.nki.moves.propose import apply, rewrites
 from accelopt.kernels.nki.moves.registry import MOVES
 from accelopt.kernels.nki.moves.surgery.review import reviewed
-from accelopt.space import KnobSpec, Parameter, Space
+from accelopt.space import Configuration, KnobSpec, Parameter, Space
 
 MOST_KNOBS = 6
+MOST_FORETOLD = 256  # schedules whose price is told
 FACTOR, KEEP = "factor", "keep"
 RISING = {
     value: place
@@ -42,12 +44,16 @@ class Knobs(Protocol):
 
 
 class ScheduleKnobs:
-    """The fields of a schedule of what `lifted` computes; a list of fields is a knob each."""
+    """The fields of a schedule of what `lifted` computes; a list of fields is a knob each. `cheapest` are
+    schedules by their price in closed form, the default first."""
 
-    def __init__(self, lifted: Lifted, start: Schedule, target: str) -> None:
+    def __init__(
+        self, lifted: Lifted, cheapest: Sequence[tuple[Schedule, Lowered]], target: str
+    ) -> None:
         self.lifted = lifted
         self.target = target
-        self._start = start
+        self._cheapest = cheapest
+        self._start = start = cheapest[0][0]
         graph = graph_of(lifted.algorithm)
         self._by_rows: dict[str, Schedule] = {}
         values: dict[str, dict[Parameter, None]] = {}
@@ -65,14 +71,19 @@ class ScheduleKnobs:
     def space(self, kernel: str, shape: Mapping[str, int]) -> Space:
         """A knob for every field that has a choice; the default is the start's."""
         start = fields(self._start)
-        return Space(
-            kernel=kernel,
-            shape=dict(shape),
-            knobs=tuple(
-                _knob(name, values, start.get(name, values[0]))
-                for name, values in self._values.items()
-            ),
+        knobs = tuple(
+            _knob(name, values, start.get(name, values[0])) for name, values in self._values.items()
         )
+        space = Space(kernel=kernel, shape=dict(shape), knobs=knobs)
+        return space.model_copy(update={"foretold": tuple(self._foretold(space))})
+
+    def _foretold(self, space: Space) -> Iterable[tuple[Configuration, float]]:
+        """What the cheapest schedules are priced, those that are points of the space."""
+        for schedule, lowered in self._cheapest[:MOST_FORETOLD]:
+            values = {**space.default, **fields(schedule)}
+            point = {knob.name: values[knob.name] for knob in space.knobs}
+            if not space.faults(point) and self.schedule(point) == schedule:
+                yield point, lowered.price.ms
 
     def configured(self, values: Mapping[str, Parameter]) -> Configured:
         """The kernel by the schedule that `values` make of the start."""

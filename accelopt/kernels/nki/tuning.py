@@ -74,7 +74,7 @@ class Tuning:
     def _found(self, node: Node) -> Knobs | None:
         priced = self._priced_of(node)
         if priced is not None:
-            return ScheduleKnobs(priced.lifted, priced.cheapest[0][0], self.target)
+            return ScheduleKnobs(priced.lifted, priced.cheapest, self.target)
         try:
             factors = FactorKnobs(node.source, self._facts(node))
         except NotAKernel:

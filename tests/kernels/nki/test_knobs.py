@@ -28,6 +28,9 @@ def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):
     space, found, default = with_language(tmp_path, tried)
     assert space.size >= 4 and {"columns"} <= {knob.name for knob in space.knobs}
     assert schedule_of(default.source) is not None
+    points, prices = zip(*space.foretold, strict=True)
+    assert points[0] == space.default and list(prices) == sorted(prices) and len(prices) > 1
+    assert not any(space.faults(point) for point in points)
     for made, evaluation in found:
         assert (made.source is None) == bool(made.reason)
         assert evaluation is None or evaluation.status is Status.CORRECT, evaluation.message
