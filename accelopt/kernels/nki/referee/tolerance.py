@@ -189,7 +189,29 @@ def _with_tolerance(
                 np.maximum(allowed[part], own, out=allowed[part], casting="same_kind")
             allowed[part][exact[part] == 0] += np.float32(zero)
             resolved[part] = (magnitude > least) & (noise < np.float32(sharp) * magnitude)
+        _allow_alone(values, allowed, least, precision.unit)
     return Exact(values.reshape(shape), allowed.reshape(shape), resolved.reshape(shape))
+
+
+def _allow_alone(values: np.ndarray, allowed: np.ndarray, least: float, unit: float) -> None:
+    """Raises what is allowed of small elements whose neighbours have vanished, as all but a few of a
+    row have after the softmax of far scores, to what is usual among such elements: where no
+    neighbour tells, samples that are small by luck are many in millions. Those are meant that are
+    below a roundoff of the largest."""
+    largest = np.float32(unit * _largest(values))
+    found = []
+    for part in blocks(values.size):
+        magnitude = np.abs(values[part])
+        there = magnitude > least
+        groups = np.pad(there, (0, -len(there) % NEIGHBOURS)).reshape(-1, NEIGHBOURS)
+        alone = np.repeat(groups.sum(axis=1) <= NEIGHBOURS // 4, NEIGHBOURS)[: len(there)]
+        found.append(part.start + np.flatnonzero(there & alone & (magnitude < largest)))
+    places = np.concatenate(found) if found else np.zeros(0, np.intp)
+    places = places[np.isfinite(allowed[places])]
+    if places.size:
+        sizes = np.abs(values[places])
+        usual = np.float32(np.quantile(allowed[places] / sizes, 0.75))
+        allowed[places] = np.maximum(allowed[places], usual * sizes)
 
 
 def _largest(values: np.ndarray) -> float:

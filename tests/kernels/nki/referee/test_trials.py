@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.referee.comparison import MAX_BEYOND
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.referee.stress import stressed
+from accelopt.kernels.nki.referee.tolerance import exact_outputs
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
@@ -267,3 +269,34 @@ def test_each_term_of_a_sum_of_millions_is_more_than_its_tolerance(tmp_path, dra
         assert terms.min() > 1.5 * trial.exact[0].allowed.max()
         assert trial.expected[0] == trial.inputs[0].sum(dtype=np.float64)
     assert np.count_nonzero(trial.inputs[0].reshape(-1)[[0, -1]]) == 2
+
+
+FAR_SOFTMAX = """
+import numpy as np
+
+def get_inputs():
+    rows = np.random.uniform(0, 80, size=(1024, 64)).astype(np.float32)
+    return [rows, -np.abs(np.random.normal(scale=12, size=(64, 1024))).astype(np.float32)]
+
+def forward(rows, columns):
+    scores = rows @ columns
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+def test_what_is_left_beside_the_maximum_of_a_softmax_is_as_inexact_as_its_like(tmp_path):
+    path = tmp_path / "reference.py"
+    path.write_text(FAR_SOFTMAX)
+    reference = Reference(path)
+    rows, columns = reference.inputs(32)
+    (exact,) = exact_outputs(reference, [rows, columns], reference.forward([rows, columns]))
+    scores = sum(rows[:, k : k + 16] @ columns[k : k + 16] for k in range(0, 64, 16))
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    honest = powers / powers.sum(axis=1, keepdims=True)
+    assert (np.abs(honest - exact.values) <= MAX_BEYOND * exact.allowed).all()
+    few = (exact.values > 1e-30) & (exact.values < 1e-8)
+    assert (9 * exact.values > MAX_BEYOND * exact.allowed)[few].mean() > 0.9
