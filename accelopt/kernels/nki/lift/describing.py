@@ -44,6 +44,10 @@ def _words(graph: Graph, schedule: Schedule) -> list[str]:
     for operand in plan.operands:
         if operand.kind != "input" and plan.mode(operand) == "direct":
             words.append("the operand of the next product computed the way round it is needed")
+    if any(plan.over_partitions(value) for value in plan.reductions):
+        words.append(
+            "maxima taken across partitions, of sums that are kept for what reads them next"
+        )
     if schedule.beside > 1:
         words.append(f"{schedule.beside} consecutive rows of {roles.rows.name} on each partition")
     else:

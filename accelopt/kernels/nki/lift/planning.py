@@ -22,7 +22,14 @@ from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
 from accelopt.kernels.nki.lift.notation import algorithm_text
 from accelopt.kernels.nki.lift.offers import Lifted, Offer
 from accelopt.kernels.nki.lift.recovery import own_schedule
-from accelopt.kernels.nki.lift.schedule import Operand, ResourceShort, Result, Schedule, Streaming
+from accelopt.kernels.nki.lift.schedule import (
+    Operand,
+    Reduction,
+    ResourceShort,
+    Result,
+    Schedule,
+    Streaming,
+)
 from accelopt.kernels.nki.moves.propose import busy_shares
 
 NO_SCHEDULES = "this kernel has no form by schedule: {}"
@@ -157,7 +164,19 @@ def _products(plan: Phases) -> tuple[str, ...]:
         "computed with rows on partitions and transposed, or computed the other way round at once",
         f'- "results": one of {_values(Result)} for each matrix product: summed with rows on '
         "partitions, or along the free axis and turned afterwards",
+        *_reductions(plan),
     )
+
+
+def _reductions(plan: Phases) -> Iterator[str]:
+    """How maxima may be taken, if there are any."""
+    if plan.reductions:
+        reduced = [f"{v.function} of {arrays_in(v.arguments[0])}" for v in plan.reductions]
+        yield (
+            f'- "reductions": one of {_values(Reduction)} for each maximum, {_order(reduced)}: taken '
+            "along the free axis, for which products that are read the other way round are computed "
+            "once more, or of those across partitions"
+        )
 
 
 def _values(literal: Any) -> str:
@@ -271,6 +290,7 @@ def _fitting(schedule: Schedule, graph: Graph) -> None:
         ("weights", len(plan.products), "matrix products"),
         ("operands", len(plan.operands), "operands with rows"),
         ("results", len(plan.products), "matrix products"),
+        ("reductions", len(plan.reductions), "maxima"),
     ):
         given = len(getattr(schedule, name))
         if given > number:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 Streaming = Literal["resident", "columns", "accumulate"]
 Operand = Literal["transposed", "direct"]
 Result = Literal["rows", "turned"]
+Reduction = Literal["along", "across"]
 
 
 class Schedule(BaseModel):
@@ -31,6 +32,9 @@ class Schedule(BaseModel):
     with rows comes to have the contracted axis on partitions: computed with rows there and
     `transposed`, or computed `direct` that way round. `results` says whether a product is summed with
     `rows` on partitions, or along the free axis, where matmuls are longer, and `turned` afterwards.
+    `reductions` says of each maximum or minimum of computed values whether they are combined
+    `along` the free axis, for which what is read with that axis on partitions is computed once more,
+    or `across` partitions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +47,7 @@ class Schedule(BaseModel):
     weights: tuple[Streaming, ...] = ()
     operands: tuple[Operand, ...] = ()
     results: tuple[Result, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
 
 
 class ResourceShort(Exception):

@@ -33,13 +33,21 @@ from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
-from accelopt.kernels.nki.lift.schedule import Operand, ResourceShort, Result, Schedule, Streaming
+from accelopt.kernels.nki.lift.schedule import (
+    Operand,
+    Reduction,
+    ResourceShort,
+    Result,
+    Schedule,
+    Streaming,
+)
 
 COLUMNS = (512, 1024, 2048, 4096, 8192)
 FLAT_COLUMNS = (512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 ROW_TILES = (1, 2, 4, 8)
 STREAMING: tuple[Streaming, ...] = ("resident", "columns", "accumulate")
 RESULTS: tuple[Result, ...] = ("rows", "turned")
+REDUCTIONS: tuple[Reduction, ...] = ("along", "across")
 OPERANDS: tuple[Operand, ...] = ("transposed", "direct")
 MOST_PRICED = 600
 DESCENTS = 6
@@ -109,6 +117,7 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
                     weights=(weights,) * len(plan.products),
                     operands=(operand,) * len(plan.operands),
                     results=RESULTS[:1] * len(plan.products),
+                    reductions=REDUCTIONS[:1] * len(plan.reductions),
                 )
         for count, columns in itertools.product(beside_counts(graph, axis), COLUMNS):
             yield Schedule(rows=axis.name, beside=count, columns=columns)
@@ -137,6 +146,10 @@ def neighbours(graph: Graph, schedule: Schedule) -> Iterator[Schedule]:
         for operand in OPERANDS:
             moving = (*schedule.operands[:number], operand, *schedule.operands[number + 1 :])
             yield schedule.model_copy(update={"operands": moving})
+    for number in range(len(schedule.reductions)):
+        for reduction in REDUCTIONS:
+            chosen = (*schedule.reductions[:number], reduction, *schedule.reductions[number + 1 :])
+            yield schedule.model_copy(update={"reductions": chosen})
     for number in range(len(schedule.results)):
         for result in RESULTS:
             results = (*schedule.results[:number], result, *schedule.results[number + 1 :])

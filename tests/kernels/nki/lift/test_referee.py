@@ -60,18 +60,25 @@ def forward(q, k, v):
     return (weights / np.sum(weights, axis=-1, keepdims=True)) @ v
 """
 
+TURNED = Schedule(
+    rows="q",
+    row_tiles=4,
+    weights=("resident", "resident"),
+    operands=("transposed", "direct"),
+    results=("rows", "turned"),
+)
+
 CASES = {
     "recurrence": (STATES, algorithms.state_space(128, 512, 4), Schedule(rows="c", columns=256)),
     "attention": (
         ATTENTION,
         algorithms.attention(512, 1, 128),
-        Schedule(
-            rows="q",
-            row_tiles=4,
-            weights=("resident", "resident"),
-            operands=("transposed", "direct"),
-            results=("rows", "turned"),
-        ),
+        TURNED,
+    ),
+    "maxima across partitions": (
+        ATTENTION,
+        algorithms.attention(512, 1, 128),
+        TURNED.model_copy(update={"reductions": ("across",)}),
     ),
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from accelopt.hardware import Hardware
+from accelopt.kernels.nki.lift.emission.across import Across
 from accelopt.kernels.nki.lift.emission.beside import rows_beside
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
@@ -87,6 +88,7 @@ class RowBlock:
         self.results = Results(self)
         self.row_phases = RowPhases(self)
         self.turned_phases = TurnedPhases(self)
+        self.across = Across(self)
         self.lives = Lifetimes(self.plan, overwrite)
         self.room = True
         self.constants: dict[float, str] = {}
@@ -215,8 +217,9 @@ class RowBlock:
 
     def _numbers(self, body: list[Node], level: int) -> None:
         """What is worked out of one number a row, for all tiles of rows at once."""
-        for value in self.plan.sums_over_partitions(level):
-            self.turned_phases.sum(body, value)
+        for value in self.plan.numbers_over_partitions(level):
+            if Placed(value, "rows") not in self.tiles:
+                self.across.combine(body, value)
         values = [*self.plan.row_numbers(level)]
         order = {value: n for n, value in enumerate(self.graph.values)}
         values.sort(key=lambda value: order[value])
@@ -300,6 +303,8 @@ class RowBlock:
 
     def _in_psum(self, value: Value, layout: Layout) -> bool:
         tile = self.tiles.get(Placed(value, layout))
+        if tile is None or layout == "transposed":
+            tile = self.turned_phases.spread.get(value, tile)
         return tile is not None and tile.psum
 
     def text(self, step: Step, value: Value, layout: Layout, spot: Spot) -> str:
@@ -319,7 +324,7 @@ class RowBlock:
             return (
                 self.number(value, spot.row)
                 if layout == "rows"
-                else self.turned_phases.spread[value]
+                else self.turned_phases.spread[value].name
             )
         return self.place(Placed(value, layout), spot)
 
@@ -362,10 +367,12 @@ class RowBlock:
         """A name for a loop over parts of an axis; None for a loop of one iteration."""
         return self.names.new(f"{axis.name}_{suffix}") if extent > 1 else None
 
-    def loop(self, body: list[Node], name: str | None, extent: int) -> list[Node]:
+    def loop(
+        self, body: list[Node], name: str | None, extent: int, kind: str = "affine_range"
+    ) -> list[Node]:
         """The body of a new loop, or the body itself for a loop of one iteration."""
         if name is None or extent == 1:
             return body
-        loop = For(name, extent)
+        loop = For(name, extent, kind=kind)
         body.append(loop)
         return loop.body

@@ -151,6 +151,7 @@ class Phases:
         self.products = [value for value in roles.graph.values if value.kind == "product"]
         terms = [term for product in self.products for term in roles.terms(product)]
         self.operands = list(dict.fromkeys(term.rows for term in terms))
+        self.reductions = [value for value in roles.graph.values if self._may_cross(value)]
         self.level: dict[Placed, int] = {}
         self.needed: dict[Placed, None] = {}
         self._transposed: dict[Value, None] = {}
@@ -175,10 +176,25 @@ class Phases:
         chosen = self.schedule.operands
         return chosen[number] if number < len(chosen) else "transposed"
 
+    def _may_cross(self, value: Value) -> bool:
+        """True for a maximum or minimum that can be taken over partitions."""
+        return (
+            value.kind == "reduce"
+            and value.function in ("maximum", "minimum")
+            and len(value.reduced) == 1
+            and value.reduced[0] not in self.roles.inner
+            and value.arguments[0].kind != "input"
+            and self.roles.has_rows(value)
+        )
+
     def over_partitions(self, value: Value) -> bool:
-        """True for the sum of an operand that is computed with the axis that is summed over on
-        partitions. Computed once more for its sum, the other way round, it would be rounded
+        """True for what is combined over the partitions: a maximum where the schedule says so, and
+        the sum of an operand that is computed with the axis that is summed over on partitions.
+        Computed once more for its sum, the other way round, it would be rounded
         otherwise: of large scores, the weights of a softmax then no longer add up to one."""
+        if value in self.reductions:
+            number, chosen = self.reductions.index(value), self.schedule.reductions
+            return number < len(chosen) and chosen[number] == "across"
         if value.kind != "reduce" or value.function != "add":
             return False
         terms = value.arguments[0]
@@ -228,7 +244,8 @@ class Phases:
             if len(value.reduced) != 1:
                 raise NotLowered("something is combined over several axes at once")
             if self.over_partitions(value):  # after products of the same, which wait for less
-                return 2 + self.need(value.arguments[0], "transposed")
+                later = 2 if value.function == "add" else 1
+                return later + self.need(value.arguments[0], "transposed")
             inside = value.reduced[0] in self.roles.inner
             return self.need(value.arguments[0], "rows") + (not inside)
         if value.kind == "scan" and layout != "rows":
@@ -253,7 +270,7 @@ class Phases:
         users = self.roles.graph.users()
         for placed in sorted(self.needed, key=lambda p: -order[p.value]):
             value, layout = placed
-            fixed = value in outputs or value in self.operands
+            fixed = value in outputs or value in self.operands or bool(self.combined(value))
             if (
                 fixed
                 or value.kind not in ("apply", "where", "product")
@@ -296,17 +313,17 @@ class Phases:
             phase.values.sort(key=lambda value: order[value])
         return found
 
-    def sums_over_partitions(self, level: int) -> list[Value]:
-        """Such sums that are worked out before the phases of a level."""
+    def numbers_over_partitions(self, level: int) -> list[Value]:
+        """What is combined over partitions before the phases of a level."""
         return [
             placed.value
             for placed in self.needed
             if self.over_partitions(placed.value) and self.level[placed] == level
         ]
 
-    def summed(self, value: Value) -> bool:
-        """True for an operand that is summed over partitions, too."""
-        return any(self.over_partitions(user) for user in self.roles.graph.users()[value])
+    def combined(self, value: Value) -> list[Value]:
+        """What is combined of a value over partitions."""
+        return [user for user in self.roles.graph.users()[value] if self.over_partitions(user)]
 
     def row_numbers(self, level: int) -> list[Value]:
         """Values of one number a row that are worked out before the phases of a level."""

@@ -17,7 +17,7 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.prices import matmul_ns, transpose_ns
+from accelopt.kernels.nki.lift.emission.prices import transpose_ns
 from accelopt.kernels.nki.lift.emission.selection import copy_forms
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import ResourceShort
@@ -25,15 +25,16 @@ from accelopt.kernels.nki.lift.schedule import ResourceShort
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 
+SPREAD_IN_PSUM = 2
+"""Banks of PSUM that numbers may take which are spread for a phase: sums need the others."""
+
 
 class TurnedPhases:
     """Emits them for a `RowBlock`."""
 
     def __init__(self, block: RowBlock) -> None:
         self.block = block
-        self.spread: dict[Value, str] = {}
-        self.ones: dict[int, str] = {}
-        self.parts: dict[Value, str] = {}  # sums over chunks, as far as the rows in their subscript
+        self.spread: dict[Value, Tile] = {}
 
     def spans(self, spot: Spot, axis: Axis) -> dict[Axis, Span]:
         """What one pass takes of the rows and of the feature axis."""
@@ -55,97 +56,63 @@ class TurnedPhases:
         per_block = largest_divisor(chunks, BANK // tiling.chunk(extent)) if streamed else chunks
         block = self.block.variable(phase.axis, "block", chunks // per_block)
         self._spread(body, number, tiling.chunk(extent))
-        outer = self.block.loop(body, block, chunks // per_block)
+        combined = [value for value in phase.values if self.block.plan.combined(value)]
+        for value in combined:
+            self.block.across.begin(body, value, phase.axis)
+        kind = "sequential_range" if combined else "affine_range"
+        outer = self.block.loop(body, block, chunks // per_block, kind)
         first = variable(block) * per_block
         for product in streamed:
             self.block.products.stream_transposed(outer, product, first, per_block)
         name = self.block.variable(phase.axis, "tile", per_block)
-        tile = self.block.loop(outer, name, per_block)
+        tile = self.block.loop(outer, name, per_block, kind)
         spot = Spot(START, first + variable(name), variable(name), tiling.block, tiling.block)
-        self._turned_cell(tile, number, phase, spot)
-        for value in phase.values:
-            if self.block.plan.summed(value):
-                self._add_chunks(body, value, phase.axis)
-
-    # ---- sums over partitions -----------------------------------------------------------------
-
-    def _add_chunks(self, body: list[Node], value: Value, axis: Axis) -> None:
-        """The sum of a kept value over all chunks of its feature axis; partitions are left."""
-        block, spec = self.block, self.block.spec
-        chunk, chunks = block.tiling.chunk(axis.extent), block.tiling.chunks(axis.extent)
-        rows = block.tiling.block
-        tile = block.tiles[Placed(value, "transposed")].name
-        if chunks == 1:
-            self.parts[value] = f"{tile}[:, 0, "
-            return
-        name = block.names.new(f"{block.storage.word(value)}_sum_parts")
-        partition, row, column = (block.names.new(word) for word in ("partition", "row", "chunk"))
-        grid = f"{partition}, {row}, {column} = nl.mgrid[0:{chunk}, 0:{rows}, 0:{chunks}]"
-        body.append(line(grid))
-        data = f"{tile}[{partition}, {column}, {row}]"
-        text = f"{name} = nisa.tensor_reduce(nl.add, data={data}, axis=[2])"
-        cycles = 2 * rows * chunks + spec.access_cycles  # at a stride (arch guide)
-        body.append(Line((Form(text, "vector", cycles / spec.vector_ghz),)))
-        block.storage.count(name, (rows,))
-        self.parts[value] = f"{name}[:, "
-
-    def sum(self, body: list[Node], value: Value) -> None:
-        """A sum over partitions, by a product with ones: one number a row."""
-        block, tiling, spec = self.block, self.block.tiling, self.block.spec
-        (terms,) = value.arguments
-        axis = block.roles.feature(terms)
-        assert axis is not None
-        name = block.storage.name(value)
-        block.storage.declare(body, name, (tiling.row_tile, tiling.tiles))
-        tile = block.variable(block.roles.rows, "tile", tiling.tiles)
-        each = block.loop(body, tile, tiling.tiles)
-        rows = part(variable(tile) * tiling.row_tile, tiling.row_tile, tiling.block)
-        sums = block.names.new(f"{name}_turned")
-        ones = self._ones(tiling.chunk(axis.extent))
-        text = f"{sums} = nisa.nc_matmul({self.parts[terms]}{rows}], {ones})"
-        each.append(Line((Form(text, "tensor", matmul_ns(spec, 1, tiling.row_tile)),)))
-        target = f"{name}[:, {part(variable(tile), 1, tiling.tiles)}]"
-        each.append(Line(copy_forms(target, sums, 1, spec)))
-        block.tiles[Placed(value, "rows")] = Tile(name, "number")
-
-    def _ones(self, partitions: int) -> str:
-        """A column of ones."""
-        if partitions not in self.ones:
-            self.ones[partitions] = self.block.names.new("ones")
-            text = (
-                f"{self.ones[partitions]} = nisa.memset(({partitions}, 1), 1.0, dtype=nl.float32)"
-            )
-            self.block.first.append(line(text))
-        return self.ones[partitions]
+        self._turned_cell(tile, number, phase, spot, combined)
 
     def _spread(self, body: list[Node], number: int, partitions: int) -> None:
         """One number a row, along the free axis of every partition."""
         tiling = self.block.tiling
         self.spread = {}
-        for value in dict.fromkeys(
-            tile for step in self.block.lives.steps[number] for tile in step.tiles
-        ):
-            if not self.block.roles.has_rows(value) or self.block.roles.feature(value) is not None:
-                continue
+        steps, products = self.block.lives.steps[number], self._summed(number)
+        tiles = dict.fromkeys(tile for step in steps for tile in step.tiles)
+        numbers = [
+            value
+            for value in tiles
+            if self.block.roles.has_rows(value) and self.block.roles.feature(value) is None
+        ]
+        # No instruction reads two tiles of PSUM.
+        met = {tile for step in steps if products & {*step.tiles} for tile in step.tiles}
+        psum = len(numbers) <= SPREAD_IN_PSUM and tiling.block <= BANK and not met & {*numbers}
+        for value in numbers:
             source = self.block.tiles[Placed(value, "rows")].name
             name = self.block.names.new(f"{source}_spread")
             body.append(Comment(f"{source} along the free axis, on every partition."))
-            self.block.storage.declare(body, name, (partitions, tiling.block))
+            if psum:
+                shape = f"(nl.par_dim({partitions}), {tiling.block})"
+                body.append(line(f"{name} = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.psum)"))
+            else:
+                self.block.storage.declare(body, name, (partitions, tiling.block))
             row = self.block.variable(self.block.roles.rows, "tile", tiling.tiles)
             each = self.block.loop(body, row, tiling.tiles)
-            numbers = self.block.number(value, variable(row))
-            turned = self.block.names.new(f"{source}_turned")
-            whole = f"{numbers}.broadcast_to(({tiling.row_tile}, {partitions}))"
+            one = self.block.number(value, variable(row))
+            whole = f"{one}.broadcast_to(({tiling.row_tile}, {partitions}))"
             ns = transpose_ns(self.block.spec, tiling.row_tile, partitions)
-            text = f"{turned} = nisa.nc_transpose({whole})"
-            each.append(Line((Form(text, "tensor", ns),)))
             where = part(variable(row) * tiling.row_tile, tiling.row_tile, tiling.block)
-            each.append(
-                Line(copy_forms(f"{name}[:, {where}]", turned, tiling.row_tile, self.block.spec))
-            )
-            self.spread[value] = name
+            target = f"{name}[:, {where}]"
+            turned = target if psum else self.block.names.new(f"{source}_turned")
+            each.append(Line((Form(f"{turned} = nisa.nc_transpose({whole})", "tensor", ns),)))
+            if not psum:
+                copied = copy_forms(target, turned, tiling.row_tile, self.block.spec)
+                each.append(Line(copied))
+            self.spread[value] = Tile(name, "vector", psum=psum)
 
-    def _turned_cell(self, body: list[Node], number: int, phase: Phase, spot: Spot) -> None:
+    def _summed(self, number: int) -> set[Value]:
+        """The products of a phase."""
+        return {v for v in self.block.plan.phases[number].values if v.kind == "product"}
+
+    def _turned_cell(
+        self, body: list[Node], number: int, phase: Phase, spot: Spot, combined: list[Value]
+    ) -> None:
         for value in phase.values:
             if value.kind == "input":
                 self._load_turned(body, value, spot)
@@ -159,10 +126,15 @@ class TurnedPhases:
                 body.append(Line(copy_forms(target, text, spot.width, self.block.spec)))
             else:
                 self.block.tiles[placed] = Tile(text, "sums", psum=True)
+            if product in combined:
+                self.block.across.add(body, product, text, phase.axis, psum=True)
         for step in self.block.lives.steps[number]:
             if step.opcode == "reduce" or step.total is not None:
                 raise NotLowered("a sum over partitions")
             self.block.step(body, step, "transposed", spot)
+            if step.value in combined:
+                data = self.block.place(Placed(step.value, "transposed"), spot)
+                self.block.across.add(body, step.value, data, phase.axis, psum=False)
         self.block.transfers.stores(body, phase, "transposed", spot)
 
     def _load_turned(self, body: list[Node], value: Value, spot: Spot) -> None:
