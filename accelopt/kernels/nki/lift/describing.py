@@ -44,10 +44,14 @@ def _words(graph: Graph, schedule: Schedule) -> list[str]:
     for operand in plan.operands:
         if operand.kind != "input" and plan.mode(operand) == "direct":
             words.append("the operand of the next product computed the way round it is needed")
+        if plan.mode(operand) == "squares":
+            words.append("operands transposed by the Vector engine, in squares of 32")
     if any(plan.over_partitions(value) for value in plan.reductions):
         words.append(
             "maxima taken across partitions, of sums that are kept for what reads them next"
         )
+    if schedule.ahead:
+        words.append("operands made ready one block ahead")
     if schedule.beside > 1:
         words.append(f"{schedule.beside} consecutive rows of {roles.rows.name} on each partition")
     else:

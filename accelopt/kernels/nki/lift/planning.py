@@ -161,10 +161,13 @@ def _products(plan: Phases) -> tuple[str, ...]:
         "its operand without rows lies in SBUF for all rows, or is read for each block of rows, "
         "some columns at a time, or tile by tile into one sum in PSUM for each tile of rows",
         f'- "operands": one of {_values(Operand)} for each operand with rows, {_order(operands)}: '
-        "computed with rows on partitions and transposed, or computed the other way round at once",
+        "computed with rows on partitions and transposed by the Tensor engine, or in squares of 32 by "
+        "the Vector engine, or computed the other way round at once",
         f'- "results": one of {_values(Result)} for each matrix product: summed with rows on '
         "partitions, or along the free axis and turned afterwards",
         *_reductions(plan),
+        '- "ahead": true to make operands of the next block of rows ready while the present one is '
+        "worked on",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Streaming = Literal["resident", "columns", "accumulate"]
-Operand = Literal["transposed", "direct"]
+Operand = Literal["transposed", "squares", "direct"]
 Result = Literal["rows", "turned"]
 Reduction = Literal["along", "across"]
 
@@ -30,11 +30,13 @@ class Schedule(BaseModel):
     and of result columns at once over all of the contracted axis; or streamed by tiles into as many
     partial sums in PSUM as there are tiles of rows (`accumulate`). `operands` says how its operand
     with rows comes to have the contracted axis on partitions: computed with rows there and
-    `transposed`, or computed `direct` that way round. `results` says whether a product is summed with
+    `transposed` by the Tensor engine, or in `squares` of 32 by 32 by the Vector engine, or computed
+    `direct` that way round. `results` says whether a product is summed with
     `rows` on partitions, or along the free axis, where matmuls are longer, and `turned` afterwards.
     `reductions` says of each maximum or minimum of computed values whether they are combined
     `along` the free axis, for which what is read with that axis on partitions is computed once more,
-    or `across` partitions.
+    or `across` partitions. `ahead` has operands of the next block of rows made ready while the present
+    one is worked on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +50,7 @@ class Schedule(BaseModel):
     operands: tuple[Operand, ...] = ()
     results: tuple[Result, ...] = ()
     reductions: tuple[Reduction, ...] = ()
+    ahead: bool = False
 
 
 class ResourceShort(Exception):

@@ -48,7 +48,7 @@ ROW_TILES = (1, 2, 4, 8)
 STREAMING: tuple[Streaming, ...] = ("resident", "columns", "accumulate")
 RESULTS: tuple[Result, ...] = ("rows", "turned")
 REDUCTIONS: tuple[Reduction, ...] = ("along", "across")
-OPERANDS: tuple[Operand, ...] = ("transposed", "direct")
+OPERANDS: tuple[Operand, ...] = ("transposed", "squares", "direct")
 MOST_PRICED = 600
 DESCENTS = 6
 LEAST_CHANGE = 0.002
@@ -106,7 +106,8 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
         except NotLowered:
             continue
         streams = STREAMING if plan.products else STREAMING[:1]
-        for tiles, weights, operand in itertools.product(ROW_TILES, streams, OPERANDS):
+        ways = itertools.product(ROW_TILES, streams, ("transposed", "direct"))
+        for tiles, weights, operand in ways:
             if operand == "direct" and not plan.operands:
                 continue
             for columns in COLUMNS:
@@ -133,7 +134,7 @@ def _flat_columns(common: int) -> list[int]:
 
 
 def neighbours(graph: Graph, schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules that differ in one choice."""
+    """Schedules that differ in one choice, but for `ahead`, of which closed forms say nothing."""
     for columns in COLUMNS:
         yield schedule.model_copy(update={"columns": columns})
     for tiles in ROW_TILES:
@@ -204,6 +205,11 @@ def _look(pricing: Pricing, times: Times, first: int, further: int) -> None:
     worst = found.timed[0].latency_ms * MOST_OVER
     fresh = [pair for pair in fresh if pair[1].price.ms < worst]
     _time(times, fresh[:further], found)
+    early = (timed.schedule.model_copy(update={"ahead": True}) for timed in found.timed[:2])
+    pairs = [(schedule, pricing.add(schedule)) for schedule in early]
+    done = {timed.lowered.body for timed in found.timed}
+    new = [(s, lowered) for s, lowered in pairs if lowered and lowered.body not in done]
+    _time(times, new, found)
 
 
 @contextmanager

@@ -32,7 +32,8 @@ def legal(algorithm: Algorithm) -> list[tuple[Schedule, str]]:
     graph = graph_of(algorithm)
     found: dict[str, Schedule] = {}
     first = list(schedules(graph))
-    for schedule in [*first, *neighbours(graph, first[len(first) // 2])]:
+    ahead = [schedule.model_copy(update={"ahead": True}) for schedule in first[::5]]
+    for schedule in [*first, *ahead, *neighbours(graph, first[len(first) // 2])]:
         try:
             found.setdefault(lower(graph, schedule).source, schedule)
         except (NotLowered, ResourceShort):

@@ -16,7 +16,7 @@ from accelopt.kernels.nki.lift.index import Axis
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 
-LEAST = {"maximum": "-3.4028235e+38", "minimum": "3.4028235e+38"}
+LEAST = {"maximum": "-3.4028235e38", "minimum": "3.4028235e38"}
 """What a running maximum or minimum begins with."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.across import Across
+from accelopt.kernels.nki.lift.emission.ahead import carried, phases_ahead, pipelined
 from accelopt.kernels.nki.lift.emission.beside import rows_beside
 from accelopt.kernels.nki.lift.emission.graph import Graph, Value
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
@@ -123,13 +124,37 @@ class RowBlock:
         self.tiling, self.tiles, self.constants = tiling, {}, {}
         if tiling.first:
             body.append(Comment(f"The last {tiling.block} rows."))
-        rows: list[Node] = []
         name = self.names.new(f"{self.roles.rows.name}_block" if tiling.tiles > 1
                               else f"{self.roles.rows.name}_tile")  # fmt: skip
+        first = phases_ahead(self.plan) if self.schedule.ahead and tiling.blocks > 1 else 0
+        if first:
+            self._ahead(body, name, first)
+            return
         looped = variable(name if tiling.blocks > 1 else None)
         self.block_start = looped * tiling.block + tiling.first
-        self._rows(rows)
+        rows: list[Node] = []
+        self._declare(rows)
+        self._begin(rows)
+        self._phases(rows, 0, len(self.plan.phases))
+        self._end(rows)
         self._looped(body, rows, name)
+
+    def _ahead(self, body: list[Node], name: str, first: int) -> None:
+        """The same with the `first` phases one block ahead of the others."""
+        tiling = self.tiling
+        declared: list[Node] = []
+        ready: list[Node] = []
+        rest: list[Node] = []
+        self._declare(declared)
+        self.block_start = variable(self.names.new(f"{name}_next")) * tiling.block + tiling.first
+        self._begin(ready)
+        self._phases(ready, 0, first)
+        self.block_start = variable(name) * tiling.block + tiling.first
+        self._phases(rest, first, len(self.plan.phases))
+        self._end(rest)
+        for tile in carried(ready, rest, declared):
+            self.storage.bytes[tile] = 2 * self.storage.bytes.get(tile, 0)
+        body += pipelined(ready, rest, declared, name, tiling.blocks)
 
     def _looped(self, body: list[Node], rows: list[Node], name: str) -> None:
         if self.tiling.blocks > 1:
@@ -167,18 +192,24 @@ class RowBlock:
 
     # ---- one block ----------------------------------------------------------------------------
 
-    def _rows(self, body: list[Node]) -> None:
-        self._declare(body)
+    def _begin(self, body: list[Node]) -> None:
+        """What a block of rows begins with: a place for what later turns out to be needed, and one
+        number a row."""
         self.rows_body: list[Node] = []
         body.append(For("", 1, self.rows_body))
         self.transfers.load_numbers(body)
-        for number, phase in enumerate(self.plan.phases):
+
+    def _phases(self, body: list[Node], start: int, stop: int) -> None:
+        for number, phase in enumerate(self.plan.phases[start:stop], start):
             self._numbers(body, phase.level)
             if phase.values:
                 if phase.layout == "rows":
                     self.row_phases.emit(body, number, phase)
                 else:
                     self.turned_phases.emit(body, number, phase)
+
+    def _end(self, body: list[Node]) -> None:
+        """Numbers that no phase waits for, and those that are stored."""
         last = max((phase.level for phase in self.plan.phases), default=0) + 1
         for level in range(last, last + 3):
             self._numbers(body, level)

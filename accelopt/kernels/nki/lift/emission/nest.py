@@ -50,7 +50,15 @@ class For:
     kind: str = "affine_range"
 
 
-Node = Line | Comment | For
+@dataclass
+class If:
+    """`if condition`, in a loop of which all iterations but one meet it."""
+
+    condition: str
+    body: list[Node] = field(default_factory=list)
+
+
+Node = Line | Comment | For | If
 
 
 def line(text: str) -> Line:
@@ -62,7 +70,11 @@ def walk(nodes: list[Node], times: int = 1) -> Iterator[tuple[Line, int]]:
     """Every line and how often it runs."""
     for node in nodes:
         if isinstance(node, For):
-            yield from walk(node.body, times * node.extent)
+            for inner in node.body:
+                met = node.extent - 1 if isinstance(inner, If) else node.extent
+                yield from walk([inner], times * met)
+        elif isinstance(node, If):
+            yield from walk(node.body, times)
         elif isinstance(node, Line):
             yield node, times
 
@@ -133,6 +145,9 @@ def rendered(nodes: list[Node], indent: int = 1) -> list[str]:
                     name = node.variable
                 yield f"{pad}for {name} in nl.{node.kind}({node.extent}):"
                 yield from lines(node.body, depth + 1, {**called, node.variable: name})
+            elif isinstance(node, If):
+                yield f"{pad}if {node.condition}:"
+                yield from lines(node.body, depth + 1, called)
             elif isinstance(node, Comment):
                 yield f"{pad}# {node.text}"
             else:
@@ -146,6 +161,7 @@ def _variables(nodes: list[Node]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, For):
             yield node.variable
+        if isinstance(node, (For, If)):
             yield from _variables(node.body)
 
 

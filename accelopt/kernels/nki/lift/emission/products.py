@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import Value
+from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
 from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, ProductTerm
 from accelopt.kernels.nki.lift.emission.places import (
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BANK = 512
 BANKS = 8
+SQUARE = 32
+"""Rows and columns of what the Vector engine transposes (isa: nc_transpose)."""
 
 
 class Products:
@@ -233,6 +235,9 @@ class Products:
         )
         tiling = self.block.tiling
         count = spot.width // chunk
+        if self.block.plan.mode(value) == "squares":
+            self._by_squares(body, value, spot, first, chunk, count)
+            return
         kept = Placed(value, "rows") in self.block.lives.kept
         source, begin = tile, START
         if kept:
@@ -243,6 +248,43 @@ class Products:
             tiling.block, first, f"{spot.row}, " if kept and tiling.tiles > 1 else "", spot.width,
             value.dtype,
         )  # fmt: skip
+
+    def _by_squares(
+        self, body: list[Node], value: Value, spot: Spot, first: At, chunk: int, count: int
+    ) -> None:
+        """The same by the Vector engine, a square of 32 by 32 elements at a time."""
+        block, tiling, spec = self.block, self.block.tiling, self.block.spec
+        if tiling.row_tile % SQUARE or chunk % SQUARE:
+            raise NotLowered(f"tiles of {tiling.row_tile} by {chunk} in squares of {SQUARE}")
+        names = [
+            block.names.new(word) if extent > 1 else None
+            for word, extent in (
+                ("chunk", count),
+                ("row_square", tiling.row_tile // SQUARE),
+                ("square", chunk // SQUARE),
+            )
+        ]
+        at, row, column = map(variable, names)
+        inner = block.loop(body, names[0], count)
+        inner = block.loop(inner, names[1], tiling.row_tile // SQUARE)
+        inner = block.loop(inner, names[2], chunk // SQUARE)
+        placed = Placed(value, "rows")
+        source, prefix, begin, whole = block.tiles[placed].name, "", spot.offset, spot.block
+        if placed in block.lives.kept:
+            prefix = f"{spot.row}, " if tiling.tiles > 1 else ""
+            axis = block.roles.feature(value)
+            assert axis is not None
+            begin, whole = spot.start, axis.extent
+        columns = part(begin + at * chunk + column * SQUARE, SQUARE, whole)
+        rows = part(row * SQUARE, SQUARE, tiling.row_tile)
+        turned = part(spot.row * tiling.row_tile + row * SQUARE, SQUARE, tiling.block)
+        target = (
+            f"{self.moving[value]}[{part(column * SQUARE, SQUARE, chunk)}, {first + at}, {turned}]"
+        )
+        data = f"{source}[{rows}, {prefix}{columns}]"
+        text = f"{target} = nisa.nc_transpose({data}, engine=nisa.vector_engine)"
+        cycles = max(SQUARE + spec.access_cycles, spec.minimum_issue_cycles)
+        inner.append(Line((Form(text, "vector", cycles / spec.vector_ghz),)))
 
     def transpose_into(
         self,

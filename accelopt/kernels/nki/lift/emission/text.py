@@ -16,11 +16,24 @@ def wrapped(line: str) -> list[str]:
     first, last = opened
     pad = " " * (len(line) - len(line.lstrip()))
     head, inner, tail = line[: first + 1], line[first + 1 : last], line[last:]
+    if len(head) > LONGEST and "] = " in head:
+        return _target_wrapped(line, pad)
     whole = f"{pad}    {inner}"
     if len(whole) <= LONGEST:
         return [head, whole, pad + tail]
     pieces = [f"{pad}    {piece}," for piece in _split(inner)]
     return [head, *(text for piece in pieces for text in wrapped(piece)), pad + tail]
+
+
+def _target_wrapped(line: str, pad: str) -> list[str]:
+    """An assignment whose target is too long for the line that its value begins on."""
+    target, value = line.split("] = ", 1)
+    name, inner = target.split("[", 1)
+    after = wrapped(f"{pad}_ = {value}")  # as long as the bracket that stands there
+    places = [f"{pad}    {inner}"]
+    if len(places[0]) > LONGEST:
+        places = [f"{pad}    {piece}," for piece in _split(inner)]
+    return [f"{name}[", *places, f"{pad}]{after[0][len(pad) + 1 :]}", *after[1:]]
 
 
 def _last_brackets(line: str) -> tuple[int, int] | None:

@@ -182,7 +182,6 @@ class Transfers:
                 where = where.replace("0,", "0:1,", 1) if where.startswith("0,") else where
             self.block.first.append(Comment(f"{value.array} on every partition."))
             self.block.first.append(line(f"{row} = nl.load({view}[{where}])"))
-            self.block.storage.count(row, (axis.extent,))
             self.block.storage.declare(self.block.first, name, (partitions, axis.extent))
             self.block.first.append(
                 line(
