@@ -98,7 +98,7 @@ class RowBlock:
 
     def emit(self) -> list[Node]:
         """The kernel's statements."""
-        self._views()
+        self.views = self.transfers.views()
         body = self.first
         self.scopes = [body]
         bodies = [body]
@@ -161,34 +161,6 @@ class RowBlock:
             body.append(For(name, self.tiling.blocks, rows))
         else:
             body.extend(rows)
-
-    def _views(self) -> None:
-        """Inputs and results in the shape that the problem has."""
-        self.views: dict[str, str] = {}
-        for name in self.graph.inputs:
-            array = self.graph.arrays[name]
-            self.views[name] = name
-            if any(v.kind == "input" and v.array == name for v in self.graph.values):
-                self.first.append(
-                    line(
-                        f"assert tuple({name}.shape) == {array.given}, "
-                        f'"{name} must be {" x ".join(map(str, array.given))}"'
-                    )
-                )
-            if array.given != array.shape:
-                self.first.append(line(f"{name} = {name}.reshape({array.shape})"))
-        for name in self.graph.results:
-            array = self.graph.arrays[name]
-            self.first.append(
-                line(
-                    f"{name} = nl.ndarray({array.given}, dtype=nl.{array.dtype}, "
-                    "buffer=nl.shared_hbm)"
-                )
-            )
-            self.views[name] = name
-            if array.given != array.shape:
-                self.views[name] = f"{name}_view"
-                self.first.append(line(f"{name}_view = {name}.reshape({array.shape})"))
 
     # ---- one block ----------------------------------------------------------------------------
 

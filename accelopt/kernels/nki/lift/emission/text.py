@@ -28,6 +28,8 @@ def wrapped(line: str) -> list[str]:
 def _target_wrapped(line: str, pad: str) -> list[str]:
     """An assignment whose target is too long for the line that its value begins on."""
     target, value = line.split("] = ", 1)
+    if len(f"{target}] = (") <= LONGEST:
+        return [f"{target}] = (", *wrapped(f"{pad}    {value}"), f"{pad})"]
     name, inner = target.split("[", 1)
     after = wrapped(f"{pad}_ = {value}")  # as long as the bracket that stands there
     places = [f"{pad}    {inner}"]

@@ -76,6 +76,35 @@ class Transfers:
         )
         body.append(self.dma(text, self.block.tiling.row_tile, spot.width, value.dtype))
 
+    def views(self) -> dict[str, str]:
+        """Inputs and results in the shape that the problem has, by the text that names each."""
+        block, found = self.block, {}
+        for name in block.graph.inputs:
+            array = block.graph.arrays[name]
+            found[name] = name
+            if any(v.kind == "input" and v.array == name for v in block.graph.values):
+                block.first.append(
+                    line(
+                        f"assert tuple({name}.shape) == {array.given}, "
+                        f'"{name} must be {" x ".join(map(str, array.given))}"'
+                    )
+                )
+            if array.given != array.shape:
+                block.first.append(line(f"{name} = {name}.reshape({array.shape})"))
+        for name in block.graph.results:
+            array = block.graph.arrays[name]
+            block.first.append(
+                line(
+                    f"{name} = nl.ndarray({array.given}, dtype=nl.{array.dtype}, "
+                    "buffer=nl.shared_hbm)"
+                )
+            )
+            found[name] = name
+            if array.given != array.shape:
+                found[name] = f"{name}_view"
+                block.first.append(line(f"{name}_view = {name}.reshape({array.shape})"))
+        return found
+
     def load_numbers(self, body: list[Node]) -> None:
         """Loads the inputs that have one number a row, for all tiles of a block."""
         block, tiling = self.block, self.block.tiling
