@@ -49,6 +49,8 @@ STREAMING: tuple[Streaming, ...] = ("resident", "columns", "accumulate")
 RESULTS: tuple[Result, ...] = ("rows", "turned")
 REDUCTIONS: tuple[Reduction, ...] = ("along", "across")
 OPERANDS: tuple[Operand, ...] = ("transposed", "squares", "direct")
+WAYS_ROUND: tuple[Operand, ...] = ("transposed", "direct")
+"""Of OPERANDS, those that a search begins with: squares are a single change away."""
 MOST_PRICED = 600
 DESCENTS = 6
 LEAST_CHANGE = 0.002
@@ -106,7 +108,7 @@ def schedules(graph: Graph) -> Iterator[Schedule]:
         except NotLowered:
             continue
         streams = STREAMING if plan.products else STREAMING[:1]
-        ways = itertools.product(ROW_TILES, streams, ("transposed", "direct"))
+        ways = itertools.product(ROW_TILES, streams, WAYS_ROUND)
         for tiles, weights, operand in ways:
             if operand == "direct" and not plan.operands:
                 continue
