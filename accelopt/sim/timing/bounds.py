@@ -83,6 +83,12 @@ class CompilerBounds(Sourced):
     computed_buffers: int = constant(
         "times what is live", "fitted", "NKIBench: buffers of a computed tile", default=4
     )
+    transposes_after_loading: bool = constant(
+        "1",
+        "documented",
+        "perf guide, opt 10: transposing while loading moves element by element",
+        default=False,
+    )
     whole_rounds: int = constant(
         "rounds",
         "fitted",
@@ -106,8 +112,15 @@ NEWER_BOUNDS = replace(
     COMPILER_BOUNDS,
     load_buffer_bytes=32 * 1024,
     merges_past_varying=False,
+    transposes_after_loading=True,
     whole_rounds=16,
     sources={
+        "transposes_after_loading": Source(
+            "1",
+            "measured",
+            "bmm_v2_d2_loadtranspose (trn2_kernels.csv) counts the instructions of bmm_v2 and takes "
+            "its time",
+        ),
         "whole_rounds": Source(
             "rounds",
             "fitted",

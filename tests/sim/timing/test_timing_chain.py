@@ -19,6 +19,7 @@ from timing_kernels import (
     fresh_buffers,
     independent_activations,
     keep_everything,
+    load_transposed,
     masked_copy,
     matmul_with_transpose,
     modulo_buffers,
@@ -261,11 +262,13 @@ class TestCompilerEmulation:
             (refilled_buffer, [(128, 4096)]),
             (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
             (variances, [(256, 512), False]),
+            (load_transposed, [(128, 512), False]),
         ]
         seen = set()
         for kernel, shapes in kernels:
-            target = "trn2" if name in ("balance_copies", "drain_transfers") else "trn1"
-            compiler = Compiler.of("2.26" if name == "drain_transfers" else "2.21")
+            newer = name in ("drain_transfers", "transpose_loads")
+            target = "trn2" if newer or name == "balance_copies" else "trn1"
+            compiler = Compiler.of("2.26" if newer else "2.21")
             on = timed(kernel, *shapes, target=target, compiler=compiler)
             off = timed(kernel, *shapes, target=target, compiler=compiler.less(name))
             seen |= {d.pass_name for d in on.decisions}

@@ -26,6 +26,7 @@ from timing_kernels import (
     independent_activations,
     keep_everything,
     load_rows,
+    load_transposed,
     load_twice,
     matmul_transposed_input,
     matmul_with_transpose,
@@ -323,6 +324,22 @@ class TestTrn2:
         for target, both in (("trn1", False), ("trn2", True)):
             found = timed(sums_at_once, (2, 128, 128), (2, 128, 512), 8, target=target)
             assert (busy_ns(found, "vector") > 0) == both
+
+    def test_fp32_is_transposed_by_products_while_it_is_loaded(self):
+        """bmm_v2_d2_loadtranspose counts the instructions of bmm_v2 on trn2, and takes its 2.035 ms;
+        trn1's compiler lets DMA do it, and DMA transposes 16 bits on trn2 (nisa.dma_transpose)."""
+        newer = Compiler.of("2.26")
+        for dtype, same in ((F32, True), (BF16, False)):
+            loaded, by_hand = (
+                timed(
+                    load_transposed, (128, 2048), hand, target="trn2", compiler=newer, dtype=dtype
+                )
+                for hand in (False, True)
+            )
+            assert (busy_ns(loaded, "tensor") == pytest.approx(busy_ns(by_hand, "tensor"))) == same
+            assert (busy_ns(loaded, "tensor") > 0) == same
+        older = timed(load_transposed, (128, 2048), False)
+        assert busy_ns(older, "tensor") == 0
 
     def test_rounds_in_multiples_of_16_hide_the_latency_of_their_transfers(self):
         """adamw_v1 and its chunks of 1,152, 1,536 and 2,304 numbers (86 to 152 rounds) lose 0.80 to

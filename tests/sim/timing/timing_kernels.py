@@ -291,6 +291,20 @@ def copy_in_pieces(x, width):
     return out
 
 
+def load_transposed(x, by_hand):
+    """Columns of a wide matrix as rows of tiles: by a transposed load, or by a load and a product."""
+    rows, width = x.shape
+    out = nl.ndarray((width, rows), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(width // 128):
+        span = nl.ds(i * 128, 128)
+        if by_hand:
+            turned = nl.copy(nisa.nc_transpose(nl.load(x[0:rows, span])))
+        else:
+            turned = nl.load_transpose2d(x[0:rows, span])
+        nl.store(out[span, 0:rows], turned)
+    return out
+
+
 def load_rows(x, partitions):
     """Loads everything, `partitions` rows at a time."""
     total, width = x.shape

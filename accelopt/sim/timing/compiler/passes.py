@@ -24,6 +24,7 @@ from accelopt.sim.timing.compiler import (
     placement,
     renaming,
     residency,
+    transposing,
     variance,
     widening,
 )
@@ -113,6 +114,12 @@ def _fit_sbuf(at: Compilation) -> None:
     at.costs, at.spills = residency.fit_sbuf(at.flow, at.costs, at.spec, at.bounds, at.decisions)
 
 
+def _transpose_loads(nest: Nest, at: Compilation) -> Nest:
+    if at.bounds.transposes_after_loading:
+        return transposing.transpose_after_loading(nest, at.decisions)
+    return nest
+
+
 def _drain_transfers(at: Compilation) -> None:
     at.drained = draining.first_of_rounds(at.flow, at.bounds, at.decisions)
     at.costs = draining.with_latency(at.costs, at.drained, at.spec)
@@ -129,6 +136,7 @@ def _depend(rotate: bool) -> Step:
 
 LOOP_PASSES = (
     Pass("choose_engines", _lower(choose_engines=True), _lower(choose_engines=False)),
+    Pass("transpose_loads", _loops(_transpose_loads)),
     Pass(
         "write_out_variances",
         _loops(lambda nest, at: variance.write_out_variances(nest, at.decisions)),
