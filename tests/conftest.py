@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 LONGEST_FIRST = (
     "test_documents.py",
+    "test_strategies.py",
     "test_optimize.py",
     "test_installed.py",
     "test_kill.py",

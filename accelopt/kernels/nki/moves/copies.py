@@ -15,8 +15,8 @@ from accelopt.kernels.nki.moves.reading.source import (
     Node,
     ParsedKernel,
     Path,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     code_of,
     parts,
 )
@@ -100,7 +100,7 @@ class ReuseLoad:
 def _without_copy(
     kernel: ParsedKernel, statement: ReadStatement, source: TileUse, readers: list[ReadStatement]
 ) -> ParsedKernel:
-    changes: dict[Path, SourceLine] = {}
+    changes: dict[Path, SourceStatement] = {}
     made = _tensor(statement)
     for reader in readers:
         nodes: dict[cst.CSTNode, cst.CSTNode] = {
@@ -126,7 +126,7 @@ def _without_load(
                 result.append(SourceLoop(node.node, tuple(visit(node.body, path)), node.number))
             else:
                 renamed = node.node.visit(_Renamed(old.name, new.name))
-                result.append(SourceLine(renamed, node.number))  # type: ignore[arg-type]
+                result.append(SourceStatement(renamed, node.number))  # type: ignore[arg-type]
         return result
 
     return tidy(kernel.with_body(visit(kernel.body, ())))
@@ -293,7 +293,7 @@ def _mask(call: KnownCall) -> str:
     return code_of(call.arguments["mask"]) if _masked(call) else ""
 
 
-def _with_lines(kernel: ParsedKernel, changes: dict[Path, SourceLine]) -> ParsedKernel:
+def _with_lines(kernel: ParsedKernel, changes: dict[Path, SourceStatement]) -> ParsedKernel:
     for path, changed in changes.items():
         kernel = kernel.replaced(path, [changed])
     return kernel

@@ -10,7 +10,12 @@ from accelopt.kernels.nki.moves.move import Facts, Option, Site
 from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis, uses_of
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
 from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
-from accelopt.kernels.nki.moves.reading.source import Node, ParsedKernel, SourceLine, SourceLoop
+from accelopt.kernels.nki.moves.reading.source import (
+    Node,
+    ParsedKernel,
+    SourceLoop,
+    SourceStatement,
+)
 from accelopt.kernels.nki.moves.reading.values import KernelTensor, TileUse
 from accelopt.kernels.nki.moves.surgery.rewriting import substitute
 
@@ -73,7 +78,7 @@ def _next_loop(reading: Reading, first: LoopFacts) -> LoopFacts | None:
     siblings = _siblings(reading.kernel, first)
     for position in range(first.path[-1] + 1, len(siblings)):
         path = (*first.path[:-1], position)
-        if isinstance(siblings[position], SourceLine):
+        if isinstance(siblings[position], SourceStatement):
             statement = reading.statement(path)
             if statement.opaque or statement.kind not in {"declare", "index"}:
                 return None

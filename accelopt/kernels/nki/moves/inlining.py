@@ -13,8 +13,8 @@ from accelopt.kernels.nki.moves.reading.signatures import SIGNATURES, WRITES
 from accelopt.kernels.nki.moves.reading.source import (
     Node,
     ParsedKernel,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     names_in,
     parts,
 )
@@ -200,15 +200,17 @@ class _Inlining:
                 result += self._line(node)
         return result
 
-    def _line(self, line: SourceLine) -> list[Node]:
+    def _line(self, line: SourceStatement) -> list[Node]:
         """The line after the lines that work out what its calls return."""
         before: list[Node] = []
         while calls := _calls(line, self.helper.name):
             steps, value = self._written_out(calls[0])
             if not (isinstance(value, cst.Name) or _is_whole_value(line, calls[0])):
                 value = self._named(self.helper.name, value, steps)
-            before += [SourceLine(_assignment(name, step), line.number) for name, step in steps]
-            line = SourceLine(_replaced(line.node, calls[0], value), line.number)
+            before += [
+                SourceStatement(_assignment(name, step), line.number) for name, step in steps
+            ]
+            line = SourceStatement(_replaced(line.node, calls[0], value), line.number)
         return [*before, line]
 
     def _written_out(
@@ -236,7 +238,7 @@ class _Inlining:
         return cst.Name(name)
 
 
-def _is_whole_value(line: SourceLine, call: cst.Call) -> bool:
+def _is_whole_value(line: SourceStatement, call: cst.Call) -> bool:
     """True in `name = call`."""
     assert isinstance(line.node, cst.SimpleStatementLine)
     statement = line.node.body[0]

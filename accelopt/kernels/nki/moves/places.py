@@ -9,7 +9,7 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Parameter, Site
 from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement
-from accelopt.kernels.nki.moves.reading.source import Path, SourceLine, parts
+from accelopt.kernels.nki.moves.reading.source import Path, SourceStatement, parts
 from accelopt.kernels.nki.moves.reading.values import UnboundResult
 
 
@@ -39,7 +39,7 @@ def path_text(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def _expressions(reading: Reading, node: SourceLine) -> list[cst.BaseExpression]:
+def _expressions(reading: Reading, node: SourceStatement) -> list[cst.BaseExpression]:
     return [
         part
         for part in parts(node.node)

@@ -14,8 +14,8 @@ from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, ramp
 from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     ParsedKernel,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     code_of,
     line,
 )
@@ -194,7 +194,7 @@ def _row_load(
     width = access.dims[-1].ramps[0].size
     assert width is not None
     wide = [*access.dims[:-1], _widened(access.dims[-1], loop, trips)]
-    changes: dict[tuple[int, ...], SourceLine] = {}
+    changes: dict[tuple[int, ...], SourceStatement] = {}
     target = _target(load)
     edits: dict[cst.CSTNode, cst.CSTNode] = {
         access.node: indexed(reading, access, wide),

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from accelopt.kernels.nki.moves.reading.source import SourceLine, SourceLoop, names_in, parts
+from accelopt.kernels.nki.moves.reading.source import SourceLoop, SourceStatement, names_in, parts
 
 
 def carried_names(loop: SourceLoop) -> set[str]:
@@ -16,7 +16,7 @@ def carried_names(loop: SourceLoop) -> set[str]:
     bound: set[str] = set()
     carried: set[str] = set()
 
-    def visit(nodes: Several[SourceLine | SourceLoop]) -> None:
+    def visit(nodes: Several[SourceStatement | SourceLoop]) -> None:
         for node in nodes:
             if isinstance(node, SourceLoop):
                 read.update(names_in(node.node.iter) - bound)
@@ -50,7 +50,7 @@ def _counted(node: cst.CSTNode) -> frozenset[str]:
     )
 
 
-def _read_in(line: SourceLine) -> set[str]:
+def _read_in(line: SourceStatement) -> set[str]:
     """Names a simple statement reads: all but plain assignment targets."""
     statement = line.node
     assert isinstance(statement, cst.SimpleStatementLine)
@@ -64,7 +64,7 @@ def _read_in(line: SourceLine) -> set[str]:
     return set(names_in(part))
 
 
-def targets(line: SourceLine) -> set[str]:
+def targets(line: SourceStatement) -> set[str]:
     """Names a plain assignment binds."""
     if not isinstance(line.node, cst.SimpleStatementLine):
         return set()

@@ -27,8 +27,8 @@ from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
     ParsedKernel,
     Path,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     names_in,
 )
 from accelopt.kernels.nki.moves.reading.values import (
@@ -72,7 +72,7 @@ class ReadStatement:
     """
 
     path: Path
-    line: SourceLine
+    line: SourceStatement
     loops: tuple[LoopFacts, ...]
     kind: str = "other"
     call: KnownCall | None = None
@@ -188,7 +188,10 @@ class _Reader:
             self.reading.bindings.append((node, self.count))
 
     def body(
-        self, nodes: Several[SourceLine | SourceLoop], prefix: Path, loops: tuple[LoopFacts, ...]
+        self,
+        nodes: Several[SourceStatement | SourceLoop],
+        prefix: Path,
+        loops: tuple[LoopFacts, ...],
     ) -> None:
         for position, node in enumerate(nodes):
             path = (*prefix, position)
@@ -198,7 +201,7 @@ class _Reader:
                 self.line(node, path, loops)
 
     def loop(self, node: SourceLoop, path: Path, loops: tuple[LoopFacts, ...]) -> None:
-        header = ReadStatement(path, SourceLine(cst.SimpleStatementLine([])), loops)
+        header = ReadStatement(path, SourceStatement(cst.SimpleStatementLine([])), loops)
         self.scope.begin(header)
         assert isinstance(node.node.iter, cst.Call)
         arguments = [self.scope.evaluate(a.value) for a in node.node.iter.args if a.keyword is None]
@@ -223,7 +226,7 @@ class _Reader:
         for name in carried:
             self.scope.names[name] = Unknown()
 
-    def line(self, line: SourceLine, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+    def line(self, line: SourceStatement, path: Path, loops: tuple[LoopFacts, ...]) -> None:
         statement = ReadStatement(path, line, loops)
         self.reading.statements.append(statement)
         self.scope.begin(statement)

@@ -43,7 +43,7 @@ class ParameterFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class SourceLine:
+class SourceStatement:
     """One statement that is not a counted loop. `number`: its line in the text it was read from."""
 
     node: cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -65,7 +65,7 @@ class SourceLoop:
         return self.node.target.value
 
 
-Node = SourceLine | SourceLoop
+Node = SourceStatement | SourceLoop
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,12 +167,12 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
             return [SourceLoop(statement, tuple(inner), number)]
         if isinstance(statement, cst.SimpleStatementLine):
             return [
-                SourceLine(_single(statement, part, first=index == 0), number)
+                SourceStatement(_single(statement, part, first=index == 0), number)
                 for index, part in enumerate(statement.body)
                 if not _is_remark(part)
             ]
         assert isinstance(statement, cst.BaseCompoundStatement)
-        return [SourceLine(statement, number)]
+        return [SourceStatement(statement, number)]
 
     aliases = _aliases(module)
     body: list[Node] = []
@@ -180,7 +180,7 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
         lifted = lift(statement)
         if index == 0 and not lifted:  # the docstring
             assert isinstance(statement, cst.SimpleStatementLine)
-            lifted = [SourceLine(statement, positions[statement].start.line)]
+            lifted = [SourceStatement(statement, positions[statement].start.line)]
         body += lifted
     return ParsedKernel(module, definition.name.value, tuple(body), aliases, arguments or {})
 
@@ -214,11 +214,11 @@ def _refuse_depth(text: str) -> None:
     raise NotAKernel(f"the kernel's expressions and blocks nest deeper than {DEEPEST} levels")
 
 
-def line(code: str, number: int = 0) -> SourceLine:
+def line(code: str, number: int = 0) -> SourceStatement:
     """One statement from text."""
     node = cst.parse_statement(code)
     assert isinstance(node, cst.SimpleStatementLine)
-    return SourceLine(node, number)
+    return SourceStatement(node, number)
 
 
 def loop(header: str, body: Sequence[Node], number: int = 0) -> SourceLoop:
@@ -279,7 +279,7 @@ def names_in(node: cst.CSTNode) -> Set[str]:
 def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
     lowered: list[cst.BaseStatement] = []
     for node in nodes:
-        if isinstance(node, SourceLine):
+        if isinstance(node, SourceStatement):
             lowered.append(node.node)
             continue
         body = _lower(node.body) or [cst.SimpleStatementLine([cst.Pass()])]

@@ -15,8 +15,8 @@ from accelopt.kernels.nki.moves.reading.source import (
     Node,
     ParsedKernel,
     Path,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     code_of,
     line,
 )
@@ -353,7 +353,7 @@ def _slice(nodes: tuple[Node, ...], prefix: Path, paths: set[Path], kept: set[Pa
     result: list[Node] = []
     for position, node in enumerate(nodes):
         path = (*prefix, position)
-        if isinstance(node, SourceLine):
+        if isinstance(node, SourceStatement):
             if path in paths:
                 result.append(node)
             continue
@@ -377,7 +377,7 @@ def _renamed(node: Node, names: dict[str, str]) -> Node:
     node = substitute(node, names)
 
     def visit(inner: Node) -> Node:
-        if isinstance(inner, SourceLine):
+        if isinstance(inner, SourceStatement):
             return inner
         variable = names.get(inner.variable, inner.variable)
         header = inner.node.with_changes(target=cst.Name(variable), leading_lines=[])

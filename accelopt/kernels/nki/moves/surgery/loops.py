@@ -13,8 +13,8 @@ from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
     Node,
     ParsedKernel,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     code_of,
     line,
 )
@@ -141,7 +141,9 @@ class Growth:
 
     def declares(self, node: Node) -> bool:
         """True for the old declaration, which the new one replaces."""
-        if not isinstance(node, SourceLine) or not isinstance(node.node, cst.SimpleStatementLine):
+        if not isinstance(node, SourceStatement) or not isinstance(
+            node.node, cst.SimpleStatementLine
+        ):
             return False
         part = node.node.body[0]
         return (

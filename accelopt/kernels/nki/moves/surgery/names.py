@@ -11,8 +11,8 @@ from accelopt.kernels.nki.moves.reading.reader import read
 from accelopt.kernels.nki.moves.reading.source import (
     Node,
     ParsedKernel,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     names_in,
 )
 
@@ -75,8 +75,8 @@ def _renamed(node: Node, changes: Mapping[cst.Name, str]) -> Node:
                 return updated_node.with_changes(value=changes[original_node])
             return updated_node
 
-    if isinstance(node, SourceLine):
-        return SourceLine(node.node.visit(Rename()), node.number)  # type: ignore[arg-type]
+    if isinstance(node, SourceStatement):
+        return SourceStatement(node.node.visit(Rename()), node.number)  # type: ignore[arg-type]
     header = node.node.with_changes(
         target=node.node.target.visit(Rename()), iter=node.node.iter.visit(Rename())
     )

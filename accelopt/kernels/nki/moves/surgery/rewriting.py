@@ -13,8 +13,8 @@ from accelopt.kernels.nki.moves.reading.source import (
     Node,
     ParsedKernel,
     Path,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     code_of,
     mentions,
     names_in,
@@ -29,10 +29,10 @@ def substitute(node: Node, texts: Mapping[str, str]) -> Node:
     """
     if not texts:
         return node
-    if isinstance(node, SourceLine):
+    if isinstance(node, SourceStatement):
         if not names_in(node.node) & texts.keys():
             return node
-        return SourceLine(node.node.visit(_Substitution(texts)), node.number)  # type: ignore[arg-type]
+        return SourceStatement(node.node.visit(_Substitution(texts)), node.number)  # type: ignore[arg-type]
     header = node.node.with_changes(iter=node.node.iter.visit(_Substitution(texts)))
     return SourceLoop(header, tuple(substitute(child, texts) for child in node.body), node.number)
 
@@ -44,14 +44,16 @@ def substituted(expression: cst.BaseExpression, texts: Mapping[str, str]) -> str
     return code_of(changed)
 
 
-def with_expression(line: SourceLine, changes: Mapping[cst.CSTNode, cst.CSTNode]) -> SourceLine:
+def with_expression(
+    line: SourceStatement, changes: Mapping[cst.CSTNode, cst.CSTNode]
+) -> SourceStatement:
     """With nodes of the line replaced, found by identity."""
 
     class Replace(cst.CSTTransformer):
         def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]
             return changes.get(original_node, updated_node)
 
-    return SourceLine(line.node.visit(Replace()), line.number)  # type: ignore[arg-type]
+    return SourceStatement(line.node.visit(Replace()), line.number)  # type: ignore[arg-type]
 
 
 Reindex = Callable[[Sequence[str]], Sequence[str]]
@@ -60,16 +62,16 @@ Reindex = Callable[[Sequence[str]], Sequence[str]]
 def reindexed(node: Node, tensor: str, buffer: str, change: Reindex, rank: int) -> Node:
     """With `tensor[a, b]` written `buffer[change(a, b)]`; a bare `tensor` or `tensor[...]` counts as
     full slices. Raises IllegalMove where the tensor is used in a way that cannot be re-indexed."""
-    if isinstance(node, SourceLine):
+    if isinstance(node, SourceStatement):
         if tensor not in names_in(node.node):
             return node
         transformer = _Reindexing(tensor, buffer, change, rank)
-        return SourceLine(node.node.visit(transformer), node.number)  # type: ignore[arg-type]
+        return SourceStatement(node.node.visit(transformer), node.number)  # type: ignore[arg-type]
     body = tuple(reindexed(child, tensor, buffer, change, rank) for child in node.body)
     return SourceLoop(node.node, body, node.number)
 
 
-def with_shape(declaration: ReadStatement, shape: str) -> SourceLine:
+def with_shape(declaration: ReadStatement, shape: str) -> SourceStatement:
     """A declaration with another shape, given as text."""
     call = declaration.call
     assert call is not None
@@ -110,7 +112,7 @@ def _occurrences(kernel: ParsedKernel) -> Counter[str]:
     """How often each name occurs."""
     count: Counter[str] = Counter()
     for _, node in kernel.walk():
-        count.update(mentions(node.node if isinstance(node, SourceLine) else node.node.iter))
+        count.update(mentions(node.node if isinstance(node, SourceStatement) else node.node.iter))
     return count
 
 

@@ -13,8 +13,8 @@ from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
     Node,
     ParsedKernel,
-    SourceLine,
     SourceLoop,
+    SourceStatement,
     code_of,
     parts,
 )
@@ -193,7 +193,7 @@ def _absorb(kernel: ParsedKernel, variable: str, trips: int) -> ParsedKernel:
     facts = reading.loop(variable)
     wide: set[KernelTensor] = set()
     changes: dict[cst.CSTNode, cst.CSTNode] = {}
-    declarations: dict[tuple[int, ...], SourceLine] = {}
+    declarations: dict[tuple[int, ...], SourceStatement] = {}
     for statement in reading.inside(facts):
         if statement.opaque:
             raise IllegalMove(f"line {statement.line.number} is not understood")
@@ -338,7 +338,7 @@ def _masks(
     return {call.arguments["mask"]: cst.parse_expression(" & ".join(texts))}
 
 
-def _wider(kernel: ParsedKernel, tensor: KernelTensor, trips: int) -> SourceLine:
+def _wider(kernel: ParsedKernel, tensor: KernelTensor, trips: int) -> SourceStatement:
     if tensor.shape is None or tensor.block_rank or len(tensor.shape) != 2:
         raise IllegalMove(f"{tensor.name} is not a plain tile")
     if tensor.buffer == "psum":
@@ -351,7 +351,7 @@ def _wider(kernel: ParsedKernel, tensor: KernelTensor, trips: int) -> SourceLine
 
 def _declared_shape(
     kernel: ParsedKernel, tensor: KernelTensor, shape: list[Polynomial]
-) -> SourceLine:
+) -> SourceStatement:
     """The tensor's declaration with another shape."""
     texts = [size.render(lambda symbol: symbol.name) for size in shape]
     position = len(shape) - 2
@@ -362,7 +362,7 @@ def _declared_shape(
 def _changed(
     kernel: ParsedKernel,
     changes: dict[cst.CSTNode, cst.CSTNode],
-    declarations: dict[tuple[int, ...], SourceLine],
+    declarations: dict[tuple[int, ...], SourceStatement],
 ) -> ParsedKernel:
     def visit(nodes: tuple[Node, ...], prefix: tuple[int, ...]) -> tuple[Node, ...]:
         result: list[Node] = []
@@ -370,7 +370,7 @@ def _changed(
             path = (*prefix, position)
             if path in declarations:
                 result.append(declarations[path])
-            elif isinstance(node, SourceLine):
+            elif isinstance(node, SourceStatement):
                 result.append(with_expression(node, changes))
             else:
                 result.append(SourceLoop(node.node, visit(node.body, path), node.number))
