@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
-from timing_corpus import Measured, corpus
+from timing_corpus import SOURCES, Measured, corpus
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim import standin
@@ -222,8 +222,10 @@ def print_measured(known: list[Measured]) -> None:
         times = [one.figures["latency"] for one in known if one.family == family]
         pairs = order([(time, time) for time in times]).pairs
         print(f"{family:24s} {len(times):7d} {min(times):12.4g} {max(times):12.4g} {pairs:6d}")
-    print("\nTheir sources are not part of this repository: give checkouts of the public repositories "
-          "that timing_corpus.py names, and they are predicted.")  # fmt: skip
+    print("\nThis is what can be told from this repository alone. The kernels are others': to have them "
+          "predicted, and the errors that the README quotes, give FOLDERs with checkouts of:")  # fmt: skip
+    for source in SOURCES:
+        print(f"  {source}")
 
 
 def main() -> None:

@@ -26,6 +26,13 @@ from accelopt.sim.program import Program
 from accelopt.sim.timing import Compiler
 from accelopt.sim.trace import TensorSpec
 
+SOURCES = (
+    "https://github.com/zhang677/AccelOpt (NKIBench/kernels)",
+    "https://github.com/aws-neuron/aws-neuron-sdk, tag v2.26.1 (nki/examples)",
+    "https://github.com/Jerry2423/kda-for-trainium (workspaces)",
+    "https://github.com/ucb-bar/autocomp (its layernorm and conv1d, one module a version)",
+)
+"""Who published the kernels."""
 F32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
 EPSILON = 1e-5
