@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+UNDERSTOOD = (
+    "It understands kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki, "
+    "nki.language and nki.isa (NKI 0.3 to 0.6, SDK 2.29 to 2.32)."
+)
+"""The dialects of NKI, in one sentence."""
+
 
 class SourceLine(NamedTuple):
     """A place in a kernel's file."""
@@ -83,11 +89,7 @@ class UnsupportedDialect(Unsupported, ModuleNotFoundError):  # type: ignore[misc
 
     def __init__(self, name: str, source: SourceLine = NOWHERE) -> None:
         what = f"`{name}`"
-        mend = (
-            "It understands kernels that import neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki, "
-            "nki.language and nki.isa (NKI 0.3 to 0.6, SDK 2.29 to 2.32)."
-        )
-        super().__init__(what, mend, source)
+        super().__init__(what, UNDERSTOOD, source)
         self.name = name
 
     def __reduce__(self) -> tuple[object, ...]:

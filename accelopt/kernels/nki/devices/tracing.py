@@ -100,7 +100,7 @@ def _traced(
 ) -> tuple[dict[str, object], bytes]:
     """How tracing went, and the Program's bytes where there is one."""
     from accelopt.sim import serial
-    from accelopt.sim.errors import KernelError
+    from accelopt.sim.errors import UNDERSTOOD, KernelError
 
     kernel = str(payload["kernel"])
     faulthandler.dump_traceback_later(payload["seconds"], exit=True, file=channel)
@@ -124,6 +124,9 @@ def _traced(
         return {"failed": f"tracing the kernel needs more memory than the limit{where}"}, b""
     except RecursionError:
         return {"failed": "RecursionError: the kernel's Python recurses too deeply"}, b""
+    except ModuleNotFoundError as error:
+        said = f"the simulated NeuronCore has no module {error.name!r}{_place(error, kernel)}."
+        return {"failed": f"{said} {UNDERSTOOD}"}, b""
     except BaseException as error:
         said = f"{type(error).__name__}: {error}{_place(error, kernel)}"
         return {"failed": said, "traceback": traceback.format_exc()}, b""

@@ -142,3 +142,10 @@ def test_the_simulated_core_traces_beside_a_real_sdk():
     environment = {**os.environ, "PYTHONPATH": str(HERE / "sdk")}
     command = [sys.executable, "-c", textwrap.dedent(program)]
     subprocess.run(command, env=environment, check=True)
+
+
+def test_a_module_that_is_not_there_is_named_with_what_is_understood(tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("import triton\n\n\n@triton.jit\ndef kernel(a):\n    return a\n")
+    with pytest.raises(KernelFailure, match=r"no module 'triton' .*kernel[.]py:1.*neuronxcc[.]nki"):
+        SimulatedDevice("trn1").compile(str(kernel), [TensorArgument((128, 64), "float32")])
