@@ -17,13 +17,14 @@ from accelopt.sim.standalone.isa import enums
 from accelopt.sim.standalone.isa.enums import oob_mode as out_of_bounds
 
 COPY_FIRST = "Copy it to SBUF with nisa.tensor_copy first (NKI 0.3)."
-NO_DGE = enums.dge_mode.none.value
-"""The one number that is taken for a member: the vendor's library writes it (norm_tkg_utils.py)."""
+NUMBERED = {mode.value: mode for mode in (enums.dge_mode.unknown, enums.dge_mode.none)}
+"""The numbers that are taken for members: the vendor's library writes them (norm_tkg_utils.py,
+mlp_tkg_down_projection.py)."""
 
 
 def _mode(dge_mode: Any) -> enums.dge_mode:
-    if type(dge_mode) is int and dge_mode == NO_DGE:
-        return enums.dge_mode.none
+    if type(dge_mode) is int and dge_mode in NUMBERED:
+        return NUMBERED[dge_mode]
     return member(enums.dge_mode, dge_mode, "dge_mode")  # type: ignore[no-any-return]
 
 
