@@ -14,3 +14,9 @@ def parse_python(text: str) -> ast.Module:
     SyntaxError, ValueError."""
     with _ONE_AT_A_TIME:
         return ast.parse(text)
+
+
+def parse_expression(text: str) -> ast.expr:
+    """The same, of one expression."""
+    with _ONE_AT_A_TIME:
+        return ast.parse(text, mode="eval").body

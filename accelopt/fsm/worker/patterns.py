@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
+from accelopt.parsing import parse_python
+
 # What does the work in place of a kernel, by dotted name as it is written.
 _LIBRARY = re.compile(
     r"""^(?:torch\.nn(?:\..*)? | F\..* | torch\.ops\.aten(?:\..*)? | aten\..*
@@ -28,7 +30,7 @@ def violations(source: str, parent: str) -> tuple[str, ...]:
 
 def _forbidden(source: str) -> list[str]:
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     names = (name for node in ast.walk(tree) for name in _names(node))

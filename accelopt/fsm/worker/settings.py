@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from accelopt.parsing import parse_python
+
 
 def setting_changes(before: str, after: str) -> dict[str, str]:
     """The settings that both kernels have with another value, as `name: "old->new"`: arguments of the
@@ -17,7 +19,7 @@ def setting_changes(before: str, after: str) -> dict[str, str]:
 def settings_of(source: str) -> dict[str, int | float]:
     """Every setting by name, the first of a name; none where the text cannot be parsed."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
     found: dict[str, int | float] = {}

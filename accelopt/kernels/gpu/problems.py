@@ -25,6 +25,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     write_json,
 )
 from accelopt.kernels.gpu.cases import case_of
+from accelopt.parsing import parse_python
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import content_key, read_text
 
@@ -69,7 +70,7 @@ class Description(Row):
 def is_torch_problem(path: Path) -> bool:
     """Whether a Python file defines `Model`, `get_inputs` and `get_init_inputs`."""
     try:
-        tree = ast.parse(read_text(path))
+        tree = parse_python(read_text(path))
     except (SyntaxError, ValueError):
         return False
     kinds = (ast.ClassDef, ast.FunctionDef)

@@ -29,6 +29,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     write_json,
 )
 from accelopt.kernels.gpu.cases import case_of
+from accelopt.parsing import parse_python
 from accelopt.store import content_key, read_text
 
 ENTRY = "run"
@@ -179,7 +180,7 @@ def triton_module(spec: KernelSpec) -> str:
     text = kernel.source_code.rstrip("\n")
     imported = {
         alias.asname or alias.name
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parse_python(text))
         if isinstance(node, ast.Import)
         for alias in node.names
     }
@@ -190,7 +191,7 @@ def triton_module(spec: KernelSpec) -> str:
 def jit_function(source: str, name: str = "") -> ast.FunctionDef:
     """The function under `@triton.jit` of that name, or the only one. Raises ConfigError."""
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except SyntaxError as error:
         raise ConfigError(f"the kernel's source is not Python: {error}") from None
     kernels = [

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from accelopt.kernels.nki.referee.precision import NARROW, SHORT_NAMES
 from accelopt.kernels.wording import Remark
+from accelopt.parsing import parse_python
 
 PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."
 
@@ -65,7 +66,7 @@ def narrow_formats(source: str) -> list[Remark]:
 
     Docstrings and comments do not count. Raises SyntaxError when the text is not Python.
     """
-    tree = ast.parse(source)
+    tree = parse_python(source)
     documentation = set(_docstrings(tree))
     found = []
     for node in ast.walk(tree):
@@ -111,7 +112,7 @@ def tampering(source: str) -> list[Remark]:
     Such a kernel may leave a program that its text does not describe. Raises SyntaxError when the
     text is not Python.
     """
-    tree = ast.parse(source)
+    tree = parse_python(source)
     modules = {
         alias.asname or alias.name.partition(".")[0]
         for node in ast.walk(tree)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.kernels.nki.referee.source import imported_by_call
 from accelopt.kernels.wording import Remark
+from accelopt.parsing import parse_python
 
 OUTSIDE = frozenset(
     "asyncio datetime getpass glob locale multiprocessing os pathlib platform posix pwd random resource "
@@ -29,7 +30,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def asks_the_machine(source: str) -> list[Remark]:
     """Uses of such modules and functions in code that importing the file or tracing its kernel runs.
     Raises SyntaxError when the text is not Python."""
-    tree = ast.parse(source)
+    tree = parse_python(source)
     outside = dict(_bound(tree, OUTSIDE))
     numpy = {name for name, module in _bound(tree, frozenset({"numpy"})) if module == "numpy"}
     found = [

@@ -7,6 +7,7 @@ import copy
 
 from accelopt.kernels.triton.moves.loops import bodies, fresh_name
 from accelopt.kernels.triton.moves.source import Kernel, assigned_in, called, is_range, names_in
+from accelopt.parsing import parse_python
 
 
 def looked_up_ahead(kernel: Kernel) -> ast.FunctionDef | None:
@@ -50,14 +51,14 @@ def _ahead(loop: ast.For, node: ast.FunctionDef) -> list[ast.stmt]:
         first = _at(value, at, start, ast.Compare(start, [ast.Lt()], [end]))
         after = ast.BinOp(ast.Name(at, ast.Load()), ast.Add(), step)
         second = _at(value, at, after, ast.Compare(after, [ast.Lt()], [end]))
-        own = ast.parse(f"{name} = {following}").body
+        own = parse_python(f"{name} = {following}").body
         loop.body[place : place + 1] = [*own, _assign(following, second)]
         return [_assign(following, first)]
     return []
 
 
 def _assign(name: str, value: ast.expr) -> ast.stmt:
-    return ast.parse(f"{name} = {ast.unparse(value)}").body[0]
+    return parse_python(f"{name} = {ast.unparse(value)}").body[0]
 
 
 def _looked_up(statement: ast.stmt, after: list[ast.stmt]) -> str | None:

@@ -7,6 +7,7 @@ import copy
 
 from accelopt.kernels.triton.moves.loops import bodies
 from accelopt.kernels.triton.moves.source import Kernel, assigned_in, called, names_in
+from accelopt.parsing import parse_expression
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
@@ -203,7 +204,7 @@ class _InBaseTwo(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if _is_exp(node):
-            function = ast.parse("tl.exp2", mode="eval").body
+            function = parse_expression("tl.exp2")
             return ast.Call(function, [self._scaled(node.args[0])], [])
         self.generic_visit(node)
         return node
@@ -266,7 +267,7 @@ def _scaled_number(node: ast.expr) -> ast.expr:
     text = ast.unparse(node)
     if "inf" in text or abs(float(text) * LOG2_E) >= LARGEST_SINGLE:
         return node
-    return ast.parse(repr(float(text) * LOG2_E), mode="eval").body
+    return parse_expression(repr(float(text) * LOG2_E))
 
 
 def own_precision_dots(kernel: Kernel) -> ast.FunctionDef | None:
@@ -297,7 +298,7 @@ def own_precision_dots(kernel: Kernel) -> ast.FunctionDef | None:
                 other = operands[1 - index]
                 if name not in loaded and other in loaded:
                     text = f"({ast.unparse(call.args[index])}).to({other}.dtype)"
-                    call.args[index] = ast.parse(text, mode="eval").body
+                    call.args[index] = parse_expression(text)
     return node
 
 

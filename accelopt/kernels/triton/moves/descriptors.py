@@ -7,6 +7,7 @@ import copy
 import re
 
 from accelopt.kernels.triton.moves.source import Edit, Launch, Source, called, first_line, names_in
+from accelopt.parsing import parse_expression, parse_python
 
 
 def descriptor_tiles(source: Source, launch: Launch) -> str | None:
@@ -223,7 +224,7 @@ class _TileAccess(ast.NodeTransformer):
             if f"{pointer}.dtype" in value:
                 self.pointers[pointer] += value.count(f"{pointer}.dtype")
             text = f"{pointer}.store({at}, {f'({value}).T' if transposed else value})"
-        return ast.parse(text, mode="eval").body
+        return parse_expression(text)
 
     def _tile(self, address: ast.expr) -> tuple[str, list[str], bool] | None:
         """Pointer, offsets in the tensor's own order, and whether the tile lies transposed."""
@@ -306,14 +307,14 @@ def _without(
             target = statement.targets[0]
             if isinstance(target, ast.Name) and target.id in names:
                 if target.id in advances:
-                    return ast.parse(f"{target.id}_at = 0").body[0]
+                    return parse_python(f"{target.id}_at = 0").body[0]
                 return None
             return statement
 
         def visit_AugAssign(self, statement: ast.AugAssign) -> ast.stmt:
             if isinstance(statement.target, ast.Name) and statement.target.id in names:
                 name = statement.target.id
-                return ast.parse(f"{name}_at += {advances[name][0]}").body[0]
+                return parse_python(f"{name}_at += {advances[name][0]}").body[0]
             return statement
 
     result = Drop().visit(node)
@@ -325,4 +326,4 @@ def _start_offset(node: ast.FunctionDef, name: str, step: str) -> None:
     """Write the step of a moving tile in elements along its own axis."""
     for statement in ast.walk(node):
         if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == f"{name}_at":
-            statement.value = ast.parse(step, mode="eval").body
+            statement.value = parse_expression(step)

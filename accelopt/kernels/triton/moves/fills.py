@@ -16,6 +16,7 @@ from accelopt.kernels.triton.moves.source import (
     names_in,
     stored_parameters,
 )
+from accelopt.parsing import parse_expression
 
 MADE = {
     "torch.zeros": "torch.empty",
@@ -125,7 +126,7 @@ def _empty(statement: ast.Assign) -> str:
     assert isinstance(call, ast.Call)
     kept = call.args[:1] if "full" in called(call) else call.args
     words = [k for k in call.keywords if k.arg != "fill_value"]
-    return ast.unparse(ast.Call(ast.parse(MADE[called(call)], mode="eval").body, kept, words))
+    return ast.unparse(ast.Call(parse_expression(MADE[called(call)]), kept, words))
 
 
 def _fill(statement: ast.Assign) -> str:

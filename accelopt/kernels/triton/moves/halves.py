@@ -6,6 +6,7 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.source import Edit, Launch, Source, called, first_line
+from accelopt.parsing import parse_python
 
 DESCRIPTOR = "TensorDescriptor.from_tensor"
 
@@ -79,7 +80,7 @@ class _Halved(ast.NodeTransformer):
             return node
         first, second = (ast.unparse(at) for at in call.args[0].elts)  # type: ignore[attr-defined]
         halves = f"tl.permute(tl.reshape({ast.unparse(call.args[1])}, ({self.rows}, 2, {self.columns} // 2)), (0, 2, 1))"
-        return ast.parse(
+        return parse_python(
             f"left_half, right_half = tl.split({halves})\n"
             f"{self.pointer}.store([{first}, {second}], left_half)\n"
             f"{self.pointer}.store([{first}, {second} + {self.columns} // 2], right_half)"

@@ -21,6 +21,7 @@ from accelopt.kernels.triton.moves.source import (
     grid_sizes,
     relaunched,
 )
+from accelopt.parsing import parse_expression, parse_python
 
 
 class Coordinate(NamedTuple):
@@ -129,7 +130,7 @@ def divided(size: ast.expr, count: str) -> str:
     """How many groups of `count` there are, as text."""
     if ast.unparse(size) == count:
         return "1"
-    divisor = ast.parse(count, mode="eval").body
+    divisor = parse_expression(count)
     return ast.unparse(ast.BinOp(size, ast.FloorDiv(), divisor))
 
 
@@ -203,7 +204,7 @@ def _body(
             f"{place} % {groups}" if head.inner else ast.unparse(node.body[made]).split(" = ")[1]
         )
         if head.inner:
-            row = ast.parse(f"{place} // {groups}", mode="eval").body
+            row = parse_expression(f"{place} // {groups}")
             lanes.known[f"{place} // {head.extent}"] = Value(row, 0)
     lines = (
         f"{group} = {value}\n"
@@ -217,7 +218,7 @@ def _body(
             if isinstance(test, ast.Compare) and ast.unparse(test.left) == head.name:
                 test.left = ast.Name(names["first_head"], ast.Load())
     written = lanes.body([*before, *after])
-    return [*written[:made], *ast.parse(lines).body, *written[made:]]
+    return [*written[:made], *parse_python(lines).body, *written[made:]]
 
 
 def leaves(statement: ast.If) -> bool:

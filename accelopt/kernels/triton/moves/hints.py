@@ -7,6 +7,7 @@ import copy
 import re
 
 from accelopt.kernels.triton.moves.source import Edit, Kernel, Source, called, names_in
+from accelopt.parsing import parse_expression
 
 _SIZE = re.compile(
     r"^(n|k|m_?size|.*(width|cols?|columns|hidden|dim|size|stride|heads?|seq_?len|vocab).*)$", re.I
@@ -30,7 +31,7 @@ def constant_sizes(kernel: Kernel, only: set[str] | None = None) -> ast.Function
         wanted = argument.arg in only if only is not None else bool(_SIZE.match(argument.arg))
         free = argument.annotation is None and argument.arg not in stored | pointers
         if wanted and free and not argument.arg.lower().endswith("ptr"):
-            argument.annotation = ast.parse("tl.constexpr", mode="eval").body
+            argument.annotation = parse_expression("tl.constexpr")
             changed = True
     return node if changed else None
 

@@ -16,6 +16,7 @@ from accelopt.kernels.triton.moves.pieces import (
 )
 from accelopt.kernels.triton.moves.source import add_parameter, called
 from accelopt.kernels.triton.moves.states import with_maxima
+from accelopt.parsing import parse_expression, parse_python
 
 LANES = "LANES_JOINED"
 JOINED = "_joined"  # behind the name of a kernel: the one that joins what its programs found
@@ -73,7 +74,7 @@ def joined(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
     if lanes is not None:
         around = _OneLane(axis, lanes).visit(around)
     behind = len(parts.before)
-    node.body = [*around.body[:behind], *ast.parse(text).body, *around.body[behind:]]
+    node.body = [*around.body[:behind], *parse_python(text).body, *around.body[behind:]]
     add_parameters(node, parts)
     if lanes is not None:
         add_parameter(node.args, LANES, constant=True)
@@ -99,7 +100,7 @@ class _OneLane(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if ast.unparse(node) == f"tl.arange(0, {self.lanes})":
             text = f"(tl.program_id({self.axis}) + tl.arange(0, {LANES}))"
-            return ast.parse(text, mode="eval").body
+            return parse_expression(text)
         if called(node) in ("tl.zeros", "tl.full") and node.args:
             shape = node.args[0]
             if isinstance(shape, (ast.List, ast.Tuple)):

@@ -12,6 +12,7 @@ import ast
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.source import called, names_in
+from accelopt.parsing import parse_expression
 
 ELEMENTWISE = {
     "tl.where", "tl.maximum", "tl.minimum", "tl.exp", "tl.exp2", "tl.log", "tl.log2", "tl.sqrt",
@@ -339,4 +340,4 @@ def _indexed(node: ast.expr, index: str) -> ast.expr:
 
 
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return parse_expression(text)

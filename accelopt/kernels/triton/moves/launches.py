@@ -20,6 +20,7 @@ from accelopt.kernels.triton.moves.source import (
     is_range,
     names_in,
 )
+from accelopt.parsing import parse_expression, parse_python
 
 NUMBERS = {"int", "min", "max", "triton.cdiv", "range", "len"}
 OTHER_WORK = ("atomic", "num_programs", "make_block_ptr", "make_tensor_descriptor")
@@ -50,7 +51,7 @@ def one_launch(source: Source, launch: Launch) -> str | None:
     axis = uneven[0] if uneven else 0
     tensor = _tensor(launch)
     kernel = _from_table(launch, axis, list(moved))
-    if kernel is None or tensor is None or names_in(ast.parse(tensor)) & changing:
+    if kernel is None or tensor is None or names_in(parse_python(tensor)) & changing:
         return None
     return _with_table(source, launch, loop, statement, kernel, axis, sizes, moved, tensor)
 
@@ -186,7 +187,7 @@ def _from_table(launch: Launch, axis: int, moved: list[str]) -> ast.FunctionDef 
     row = f"{WORK} + tl.program_id({axis}) * {len(moved) + 1}"
     node = _FromTable(axis, row).visit(node)
     lines = [f"{name} = tl.load({row} + {place + 1})" for place, name in enumerate(moved)]
-    node.body[:0] = ast.parse("\n".join(lines)).body
+    node.body[:0] = parse_python("\n".join(lines)).body
     node.args.args = [a for a in node.args.args if a.arg not in moved]
     add_parameter(node.args, WORK, constant=False)
     return node if not node.args.defaults else None
@@ -203,7 +204,7 @@ class _FromTable(ast.NodeTransformer):
         self.generic_visit(node)
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         if called(node) == "tl.program_id" and ast.unparse(given[0]) == str(self.axis):
-            return ast.parse(f"tl.load({self.row})", mode="eval").body
+            return parse_expression(f"tl.load({self.row})")
         return node
 
 
@@ -233,7 +234,7 @@ def _with_table(
     call.keywords = [k for k in call.keywords if k.arg not in moved]
     call.keywords.append(ast.keyword(WORK, ast.Name(table, ast.Load())))
     assert isinstance(call.func, ast.Subscript)
-    call.func.slice = ast.parse(f"({', '.join(grid)},)", mode="eval").body
+    call.func.slice = parse_expression(f"({', '.join(grid)},)")
     indent = source.indentation(loop)
     behind = (
         f"\n{indent}if {work}:"

@@ -6,6 +6,7 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.source import Kernel, assigned_in, is_range, names_in
+from accelopt.parsing import parse_expression, parse_python
 
 
 def counted_loop(kernel: Kernel) -> ast.FunctionDef | None:
@@ -94,7 +95,9 @@ def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
             continue
         straight: list[ast.stmt] = []
         known: dict[str, str] = {}
-        straight += ast.parse(f"tl.static_assert({ast.unparse(step)} >= {ast.unparse(end)})").body
+        straight += parse_python(
+            f"tl.static_assert({ast.unparse(step)} >= {ast.unparse(end)})"
+        ).body
         for index, statement in enumerate(body):
             if index in at:
                 assert isinstance(statement, ast.For)
@@ -109,7 +112,7 @@ def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
 def _straightened(loop: ast.For, known: dict[str, str]) -> list[ast.stmt]:
     """A loop's body for its only step; an assignment seen before is left out or made a copy."""
     assert isinstance(loop.target, ast.Name)
-    lines: list[ast.stmt] = [*ast.parse(f"{loop.target.id} = 0").body]
+    lines: list[ast.stmt] = [*parse_python(f"{loop.target.id} = 0").body]
     for statement in copy.deepcopy(loop.body):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             target, value = statement.targets[0].id, ast.unparse(statement.value)
@@ -132,7 +135,7 @@ def _straightened(loop: ast.For, known: dict[str, str]) -> list[ast.stmt]:
 
 
 def _mentions(text: str, name: str) -> bool:
-    return name in names_in(ast.parse(text, mode="eval"))
+    return name in names_in(parse_expression(text))
 
 
 def bodies(node: ast.AST) -> list[list[ast.stmt]]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.loops import bodies, fresh_name, is_plain
 from accelopt.kernels.triton.moves.source import Kernel, assigned_in, called, names_in
+from accelopt.parsing import parse_python
 
 
 class _Bound(NamedTuple):
@@ -66,7 +67,7 @@ def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
                 limit = ast.unparse(bound.limit)
                 end = f"tl.minimum({end}, {f'tl.max({limit}, axis=0)' if bound.vector else limit})"
             name = fresh_name("visible_end", node)
-            lines = [*setup, *ast.parse(f"{name} = {end}").body]
+            lines = [*setup, *parse_python(f"{name} = {end}").body]
             loop = copy.deepcopy(statement)
             assert isinstance(loop.iter, ast.Call)
             loop.iter.args[1] = ast.Name(name, ast.Load())
@@ -303,7 +304,7 @@ def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
     rest = copy.deepcopy(loop)
     assert isinstance(rest.iter, ast.Call)
     rest.iter.args[0] = ast.Name(name, ast.Load())
-    return [*setup, *ast.parse(f"{name} = {count}").body, main, rest]
+    return [*setup, *parse_python(f"{name} = {count}").body, main, rest]
 
 
 class _MaskRemover(ast.NodeTransformer):

@@ -7,6 +7,7 @@ import copy
 import re
 
 from accelopt.kernels.triton.moves.source import Kernel, called
+from accelopt.parsing import parse_expression, parse_python
 
 GROUP = 8
 
@@ -35,7 +36,7 @@ def grouped_order(kernel: Kernel, group: int = GROUP) -> ast.FunctionDef | None:
         f"{second}, {first} = tl.swizzle2d({second}, {first}, tl.num_programs(1), "
         f"tl.num_programs(0), {group})"
     )
-    node.body[later + 1 : later + 1] = ast.parse(line).body
+    node.body[later + 1 : later + 1] = parse_python(line).body
     return node
 
 
@@ -63,7 +64,7 @@ class _FromEnd(ast.NodeTransformer):
         if ast.unparse(node) not in ("tl.program_id(0)", "tl.program_id(axis=0)"):
             return node
         self.found = True
-        return ast.parse("tl.num_programs(0) - 1 - tl.program_id(0)", mode="eval").body
+        return parse_expression("tl.num_programs(0) - 1 - tl.program_id(0)")
 
 
 def _program_ids(node: ast.FunctionDef) -> dict[int, str]:

@@ -16,6 +16,7 @@ from accelopt.kernels.triton.moves.source import (
     grid_questions,
     grid_sizes,
 )
+from accelopt.parsing import parse_expression, parse_python
 
 PLACES = "PLACES"  # behind a number: how many places the grid had along an axis
 AXES = 2
@@ -43,7 +44,7 @@ def persistent_programs(source: Source, launch: Launch) -> str | None:
         return None
     total = " * ".join(f"{PLACES}_{axis}" for axis in range(len(sizes)))
     line = f"for {own} in tl.range(tl.program_id(0), {total}, tl.num_programs(0), flatten=True):\n    pass"
-    loop = ast.parse(line).body[0]
+    loop = parse_python(line).body[0]
     assert isinstance(loop, ast.For)
     said = node.body[:1] if isinstance(node.body[0], ast.Expr) else []
     loop.body = node.body[len(said) :]
@@ -97,4 +98,4 @@ class _Questions(ast.NodeTransformer):
         if name == "tl.program_id":
             text = f"{self.place} % {text}" if axis == 0 else f"{self.place} // {PLACES}_0"
             text = f"{self.place}" if self.axes == 1 else text
-        return ast.parse(text, mode="eval").body
+        return parse_expression(text)

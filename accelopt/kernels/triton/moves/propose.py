@@ -34,6 +34,7 @@ from accelopt.kernels.triton.moves.steps import (
     routes_of,
 )
 from accelopt.nodes import Action, Rewrite, made
+from accelopt.parsing import parse_python
 from accelopt.space import Parameter
 
 # A configuration this many places down its list is expected to be half as good a try.
@@ -111,7 +112,7 @@ def _option(
 
 def _parses(text: str) -> bool:
     with suppress(SyntaxError):
-        return bool(ast.parse(text))
+        return bool(parse_python(text))
     return False
 
 

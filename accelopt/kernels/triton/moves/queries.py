@@ -29,6 +29,7 @@ from accelopt.kernels.triton.moves.source import (
     names_in,
     relaunched,
 )
+from accelopt.parsing import parse_python
 
 COUNT = f"{QUERIES} * {HEADS}"
 ROWS = 64  # of a product: what one instruction of a warp group takes (PTX ISA, wgmma)
@@ -159,7 +160,7 @@ class _Rows:
             f"{self.query.name} = {names['first_query']} + {names['row']} // {HEADS}\n"
             f"{names['row_is_inside']} = {self.query.name} < {names['query_count']}"
         )
-        begin = ast.parse(lines).body
+        begin = parse_python(lines).body
         if self.looked_up is None:
             return [*begin, *self.lanes.body(after)]
         at = next(i for i, s in enumerate(after) if assigned_in([s]) == {self.looked_up})
@@ -197,7 +198,7 @@ class _Rows:
         following = (
             f"{number} = tl.min(tl.where({of_row} > {number}, {of_row}, {last} + 1), axis=0)"
         )
-        loop = ast.parse(f"while {number} <= {last}:\n    {masked}").body[0]
+        loop = parse_python(f"while {number} <= {last}:\n    {masked}").body[0]
         assert isinstance(loop, ast.While)
-        loop.body += [*tail, *ast.parse(following).body]
-        return [*head, *ast.parse(numbers).body, loop]
+        loop.body += [*tail, *parse_python(following).body]
+        return [*head, *parse_python(numbers).body, loop]

@@ -16,6 +16,7 @@ from accelopt.kernels.triton.moves.source import (
     grid_sizes,
     relaunched,
 )
+from accelopt.parsing import parse_python
 
 PLACES = ("tl.program_id(0)", "tl.program_id(axis=0)")
 
@@ -49,7 +50,7 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
         f"{names['program_rows']} = tl.program_id(0) * {ROWS} + tl.arange(0, {ROWS})\n"
         f"{names['row_is_inside']} = {names['program_rows']} < {names['row_count']}"
     )
-    node.body = [*ast.parse(lines).body, *body]
+    node.body = [*parse_python(lines).body, *body]
     add_parameter(node.args, names["row_count"], constant=False)
     add_parameter(node.args, ROWS, constant=True)
     count = ast.unparse(sizes[0])

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from accelopt.parsing import parse_python
+from accelopt.parsing import parse_expression, parse_python
 
 # Parameters that moves add and tie to the grid: no tiles, for set alone they would be wrong.
 ROWS = "ROWS"
@@ -189,7 +189,7 @@ class _Given(ast.NodeTransformer):
 
 def add_parameter(arguments: ast.arguments, name: str, *, constant: bool) -> None:
     """A last parameter of a kernel, which launches give by name."""
-    annotation = ast.parse("tl.constexpr", mode="eval").body if constant else None
+    annotation = parse_expression("tl.constexpr") if constant else None
     arguments.args.append(ast.arg(name, annotation))
     if arguments.defaults:  # none may follow one that has a default
         arguments.defaults.append(ast.Constant(1))

@@ -36,6 +36,7 @@ from accelopt.kernels.triton.moves.source import (
     grid_sizes,
 )
 from accelopt.kernels.triton.moves.states import NotJoined
+from accelopt.parsing import parse_expression, parse_python
 
 MOST_AXES = 3  # of a grid
 
@@ -152,14 +153,14 @@ def _shared(own: ast.FunctionDef, parts: Parts, axis: int) -> ast.FunctionDef:
         start, stop = (ast.unparse(a) for a in call.args[:2])
         start = begin if place == 0 else f"tl.maximum({begin}, {start})"
         stop = end if place == len(calls) - 1 else f"tl.minimum({end}, {stop})"
-        call.args[:2] = [ast.parse(text, mode="eval").body for text in (start, stop)]
+        call.args[:2] = [parse_expression(text) for text in (start, stop)]
     kept = places(parts, axis, split)
     stores = "\n".join(f"tl.store({at}, {name})" for name, at in kept.items())
     some = f"if {begin} < {whole}:\n    " + stores.replace("\n", "\n    ")
     chosen = ast.If(
-        ast.Name(IS_SPLIT, ast.Load()), ast.parse(some).body, copy.deepcopy(parts.after)
+        ast.Name(IS_SPLIT, ast.Load()), parse_python(some).body, copy.deepcopy(parts.after)
     )
-    node.body = [*copy.deepcopy(parts.before), *ast.parse(lines).body, *loops, chosen]
+    node.body = [*copy.deepcopy(parts.before), *parse_python(lines).body, *loops, chosen]
     add_parameters(node, parts)
     return ast.fix_missing_locations(node)
 
@@ -196,11 +197,11 @@ def _host(
         call.keywords.append(ast.keyword(f"{name}_parts", ast.Name(part, ast.Load())))
     call.keywords.append(ast.keyword(SPLITS, ast.Name(splits, ast.Load())))
     call.keywords.append(ast.keyword(STEPS, ast.Name(steps, ast.Load())))
-    call.keywords.append(ast.keyword(IS_SPLIT, ast.parse(f"{splits} > 1", mode="eval").body))
+    call.keywords.append(ast.keyword(IS_SPLIT, parse_expression(f"{splits} > 1")))
     assert isinstance(call.func, ast.Subscript)
     joining = copy.deepcopy(call)
     assert isinstance(joining.func, ast.Subscript)
-    call.func.slice = ast.parse(f"({', '.join(grid)}, {splits})", mode="eval").body
+    call.func.slice = parse_expression(f"({', '.join(grid)}, {splits})")
     lanes = lanes_of(parts)
     if lanes is not None:
         rows = lanes if lanes.isdigit() else launch.bound(lanes)
@@ -211,7 +212,7 @@ def _host(
     for keyword in joining.keywords:
         if keyword.arg == "num_warps":
             keyword.value = ast.Constant(JOINING_WARPS)
-    joining.func.slice = ast.parse(f"({', '.join(grid)},)", mode="eval").body
+    joining.func.slice = parse_expression(f"({', '.join(grid)},)")
     joining.func.value = ast.Name(f"{launch.kernel.name}{JOINED}", ast.Load())
     return [*lines, ast.unparse(call), f"if {splits} > 1:", f"    {ast.unparse(joining)}"]
 

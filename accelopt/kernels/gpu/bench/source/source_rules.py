@@ -29,6 +29,7 @@ from accelopt.kernels.gpu.bench.source.source_text import (
     of_the_files,
     of_the_text,
 )
+from accelopt.parsing import parse_python
 
 __all__ = ["Violation", "violations"]
 
@@ -52,7 +53,7 @@ def violations(solution: Solution) -> list[Violation]:
     for source in sources:
         found += of_the_text(source.path, source.content)
         try:
-            module = ast.parse(source.content)
+            module = parse_python(source.content)
             modules[source.path] = module, Names(module, own)
         except RecursionError:
             found.append(Violation(source.path, 1, source.path, "is nested too deeply to be read"))

@@ -13,6 +13,7 @@ from accelopt.kernels.nki.lift.authorship.numbers import with_expressions
 from accelopt.kernels.nki.lift.authorship.remarks import with_comments
 from accelopt.kernels.nki.lift.authorship.steps import Steps
 from accelopt.kernels.nki.moves.surgery.layout import laid_out
+from accelopt.parsing import parse_expression, parse_python
 
 
 class Author(NamedTuple):
@@ -37,7 +38,7 @@ class Author(NamedTuple):
             return made
         try:
             text = self._changed(made, ast.get_docstring(theirs, clean=False))
-            ast.parse(text)
+            parse_python(text)
         except (SyntaxError, ValueError, RecursionError):
             return made  # a lowered kernel is whole without its author
         return text
@@ -66,7 +67,7 @@ def _function(source: str, name: str) -> ast.FunctionDef | None:
 def _functions(source: str) -> dict[str, ast.FunctionDef]:
     """The functions of a module; none of a text that is no module."""
     try:
-        body = ast.parse(source).body
+        body = parse_python(source).body
     except SyntaxError:
         return {}
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
@@ -74,7 +75,7 @@ def _functions(source: str) -> dict[str, ast.FunctionDef]:
 
 def _constants(source: str) -> dict[str, float | tuple[int, ...]]:
     """The module's names for numbers."""
-    nothing = ast.parse("def nothing(): ...").body[0]
+    nothing = parse_python("def nothing(): ...").body[0]
     assert isinstance(nothing, ast.FunctionDef)
     reader = Steps(nothing, Meanings())
     for part in parts(source):
@@ -96,7 +97,7 @@ def _with_docstring(text: str, kernel: str, said: str | None) -> str:
     quoted = f'    """{said}"""\n'
     if said is None:
         quoted = ""
-    elif ast.literal_eval(quoted.strip()) != said:
+    elif ast.literal_eval(parse_expression(quoted.strip())) != said:
         quoted = f"    {said!r}\n"
     lines[first.lineno - 1 : first.end_lineno] = [quoted]
     return "".join(lines)

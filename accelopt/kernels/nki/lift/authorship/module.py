@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.kernels.nki.lift.authorship.text import identifiers
+from accelopt.parsing import parse_python
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
 
@@ -23,7 +24,7 @@ def parts(source: str) -> Iterator[Part]:
     """The statements of a module with all text around them."""
     lines = source.splitlines(keepends=True)
     start = 0
-    for node in ast.parse(source).body:
+    for node in parse_python(source).body:
         first = min(n.lineno for n in (node, *getattr(node, "decorator_list", ()))) - 1
         last = node.end_lineno or node.lineno
         above, start = "".join(lines[start:first]), last
@@ -37,14 +38,14 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
     ours = list(parts(made))
     new = next(part for part in ours if getattr(part.node, "name", "") == kernel)
     theirs = [part for part in parts(source) if not _launch(part.node, kernel)]
-    dropped = _left_over(theirs, kernel, ast.parse(new.text))
+    dropped = _left_over(theirs, kernel, parse_python(new.text))
     imports = [part for part in ours if isinstance(part.node, (ast.Import, ast.ImportFrom))]
     kept: list[str] = []
     blank = 0  # lines above what was left out
     missing = [
         part.text
         for part in imports
-        if bound(part.node) & identifiers(ast.parse(new.text))
+        if bound(part.node) & identifiers(parse_python(new.text))
         and not any(bound(part.node) <= bound(p.node) for p in theirs if _is_import(p.node))
     ]
     for number, part in enumerate(theirs):
@@ -56,7 +57,7 @@ def with_kernel(source: str, kernel: str, made: str) -> str:
         part = part._replace(above="\n" * (blank - _blank_lines(part.above)) + part.above)
         blank = 0
         if _is_import(part.node) and missing:
-            before = [m for m in missing if _module(ast.parse(m).body[0]) < _module(part.node)]
+            before = [m for m in missing if _module(parse_python(m).body[0]) < _module(part.node)]
             last = not any(_is_import(later.node) for later in theirs[number + 1 :])
             text = [] if part in dropped else [part.text]
             behind = [m for m in missing if last and m not in before]

@@ -10,6 +10,7 @@ from accelopt.kernels.nki.lift.authorship.numbers import views
 from accelopt.kernels.nki.lift.authorship.steps import Steps
 from accelopt.kernels.nki.lift.authorship.text import identifiers
 from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.parsing import parse_python
 
 LAYOUT = re.compile(
     r"(_transposed|_parts|_turned|_part|_view|_tile|_kept)?(?:_rows|_sums)?(_\d+)?$"
@@ -103,7 +104,7 @@ def _results(made: Steps, author: Steps) -> dict[str, str]:
 
 def _renamed(text: str, made: Steps, wanted: dict[str, str]) -> str:
     """`text` with the names that no other variable has."""
-    tree = ast.parse(text)
+    tree = parse_python(text)
     used = identifiers(tree) - set(wanted)
     changes: dict[str, str] = {}
     for name, said in wanted.items():

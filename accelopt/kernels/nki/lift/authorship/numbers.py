@@ -11,6 +11,7 @@ import numpy as np
 from accelopt.kernels.nki.lift.authorship.steps import Key, Steps, name_of, names_bound
 from accelopt.kernels.nki.lift.authorship.text import identifiers
 from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.parsing import parse_python
 
 NOBODYS = frozenset((0.0, 1.0, 2.0, 0.5))
 """Numbers, with either sign, that stand for themselves."""
@@ -33,7 +34,7 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
     are the same in fp32; what an expression needs of the author's statements on shapes comes with it."""
     viewed = views(made)
     taken = identifiers(made.function) - (set(made.shapes) - viewed)
-    known = [said for said in _said(author) if not identifiers(ast.parse(said.text)) & taken]
+    known = [said for said in _said(author) if not identifiers(parse_python(said.text)) & taken]
     known += [_about(one, form) for form in ("-{}", "1 / {}", "-1 / {}") for one in known]
     changes: list[tuple[ast.expr, str]] = []
     for step in made.found:
@@ -171,7 +172,7 @@ def _subscripts(statement: ast.stmt) -> Iterator[tuple[str, int, ast.expr]]:
 
 def _carried(text: str, made: Steps, author: Steps, said: Sequence[str]) -> str:
     """`text` with the author's statements that give names in some expressions their numbers."""
-    wanted = {name for one in said for name in identifiers(ast.parse(one))}
+    wanted = {name for one in said for name in identifiers(parse_python(one))}
     lines: list[str] = []
     for step in reversed(author.found):
         bound = set(names_bound(step.statement))
@@ -181,7 +182,7 @@ def _carried(text: str, made: Steps, author: Steps, said: Sequence[str]) -> str:
         wanted |= identifiers(step.statement)
     if not lines:
         return text
-    at = _beginning(ast.parse(text), made.function.name)
+    at = _beginning(parse_python(text), made.function.name)
     before = text.splitlines(keepends=True)
     return "".join([*before[:at], *(f"    {line}\n" for line in lines), *before[at:]])
 

@@ -125,7 +125,7 @@ class Scope:
         if isinstance(node, cst.Integer):
             return Number(Polynomial.number(int(node.value, 0)))
         if isinstance(node, cst.Float):
-            return KnownConstant(node.evaluated_value)
+            return KnownConstant(float(node.value))
         if isinstance(node, cst.SimpleString):
             return KnownConstant(str(node.evaluated_value))
         if isinstance(node, cst.Name):

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.parsing import parse_python
 
 WIDTH = 100
 
@@ -17,7 +18,7 @@ def hold_to_shapes(source: str, arguments: Mapping[str, ParameterFacts]) -> str:
     function with these parameters stays as it is.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
     wanted = [name for name, argument in arguments.items() if argument.shape]

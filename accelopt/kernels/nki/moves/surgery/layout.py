@@ -7,6 +7,8 @@ import ast
 import textwrap
 from collections.abc import Iterator
 
+from accelopt.parsing import parse_python
+
 LONGEST = 100
 INDENT = "    "
 
@@ -29,7 +31,7 @@ def laid_out(text: str, before: str) -> str:
 def _simple(text: str) -> Iterator[tuple[int, int]]:
     """First and last line of every statement that is neither a block nor beside another one."""
     kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    nodes = [node for node in ast.walk(parse_python(text)) if isinstance(node, ast.stmt)]
     starts = [node.lineno for node in nodes]
     for node in nodes:
         if isinstance(node, kinds) and starts.count(node.lineno) == 1:
@@ -49,7 +51,7 @@ def _joined(statement: list[str]) -> str:
 
 def _same(statement: list[str], made: list[str]) -> bool:
     try:
-        first, second = (ast.parse(textwrap.dedent("\n".join(s))) for s in (statement, made))
+        first, second = (parse_python(textwrap.dedent("\n".join(s))) for s in (statement, made))
         return ast.dump(first) == ast.dump(second)
     except SyntaxError:
         return False
@@ -59,7 +61,7 @@ def _spaced(text: str, known: set[str]) -> str:
     """Slices with spaces around their colon where a bound is more than a name or a number."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]
     new = {n for n, line in enumerate(text.splitlines(), 1) if line not in known}
-    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Slice))
+    nodes = (node for node in ast.walk(parse_python(text)) if isinstance(node, ast.Slice))
     bounds = [
         (node.lower, node.upper)
         for node in nodes

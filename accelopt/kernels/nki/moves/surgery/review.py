@@ -12,6 +12,7 @@ from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.kernels.nki.moves.surgery.layout import laid_out
 from accelopt.kernels.nki.moves.surgery.spelling import spelled
 from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.parsing import parse_python
 
 WORD = re.compile(r"[^\W\d]\w*")
 MADE = re.compile(r"(_row)?(_transposed)?(_tiles?)?$")
@@ -36,7 +37,7 @@ def with_comments(text: str, before: str) -> str:
             tile = nl.load(...)          tiles = nl.ndarray(...); ...
     """
     lines, old = text.splitlines(), before.splitlines()
-    bound = {number: name for name, number in reversed(list(_bound(ast.parse(before))))}
+    bound = {number: name for name, number in reversed(list(_bound(parse_python(before))))}
     block: list[str] = []
     for number, line in enumerate(old, 1):
         if line.lstrip().startswith("#"):
@@ -47,7 +48,7 @@ def with_comments(text: str, before: str) -> str:
         name = bound.get(number)
         if not lost or name is None:
             continue
-        made = (at for other, at in _bound(ast.parse("\n".join(lines))) if _made_of(other, name))
+        made = (at for other, at in _bound(parse_python("\n".join(lines))) if _made_of(other, name))
         at = min(made, default=0)
         if at:
             pad = lines[at - 1][: len(lines[at - 1]) - len(lines[at - 1].lstrip())]
@@ -88,11 +89,11 @@ def without_aliases(text: str, before: str) -> str:
 
     before: row_sum = nl.ndarray(...); ...; total = row_sum      after: total = nl.ndarray(...); ...
     """
-    own = _identifiers(ast.parse(before))
-    for node in ast.walk(ast.parse(text)):
+    own = _identifiers(parse_python(before))
+    for node in ast.walk(parse_python(text)):
         match node:
             case ast.Assign(targets=[ast.Name(id=kept)], value=ast.Name(id=made)):
-                tree = ast.parse(text)
+                tree = parse_python(text)
                 if made in own or kept not in own or not _alias(tree, kept, made, node.lineno):
                     continue
                 lines = text.splitlines(keepends=True)
@@ -122,7 +123,7 @@ def familiar(text: str) -> str:
     before: for k in ...: a(k)        after: for k in ...: a(k)
             for k_1 in ...: b(k_1)           for k in ...: b(k)
     """
-    tree = ast.parse(text)
+    tree = parse_python(text)
     for loop in _loops(tree):
         name = loop.target.id  # type: ignore[attr-defined]
         found = NUMBERED.fullmatch(name)
@@ -164,5 +165,5 @@ def _identifiers(tree: ast.AST) -> set[str]:
 
 def _renamed(text: str, name: str, wanted: str) -> str:
     """`text` with another name for a variable; keywords and attributes of that name stay."""
-    places = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id == name]
+    places = [n for n in ast.walk(parse_python(text)) if isinstance(n, ast.Name) and n.id == name]
     return replaced(text, [(place, wanted) for place in places])

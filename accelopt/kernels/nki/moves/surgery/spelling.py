@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.parsing import parse_python
 
 Terms = dict[tuple[str, ...], int]
 """A polynomial: the factor of each product of names."""
@@ -33,7 +34,7 @@ def spelled(text: str, before: str) -> str:
 
     before: weight[128 * t : 128 * t + 128, 0:512]      after: weight[t * TILE : (t + 1) * TILE, 0:WIDE]
     """
-    old, tree = ast.parse(before), ast.parse(text)
+    old, tree = parse_python(before), parse_python(text)
     sizes = Sizes(_constants(old), {})
     sizes = sizes._replace(used=_used(old, sizes.constants))
     written = _written(before, old, sizes.constants)
@@ -54,7 +55,7 @@ def spelled(text: str, before: str) -> str:
 
 def _without_unused(text: str, old: ast.Module, constants: Mapping[str, int]) -> str:
     """`text` without those constants that the author used and it does not, and the comments on them."""
-    used, tree = _loaded(old), ast.parse(text)
+    used, tree = _loaded(old), parse_python(text)
     lines = text.splitlines(keepends=True)
     for node in reversed(tree.body):
         names = _targets(node) if isinstance(node, ast.Assign) else set()
@@ -152,7 +153,7 @@ def _defined(text: str, new: Mapping[str, str]) -> str:
     """`text` with new constants below those that they are multiples of."""
     for made, said in new.items():
         base = said.rpartition(" ")[2]
-        for node in ast.parse(text).body:
+        for node in parse_python(text).body:
             if isinstance(node, ast.Assign) and base in _targets(node):
                 lines = text.splitlines(keepends=True)
                 lines.insert(node.end_lineno or node.lineno, f"{made} = {said}\n")
