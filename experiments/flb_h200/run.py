@@ -50,7 +50,9 @@ from accelopt.stages.workshop import WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
 
 STARTER = ROOT / "experiments" / "flb_optimize" / "starter_trace"
-FULL = TimingPlan(least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003, package=False)
+FULL = TimingPlan(
+    least_rounds=5, most_rounds=10, seconds=0.6, steady=0.003, package=False, judging_seconds=10.0
+)
 SCREEN = SEARCH_PLAN._replace(sets=2, least_rounds=2, most_rounds=2, seconds=0.1)
 
 
@@ -292,6 +294,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--target", default="h200")
     parser.add_argument("--turns", type=int, default=2, help="start and winner, so many times each")
+    parser.add_argument("--together", type=int, default=4, help="problems measured side by side")
     parser.add_argument("--winners", type=Path, help="a folder of winners, in the place of a loop")
     parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final, traces")
     args = parser.parse_args()
@@ -302,7 +305,7 @@ def main() -> None:
     say("the loop is done")
     rows, refused = [], []
     if "final" not in args.skip:
-        rows = in_parallel(lambda n: remeasured(folder, n, outcomes.get(n), args), names, 8)
+        rows = in_parallel(lambda n: remeasured(folder, n, outcomes.get(n), args), names, args.together)
         say("starts and winners are measured again")
         write_summary(rows, refused, args)
     if "hostile" not in args.skip:
