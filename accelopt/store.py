@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import fcntl
 import hashlib
-import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -68,19 +66,6 @@ def read_text(path: Path | str, kind: str = "") -> str:
 def write_json(path: Path | str, value: object, *, indent: int | None = 2) -> None:
     """`value` as JSON, written whole or not at all."""
     write_atomically(path, json.dumps(value, indent=indent) + "\n")
-
-
-def csv_text(rows: Iterable[Mapping[str, object]], columns: Sequence[str] = ()) -> str:
-    """`rows` as CSV with `columns` first and any others behind; None and NaN are empty."""
-    kept = list(rows)
-    names = list(dict.fromkeys([*columns, *(name for row in kept for name in row)]))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    for row in kept:
-        cells = (row.get(name) for name in names)
-        writer.writerow(["" if cell != cell else cell for cell in cells])
-    return text.getvalue()
 
 
 def _force_folder(folder: Path) -> None:

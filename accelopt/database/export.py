@@ -16,7 +16,7 @@ from accelopt.evaluation import Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, trace_stem, write_json
 from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict, to_trace
 from accelopt.kernels.gpu.cases import ProblemFiles
-from accelopt.store import csv_text, write_atomically
+from accelopt.store import write_atomically
 
 TRITON = "flashinfer"
 
@@ -29,22 +29,22 @@ def export_to(path: Path, database: Database) -> str:
     """
     if not path.suffix:
         return _traces(path, database)
-    rows = [dict(row) for row in everything(database)]
+    import pandas as pd  # on use: the other commands need not wait for it
+
+    table = pd.DataFrame(list(everything(database)))
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
+            table.to_parquet(path, index=False)
         except ImportError:
             raise MissingExtra("pyarrow", "database") from None
-        pq.write_table(pa.Table.from_pylist(rows), path)
     elif path.suffix == ".csv":
-        write_atomically(path, csv_text(rows))
+        write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
     else:
         raise ConfigError(
             f"{path} is no table: name a file that ends in .parquet or .csv, or a folder for traces"
         )
-    return f"{len(rows)} verdicts"
+    return f"{len(table)} verdicts"
 
 
 def _traces(folder: Path, database: Database) -> str:

@@ -17,7 +17,7 @@ from accelopt.evaluation import faults
 from accelopt.kernels.gpu.cases import case_of_row
 from accelopt.nodes import Result
 from accelopt.published import CandidateRow, Experience, PlannerResult, ServiceResult
-from accelopt.store import csv_text, read_text, write_atomically, write_json
+from accelopt.store import read_text, write_atomically, write_json
 
 TableRow = Mapping[str, str]
 
@@ -58,7 +58,12 @@ def _mind_columns(path: Path, header: Sequence[str], forms: Sequence[Sequence[st
 
 def write_table(path: Path, rows: Sequence[TableRow], columns: Sequence[str]) -> None:
     """`rows` as CSV with `columns` first and any others behind; folders are made."""
-    write_atomically(path, csv_text(rows, columns))
+    import pandas as pd  # half a second, which reading a table need not take
+
+    others = [name for row in rows for name in row if name not in columns]
+    names = [*columns, *dict.fromkeys(others)]
+    table = pd.DataFrame([dict(row) for row in rows], columns=names, dtype=object)
+    write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
 
 
 def candidate(row: TableRow, path: Path) -> CandidateRow:

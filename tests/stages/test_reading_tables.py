@@ -127,7 +127,7 @@ ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c d", 'e"']), TEXTS)
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=ROWS)
 def test_tables_have_the_bytes_that_csv_writes(rows, tmp_path_factory):
-    """People's shell loops read these files."""
+    """People's shell loops read these files: pandas writes them as the csv module did."""
     path = tmp_path_factory.mktemp("table") / "table.csv"
     write_table(path, rows, ["a", "b"])
     names = dict.fromkeys(["a", "b", *(name for row in rows for name in row)])
