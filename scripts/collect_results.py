@@ -25,7 +25,8 @@ async def main(args: Namespace) -> None:
     write_atomically(args.loops_path / "report.html", page([story]))
     rows = [
         ResultRow(
-            problem.name, problem.baseline, problem.best, None, None, problem.changes,
+            problem.name, problem.baseline, problem.best, problem.before, problem.after,
+            problem.changes,
             str(args.loops_path / f"{problem.name}_ID0" / "best.py"),
         )
         for problem in story.problems

@@ -13,6 +13,7 @@ from accelopt.published import SampleResult
 from accelopt.report.diffs import patch_of
 from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Story, StoryStep
+from accelopt.stages.peak import bound_of
 from accelopt.stages.tables import (
     read_candidates,
     read_executor_results,
@@ -74,8 +75,13 @@ def _problem(loop: Path) -> ProblemStory:
     write_atomically(
         loop / "best.diff", patch_of(source, best.source, Path(start.case.kernel).name)
     )
+    limit = bound_of(start)
+    before, after = (
+        limit.fraction(step.latency) if limit and step.latency else None for step in (first, best)
+    )
     return ProblemStory(
         name=start.case.case_name, baseline=baseline, best=best.latency,
+        before=before, after=after if best is not first else None,
         changes=tuple(step.sentence for step in _path(best, steps)),
         start_source=source, best_source=best.source, steps=tuple(steps),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from accelopt import measured
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.roofline import Standing, bound, standing
+from accelopt.kernels.nki.roofline import LeastTime, Standing, bound, standing
 from accelopt.published import CandidateRow
 from accelopt.stages.tables import read_candidates, read_table, write_table
 
@@ -18,12 +18,17 @@ SIZE = re.compile(r"_([A-Z]+)(\d+)(?=_|$)")  # in a case's name: matmul_K5120_M4
 
 def peak_words(candidate: CandidateRow) -> str:
     """`40.1% of peak (memory)` for a profiled candidate, empty where the bound is not known."""
-    if candidate.profile is None:
-        return ""
-    limit = bound(candidate.case.problem, candidate.case.values, candidate.profile.target)
-    if limit is None:
+    limit = bound_of(candidate)
+    if limit is None or candidate.profile is None:
         return ""
     return f"{limit.fraction(candidate.profile.latency):.1%} of peak ({limit.key})"
+
+
+def bound_of(candidate: CandidateRow) -> LeastTime | None:
+    """The roofline of a profiled candidate's problem, None where it is not known."""
+    if candidate.profile is None:
+        return None
+    return bound(candidate.case.problem, candidate.case.values, candidate.profile.target)
 
 
 def standings(profiles: Path | None, best: Path | None = None) -> list[Standing]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,7 @@ def test_the_whole_loop_with_named_options(tmp_path):
 
     first = loop()
     assert "Results on the simulated trn1 NeuronCore" in first.stdout
+    assert re.search(r"\d%\s→\s\d+%", first.stdout), first.stdout  # of the bound, before and after
     [folder] = (tmp_path / "loop").glob("*_ID0")
     assert "def kernel" in (folder / "best.py").read_text()
     assert (folder / "best.diff").read_text().startswith("--- a/silu.py")
