@@ -292,7 +292,7 @@ def test_packages_of_a_python_path_are_found_and_readable_in_the_child(tmp_path)
     (installed / "numpy").symlink_to(Path(numpy.__file__).parent)
     code = (
         "import sys; from accelopt.sandbox import policy; "
-        "print(policy.package_folders(), policy.Job('', {}, None, None).search_path, "
+        "print(policy.package_folders(), policy.ChildJob('', {}, None, None).search_path, "
         f"{str(installed)!r} in policy.runtime_paths())"
     )
     root = str(TESTS.parent)
