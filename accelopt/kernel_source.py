@@ -194,7 +194,6 @@ def _after_preamble(tree: ast.Module) -> int:
     return at
 
 
-@lru_cache(maxsize=4096)
 class Edit(NamedTuple):
     """What a change does to a text, wherever that stands in it: lines that go, lines that come, and
     those that stay and name the same values. Two edits are equal where one would do to one text what
@@ -232,6 +231,7 @@ def _statements(source: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+@lru_cache(maxsize=4096)
 def fingerprint(source: str) -> str:
     """A hash that is equal for sources differing only in layout, comments, docstrings and the
     names of local variables; the raw text's hash when it does not parse.
