@@ -91,6 +91,37 @@ def test_a_kernel_by_schedule_has_the_name_that_its_author_gave_it(tmp_path: Pat
     assert "def root_mean_square(x, eps, gain=None):" in lifted.lowered(Schedule(rows=rows)).source
 
 
+DIVIDED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(scores, temperature):
+    out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
+    for r in nl.affine_range(2):
+        tile = nl.load(scores[r * 128 : (r + 1) * 128, :]) / temperature
+        powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+        nl.store(out[r * 128 : (r + 1) * 128, :], powers / nl.sum(powers, axis=1, keepdims=True))
+    return out
+"""
+
+
+def test_what_is_divided_by_an_argument_is_for_every_number(tmp_path: Path) -> None:
+    path, fast = tmp_path / "divided.py", tmp_path / "fast.py"
+    path.write_text(DIVIDED)
+    given = {"scores": ParameterFacts((256, 512), "float32"), "temperature": ParameterFacts(())}
+    lifted = lifted_kernel(DIVIDED, path, given)
+    rows = row_axes(graph_of(lifted.algorithm))[0].name
+    fast.write_text(lifted.lowered(Schedule(rows=rows)).source)
+    x = np.random.default_rng(2).standard_normal((256, 512)).astype(np.float32)
+    for number in (2.5, 0.3):
+        arguments = [TensorArgument((256, 512), "float32"), number]
+        (got,) = SimulatedDevice().compile(str(fast), arguments).run([x, number])
+        powers = np.exp(np.float64(x) / number)
+        assert np.allclose(got, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5, atol=0)
+
+
 def test_a_kernel_by_schedule_is_not_searched_again(tmp_path: Path) -> None:
     found = offered(
         f"{MARK}{{}}\n{NAIVE}", tmp_path / "unread.py", {"x": ParameterFacts((512, 1024))}

@@ -251,10 +251,15 @@ class RowBlock:
         return f"{name}[:, {part(row, 1, self.tiling.tiles)}]"
 
     def constant(self, number: float) -> str:
-        """A number as text."""
-        single = np.float32(number)
-        names = (name for value, name in self.plain.items() if np.float32(value) == single)
-        return next(names, repr(number).replace("e+", "e"))
+        """A number as text: a plain argument, its negative or its inverse, by the argument's name."""
+        back = {"{}": number, "-{}": -number}  # the argument that a number would be made of
+        if number:
+            back |= {"1 / {}": 1 / number, "-1 / {}": -1 / number}
+        for value, name in self.plain.items():
+            for form, argument in back.items():
+                if np.float32(argument) == np.float32(value):
+                    return form.format(name)
+        return repr(number).replace("e+", "e")
 
     def target(self, body: list[Node], placed: Placed, spot: Spot, declare: bool) -> None:
         """Declares the tile that narrower steps fill."""
