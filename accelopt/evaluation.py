@@ -119,6 +119,11 @@ class Profile(Row):
         default=None, description="confidence interval of the latency"
     )
 
+    @property
+    def device(self) -> str:
+        """On what it was taken, in words."""
+        return f"the simulated {self.target} NeuronCore" if self.simulated else f"a real {self.target}"
+
     def to_metadata(self) -> dict[str, Any]:
         """The flat JSON object of the published `profile` column."""
         return {

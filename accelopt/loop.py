@@ -41,6 +41,7 @@ async def optimize(case: Case, run: Run, known: Knowledge = NOTHING_KNOWN) -> Ou
     if start.profile is None:
         return Outcome(start, failure=start.evaluation.message)
     warm = await run.workshop.archive.warm_start(start, run.workshop.evaluations)
+    project.write_best(warm.node, run)
     strategy = open_strategy(warm.node, run.settings, run.seed)
     if isinstance(strategy, Learns):
         strategy.learn(await run.workshop.archive.learned(start, known.learned))

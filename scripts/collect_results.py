@@ -11,7 +11,7 @@ with nothing_to_lose():
     from accelopt.report.story import write_story
     from accelopt.report.tables import ResultRow, ResultsTable
     from accelopt.stages import command_line
-    from accelopt.stages.loops import prepare_loops, tell_loops
+    from accelopt.stages.loops import loops_in, prepare_loops, tell_loops
     from accelopt.store import write_atomically
 
 
@@ -27,9 +27,9 @@ async def main(args: Namespace) -> None:
         ResultRow(
             problem.name, problem.baseline, problem.best, problem.before, problem.after,
             problem.changes,
-            str(args.loops_path / f"{problem.name}_ID0" / "best.py"),
+            str(loop / "best.py"),
         )
-        for problem in story.problems
+        for problem, loop in zip(story.problems, loops_in(args.loops_path), strict=True)
     ]  # fmt: skip
     output().print(ResultsTable(rows, story.device))
     command_line.say(f"report: {args.loops_path / 'report.html'}")

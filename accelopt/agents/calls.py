@@ -109,6 +109,10 @@ class Provider(Model, Protocol):
     """A model behind a URL, as `PROVIDERS` name it: made of a `ModelConfig`, where exchanges are kept,
     the ledger that pays for them, and by name `replay`, `traced` and `seed` (see `llm.Endpoint`)."""
 
+    async def greet(self) -> str:
+        """What speaks against its answering later, in a sentence; empty when nothing does. Raises
+        ConfigError where nobody can be reached."""
+
     async def close(self) -> None:
         """Close the connections."""
 

@@ -27,15 +27,19 @@ from accelopt.agents.completion import Unusable, clean, read_completion, token_c
 from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
 from accelopt.agents.conversation import ToolConversation, asked_again, most_turns
 from accelopt.agents.function_tools import function_tools
+from accelopt.agents.greeting import (
+    CONNECT_SECONDS,
+    UNCONNECTED,
+    UNREACHABLE_AFTER,
+    greet,
+    unreachable,
+)
 from accelopt.agents.slots import Slots
 from accelopt.errors import ConfigError
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more
 LONGEST_RETRY_AFTER = 900.0
-CONNECT_SECONDS = 5.0  # a server that is there takes a connection in less
-UNREACHABLE_AFTER = 8.0  # seconds of failing connections to an endpoint that never took one
-UNCONNECTED = ("ConnectError", "ConnectTimeout")  # of whichever HTTP client openai is built on
 MOST_TRUNCATED = 3  # answers of one call that met the limit of their length
 # A repaired or written kernel keeps a device busy; another plan only lengthens the queue.
 PRIORITY: dict[Role, int] = {
@@ -107,6 +111,10 @@ class Endpoint:
             raise CallFailed(f"the {question.role} gave no final answer: {error}") from error
         return _answer(result)
 
+    async def greet(self) -> str:
+        """What speaks against this endpoint's answering later (`greeting.greet`)."""
+        return "" if self._client is None else await greet(self._client, self.config)
+
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
@@ -155,7 +163,7 @@ class Endpoint:
                 sent = _accepted(request, self._refused)
                 body = await asyncio.wait_for(_read(self._client, sent), limit)
             except openai.APIConnectionError as error:
-                return self._unconnected(error, limit)
+                return self._unconnected(error, limit, started)
             except asyncio.TimeoutError:
                 return _Failure(f"no answer within {limit:g} seconds", slow=True)
             except openai.APIStatusError as error:
@@ -172,20 +180,20 @@ class Endpoint:
         said = clean(f"{type(error).__name__}: {error}", self.config.secrets)
         return _Failure(f"connection lost: {said}")
 
-    def _unconnected(self, error: Exception, limit: float) -> _Failure:
-        """A connection that was not made, was lost, or brought nothing in time.
+    def _unconnected(self, error: Exception, limit: float, started: float) -> _Failure:
+        """A connection, asked for when it `started`, that was not made, was lost, or brought nothing
+        in time.
 
         Raises ConfigError for an endpoint that nobody could ever connect to.
         """
         import openai
 
-        cause, now = error.__cause__, time.monotonic()
-        if type(cause).__name__ in UNCONNECTED:
-            self._unreached = self._unreached or now
-            if now - self._unreached > UNREACHABLE_AFTER:
-                said = clean(str(cause) or type(cause).__name__, self.config.secrets)
-                raise ConfigError(f"the endpoint {self.config.url} cannot be reached: {said}")
-            return _Failure(f"no connection: {type(cause).__name__}")
+        cause = type(error.__cause__).__name__
+        if cause in UNCONNECTED:
+            self._unreached = self._unreached or started
+            if time.monotonic() - self._unreached > UNREACHABLE_AFTER:
+                raise unreachable(error, self.config)
+            return _Failure(f"no connection: {cause}")
         if isinstance(error, openai.APITimeoutError):
             return _Failure(f"no answer within {limit:g} seconds", slow=True)
         return self._lost(error)

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -67,15 +67,18 @@ class ScriptedServer:
     """`with ScriptedServer(respond) as server: ... server.url ...`
 
     `respond` takes the request's JSON object. `faults` is consulted once per request, in order
-    of arrival; None, or its end, means no fault.
+    of arrival; None, or its end, means no fault. `models` is what it lists when it is asked for its
+    models, or the fault that this meets.
     """
 
     def __init__(
         self,
         respond: Callable[[dict[str, Any]], Scripted | str],
         faults: Iterable[ScriptedFault | None] = (),
+        models: Sequence[str] | ScriptedFault = (),
     ) -> None:
         self.respond = respond
+        self.models = models
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.most_at_once = 0
@@ -136,6 +139,13 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: Any) -> None:
             pass
 
+        def do_GET(self) -> None:
+            if isinstance(owner.models, ScriptedFault):
+                self._fail(owner.models, {})
+                return
+            listed = [{"id": name, "object": "model"} for name in owner.models]
+            self._send(200, json.dumps({"object": "list", "data": listed}).encode())
+
         def do_POST(self) -> None:
             length = int(self.headers.get("content-length", 0))
             request = json.loads(self.rfile.read(length))
@@ -152,7 +162,11 @@ def _handler(owner: ScriptedServer) -> type[BaseHTTPRequestHandler]:
                 owner.wait(scripted.seconds)
                 body = scripted.body or json.dumps(_completion(request, scripted)).encode()
                 self._send(200, body)
-            elif fault.kind == "status":
+            else:
+                self._fail(fault, request)
+
+        def _fail(self, fault: ScriptedFault, request: dict[str, Any]) -> None:
+            if fault.kind == "status":
                 told = {"Retry-After": fault.retry_after, "Location": fault.location}
                 extra = {name: value for name, value in told.items() if value is not None}
                 body = json.dumps({"error": {"message": fault.message}}).encode()

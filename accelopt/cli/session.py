@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ from accelopt.stages.roles import (
 from accelopt.stages.run import Outcome, Run, at_other_shapes
 from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
+from accelopt.stages.together import attended
 from accelopt.stages.toolbox import TOOLS, toolbox_for
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import write_atomically
@@ -97,7 +98,16 @@ def hold_session(
     try:
         return asyncio.run(_session(cases, options))
     except KeyboardInterrupt:
-        stop(f"Stopped; {again} continues where this one stopped.")
+        stop(f"Stopped{_left(cases, options.out)}; {again} continues where this one stopped.")
+
+
+def _left(cases: Sequence[Case], out: Path) -> str:
+    """Where the best kernels so far lie, if anywhere."""
+    places = [out / case.case_name / "best.py" for case in cases]
+    there = [str(place) for place in places if place.is_file()]
+    if len(there) > 1:
+        return f" with the fastest kernels so far in {out}/*/best.py"
+    return f" with the fastest kernel so far in {there[0]}" if there else ""
 
 
 async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
@@ -114,11 +124,19 @@ async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outco
             run = Run(
                 workshop, proposer, options.settings, options.out, watcher, options.workshop.seed
             )
-            outcomes = await optimize_all(cases, run, known)
+            outcomes = await attended(
+                optimize_all(cases, run, known), _greeting(workshop, board.remark)
+            )
         story = story_of(outcomes, run, device_of(outcomes), saved, board.moments)
         write_story(story, options.out)
         write_atomically(options.out / REPORT, page([story]))
         return outcomes
+
+
+async def _greeting(workshop: Workshop, say: Callable[[str], None]) -> None:
+    """Asks endpoints that have answered nothing so far whether they are there."""
+    if not workshop.ledger.total.calls:
+        await workshop.calls.greet(say)
 
 
 def _known(options: SessionOptions) -> Knowledge:
@@ -223,8 +241,5 @@ def _shapes(outcome: Outcome) -> str:
 
 def device_of(outcomes: Sequence[Outcome]) -> str:
     """On what the latencies were taken, in words."""
-    profiles = [outcome.start.profile for outcome in outcomes if outcome.start.profile]
-    if not profiles:
-        return "no device"
-    target = profiles[0].target
-    return f"the simulated {target} NeuronCore" if profiles[0].simulated else f"a real {target}"
+    profiles = (outcome.start.profile for outcome in outcomes)
+    return next((profile.device for profile in profiles if profile), "no device")

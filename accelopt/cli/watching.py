@@ -70,6 +70,7 @@ def watcher_of(board: Board, settings: Settings) -> Watcher:
 
     def verifying(node: Node) -> None:
         line = board.lines[node.case.case_name]
+        line.searched = True
         board.say(line, "the referee asks everything of the best kernel")
 
     def reported(case: str, report: str) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from accelopt.evaluation import Case, Profile
 
+LONG = 5.0  # seconds without a word
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
 
 
@@ -37,12 +37,23 @@ class ProblemLine:
         self.correct = 0
         self.baseline: float | None = None
         self.best: float | None = None
+        self.searched = False  # no further round comes
         self.finished = False
-        self.note = "measuring the baseline"
+        self.say("measuring the baseline")
+
+    def say(self, sentence: str) -> None:
+        """What is being done, or was done last."""
+        self.said, self.since = sentence, time.monotonic()
+
+    @property
+    def note(self) -> str:
+        """What was said last, with the seconds since then while more is to come."""
+        seconds = time.monotonic() - self.since
+        return self.said if self.finished or seconds < LONG else f"{self.said}, {seconds:.0f} s"
 
     def share(self, iterations: int) -> float:
         """How much of its rounds is done, from 0 to 1."""
-        if self.finished:
+        if self.searched or self.finished:
             return 1.0
         within = self.done / self.expected if self.expected else 0.0
         return min(1.0, (max(self.iteration - 1, 0) + within) / max(iterations, 1))
@@ -50,18 +61,17 @@ class ProblemLine:
     def measured(self, profile: Profile | None) -> None:
         """The baseline's own profile."""
         self.baseline = self.best = profile.latency if profile else None
-        self.note = "planning" if profile else "the baseline fails"
+        self.say("planning" if profile else "the baseline fails")
 
     def row(self, iterations: int) -> list[str]:
         """The cells of its table row."""
         best = f"{self.best:.4g} ms" if self.best else ""
         gain = f"{self.baseline / self.best:.2f}x" if self.baseline and self.best else ""
-        flight = max(0, self.expected - self.done)
-        samples = f"{self.done} done, {self.correct} correct, {flight} in flight"
+        counts = [self.done, self.correct, max(0, self.expected - self.done)]
         return [
             self.name,
             f"{self.iteration} of {iterations}" if self.iteration else "",
-            samples if self.expected else "",
+            *(str(count) if self.expected else "" for count in counts),
             best,
             gain,
         ]
@@ -86,11 +96,15 @@ class Board:
 
     def say(self, line: ProblemLine, sentence: str) -> None:
         """A note on one problem; printed only where nothing is redrawn."""
-        line.note = sentence
+        line.say(sentence)
         if not self.console.is_terminal:
             self.console.print(
                 f"{line.name}: {sentence}", soft_wrap=True, markup=False, highlight=False
             )
+
+    def remark(self, sentence: str) -> None:
+        """A sentence on the run as a whole, which stays on the screen."""
+        self.console.print(sentence, soft_wrap=True, markup=False, highlight=False)
 
     def _left(self, seconds: float) -> str:
         """How long all rounds would take from here; a search ends sooner when nothing is left to try."""
@@ -100,19 +114,19 @@ class Board:
         return f", at most about {seconds * (1 / share - 1):.0f} s more"
 
     def __rich__(self) -> RenderableType:
-        table = Table(box=box.SIMPLE_HEAD)
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
         table.add_column("problem", overflow="fold")
-        for name in ("iteration", "samples", "best so far", "speedup"):
-            table.add_column(name, no_wrap=True)
+        for name in ("round", "judged", "correct", "in flight", "best so far", "speedup"):
+            table.add_column(name, no_wrap=True, justify="left" if name == "round" else "right")
         notes: list[Text] = []
         for line in self.lines.values():
             table.add_row(*map(Text, line.row(self.iterations)))  # texts of kernels are no markup
-            notes.append(Text(f"  {line.name}: {line.note}", no_wrap=True, overflow="ellipsis"))
+            notes.append(Text(f"{line.name}: {line.note}", no_wrap=True, overflow="ellipsis"))
         seconds = time.monotonic() - self.started
         text = f"{seconds:.0f} s{self._left(seconds)}"
         if self.spent is not None and self.spent.calls:
             text += f", {self.spent.calls} model calls, ${self.spent.money:.2f}"
-        return Group(table, *notes, Text(f"  {text}", style="dim"))
+        return Group(table, "", *notes, Text(text, style="dim"))
 
 
 class LiveBoard:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 from pydantic import ValidationError
 
 from accelopt.caches import default_cache
+from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Evaluation, Row, Status
 from accelopt.sandbox.child import Ending
 from accelopt.sandbox.drivers import NEURON, NVIDIA
@@ -34,6 +35,7 @@ Answer = TypeVar("Answer", bound=Row)
 T = TypeVar("T")
 
 OUT_OF_MEMORY = 112  # the exit code of a child that met its limit
+TO_BE_MENDED = 78  # that of one in which something lacks; the sentence is the last of its output
 RESULT_BYTES = 64 << 20
 # Memory that a large array leaves is used for the next one: pages that the system has to give anew
 # cost more than most arithmetic on them (glibc's malloc; others know nothing of it).
@@ -149,6 +151,9 @@ def child(payload: Mapping[str, Any], channel: BinaryIO) -> None:
     except MemoryError:
         traceback.print_exc()
         raise SystemExit(OUT_OF_MEMORY) from None
+    except AcceloptError as error:
+        print(" ".join(sentence(error).split()), flush=True)
+        raise SystemExit(TO_BE_MENDED) from None
     channel.write(row.model_dump_json().encode())
 
 
@@ -168,6 +173,9 @@ def _fault(outcome: ChildOutcome, limits: Limits, told: Told) -> Fault:
         Ending.CANCELLED: (Status.FAULT, "was cancelled"),
         Ending.FINISHED: (Status.FAULT, _how(outcome.exit_code)),
     }[Ending.MEMORY if out_of_memory else outcome.ending]
+    if outcome.exit_code == TO_BE_MENDED and outcome.ending is Ending.FINISHED:
+        *_, last = outcome.output.splitlines() or [words]
+        return Fault(Status.FAULT, last, outcome.output, outcome.seconds)
     if told.doing and outcome.ending is not Ending.CANCELLED:
         said = f"{told.doing} {words}"
         return Fault(Status.BASELINE_FAILED, said, outcome.output, outcome.seconds)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from accelopt.errors import ConfigError
 from accelopt.kernel_source import fingerprint
+from accelopt.kernels.gpu.cases import source_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.published import SampleResult
 from accelopt.report.diffs import patch_of
@@ -17,13 +18,14 @@ from accelopt.stages.peak import bound_of
 from accelopt.stages.tables import (
     read_candidates,
     read_executor_results,
-    read_table,
+    read_candidate_table,
     write_table,
 )
 from accelopt.store import read_text, write_atomically
 
 ROLES = ("planner", "executor", "summarizer")
 FIRST = "first"  # the folder of the first iteration
+TOLERANCE = "rel_tol.txt"  # of a loop's problem; a solution on a GPU has those of its definition
 LOG = "log.txt"  # finished iterations, one a line
 
 
@@ -35,7 +37,7 @@ def prepare_loops(folder: Path, model_config: Path) -> list[Path]:
     """
     table = folder / "profile_results.csv"
     loops = []
-    for row, candidate in zip(read_table(table), read_candidates(table), strict=True):
+    for row, candidate in zip(read_candidate_table(table), read_candidates(table), strict=True):
         if candidate.profile is None:
             continue
         loop = folder / candidate.case.service_name
@@ -44,28 +46,32 @@ def prepare_loops(folder: Path, model_config: Path) -> list[Path]:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(model_config, place)
         write_table(loop / FIRST / "candidates" / "profile_results.csv", [row], list(row))
-        write_atomically(loop / "rel_tol.txt", f"{relative_tolerance(candidate.case.problem):g}\n")
+        write_atomically(loop / TOLERANCE, f"{relative_tolerance(candidate.case.problem):g}\n")
         loops.append(loop)
     if not loops:
         raise ConfigError(f"no baseline in {table} is correct: there is nothing to start from")
     return loops
 
 
-def tell_loops(folder: Path) -> Story:
-    """The story of all loops in `folder`; each loop gets `best.py` and `best.diff`."""
-    problems = [_problem(loop) for loop in sorted(folder.glob("*_ID*/"))]
-    if not problems:
+def loops_in(folder: Path) -> list[Path]:
+    """The folders of the loops in `folder`. Raises ConfigError when there is none."""
+    loops = sorted(place.parent for place in folder.glob(f"*/{TOLERANCE}"))
+    if not loops:
         raise ConfigError(f"there are no loops in {folder}")
+    return loops
+
+
+def tell_loops(folder: Path) -> Story:
+    """The story of all loops in `folder`, in their order; each loop gets `best.py` and `best.diff`."""
+    problems = [_problem(loop) for loop in loops_in(folder)]
     first = read_candidates(folder / "profile_results.csv")[0].profile
-    device = "no device"
-    if first is not None:
-        device = f"{'the simulated' if first.simulated else 'a real'} {first.target} NeuronCore"
+    device = first.device if first else "no device"
     return Story(name=folder.name, device=device, versions=versions(), problems=tuple(problems))
 
 
 def _problem(loop: Path) -> ProblemStory:
     [start] = read_candidates(loop / FIRST / "candidates" / "profile_results.csv")
-    source = read_text(start.case.kernel)
+    source = source_of(start.case)
     baseline = start.profile.latency if start.profile else None
     first = StoryStep(key=fingerprint(source), status="correct", latency=baseline, source=source)
     steps = [first, *_steps(loop, first)]

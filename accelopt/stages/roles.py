@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,7 @@ from accelopt.agents.proposer import (
 from accelopt.agents.summarizer import Summarizer
 from accelopt.agents.toolbox import Toolbox
 from accelopt.kernels.language import Language
+from accelopt.stages.together import together
 from accelopt.stages.toolbox import analysis_tools
 
 ASPECTS = "aspects.json"
@@ -62,6 +64,16 @@ class Calls:
                 seed=self.seed,
             )
         return self._endpoints[name]
+
+    async def greet(self, say: Callable[[str], None]) -> None:
+        """Say what speaks against the endpoints' answering later. Raises ConfigError where nobody can
+        be reached."""
+
+        async def greet(endpoint: Provider) -> None:
+            if said := await endpoint.greet():
+                say(said)
+
+        await together(map(greet, self._endpoints.values()))
 
     async def close(self) -> None:
         """Close all connections."""

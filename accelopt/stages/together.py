@@ -19,3 +19,17 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def attended(work: Coroutine[Any, Any, T], watch: Coroutine[Any, Any, object]) -> T:
+    """The result of `work`. `watch` goes on beside it until then; its exception ends both."""
+    task, beside = asyncio.ensure_future(work), asyncio.ensure_future(watch)
+    try:
+        await asyncio.wait((task, beside), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            beside.result()
+        return await task
+    finally:
+        task.cancel()
+        beside.cancel()
+        await asyncio.gather(task, beside, return_exceptions=True)

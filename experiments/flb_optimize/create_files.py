@@ -14,12 +14,13 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     workload_stem,
     write_json,
 )
+from accelopt.stages import command_line
 from accelopt.stages.tables import write_table
 
 COLUMNS = ("definition_path", "solution_path", "workload_path")
 
 
-def main(args: Namespace) -> None:
+async def main(args: Namespace) -> None:
     folder = TraceFolder(args.trace_folder)
     rows = []
     for line in args.selected.read_text().splitlines():
@@ -48,4 +49,4 @@ if __name__ == "__main__":
     add_folder_option(parser)
     parser.add_argument("--selected", type=Path, default=SELECTED)
     parser.add_argument("--output", type=Path, default=HERE)
-    main(parser.parse_args())
+    command_line.run(main(parser.parse_args()))

@@ -20,7 +20,8 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     read_workload,
     trace_stem,
 )
-from accelopt.stages.tables import read_table, write_table
+from accelopt.stages import command_line
+from accelopt.stages.tables import read_candidate_table, write_table
 from accelopt.store import write_atomically
 
 COLUMNS = ("definition_path", "solution_path", "workload_path", "trace_path", "profile")
@@ -46,10 +47,10 @@ def profile(row: dict[str, str], args: Namespace, folder: Path) -> dict[str, str
     return {**row, "trace_path": str(path), "profile": to_json(properties.metadata)}
 
 
-def main(args: Namespace) -> None:
+async def main(args: Namespace) -> None:
     folder = args.output / args.exp_date_base if args.exp_date_base else args.output
     args.traceset_root.mkdir(parents=True, exist_ok=True)
-    rows = [profile(row, args, folder) for row in read_table(args.selected)]
+    rows = [profile(row, args, folder) for row in read_candidate_table(args.selected)]
     name = f"profiled_baselines_{args.exp_date_base}" if args.exp_date_base else "profile_results"
     write_table(folder / f"{name}.csv", rows, COLUMNS)
     print(f"{len(rows)} rows in {folder / f'{name}.csv'}")
@@ -64,4 +65,4 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--timeout_seconds", type=int, default=300)
     parser.add_argument("--use_isolated_runner", action="store_true")
-    main(parser.parse_args())
+    command_line.run(main(parser.parse_args()))

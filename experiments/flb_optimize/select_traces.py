@@ -1,6 +1,7 @@
 """Choose a workload and the best Triton solution for every definition of a trace folder.
 
     python experiments/flb_optimize/select_traces.py [--trace_folder DIR] [--hardware NAME]
+        [--problems NAMES]
 """
 
 from argparse import ArgumentParser, Namespace
@@ -8,16 +9,24 @@ from pathlib import Path
 
 from paths import SELECTED, add_folder_option
 
+from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.selection import BOUND_MS, choose
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
+from accelopt.stages import command_line
 from accelopt.store import write_atomically
 
 
-def main(args: Namespace) -> None:
+async def main(args: Namespace) -> None:
     folder = TraceFolder(args.trace_folder)
+    wanted = {name for name in args.problems.split(",") if name != "all"}
+    if unknown := wanted - folder.definitions.keys():
+        known = ", ".join(sorted(folder.definitions))
+        raise ConfigError(f"no definition {min(unknown)!r} in {folder.root}; there are {known}")
     lines = []
     for choice in choose(folder, hardware=args.hardware, bound_ms=args.bound_ms):
+        if wanted and choice.workload.definition not in wanted:
+            continue
         definition = folder.definitions[choice.workload.definition]
         blobs.materialise(folder.root, definition, choice.workload.workload)
         chosen = choice.trace or Trace(
@@ -38,6 +47,7 @@ if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__)
     add_folder_option(parser)
     parser.add_argument("--hardware", help="default: the one with the most traces")
+    parser.add_argument("--problems", default="all", help="definitions with commas between, or all")
     parser.add_argument("--bound_ms", type=float, default=BOUND_MS)
     parser.add_argument("--output", type=Path, default=SELECTED)
-    main(parser.parse_args())
+    command_line.run(main(parser.parse_args()))

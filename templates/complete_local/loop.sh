@@ -8,20 +8,21 @@ export ACCELOPT_BASE_DIR=${ACCELOPT_BASE_DIR:-$(cd "$HERE/../.." && pwd)}
 usage() {
   cat << TEXT
 usage: loop.sh [OPTIONS]
-  --problems NAMES        with commas between, or all   (silu)
+  --problems NAMES        with commas between, or all    (silu; rmsnorm_h4096 of --traces)
   --out FOLDER            where everything goes          (runs/loop)
   --iterations T          rounds of a problem            (2)
   --beam B                kernels kept from round to round (2)
   --plans N               plans for each kernel kept     (2)
   --samples K             implementations of each plan   (1)
   --model-config FILE     by default the rules, no model
-  --target NAME           trn1 or trn2                   (trn1)
+  --target NAME           trn1 or trn2; of solutions on a GPU its name, such as h200 (trn1)
   --core NUMBER           NeuronCore of a Trainium host  (0)
   --summary PATH          another summary.json or folder
+  --traces FOLDER         a FlashInfer-Trace folder: its Triton solutions, on a GPU
 TEXT
 }
 
-PROBLEMS=silu OUT=runs/loop ITERATIONS=2 BEAM=2 PLANS=2 SAMPLES=1 TARGET=trn1 CORE=0
+PROBLEMS="" OUT=runs/loop ITERATIONS=2 BEAM=2 PLANS=2 SAMPLES=1 TARGET="" CORE=0 TRACES=""
 MODEL=$HERE/model_config.json SUMMARY=$ACCELOPT_BASE_DIR/NKIBench
 while [ $# -gt 0 ]; do
   case $1 in
@@ -40,6 +41,7 @@ while [ $# -gt 0 ]; do
     --target) TARGET=$2 ;;
     --core) CORE=$2 ;;
     --summary) SUMMARY=$2 ;;
+    --traces) TRACES=$2 ;;
     *) echo "error: $1 is no option of loop.sh" >&2; usage >&2; exit 1 ;;
   esac
   shift 2
@@ -50,22 +52,44 @@ if [ -z "${PYTHON:-}" ]; then
   PYTHON=python3
   if [ -x "$ACCELOPT_BASE_DIR/.venv/bin/python" ]; then PYTHON=$ACCELOPT_BASE_DIR/.venv/bin/python; fi
 fi
-export PYTHON ACCELOPT_BACKEND_OPTIONS="--target $TARGET"
+export PYTHON
+
+collect() { # problems of NKIBench, with their baselines profiled
+  "$PYTHON" "$ACCELOPT_BASE_DIR/scripts/collect_candidates.py" --summary_path "$SUMMARY" \
+    --problems "${PROBLEMS:-silu}" --target "$TARGET" --mode construct --nc_id "$CORE" \
+    --output_candidates_path "$OUT/candidates.csv" --output_profile_path "$OUT/profile_results.csv" \
+    --save_fields_path "$ACCELOPT_BASE_DIR/prompts/profile_list.json"
+}
+
+collect_solutions() { # the same for solutions of a trace folder
+  local experiment=$ACCELOPT_BASE_DIR/experiments/flb_optimize
+  [ -d "$experiment" ] || { echo "error: --traces needs a checkout; there is no $experiment" >&2; exit 1; }
+  "$PYTHON" "$experiment/select_traces.py" --trace_folder "$TRACES" \
+    --problems "${PROBLEMS:-rmsnorm_h4096}" --output "$OUT/candidates.jsonl"
+  "$PYTHON" "$experiment/create_files.py" --trace_folder "$TRACES" \
+    --selected "$OUT/candidates.jsonl" --output "$OUT"
+  "$PYTHON" "$experiment/profile_baselines.py" --selected "$OUT/candidates.csv" \
+    --traceset_root "$TRACES" --output "$OUT"
+}
 
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-if [ ! -s "$OUT/profile_results.csv" ]; then
-  "$PYTHON" "$ACCELOPT_BASE_DIR/scripts/collect_candidates.py" --summary_path "$SUMMARY" \
-    --problems "$PROBLEMS" --target "$TARGET" --mode construct --nc_id "$CORE" \
-    --output_candidates_path "$OUT/candidates.csv" --output_profile_path "$OUT/profile_results.csv" \
-    --save_fields_path "$ACCELOPT_BASE_DIR/prompts/profile_list.json"
+COLLECT=collect
+if [ -n "$TRACES" ]; then
+  COLLECT=collect_solutions
+  TRACES=$(cd "$TRACES" && pwd)
+  export ACCELOPT_PROMPTS=$ACCELOPT_BASE_DIR/prompts/flb
+  export ACCELOPT_BACKEND_OPTIONS="--backend flashinfer --target ${TARGET:-h200} --traceset_root $TRACES"
+else
+  TARGET=${TARGET:-trn1}
+  export ACCELOPT_BACKEND_OPTIONS="--target $TARGET"
 fi
+[ -s "$OUT/profile_results.csv" ] || $COLLECT
 "$PYTHON" "$ACCELOPT_BASE_DIR/scripts/collect_results.py" --prepare "$MODEL" --loops_path "$OUT"
 
-for FOLDER in "$OUT"/*_ID*/; do
-  FOLDER=${FOLDER%/}
-  TOLERANCE=$(cat "$FOLDER/rel_tol.txt")
-  "$HERE/run_single_loop.sh" "$FOLDER" first "round" "$CORE" local "$TOLERANCE" local \
+for TOLERANCE in "$OUT"/*/rel_tol.txt; do
+  FOLDER=$(dirname "$TOLERANCE")
+  "$HERE/run_single_loop.sh" "$FOLDER" first "round" "$CORE" local "$(cat "$TOLERANCE")" local \
     "$((ITERATIONS - 1))" "$PLANS" "$BEAM" "$SAMPLES" 1.04 1.15 8 16 \
     || echo "$(basename "$FOLDER"): the loop ended early; see above" >&2
 done

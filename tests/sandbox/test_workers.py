@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accelopt.errors import MissingExtra
 from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.requests import confirm, evaluate, submit
 from accelopt.sandbox import workers
@@ -41,6 +42,11 @@ def eat_memory(payload):
 
 def raise_a_bug(payload):
     raise KeyError("our own mistake")
+
+
+def lack_something(payload):
+    print("on the way")
+    raise MissingExtra("torch", "flashinfer")
 
 
 def by(function: str, seconds=20.0) -> Evaluation:
@@ -105,6 +111,12 @@ def test_a_bug_of_ours_says_nothing_of_the_kernel():
     evaluation = by("raise_a_bug")
     assert evaluation.status is Status.FAULT
     assert "our own mistake" in evaluation.traceback
+
+
+def test_what_a_person_can_mend_is_said_in_its_own_sentence():
+    evaluation = by("lack_something")
+    assert evaluation.status is Status.FAULT
+    assert evaluation.message.startswith("torch is not installed; install it with: pip install")
 
 
 def test_a_pool_evaluates_at_once_and_in_order(cache):

@@ -1,5 +1,7 @@
 """The shell loop on a small problem: folders, files, ten-and-more parameters, interruption."""
 
+import csv
+import importlib.util
 import json
 import os
 import re
@@ -10,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from small_problem import benchmark
+
+from accelopt.stages.loops import loops_in, prepare_loops, tell_loops
+from accelopt.stages.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOP = ROOT / "templates" / "complete_local" / "run_single_loop.sh"
@@ -96,6 +101,53 @@ def test_the_whole_loop_with_named_options(tmp_path):
     assert (folder / "best.diff").read_text().startswith("--- a/silu.py")
     assert (tmp_path / "loop" / "report.html").stat().st_size > 100_000
     assert "times as fast" not in loop().stderr
+
+
+GPU_LOOP = ROOT / "templates" / "flb" / "complete_local" / "loop.sh"
+
+
+def gpu_loop(tmp_path, *words):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": sys.executable}
+    command = ["bash", str(GPU_LOOP), "--out", str(tmp_path / "loop"), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+
+
+def test_the_loop_on_a_gpu_collects_solutions_and_says_what_it_lacks(tmp_path):
+    if importlib.util.find_spec("torch") is not None:
+        pytest.skip("torch is here")
+    done = gpu_loop(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: torch is not installed; install it with: pip install 'accelopt[flashinfer]'"
+    ]
+    [row] = csv.DictReader((tmp_path / "loop" / "candidates.csv").open())
+    assert "rmsnorm_h4096" in row["definition_path"]
+    unknown = gpu_loop(tmp_path, "--problems", "nothing").stderr
+    assert unknown.startswith("error: no definition 'nothing'") and "gemm_n4096_k4096" in unknown
+
+
+def test_a_finished_loop_on_a_gpu_has_kernel_table_and_report(tmp_path):
+    """What the loop's ends make of solutions: the profiles are written by hand, no GPU is asked."""
+    starter = ROOT / "experiments" / "flb_optimize" / "starter_trace"
+    folder, name = tmp_path / "loop", "rmsnorm_h4096"
+    [workload, *_] = (starter / "workloads").rglob(f"{name}.jsonl")
+    trace = folder / "workload.json"
+    trace.parent.mkdir()
+    trace.write_text(workload.read_text().splitlines()[0])
+    [definition] = (starter / "definitions").rglob(f"{name}.json")
+    [solution] = (starter / "solutions").rglob(f"plain_{name}.json")
+    profile = {"latency": 0.15, "target": "NVIDIA H200", "simulated": False}
+    row = {
+        "definition_path": definition, "solution_path": solution, "workload_path": trace,
+        "profile": json.dumps(profile),
+    }  # fmt: skip
+    write_table(folder / "profile_results.csv", [{k: str(v) for k, v in row.items()}], list(row))
+
+    [loop] = prepare_loops(folder, ROOT / "templates" / "complete_local" / "model_config.json")
+    story = tell_loops(folder)
+    assert loops_in(folder) == [loop] and story.device == "a real NVIDIA H200"
+    assert [problem.baseline for problem in story.problems] == [0.15]
+    assert "import triton" in (loop / "best.py").read_text()
 
 
 def test_the_loop_says_which_option_it_does_not_know():

@@ -23,7 +23,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     read_workload,
     workload_stem,
 )
-from accelopt.store import content_key
+from accelopt.store import content_key, read_text
 
 COMPILED = ("cuda", "cpp")
 
@@ -91,6 +91,12 @@ def case_of(definition: Path, solution: Path, workload: Path) -> Case:
         task=str(definition),
         kernel=str(solution),
     )
+
+
+def source_of(case: Case) -> str:
+    """The text of a case's kernel: of a solution's file, that of its entry point."""
+    path = Path(case.kernel)
+    return read_json(Solution, path).main_source if path.suffix == ".json" else read_text(path)
 
 
 def backend_of(solution: Path) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
-from accelopt.kernels.gpu.bench.files.tracefiles import Solution, read_json
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.task import Task
@@ -21,7 +21,7 @@ from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, Target, target_of
 from accelopt.kernels.gpu.briefing import briefing
-from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition
+from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
@@ -312,10 +312,7 @@ class Solutions:
 
     def source(self, case: Case) -> str:
         """The text of the entry point's file."""
-        path = Path(case.kernel)
-        if path.suffix == ".json":
-            return read_json(Solution, path).main_source
-        return path.read_text()
+        return source_of(case)
 
     def gate(self, case: Case) -> str:
         """The referee's rules in words."""
