@@ -122,7 +122,9 @@ class Profile(Row):
     @property
     def device(self) -> str:
         """On what it was taken, in words."""
-        return f"the simulated {self.target} NeuronCore" if self.simulated else f"a real {self.target}"
+        return (
+            f"the simulated {self.target} NeuronCore" if self.simulated else f"a real {self.target}"
+        )
 
     def to_metadata(self) -> dict[str, Any]:
         """The flat JSON object of the published `profile` column."""

@@ -45,7 +45,9 @@ async def greet(client: Any, config: ModelConfig) -> str:
                 return ""
             said = clean(str(error.message), config.secrets)
             return f"the endpoint {config.url} may refuse the key: {said}"
-        except Exception:  # a server's own idea of such a list: it may answer questions all the same
+        except (
+            Exception
+        ):  # a server's own idea of such a list: it may answer questions all the same
             return ""
         await asyncio.sleep(1.0)
 

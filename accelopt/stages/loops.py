@@ -16,9 +16,9 @@ from accelopt.report.page import versions
 from accelopt.report.story import ProblemStory, Story, StoryStep
 from accelopt.stages.peak import bound_of
 from accelopt.stages.tables import (
+    read_candidate_table,
     read_candidates,
     read_executor_results,
-    read_candidate_table,
     write_table,
 )
 from accelopt.store import read_text, write_atomically
