@@ -1,35 +1,20 @@
 """Kernels that cheat are refused before a worker starts, whatever a test of the user's says."""
 
-from pathlib import Path
-
 import pytest
+from exhibits import header, kernel_file, names, reference_file
 
 from accelopt.fsm import FSMOptimizationManager
 
-MUSEUM = Path(__file__).resolve().parents[1] / "hostile"
 PASSES = "import sys\nsys.exit(0)\n"
-
-
-def header(path):
-    lines = path.read_text().splitlines()[:2]
-    return dict(line.removeprefix("# ").split(": ", 1) for line in lines)
-
-
-DISHONEST = sorted(
-    path.stem
-    for path in (MUSEUM / "kernels").glob("*.py")
-    if "correct" not in header(path)["verdict"]
-)
+DISHONEST = [name for name in names() if "correct" not in header(name)["verdict"]]
 QUICK = ("exits_with_success", "returns_its_input", "half_after_a_hash", "bfloat16_operands")
 ALL = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in DISHONEST]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_museum_piece_is_refused_though_the_test_exits_with_success(tmp_path, name):
-    kernel = MUSEUM / "kernels" / f"{name}.py"
-    reference = MUSEUM / "references" / f"{header(kernel)['reference']}.py"
     manager = FSMOptimizationManager(log_dir=tmp_path / "run", max_rounds=1, workers=1)
-    found = manager.run_optimization(kernel, reference, PASSES)
+    found = manager.run_optimization(kernel_file(name), reference_file(name), PASSES)
     assert not found["success"] and "the initial kernel fails" in found["error"]
     assert not (tmp_path / "run" / "workers").exists()
 

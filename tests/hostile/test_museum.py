@@ -1,7 +1,7 @@
-"""Every kernel in `kernels/` gets the verdict that stands in its second line.
+"""Every kernel of the museum gets the verdict that stands in its second line (`exhibits.py`).
 
-The first line names the reference in `references/`. A verdict may allow several statuses where it is
-a matter of taste which comes first, `correct` means: as correct, and as fast, as the honest kernel.
+A verdict may allow several statuses where it is a matter of taste which comes first, `correct` means:
+as correct, and as fast, as the honest kernel.
 `honest_<reference>` is that kernel; other honest ones compute the same in another way, and must pass.
 """
 
@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 
 import pytest
+from exhibits import header, kernel_file, names, reference_file
 
 from accelopt.evaluation import Evaluation, EvaluationRequest, Scrutiny, Status
 from accelopt.kernels.nki import requests
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
 
-HERE = Path(__file__).parent
-KERNELS = sorted(path.stem for path in (HERE / "kernels").glob("*.py"))
+KERNELS = names()
 QUICK_SECONDS = 4.0
 MARK = f"museum-of-{os.getpid()}"
 
@@ -27,16 +27,11 @@ def trials(tmp_path_factory) -> TrialStore:
     return TrialStore(tmp_path_factory.getbasetemp() / "trials")
 
 
-def header(kernel: str) -> dict[str, str]:
-    lines = (HERE / "kernels" / f"{kernel}.py").read_text().splitlines()[:2]
-    return dict(line.removeprefix("# ").split(": ", 1) for line in lines)
-
-
 def judged(kernel: str, trials: TrialStore, scrutiny: Scrutiny = Scrutiny.FULL) -> Evaluation:
     request = EvaluationRequest(
         scrutiny=scrutiny,
-        kernel=str(HERE / "kernels" / f"{kernel}.py"),
-        task=str(HERE / "references" / f"{header(kernel)['reference']}.py"),
+        kernel=str(kernel_file(kernel)),
+        task=str(reference_file(kernel)),
     )
     if "timeout" in header(kernel)["verdict"]:
         impatient = {"compile_seconds": QUICK_SECONDS, "total_seconds": 3 * QUICK_SECONDS}

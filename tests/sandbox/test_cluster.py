@@ -6,10 +6,10 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from exhibits import FOLDER, kernel_file, reference_file
 from small_problem import benchmark
 
 from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
@@ -22,15 +22,12 @@ from accelopt.sandbox import cluster as cluster_module
 from accelopt.sandbox.cluster import ClusterPool, on_node, placed
 from accelopt.sandbox.workers import WorkerPool
 
-HOSTILE = Path(__file__).parents[1] / "hostile"
 KERNELS = ["honest_softmax", "exits_with_success", "softmax_without_maximum", "recurses"]
 
 
 def request(kernel):
-    task = HOSTILE / "references" / "softmax.py"
-    return EvaluationRequest(
-        kernel=str(HOSTILE / "kernels" / f"{kernel}.py"), task=str(task), compile_seconds=20
-    )
+    task = reference_file(kernel)
+    return EvaluationRequest(kernel=str(kernel_file(kernel)), task=str(task), compile_seconds=20)
 
 
 def without_seconds(evaluation):
@@ -59,7 +56,7 @@ def test_a_kernel_meets_the_same_hidden_inputs_on_every_node(tmp_path, monkeypat
     assert found.status is Status.CORRECT
     guest = cache_with(ours, default_cache())
     drawn = [TrialStore(trials_folder(cache)) for cache in (here, guest, default_cache())]
-    task = Reference(HOSTILE / "references" / "softmax.py")
+    task = Reference(FOLDER / "references" / "softmax.py")
     first, second, other = (store.get(task, HIDDEN).inputs[0] for store in drawn)
     assert np.array_equal(first, second)
     assert not np.array_equal(first, other)

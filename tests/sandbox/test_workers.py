@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
+from exhibits import FOLDER as HOSTILE
+from exhibits import kernel_file
 
 from accelopt.errors import MissingExtra
 from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.requests import confirm, evaluate, submit
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, WorkerPool
-
-HOSTILE = Path(__file__).parents[1] / "hostile"
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def cache(tmp_path_factory) -> str:
 
 
 def request(kernel: str | Path = "honest_softmax", **changes) -> EvaluationRequest:
-    path = kernel if isinstance(kernel, Path) else HOSTILE / "kernels" / f"{kernel}.py"
+    path = kernel if isinstance(kernel, Path) else kernel_file(kernel)
     fields = {"kernel": str(path), "task": str(HOSTILE / "references" / "softmax.py"), **changes}
     return EvaluationRequest(**fields)
 

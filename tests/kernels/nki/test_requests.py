@@ -1,22 +1,20 @@
 """Full scrutiny by two workers says what one alone says."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
+from exhibits import kernel_file, reference_file
 
 from accelopt.evaluation import EvaluationRequest, Status
 from accelopt.kernels.nki import requests
 from accelopt.sandbox.workers import WorkerPool
 
-HOSTILE = Path(__file__).parents[2] / "hostile"
 
-
-def both(kernel: str, reference: str, cache: str):
+def both(kernel: str, cache: str):
     """The verdict of one worker, and that of two."""
     request = EvaluationRequest(
-        kernel=str(HOSTILE / "kernels" / f"{kernel}.py"),
-        task=str(HOSTILE / "references" / f"{reference}.py"),
+        kernel=str(kernel_file(kernel)),
+        task=str(reference_file(kernel)),
     )
 
     async def shared():
@@ -27,16 +25,16 @@ def both(kernel: str, reference: str, cache: str):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "reference", "status"),
+    ("kernel", "status"),
     [
-        ("honest_softmax", "softmax", Status.CORRECT),
-        ("copies_its_input", "softmax", Status.WRONG_NUMBERS),
-        ("softmax_without_maximum", "softmax", Status.WRONG_NUMBERS),
-        ("rmsnorm_without_eps", "rmsnorm", Status.WRONG_NUMBERS),
+        ("honest_softmax", Status.CORRECT),
+        ("copies_its_input", Status.WRONG_NUMBERS),
+        ("softmax_without_maximum", Status.WRONG_NUMBERS),
+        ("rmsnorm_without_eps", Status.WRONG_NUMBERS),
     ],
 )
-def test_two_workers_say_what_one_says(kernel, reference, status, tmp_path):
-    alone, shared = both(kernel, reference, str(tmp_path))
+def test_two_workers_say_what_one_says(kernel, status, tmp_path):
+    alone, shared = both(kernel, str(tmp_path))
     assert alone.status is shared.status is status
     changing = {"seconds": 0.0, "notes": ()}
     assert shared.model_copy(update=changing) == alone.model_copy(update=changing)
