@@ -98,6 +98,7 @@ class _Priced:
         self.lifted = lifted
         self.target = target
         self.graph = graph_of(lifted.algorithm)
+        self._lowered: dict[Schedule, Lowered | None] = {}
         pricing = Pricing(self.graph, lifted.interface, target, Found())
         for schedule in schedules(self.graph):
             pricing.add(schedule)
@@ -108,11 +109,13 @@ class _Priced:
         lifted.lowered(self.cheapest[0][0], target)
 
     def lowered(self, schedule: Schedule) -> Lowered | None:
-        """The kernel of a schedule; None for one that has none."""
-        try:
-            return self.lifted.lowered(schedule, self.target)
-        except (NotLowered, ResourceShort):
-            return None
+        """The kernel of a schedule, made once; None for one that has none."""
+        if schedule not in self._lowered:
+            try:
+                self._lowered[schedule] = self.lifted.lowered(schedule, self.target)
+            except (NotLowered, ResourceShort):
+                self._lowered[schedule] = None
+        return self._lowered[schedule]
 
 
 def _whole(priced: _Priced, now: float) -> Iterator[Action]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.nki.moves.surgery.text import replaced
+from accelopt.kernels.nki.moves.surgery.text import one_line_of, replaced
 from accelopt.parsing import parse_python
 
 Terms = dict[tuple[str, ...], int]
@@ -197,11 +197,12 @@ def _written(
 ) -> dict[tuple[object, ...], str]:
     """The author's texts for sums in indices, by what they are."""
     found: dict[tuple[object, ...], str] = {}
+    lines = text.encode().splitlines()
     for _, node in _indexed(tree):
         for part in _bounds(node):
             terms = _terms(part, constants)
-            said = ast.get_source_segment(text, part)
-            if terms and set(terms) - {()} and said and "\n" not in said:
+            said = one_line_of(lines, part)
+            if terms and set(terms) - {()} and said:
                 found.setdefault(_key(terms), said)
     return found
 

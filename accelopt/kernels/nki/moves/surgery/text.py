@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def replaced(text: str, changes: Iterable[tuple[ast.expr, str]]) -> str:
@@ -17,3 +17,10 @@ def replaced(text: str, changes: Iterable[tuple[ast.expr, str]]) -> str:
         new = line[: node.col_offset] + made.encode() + line[node.end_col_offset or 0 :]
         lines[node.lineno - 1] = new
     return b"".join(lines).decode()
+
+
+def one_line_of(lines: Sequence[bytes], node: ast.expr) -> str:
+    """The text of an expression; empty where it takes several lines."""
+    if node.end_lineno != node.lineno:
+        return ""
+    return lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
