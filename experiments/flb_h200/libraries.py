@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from accelopt.kernels.gpu.bench.files.tracefiles import Definition
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.lock import gpu_lock
 
@@ -213,6 +214,16 @@ def measure_libraries(task: Task) -> dict[str, dict[str, Any]]:
         return pool.submit(_measure, task).result()
 
 
+def reference_of(definition: Definition) -> Callable[..., Any]:
+    """The function of a definition's reference, whose text the compiler can look up."""
+    known: dict[str, Any] = {}
+    text = definition.reference
+    linecache.cache["reference.py"] = (len(text), None, text.splitlines(True), "reference.py")
+    exec(compile(text, "reference.py", "exec"), known)
+    run: Callable[..., Any] = known["run"]
+    return run
+
+
 def _measure(task: Task) -> dict[str, dict[str, Any]]:
     import torch
 
@@ -222,11 +233,7 @@ def _measure(task: Task) -> dict[str, dict[str, Any]]:
 
     torch.cuda.set_device(task.device)
     torch.set_grad_enabled(False)
-    known: dict[str, Any] = {}
-    text = task.definition.reference
-    linecache.cache["reference.py"] = (len(text), None, text.splitlines(True), "reference.py")
-    exec(compile(text, "reference.py", "exec"), known)
-    run = known["run"]
+    run = reference_of(task.definition)
     with gpu_lock(task.device, alone=False):
         materialise(task.root, task.definition, task.workload.workload)
         factory = InputFactory(task.root, task.definition, task.workload.workload, task.device)
@@ -246,7 +253,7 @@ def _measure(task: Task) -> dict[str, dict[str, Any]]:
     for name, prepare in entries.items():
         try:
             calls = [prepare(dict(zip(names, one, strict=True))) for one in sets]
-            error = _error(task, right, calls[0]())
+            error = error_of(task, right, calls[0]())
             found[name] = {**_timed(task, calls, slow and name == "reference"), "error": error}
         except Exception as error:  # a library that is absent, or refuses the problem
             said = (str(error).splitlines() or [""])[0]
@@ -283,7 +290,7 @@ def _timed(task: Task, calls: list[Call], slow: bool) -> dict[str, Any]:
         return {"ms": statistics.median(samples), "kernel_ms": by_profiler(call, pairs)}
 
 
-def _error(task: Task, right: Any, outputs: Any) -> float:
+def error_of(task: Task, right: Any, outputs: Any) -> float:
     """The worst relative L2 of the outputs, against those of the definition's reference."""
     import torch
 

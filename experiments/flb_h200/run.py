@@ -85,17 +85,15 @@ def in_parallel(function, items, workers: int):
         return list(pool.map(function, items))
 
 
-def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
-    """Two iterations of the loop with the offline proposer; the outcome by definition."""
-    starts, work = [], args.out / "problems"
-    for name in names:
-        definition, workload = folder.definitions[name], large_workload(folder, name)
-        paths = (
-            write_json(definition, work / "definitions" / f"{name}.json"),
-            write_json(folder.solutions_of(name)[0], work / "solutions" / f"{name}.json"),
-            write_json(workload, work / "workloads" / f"{workload_stem(workload)}.json"),
-        )
-        starts.append(case_of(*paths))
+def optimise(folder: TraceFolder, name: str, args):
+    """The outcome of the loop with the offline proposer, in a folder of its own; continued where there is one."""
+    work, place = args.out / "problems", args.out / "run" / name
+    definition, workload = folder.definitions[name], large_workload(folder, name)
+    paths = (
+        write_json(definition, work / "definitions" / f"{name}.json"),
+        write_json(folder.solutions_of(name)[0], work / "solutions" / f"{name}.json"),
+        write_json(workload, work / "workloads" / f"{workload_stem(workload)}.json"),
+    )
     settings = Settings(
         iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
     )
@@ -112,14 +110,14 @@ def optimise(folder: TraceFolder, names: list[str], args) -> dict[str, object]:
             say(f"{case} iteration {number}: {node.speedup:.2f}x  {node.change.sentence[:90]}")
 
     async def go():
-        async with open_workshop(args.out / "run", options) as shop:
+        async with open_workshop(place, options) as shop:
             proposer = Proposer(shop.offline, shop.offline, shop.offline)
-            run = Run(shop, proposer, settings, args.out / "run", Watcher(sampled=sampled))
-            return await optimize_all(starts, run)
+            run = Run(shop, proposer, settings, place, Watcher(sampled=sampled))
+            return await optimize_all([case_of(*paths)], run)
 
-    outcomes = asyncio.run(go())
-    say(f"samples by verdict: {failures}")
-    return {outcome.start.case.problem: outcome for outcome in outcomes}
+    (outcome,) = asyncio.run(go())
+    say(f"{name}: the loop is done, samples by verdict: {failures}")
+    return outcome
 
 
 def winner_of(folder: TraceFolder, name: str, outcome, args):
@@ -194,9 +192,16 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     return row
 
 
-def remeasured(folder: TraceFolder, name: str, outcome, args) -> dict[str, object]:
-    """The row, or why there is none: the others are worth having."""
+def recorded(folder: TraceFolder, name: str, args) -> dict[str, object]:
+    """One problem from its start to its row, or why there is none: the others are worth having. A row that an
+    earlier run left in the same folder is taken as it is, so a recording can be made in pieces."""
+    kept = args.out / "rows" / f"{name}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
     try:
+        outcome = None if "loop" in args.skip else optimise(folder, name, args)
+        if "final" in args.skip:
+            return {"definition": name, "changes": "; ".join(outcome.changes) if outcome else ""}
         return remeasure(folder, name, outcome, args)
     except Exception as error:
         say(f"{name}: {type(error).__name__}: {error}")
@@ -219,7 +224,7 @@ def hostile(folder: TraceFolder, args) -> list[dict[str, object]]:
             "seconds": round(verdict.evaluation.seconds, 1),
         }
 
-    return in_parallel(judge, museum.exhibits(), args.workers)
+    return in_parallel(judge, museum.exhibits(), args.together)
 
 
 def report(rows: list[dict[str, object]], refused: list[dict[str, object]], args) -> str:
@@ -291,23 +296,20 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=2)
     parser.add_argument("--beam", type=int, default=2)
     parser.add_argument("--plans", type=int, default=4)
-    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=3, help="kernels of a problem judged at a time")
     parser.add_argument("--target", default="h200")
     parser.add_argument("--turns", type=int, default=2, help="start and winner, so many times each")
-    parser.add_argument("--together", type=int, default=4, help="problems measured side by side")
+    parser.add_argument("--together", type=int, default=8, help="problems side by side")
     parser.add_argument("--winners", type=Path, help="a folder of winners, in the place of a loop")
     parser.add_argument("--skip", nargs="*", default=[], help="loop, hostile, final, traces")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     folder = TraceFolder(args.traceset_root)
     names = args.definitions or sorted(folder.definitions)
-    outcomes = {} if "loop" in args.skip else optimise(folder, names, args)
-    say("the loop is done")
-    rows, refused = [], []
-    if "final" not in args.skip:
-        rows = in_parallel(lambda n: remeasured(folder, n, outcomes.get(n), args), names, args.together)
-        say("starts and winners are measured again")
-        write_summary(rows, refused, args)
+    rows = in_parallel(lambda name: recorded(folder, name, args), names, args.together)
+    say("starts and winners are measured")
+    refused = []
+    write_summary(rows, refused, args)
     if "hostile" not in args.skip:
         refused = hostile(folder, args)
         say("the hostile solutions are judged")

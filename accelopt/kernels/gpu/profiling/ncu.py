@@ -1,8 +1,8 @@
 """Nsight Compute on one call of a solution: `collect(task, every) -> Metrics | Unavailable`.
 
 `ncu` itself is trusted; the program that it starts confines itself before it loads the solution
-(`process.profiled`). It has the device alone: counters are the device's, whoever works on it, and one
-profiler at a time may have them. What is timed never runs under it. Whether counters can be read here is
+(`process.profiled`). Once it is there it has the device alone: counters are the device's, whoever works on
+it, and one profiler at a time may have them. What is timed never runs under it. Whether counters can be read here is
 found out once.
 """
 
@@ -26,6 +26,7 @@ from accelopt.kernels.gpu.bench.judging.children import caches, payload_of
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.lock import gpu_lock, scratch
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.kernels.gpu.bench.process.profiled import GO, READY, STEP_SECONDS
 from accelopt.kernels.gpu.profiling.metrics import (
     NAMES,
     Metrics,
@@ -39,7 +40,7 @@ from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import variables_of
 
 PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
-SECONDS = 120.0  # on an H200 one kernel takes 9, of which 6 start the process; 60 on a busy host
+SECONDS = 120.0  # to start, and to count: on an H200 6 and 3; 60 to start on a busy host
 Found: TypeAlias = "Metrics | Unavailable"
 PAUSES = (1.0, 4.0)  # seconds, before it is tried again where another profiler has the counters
 _TAKEN = "driver resource was unavailable"
@@ -74,8 +75,9 @@ def unavailable(device: str) -> Unavailable | None:
 def _probe(tool: str, device: str) -> Unavailable | None:
     """A product of a small tensor under `ncu`, asked once a process: whether counters can be read in a
     process that has confined itself."""
-    with scratch_folder(scratch()) as folder, gpu_lock(device, alone=True):
-        found = _run(folder, {"probe": True, "folder": str(folder)}, NAMES[:1], tool)
+    with scratch_folder(scratch()) as folder:
+        payload = {"probe": True, "folder": str(folder), "device": device}
+        found = _run(folder, payload, NAMES[:1], tool)
     return found if isinstance(found, Unavailable) else None
 
 
@@ -87,7 +89,7 @@ def _profile(task: Task) -> Found:
         for source in task.workload.workload.inputs.values()
         if source.path is not None
     )
-    with scratch_folder(scratch()) as folder, gpu_lock(task.device, alone=True):
+    with scratch_folder(scratch()) as folder:
         payload = {
             **payload_of(task, folder),
             "solution": task.solution.model_dump(mode="json", exclude_unset=True),
@@ -116,12 +118,12 @@ def _run(
     ]  # fmt: skip
     own = variables_of(folder, os.cpu_count() or 1, NVIDIA.variables)
     variables = {**own, **caches(folder), "PYTHONPATH": search_path(), **(environment or {})}
-    printed = _printed(command, folder, variables)
+    printed = _printed(command, folder, variables, payload["device"])
     for pause in PAUSES:
         if isinstance(printed, Unavailable) or _TAKEN not in printed:
             break
         time.sleep(pause)
-        printed = _printed(command, folder, variables)
+        printed = _printed(command, folder, variables, payload["device"])
     if isinstance(printed, Unavailable):
         return printed
     kernel = main_kernel(read_kernels(printed, own=1))
@@ -133,21 +135,38 @@ def _run(
     return Unavailable(f"`ncu` gave no counters: {_worst(last)}")
 
 
-def _printed(command: list[str], folder: Path, variables: Mapping[str, str]) -> str | Unavailable:
-    """All that a program prints; it and what it started are ended at the limit."""
+def _printed(
+    command: list[str], folder: Path, variables: Mapping[str, str], device: str
+) -> str | Unavailable:
+    """All that a program prints; it and what it started are ended at the limit. While it starts, others
+    may have the device; from where it says that it is ready it has it alone."""
+    for name in (READY, GO):
+        (folder / name).unlink(missing_ok=True)
     process = subprocess.Popen(
         command, cwd=folder, env=dict(variables), text=True, errors="replace",
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
     try:
-        return process.communicate(timeout=SECONDS)[0]
+        _await_ready(process, folder)
+        with gpu_lock(device, alone=True):
+            (folder / GO).touch()
+            return process.communicate(timeout=SECONDS)[0]
     except subprocess.TimeoutExpired:
         return Unavailable(f"`ncu` took more than {SECONDS:g} s")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _await_ready(process: subprocess.Popen[str], folder: Path) -> None:
+    """Until the program is ready, or has ended. Raises TimeoutExpired."""
+    limit = time.monotonic() + SECONDS
+    while not (folder / READY).exists() and process.poll() is None:
+        if time.monotonic() > limit:
+            raise subprocess.TimeoutExpired(process.args, SECONDS)
+        time.sleep(STEP_SECONDS)
 
 
 def _worst(lines: list[str]) -> str:

@@ -7,6 +7,8 @@ read, for one launch of a Triton kernel that adds two arrays of 2**26 floats.
 import gzip
 import os
 import shlex
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder
 from accelopt.kernels.gpu.bench.judging.task import Task
+from accelopt.kernels.gpu.bench.lock import gpu_lock
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.diagnosis import of_counters
 from accelopt.kernels.gpu.profiling import ncu
@@ -132,6 +135,20 @@ def test_why_there_are_no_counters_is_said(tmp_path, monkeypatch, script, reason
     put(tmp_path, script, monkeypatch)
     found = collect(task())
     assert isinstance(found, Unavailable) and reason in found.reason
+
+
+def test_the_device_is_had_alone_only_from_when_the_program_is_there(tmp_path, monkeypatch):
+    began = tmp_path / "began"
+    script = f"touch {began} ready; while [ ! -e go ]; do sleep 0.02; done; {printed(tmp_path)}"
+    put(tmp_path, script, monkeypatch)
+    with ThreadPoolExecutor(1) as pool:
+        with gpu_lock(task().device, alone=True):
+            found = pool.submit(collect, task())
+            while not began.exists():
+                time.sleep(0.02)
+            time.sleep(0.2)
+            assert not found.done()
+        assert isinstance(found.result(), Metrics)
 
 
 def test_counters_that_another_profiler_has_are_asked_for_again(tmp_path, monkeypatch):

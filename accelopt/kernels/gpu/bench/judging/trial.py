@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from accelopt.evaluation import Check, Evaluation, Profile, Status
@@ -58,29 +59,37 @@ class SolutionTrial:
         """Every trial in order; raises Ended at the first one that fails."""
         self.referee.start()
         self.place = self.candidate.start()
-        device = self.task.device
-        with gpu_lock(device, alone=False):
-            first = fresh()
+        first = fresh()
+        with self._shared():
             self.expected = self.referee.ask(say.Expect(draw=first), say.Expected).outputs
-            self._trial("first", first, observe=True)
-            self._stress()
+        self._trial("first", first, observe=True)
+        self._stress()
         measured = Measurement(self.task, self.candidate, self.expected, self._has_indices)
         self.measured = measured
-        with gpu_lock(device, alone=True):
+        with gpu_lock(self.task.device, alone=True):
             measured.run()
             if self.task.plan.kernel_clock:
                 measured.watch_kernels()
-        with gpu_lock(device, alone=False):
+        with self._shared():
             if not self.task.plan.kernel_clock:
                 measured.watch_kernels(alone=False)
             self.candidate.ask(say.Rest(), say.Done)
-            self.notes += measured.accept()
-            self._judge_timed(measured.kept)
-            self._trial("after", fresh(), observe=True)
+        self.notes += measured.accept()
+        self._judge_timed(measured.kept)
+        self._trial("after", fresh(), observe=True)
         return self.verdict(self._correct(measured.statistics), measured.statistics)
+
+    def _shared(self) -> AbstractContextManager[None]:
+        """The device beside others, for one trial at a time: a slow reference keeps nobody who wants
+        to have it alone waiting for longer than that."""
+        return gpu_lock(self.task.device, alone=False)
 
     def _trial(self, name: str, draw: Draw, *, observe: bool = False) -> None:
         """One call on inputs of `draw`, and the judgement on its outputs."""
+        with self._shared():
+            self._tried(name, draw, observe=observe)
+
+    def _tried(self, name: str, draw: Draw, *, observe: bool) -> None:
         key = secrets.randbits(_KEY_BITS)
         asked = say.CheckCall(draw=draw, name=name, key=key, observe=observe)
         reply = self.candidate.ask(asked, say.Checked)
@@ -179,13 +188,15 @@ class SolutionTrial:
         first = [item for item in kept if item.surely]
         others = [item for item in kept if not item.surely]
         random.SystemRandom().shuffle(others)
-        begin = time.monotonic()
+        taken = 0.0
         for number, item in enumerate((*first, *others)):
-            late = time.monotonic() - begin > self.task.plan.judging_seconds
-            if late and number > len(first):
+            if taken > self.task.plan.judging_seconds and number > len(first):
                 self.candidate.forget(item.name)
                 continue
-            self._judge(item, f"timed call ({item.name})")
+            with self._shared():
+                begin = time.monotonic()
+                self._judge(item, f"timed call ({item.name})")
+                taken += time.monotonic() - begin
 
     def _correct(self, statistics: Statistics) -> Evaluation:
         measured = self.measured
