@@ -85,7 +85,7 @@ class ToyLanguage:
     def evaluation_key(self, case, source):
         return content_key(case.problem, source, self.scrutiny.value)
 
-    def complete(self, source):
+    def complete(self, source, parent=""):
         return source
 
     def reference(self, case):
@@ -111,14 +111,14 @@ class ToyLanguage:
             if cost / n >= 10
         ]
 
-    def look_up(self, name):
+    def look_up(self, name, kernel):
         return f"{name} is a number."
 
     def sheet(self, texts):
         return "- COST: a number of milliseconds." if any("COST" in text for text in texts) else ""
 
-    def machine(self):
-        return "- A machine that takes COST milliseconds."
+    def background(self, kernel):
+        return {"machine": "- A machine that takes COST milliseconds."}
 
     async def brief(self, node):
         return {"limits": f"COST limits it: {cost_of(node.source):g} ms."}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from accelopt.agents.analysis import FUNCTIONS, MOST_TURNS
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question, Tool
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.planner import tried_list, with_lessons
+from accelopt.agents.planner import system_text, tried_list, with_lessons
 from accelopt.agents.prompts import PromptPair, bullet_list, quote, render, render_sections
 from accelopt.agents.proposer import KernelView, Listed, WrittenKernel
 from accelopt.kernel_source import apply_patch, fenced_blocks, is_patch
@@ -85,7 +85,7 @@ class LLMCandidateGenerator:
         return Question(
             role="lister",
             label=f"lister/{view.iteration}/{view.service_name}",
-            system=with_lessons(render(self.prompt.system, {"machine": view.machine}), view),
+            system=with_lessons(system_text(self.prompt, view), view),
             user=render_sections(self.prompt.user_template, slots),
             iteration=view.iteration,
             max_tokens=LISTER_TOKENS,

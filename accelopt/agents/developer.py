@@ -16,12 +16,12 @@ from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
 from accelopt.agents.configuration import Role
 from accelopt.agents.executor import UNANSWERED, Sheet, no_sheet, shorten
 from accelopt.agents.lessons import lessons_text, outcome_text
+from accelopt.agents.planner import system_text
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
     profile_lines,
     quote,
-    render,
     render_sections,
 )
 from accelopt.agents.proposer import Brief, KernelView, Written
@@ -143,7 +143,7 @@ class Developer:
         question = Question(
             role,
             label,
-            render(prompt.system, {"machine": view.machine}),
+            system_text(prompt, view),
             render_sections(prompt.user_template, slots),
             view.iteration,
             temperature,

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from accelopt.agents.calls import NO_ANSWER, Model, Question
 from accelopt.agents.experiences import experiences_text
-from accelopt.agents.planner import NOTHING_MEASURED, tools_text, with_lessons
+from accelopt.agents.planner import NOTHING_MEASURED, system_text, tools_text, with_lessons
 from accelopt.agents.prompts import (
     PromptPair,
     bullet_list,
     numbered,
     profile_lines,
     quote,
-    render,
     render_sections,
 )
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
@@ -161,8 +160,8 @@ def joined_text(view: KernelView, change: Change) -> str:
 
 
 def _system(pair: PromptPair, view: KernelView) -> str:
-    """Who answers and what it must know: the machine, and what attempts on such kernels taught."""
-    return with_lessons(render(pair.system, {"machine": view.machine}), view)
+    """Who answers and what it must know: machine, language, and what attempts on such kernels taught."""
+    return with_lessons(system_text(pair, view), view)
 
 
 def shorten(error: str, limit: int = LONGEST_ERROR) -> str:

@@ -130,7 +130,7 @@ class Planner:
             "gate": view.gate,
             "tools": tools_text(self.toolbox),
         }
-        system = render(self.prompts.pair.system, {"machine": view.machine})
+        system = system_text(self.prompts.pair, view)
         return Question(
             role="planner",
             label=f"planner/{view.iteration}/{view.service_name}/{draw}",
@@ -154,6 +154,12 @@ def tools_text(toolbox: Toolbox | None) -> str:
 def tried_list(tried: Sequence[TriedChange]) -> str:
     """Earlier changes by their keys, with titles and outcomes."""
     return bullet_list([f"{_named(t)}: {t.outcome}" for t in tried], FIRST_TRY)
+
+
+def system_text(pair: PromptPair, view: KernelView) -> str:
+    """Who answers, with what it must know of machine and language."""
+    nothing = dict.fromkeys(("machine", "language", "dialect"), "")
+    return render(pair.system, {**nothing, **view.background})
 
 
 def with_lessons(base_prompt: str, view: KernelView) -> str:

@@ -44,7 +44,8 @@ class KernelView(NamedTuple):
 
     `facts` are sentences of our profiler: the bound, the limiting engine, costly source lines, spills;
     `diagnosis` is where the time goes, as data; `brief` is all that is known, as parts of a prompt by
-    the names of their slots, and `machine` what it runs on. `gate` says how results are judged. `goal`
+    the names of their slots, and `background` what does not depend on this kernel: the machine, the
+    language. `gate` says how results are judged. `goal`
     is the best latency so far in milliseconds, where predictions and measurements are the same, so
     that what is predicted to miss it will. `lineage` leads from the baseline to this kernel, `others`
     are good kernels beside that line. `turn` counts the views of a run,
@@ -68,7 +69,7 @@ class KernelView(NamedTuple):
     recalled: tuple[Finding, ...] = ()
     known: frozenset[str] = frozenset()
     brief: Mapping[str, str] = {}
-    machine: str = ""
+    background: Mapping[str, str] = {}
     suggestions: tuple[Suggestion, ...] = ()
     lineage: tuple[Relative, ...] = ()
     others: tuple[Relative, ...] = ()

@@ -91,8 +91,9 @@ class Language(Protocol):
     def evaluation_key(self, case: Case, source: str) -> str:
         """Equal for evaluations that must have the same result: content, never paths."""
 
-    def complete(self, source: str) -> str:
-        """`source` as a file that runs by itself."""
+    def complete(self, source: str, parent: str = "") -> str:
+        """`source` as a file that runs by itself; what it imports and does not say so is what the
+        kernel that it was made of, `parent`, imports."""
 
     def reference(self, case: Case) -> str:
         """The text that says what a kernel must compute."""
@@ -103,14 +104,17 @@ class Language(Protocol):
     def gate(self, case: Case) -> str:
         """How results are judged, for the executor, in words."""
 
-    def look_up(self, name: str) -> str:
-        """Documentation of one name of the kernel language."""
+    def look_up(self, name: str, kernel: str) -> str:
+        """Documentation of one name of the language that `kernel` is written in."""
 
     def sheet(self, texts: Sequence[str]) -> str:
-        """Documentation of the names that stand in `texts`, and of what belongs with them."""
+        """Documentation of the names that stand in `texts`, a kernel first, and of what belongs with
+        them."""
 
-    def machine(self) -> str:
-        """The machine, and what instructions cost on it, for a system prompt."""
+    def background(self, kernel: str) -> Mapping[str, str]:
+        """What system prompts say, by the names of their slots: `machine`, with what instructions
+        cost on it, `language`, what to know of the one that `kernel` is written in, and `dialect`,
+        which one that is."""
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """All that is known of a timed kernel, for whoever plans the next step: parts of a prompt by

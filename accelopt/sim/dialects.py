@@ -27,6 +27,15 @@ DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 DEFAULT_TARGETS: dict[Dialect, str] = {"neuronxcc": "trn1", "nki": DEFAULT_TARGET}
 """The generation that kernels of a dialect are written for, unless it is said."""
 
+NAMES: dict[Dialect, str] = {
+    "neuronxcc": "neuronxcc.nki (Neuron SDK 2.21 to 2.29)",
+    "nki": "nki (NKI 0.3 to 0.6)",
+}
+FORMS: dict[Dialect, str] = {
+    "neuronxcc": "whose instructions return their results, y = nisa.activation(op=..., data=x)",
+    "nki": "whose instructions take their destination first, nisa.activation(dst=y, op=..., data=x)",
+}
+
 _HOMES: dict[str, Dialect] = {
     "neuronxcc": "neuronxcc",
     "accelopt.sim.nki": "neuronxcc",
@@ -69,20 +78,49 @@ def trace_kernel(
 
 def dialect_of_source(source: str) -> Dialect:
     """The dialect that a kernel's text imports; `neuronxcc` where it imports none."""
+    return imported_dialect(source) or "neuronxcc"
+
+
+def imported_dialect(source: str) -> Dialect | None:
+    """The dialect that a kernel's text imports, the older one where it imports both; None where it
+    imports none, or is no Python."""
+    found = _imported(source)
+    return next((dialect for dialect in DIALECTS if dialect in found), None)
+
+
+def wrong_dialect(source: str, wanted: str) -> str:
+    """One sentence for a kernel's text in another dialect than that of the kernel `wanted`, at the line
+    of its first import of it; empty where they agree, or the text imports none."""
+    given, dialect = imported_dialect(source), dialect_of_source(wanted)
+    if given is None or given == dialect:
+        return ""
+    return (
+        f"line {_imported(source)[given]} imports {NAMES[given]}, and the kernel to be made faster is written in "
+        f"{NAMES[dialect]}: write it in that dialect, {FORMS[dialect]}."
+    )
+
+
+def _imported(source: str) -> dict[Dialect, int]:
+    """The dialects that a text imports, each with the first line where it does; none for a text that
+    is no Python."""
     try:
         tree = parse_python(source)
-    except SyntaxError:
-        return "neuronxcc"
-    found = {_HOMES.get(name.partition(".")[0]) for name in _imports(tree)}
-    return "nki" if "nki" in found and "neuronxcc" not in found else "neuronxcc"
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    lines: dict[Dialect, int] = {}
+    for name, line in _imports(tree):
+        dialect = _HOMES.get(name.partition(".")[0])
+        if dialect is not None:
+            lines[dialect] = min(line, lines.get(dialect, line))
+    return lines
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
+def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+            yield node.module, node.lineno
 
 
 def _used(function: Any) -> Iterator[tuple[Dialect, str]]:
@@ -125,7 +163,7 @@ def _mixed(function: Any, foreign: str) -> KernelError:
         "mixed_dialects",
         f"{function.__name__} mixes the dialects neuronxcc.nki and nki, which no release of NKI "
         "compiles.",
-        "Write it in one: neuronxcc.nki (Neuron SDK 2.21 to 2.29), or nki (NKI 0.3 to 0.6); "
+        f"Write it in one: {' or '.join(NAMES.values())}; "
         "accelopt translate --to turns one into the other.",
         SourceLine(code.co_filename, line),
     )

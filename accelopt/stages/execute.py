@@ -108,7 +108,7 @@ async def judge(
         evaluation = Evaluation(status=Status.MISSING, message=reason)
         return Node(parent.case, "", evaluation, parent, change, label)
     language = workplace.evaluations.language
-    source = language.complete(source)
+    source = language.complete(source, parent.source)
     if workplace.purse and not workplace.purse.pay(language.evaluation_key(parent.case, source)):
         evaluation = Evaluation(status=Status.MISSING, message=NONE_LEFT)
         return Node(parent.case, "", evaluation, parent, change, label)
@@ -119,10 +119,10 @@ async def judge(
 async def _tried_out(draft: Draft, final: Node, workplace: Workplace) -> list[Node]:
     """The kernels that were checked on the way to the final one, with the verdicts they got."""
     language = workplace.evaluations.language
-    distinct = dict.fromkeys(map(language.complete, draft.checked))
-    distinct.pop(final.source, None)
     assert final.parent is not None
     parent, label = final.parent, final.label
+    distinct = dict.fromkeys(language.complete(made, parent.source) for made in draft.checked)
+    distinct.pop(final.source, None)
     change = final.change or Plan(sentence="tried out")
     return [await judge(parent, change, label, source, workplace) for source in distinct]
 

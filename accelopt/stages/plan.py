@@ -63,7 +63,7 @@ async def view_kernel(
             worst.resource if worst else "",
             worst.methods if worst else (),
         ),
-        machine=language.machine(),
+        background=language.background(node.source),
         turn=turn,
     )
     if rules is None:

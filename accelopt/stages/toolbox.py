@@ -108,17 +108,20 @@ class _Desk:
 
     async def look_up(self, name: str) -> str:
         """Documentation of one name."""
-        return self.language.look_up(name)
+        return self.language.look_up(name, self.view.kernel)
 
     async def rules(self, source: str) -> str:
         """What rules offer for a kernel."""
-        node = replace(self.view.node, source=self.language.complete(source))
+        node = replace(self.view.node, source=self._complete(source))
         offered = await self.offline.suggestions(node, MOST_RULES)
         return suggestion_list(offered) or "No rule applies to this kernel."
 
+    def _complete(self, source: str) -> str:
+        return self.language.complete(source, self.view.kernel)
+
     async def _judged(self, source: str) -> Node | None:
         """The kernel with its verdict; None where no evaluation is left for it."""
-        case, completed = self.view.node.case, self.language.complete(source)
+        case, completed = self.view.node.case, self._complete(source)
         purse = self.view.purse
         if purse and not purse.pay(self.language.evaluation_key(case, completed), KEPT):
             return None

@@ -61,7 +61,7 @@ def view(**changes):
         "facts": ("The tensor engine limits it.",),
         "gate": "relative L2 below 2e-05",
         "brief": {"limits": "The tensor engine limits it, in figures."},
-        "machine": "- Tensor engine, 2.8 GHz",
+        "background": {"machine": "- Tensor engine, 2.8 GHz"},
         "tried": (TriedChange(Plan(sentence="Hoist the load of w."), "0.900 times as fast"),),
         **changes,
     }

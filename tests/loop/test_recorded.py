@@ -18,6 +18,7 @@ from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize
 from accelopt.nodes import Plan
 from accelopt.search.strategy import Settings
+from accelopt.sim.dialects import dialect_of_source
 from accelopt.stages.roles import PromptFolder, executor_for, planner_for, summarizer_for
 from accelopt.stages.run import Run
 from accelopt.stages.toolbox import toolbox_for
@@ -57,7 +58,7 @@ class Player:
         return text
 
 
-async def played(name, folder, url):
+async def played(name, folder, url, target="trn1"):
     model = ModelConfig(url=url, model="recorded", timeout=60.0)
     place = RECORDED / name
     case = Case(
@@ -68,7 +69,9 @@ async def played(name, folder, url):
     )
     fields = ("hbm_read_bytes", "hbm_write_bytes", "hfu_estimated_percent")
     options = WorkshopOptions(
-        LanguageOptions(folder / "kernels", save_fields=fields), workers=2, screening=Scrutiny.QUICK
+        LanguageOptions(folder / "kernels", save_fields=fields, target=target),
+        workers=2,
+        screening=Scrutiny.QUICK,
     )
     settings = Settings(iterations=2, beam=1, plans=1, samples=1, fixer_steps=1)
     async with open_workshop(folder, options) as shop:
@@ -163,3 +166,30 @@ def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
     assert second.speedup > 1.1
     assert "x (2.001 MiB) is read 4 times by line 15" in player.asked["planner_1"]
     assert "Limiting resource: the Vector engine" in player.asked["planner_2"]
+
+
+def test_a_kernel_of_nki_is_planned_written_and_mended_in_its_own_dialect(tmp_path):
+    player = Player(RECORDED / "gated_norm_nki")
+    with ScriptedServer(player) as server:
+        outcome = asyncio.run(played("gated_norm_nki", tmp_path, server.url, "trn2"))
+    [made] = by_plans(outcome)
+    [wrong] = made.failed
+    assert made.speedup > 1.1 and "import nki\n" in made.source
+    assert all(dialect_of_source(node.source) == "nki" for node in outcome.nodes if node.latency)
+    said = (
+        "line 1 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29), and the kernel to be made faster is "
+        "written in nki (NKI 0.3 to 0.6): write it in that dialect"
+    )
+    assert wrong.evaluation.message.startswith(said)
+    mend = player.asked["fixer_1"].split("# What is wrong with it")[1].split("# The calls")[0]
+    assert said in mend and len(mend.strip().splitlines()) == 3  # one sentence in a fence
+    for asked in player.asked.values():
+        if "kernel optimisation team" in asked:
+            continue  # the summarizer writes for kernels of either dialect
+        assert "written in `nki`, the NKI of today (0.3 to 0.6" in asked and "for trn2" in asked
+        assert "simulated trn2" in asked or "fixer" in asked or "You repair" in asked
+    for role in ("executor_1", "fixer_1"):
+        asked = player.asked[role]
+        assert "nisa.activation_reduce(dst, op, data, reduce_op, reduce_res" in asked
+        for old in ("nl.par_dim", "mask=`, a", "nl.mgrid", "np.multiply, operand0=mean"):
+            assert old not in asked.split("# The kernel that failed")[0]

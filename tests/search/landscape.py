@@ -162,7 +162,7 @@ class Planted:
     def evaluation_key(self, case, source):
         return content_key(json.dumps(case.values), source)
 
-    def complete(self, source):
+    def complete(self, source, parent=""):
         return source
 
     def reference(self, case):
@@ -174,14 +174,14 @@ class Planted:
     def gate(self, case):
         return "It must be right."
 
-    def look_up(self, name):
+    def look_up(self, name, kernel):
         return name
 
     def sheet(self, texts):
         return ""
 
-    def machine(self):
-        return "- A planted one."
+    def background(self, kernel):
+        return {"machine": "- A planted one."}
 
     async def brief(self, node):
         return {}

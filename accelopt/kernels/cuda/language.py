@@ -34,7 +34,7 @@ class Cuda(Solutions):
         name = template.spec.entry_point.split("::")[-1]
         return await asyncio.to_thread(proposals, node.source, name, MOST_PROPOSALS)
 
-    def look_up(self, name: str) -> str:
+    def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of CUDA C++."""
         return describe(name)
 

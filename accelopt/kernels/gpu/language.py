@@ -301,7 +301,7 @@ class Solutions:
             referee_version(),
         )
 
-    def complete(self, source: str) -> str:
+    def complete(self, source: str, parent: str = "") -> str:
         """Solutions are whole files already."""
         return source
 
@@ -340,7 +340,7 @@ class Solutions:
         """`source` with its knobs set."""
         return source
 
-    def look_up(self, name: str) -> str:
+    def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of the language."""
         return f"There is no note on {name}."
 
@@ -348,9 +348,9 @@ class Solutions:
         """Our notes on the names that stand in `texts`."""
         return ""
 
-    def machine(self) -> str:
+    def background(self, kernel: str) -> Mapping[str, str]:
         """Nothing: the system prompt describes the GPU."""
-        return ""
+        return {}
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """What limits a solution that was timed, what may relieve that, and its knobs."""

@@ -22,7 +22,7 @@ from accelopt.evaluation import (
 from accelopt.hardware import TARGETS
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
 from accelopt.kernels.language import Configured, Explanation, LanguageOptions
-from accelopt.kernels.nki import benchmark, roofline
+from accelopt.kernels.nki import benchmark, names, roofline
 from accelopt.kernels.nki.briefing import machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
@@ -31,7 +31,6 @@ from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspection import LEAST
 from accelopt.kernels.nki.inspector import REPEATABLE, Inspector
 from accelopt.kernels.nki.moves.move import Facts
-from accelopt.kernels.nki.names import describe, sheet
 from accelopt.kernels.nki.placeless import placeless, without_places
 from accelopt.kernels.nki.referee.precision import Precision, contract, declared
 from accelopt.kernels.nki.requests import confirm, submit, submit_in_halves
@@ -40,7 +39,7 @@ from accelopt.kernels.nki.scheduling import Scheduling, counters_of
 from accelopt.kernels.nki.tuning import Tuning
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Fault, Pool
-from accelopt.sim.dialects import dialect_of_source
+from accelopt.sim.dialects import dialect_of_source, imported_dialect, wrong_dialect
 from accelopt.space import Parameter, Space
 from accelopt.store import content_key, read_text
 
@@ -69,6 +68,8 @@ class NKI:
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker. On the simulated core it is the same each time:
         one that was reached before, by whatever run of this user, is not worked out again."""
+        if foreign := _foreign(case, source):
+            return Evaluation(status=Status.COMPILE_ERROR, message=foreign)
         key = self.evaluation_key(case, source)
         path = self.inspector.write(source, key)
         kept = None if trainium.available() else self.shelf.find("verdict", key)
@@ -151,10 +152,11 @@ class NKI:
             *self.options.save_fields,
         )
 
-    def complete(self, source: str) -> str:
-        """`source` with the NKI imports that it uses and lacks."""
-        modern = dialect_of_source(source) == "nki"
-        return complete_imports(source, STANDALONE_IMPORTS if modern else NKI_IMPORTS)
+    def complete(self, source: str, parent: str = "") -> str:
+        """`source` with the NKI imports that it uses and lacks, of the dialect that it imports, or
+        its parent does."""
+        dialect = imported_dialect(source) or dialect_of_source(parent)
+        return complete_imports(source, STANDALONE_IMPORTS if dialect == "nki" else NKI_IMPORTS)
 
     def reference(self, case: Case) -> str:
         """The NumPy reference module."""
@@ -247,17 +249,20 @@ class NKI:
         self.shelf.put("actions", key, found.model_dump(mode="json"))
         return found.actions
 
-    def look_up(self, name: str) -> str:
-        """Our notes on one NKI name."""
-        return describe(name)
+    def look_up(self, name: str, kernel: str) -> str:
+        """Our notes on one name of the dialect of `kernel`."""
+        return names.describe(name, dialect_of_source(kernel))
 
     def sheet(self, texts: Sequence[str]) -> str:
-        """Our notes on the NKI names that stand in `texts`."""
-        return sheet(texts)
+        """Our notes on the NKI names that stand in `texts`, in the first one's dialect."""
+        return names.sheet(texts, dialect_of_source(texts[0]))
 
-    def machine(self) -> str:
-        """The target's engines, memories and prices."""
-        return machine(TARGETS[self.options.target])
+    def background(self, kernel: str) -> Mapping[str, str]:
+        """The target's engines, memories and prices, and the dialect of `kernel`."""
+        target = self.options.target
+        known = names.language(dialect_of_source(kernel), target)
+        which = known.partition("\n")[0]
+        return {"machine": machine(TARGETS[target]), "language": known, "dialect": which}
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
@@ -270,6 +275,8 @@ class NKI:
 
     async def faults(self, node: Node) -> str:
         """Every rule that the kernel breaks, or where and how its outputs differ on ordinary inputs."""
+        if _foreign(node.case, node.source):
+            return ""  # what its own dialect says of it is beside the point
         path = self.inspector.write(node.source)
         task = str(Path(node.case.task).resolve())
         call = faults_call(str(path.resolve()), task, self.options.target, node.evaluation)
@@ -303,6 +310,12 @@ class NKI:
             least_ms=self._bound_ms(case),
             scrutiny=self.options.scrutiny,
         )
+
+
+def _foreign(case: Case, source: str) -> str:
+    """What is wrong with a source in another dialect than the case's kernel; empty where nothing is."""
+    kernel = Path(case.kernel)
+    return wrong_dialect(source, read_text(kernel)) if kernel.is_file() else ""
 
 
 def _sizes(values: Mapping[str, object]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""Short notes on every name of NKI: signature, operands, engine, limits, and how it is used.
+"""Short notes on NKI: on every name of either dialect its signature, operands, engine, limits and use, and
+what to know of the dialect as a whole.
 
 The signature is the simulated core's own, so a note cannot promise a parameter that does not exist.
 """
@@ -10,8 +11,15 @@ import inspect
 import json
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from enum import Enum
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+
+from accelopt.sim.dialects import Dialect
+
+PACKAGES: dict[Dialect, str] = {"neuronxcc": "accelopt.sim.nki", "nki": "accelopt.sim.standalone"}
+NOTES = Path(__file__).with_name("notes")
 
 USUAL = frozenset({"mask", "dtype", "name", "mode", "is_stationary_onezero", "is_moving_onezero",
                    "is_transpose", "tile_position", "tile_size", "perf_mode", "reduce_cmd"})  # fmt: skip
@@ -35,20 +43,25 @@ QUOTED = re.compile(r"`(\w+)")
 UNLIKE_PROSE = re.compile(r"\b\w+_\w+\b")
 
 
-def describe(name: str) -> str:
+def language(dialect: Dialect, target: str) -> str:
+    """What to know of a dialect; its first paragraph says which one it is."""
+    return (NOTES / f"{dialect}.txt").read_text().strip().replace("{target}", target)
+
+
+def describe(name: str, dialect: Dialect = "neuronxcc") -> str:
     """The note on `name`, however its module is spelled, or the nearest names that have one."""
     last = name.strip().strip("`()").split(".")[-1].split("(")[0]
-    found = [_entry(known) for known in _notes() if known.split(".")[-1] == last]
+    notes = _notes(dialect)
+    found = [_entry(known, dialect) for known in notes if known.split(".")[-1] == last]
     if found:
         return "\n".join(found)
-    plain = {known.split(".")[-1]: known for known in _notes()}
+    plain = {known.split(".")[-1]: known for known in notes}
     near = [plain[match] for match in difflib.get_close_matches(last, plain, n=5, cutoff=0.4)]
     return f"No note on {name!r}. " + (f"Near names: {', '.join(near)}." if near else "")
 
 
-def sheet(texts: Sequence[str]) -> str:
+def sheet(texts: Sequence[str], dialect: Dialect = "neuronxcc") -> str:
     """Notes on the calls that `texts` name, with what often takes their place, in the sheet's order."""
-    notes = _notes()
     named: set[str] = set()
     for text in texts:
         named.update(f"{module}.{name}" for module, name in PREFIXED.findall(text))
@@ -56,25 +69,23 @@ def sheet(texts: Sequence[str]) -> str:
             named.update({f"nl.{word}", f"nisa.{word}"})
     for name in [*named]:
         named.update(COMPANIONS.get(name, ()))
-    return "\n".join(f"- {_entry(name)}" for name in notes if name in named and _tells(name))
+    told = (name for name, note in _notes(dialect).items() if name in named and _tells(note))
+    return "\n".join(f"- {_entry(name, dialect)}" for name in told)
 
 
-def _tells(name: str) -> bool:
+def _tells(note: str) -> bool:
     """Whether a note says more than its name: formats and engines do not."""
-    return not _notes()[name].startswith(("Format:", "For engine="))
+    return not note.startswith(("Format:", "For engine="))
 
 
-def _entry(name: str) -> str:
-    return f"{name}{_signature(name)}: {_notes()[name]}"
+def _entry(name: str, dialect: Dialect) -> str:
+    return f"{name}{_signature(name, dialect)}: {_notes(dialect)[name]}"
 
 
 @cache
-def _signature(name: str) -> str:
+def _signature(name: str, dialect: Dialect) -> str:
     """`(data, op0, operand0, engine=None)` as the simulated core takes it; empty for a constant."""
-    from accelopt.sim.nki import isa, language
-
-    module, _, last = name.partition(".")
-    value = getattr({"nl": language, "nisa": isa}.get(module), last, None)
+    value = _value(name, dialect)
     if not inspect.isfunction(value):
         return ""
     shown = []
@@ -84,12 +95,32 @@ def _signature(name: str) -> str:
         if parameter.name in USUAL and parameter.default is not parameter.empty:
             continue
         star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
-        given = "" if parameter.default is parameter.empty else f"={parameter.default}"
+        given = "" if parameter.default is parameter.empty else f"={_shown(parameter.default)}"
         shown.append(f"{star}{parameter.name}{given}")
     return f"({', '.join(shown)})"
 
 
-@lru_cache(maxsize=1)
-def _notes() -> dict[str, str]:
-    notes: dict[str, str] = json.loads(Path(__file__).with_name("names.json").read_text())
-    return notes
+def _shown(default: object) -> str:
+    return default.name if isinstance(default, Enum) else str(default)
+
+
+def _value(name: str, dialect: Dialect) -> object:
+    """What a name means in a dialect; None where it has none there."""
+    module, _, last = name.partition(".")
+    room = {"nl": "language", "nisa": "isa"}.get(module)
+    if room is None:
+        return None
+    package = import_module(f"{PACKAGES[dialect]}.{room}")
+    return getattr(package, last) if last in package.__all__ else None
+
+
+@cache
+def _notes(dialect: Dialect) -> dict[str, str]:
+    """The notes by name: those of `neuronxcc`, and for `nki` those of its own names, where a note of its
+    own takes the place of the other's."""
+    notes: dict[str, str] = json.loads((NOTES / "names.json").read_text())
+    if dialect == "neuronxcc":
+        return notes
+    own: dict[str, str] = json.loads((NOTES / "nki.json").read_text())
+    shared = {name: note for name, note in notes.items() if _value(name, dialect) is not None}
+    return {**shared, **own}

@@ -40,7 +40,7 @@ class Triton(Solutions):
             return solution_text(name, values)
         return with_values(source, values)
 
-    def look_up(self, name: str) -> str:
+    def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one Triton name."""
         return describe(name)
 

@@ -1,18 +1,18 @@
-"""The sheet of NKI calls: a note for every public name, with the simulated core's own signature, and
-idioms that the simulated core takes."""
+"""The sheet of NKI calls in either dialect: a note for every public name, with the simulated core's own
+signature, and idioms that the simulated core takes."""
 
 import re
+from importlib import import_module
 
 import numpy as np
 import pytest
 
 from accelopt.kernels.nki import names
+from accelopt.sim.dialects import DIALECTS, trace_kernel
 from accelopt.sim.kernel_text import load
-from accelopt.sim.nki import isa, language
-from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import TensorSpec
 
-SCAFFOLD = """
+OLD = """
 import numpy as np
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -31,30 +31,71 @@ def kernel(h):
 """
 
 
+NEW = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(h):
+    out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+    x = nl.load(h)
+    s = a = b = decay = x
+    minus_max = mean = rstd = nl.copy(x[:, 0:1])
+    total = nl.ndarray((128, 1), dtype=nl.float32)
+    y = nl.ndarray((128, 128), dtype=nl.float32)
+    {}
+    nl.store(out, x)
+    return out
+"""
+SCAFFOLDS = {"neuronxcc": OLD, "nki": NEW}
+
+
 def idioms():
-    """Every assignment in backticks that calls an instruction of its own entry."""
-    for name, note in names._notes().items():
-        code = [text for text in re.findall(r"`([^`]+)`", note) if " = " in text]
-        if name.startswith("nisa.") and any(f"{name}(" in text for text in code):
-            yield pytest.param("; ".join(t for t in code if "[k]" not in t), id=name)
+    """Every statement in backticks that calls an instruction of its own entry, or assigns; with a
+    destination, of every entry."""
+    for dialect in DIALECTS:
+        for name, note in names._notes(dialect).items():
+            code = [t for t in re.findall(r"`([^`]+)`", note) if " = " in t or "nisa." in t]
+            own = name.startswith("nisa.") or dialect == "nki"
+            if own and any(f"{name}(" in text for text in code):
+                text = "; ".join(t for t in code if "[k]" not in t)
+                yield pytest.param(dialect, text, id=f"{dialect}-{name}")
 
 
-def test_every_public_name_has_a_note():
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_public_name_has_a_note(dialect):
+    isa, language = (
+        import_module(f"{names.PACKAGES[dialect]}.{room}") for room in ("isa", "language")
+    )
     public = {f"nl.{n}" for n in language.__all__} | {f"nisa.{n}" for n in isa.__all__}
-    assert public <= names._notes().keys()
-    assert names._notes().keys() - public == {"nki.jit"}
+    noted = names._notes(dialect).keys()
+    assert public <= noted
+    assert noted - public == {"nki.jit"}
 
 
-@pytest.mark.parametrize("code", list(idioms()))
-def test_idioms_are_taken_by_the_simulated_core(code):
-    kernel = load(SCAFFOLD.format(code), "idiom.py").kernel
+@pytest.mark.parametrize("dialect, code", list(idioms()))
+def test_idioms_are_taken_by_the_simulated_core(dialect, code):
+    kernel = load(SCAFFOLDS[dialect].format(code), "idiom.py").kernel
     trace_kernel(kernel, [TensorSpec((128, 128), np.dtype(np.float32))])
+
+
+def test_notes_of_nki_say_nothing_that_only_the_older_dialect_has():
+    for name, note in names._notes("nki").items():
+        assert not re.search(
+            r"mask=|par_dim|nl\.arange|mgrid|np\.\w+\b|sequential_range\b.*symbolic", note
+        ), name
+        assert not re.search(r"= nisa\.\w+\(", note), name
 
 
 def test_signatures_are_the_cores_own():
     assert "nisa.nc_matmul(stationary, moving): " in names.describe("nc_matmul")
     assert "reduce_res" in names.describe("nisa.activation_reduce").split(":")[0]
     assert names.describe("nl.ndarray").startswith("nl.ndarray(shape, dtype, buffer=None)")
+    new = names.describe("nc_matmul", "nki")
+    assert new.startswith("nisa.nc_matmul(dst, stationary, moving, accumulate=None): ")
+    assert "engine=unknown" in names.describe("tensor_copy", "nki")
+    assert "nl.arange" not in names.describe("arange", "nki").partition("Near")[0]
 
 
 def test_the_sheet_has_what_kernel_and_plan_name_and_what_takes_its_place():
@@ -66,7 +107,9 @@ def test_the_sheet_has_what_kernel_and_plan_name_and_what_takes_its_place():
     for prose in ("nl.add", "nl.all", "nl.copy"):
         assert f"- {prose}" not in sheet
     assert names.sheet(["x = nl.float32"]) == ""
-    assert len(names.sheet([" ".join(f"{n}(" for n in names._notes())])) < 40_000
+    new = names.sheet(["y = nl.matmul(a, b)"], "nki")
+    assert "- nisa.nc_matmul(dst, " in new and "loop_reduce" not in new
+    assert len(names.sheet([" ".join(f"{n}(" for n in names._notes("neuronxcc"))])) < 40_000
 
 
 def test_a_misspelt_name_gets_the_nearest():
