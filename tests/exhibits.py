@@ -7,6 +7,7 @@ The first line names the reference in `hostile/references/`, the second the verd
 from __future__ import annotations
 
 import atexit
+import re
 import shutil
 import tempfile
 from functools import cache
@@ -49,7 +50,7 @@ def changed(text: str, diff: str) -> str:
     with a line `@@`, of lines that are kept (' ', or empty), taken away ('-') and put there ('+'). Those
     that are kept and taken away stand in the text once."""
     comment, *parts = diff.split("@@\n")
-    text = comment + text[text.index("\n\n") + 1 :]
+    text = comment + re.sub(r"\A(#.*\n)+", "", text)
     for part in parts:
         lines = [(line[0], line[1:] or line) for line in part.splitlines(keepends=True)]
         before = "".join(words for sign, words in lines if sign != "+")

@@ -2,19 +2,26 @@
 unusual ones that are honest, in `honest/`: none of them may be refused.
 
 Each file in `solutions/` begins with three comment lines: what it tries, the definition it claims
-to solve, and the verdicts that are right for it. `# gpu` there marks those that need a real GPU to
-do their mischief; the others are judged through the Triton interpreter as well.
+to solve, and the verdicts that are right for it. A `.diff` says what it changes in the plain solution
+of its definition in `plain/`. `(gpu)` in a verdict marks those that need a real GPU to do their mischief;
+the others are judged through the Triton interpreter as well.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from exhibits import changed
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution, TraceFolder
 
 FOLDER = Path(__file__).parent / "solutions"
 HONEST = Path(__file__).parent / "honest"
+PLAIN = Path(__file__).parent / "plain"
 
 
 class Exhibit(NamedTuple):
@@ -35,7 +42,7 @@ class Exhibit(NamedTuple):
 
 def exhibits() -> list[Exhibit]:
     """All of them, by name."""
-    return [_read(path) for path in sorted(FOLDER.glob("*.py"))]
+    return [_read(path) for path in sorted(FOLDER.iterdir()) if path.is_file()]
 
 
 def honest() -> list[Exhibit]:
@@ -48,6 +55,8 @@ def _read(path: Path) -> Exhibit:
     header = dict(
         line.removeprefix("# ").split(": ", 1) for line in text.splitlines()[:3] if ": " in line
     )
+    if path.suffix == ".diff":
+        text = changed((PLAIN / f"{header['claims']}.py").read_text(), text)
     verdict = header.get("verdict", "correct")
     return Exhibit(
         name=path.stem,
