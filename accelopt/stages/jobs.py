@@ -1,17 +1,15 @@
-"""Doing one job of a strategy: listing what can be done, one change, or plans and their samples."""
+"""Doing one job of a strategy: listing what can be done, one change, or a workflow of its own."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accelopt.agents.budget import Purse
-from accelopt.agents.candidates import code_of
 from accelopt.agents.executor import UNANSWERED
-from accelopt.agents.proposer import Configures, KernelView, PlanDraft
+from accelopt.agents.lister import code_of
+from accelopt.agents.proposer import Configures, KernelView
 from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
@@ -32,18 +30,24 @@ from accelopt.published import Experience, plan_id
 from accelopt.search.graph import EXPECTED, LITTLE
 from accelopt.search.methods import Learned
 from accelopt.space import sentence
-from accelopt.stages.candidates import list_candidates
-from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
+from accelopt.stages.develop import (
+    develop,
+    drafts_of,
+    most_of_plans,
+    most_of_sample,
+    with_remarks,
+    workplace_of,
+)
+from accelopt.stages.execute import judge, make_sample
+from accelopt.stages.listing import list_candidates
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
-from accelopt.stages.together import together
 from accelopt.stages.toolbox import KEPT
 from accelopt.store import content_key
 
 KIND = "result"
 WORKFLOWS = {"machine": "accelopt.fsm.worker.worker_fsm:develop"}
 """Who develops a kernel, besides `plans`, by the name in a job."""
-
 
 FAILED_BEFORE = "the same edit failed before, on a kernel that was the same there"
 
@@ -99,7 +103,7 @@ def _work_on(job: Job) -> Work:
         Want.SPACE: _space,
         Want.ACTIONS: _actions,
         Want.BUILD: _build,
-        Want.DEVELOP: _develop,
+        Want.DEVELOP: develop,
     }[job.want]
 
 
@@ -120,15 +124,10 @@ def most_of(job: Job, run: Run) -> int:
     if job.want is Want.ACTIONS:
         return tries + KEPT if tries and job.focus not in (METHODS_ALONE, CANDIDATES) else 0
     if job.want is Want.BUILD:
-        return 1 if job.action is not None and _made_already(job.action) else _most_of_sample(run)
+        return 1 if job.action is not None and _made_already(job.action) else most_of_sample(run)
     if job.workflow in WORKFLOWS:
         return attempts
-    return tries + run.settings.plans * run.settings.samples * _most_of_sample(run)
-
-
-def _most_of_sample(run: Run) -> int:
-    """The evaluations that one sample can use: with what its author tries out, and its repairs."""
-    return (1 + run.settings.fixer_steps) * (1 + run.proposer.executor.tries)
+    return most_of_plans(run)
 
 
 def refuse_silence(results: Sequence[Result]) -> None:
@@ -201,9 +200,9 @@ async def _actions(job: Job, view: KernelView, run: Run) -> Result:
     if job.focus in (METHODS_ALONE, CANDIDATES) and diagnosis is not None:
         named = by_method(run.workshop.language.name, offered, diagnosis)
         return Result(job, (*offered, *named), diagnosis=diagnosis)
-    drafts = await _drafts(view, run)
+    drafts = await drafts_of(view, run)
     plans = [Action(change=d.change, method="plan") for d in drafts if d.change is not None]
-    return _with_remarks(Result(job, (*plans, *offered), diagnosis=diagnosis), drafts)
+    return with_remarks(Result(job, (*plans, *offered), diagnosis=diagnosis), drafts)
 
 
 def expected_of(action: Action) -> float:
@@ -235,7 +234,7 @@ def by_method(language: str, offered: Sequence[Action], diagnosis: Diagnosis) ->
 async def _build(job: Job, view: KernelView, run: Run) -> Result:
     """One action: its own source, or the executor's, with repairs as far as the limit goes."""
     assert job.action is not None
-    change, workplace = job.action.change, _workplace(view, run)
+    change, workplace = job.action.change, workplace_of(view, run)
     if isinstance(change, KnobSetting) and job.trials.belief and run.proposer.expert is not None:
         return await _set_by_expert(run.proposer.expert, job, view, run)
     if isinstance(change, Plan) and not _made_already(job.action):
@@ -250,7 +249,7 @@ async def _build(job: Job, view: KernelView, run: Run) -> Result:
 
 async def _set_by_expert(expert: Configures, job: Job, view: KernelView, run: Run) -> Result:
     """The knobs as the model of an expert sets them; a reply without a configuration is a remark."""
-    language, workplace = run.workshop.language, _workplace(view, run)
+    language, workplace = run.workshop.language, workplace_of(view, run)
     space = await language.space(job.node)
     assert space is not None
     found = await expert.propose(job, space)
@@ -278,125 +277,6 @@ async def _source_of(action: Action, node: Node, run: Run) -> Configured:
         return Configured(code_of(action.change), "the plan has no kernel")
     source = action.source or await run.workshop.offline.source_of(node, action)
     return Configured(source, "the rules do not offer this change any more")
-
-
-async def _develop(job: Job, view: KernelView, run: Run) -> Result:
-    """Plans, drawn concurrently, and the samples of each as soon as it is there."""
-    workplace, plans = _workplace(view, run), range(run.settings.plans)
-    if job.limit is not None and job.limit < most_of(job, run):
-        drafts = await _drafts(view, run)
-        nodes = await _within_limit(view, drafts, workplace, run)
-        return _with_remarks(Result(job, nodes=tuple(nodes)), drafts)
-
-    async def draw(number: int) -> tuple[PlanDraft, list[Node]]:
-        draft = await _draft(number, view, run)
-        tried = await _tried_out(view, draft, number, workplace)
-        if draft.change is None:
-            return draft, tried
-        return draft, [*await carry_out(view, draft.change, number, workplace), *tried]
-
-    drawn = await together([*map(draw, plans), *_rules_pass(job, view, workplace, run)])
-    made = Result(job, nodes=tuple(node for _, nodes in drawn for node in nodes))
-    return _with_remarks(made, [draft for draft, _ in drawn][: len(plans)])
-
-
-def _rules_pass(
-    job: Job, view: KernelView, workplace: Workplace, run: Run
-) -> list[Coroutine[Any, Any, tuple[PlanDraft, list[Node]]]]:
-    """Beside the plans of a model, the change by rule that promises most: what an expert leaves, a rule
-    may still find, and it costs one evaluation. None where the rules plan anyway."""
-    offline = run.workshop.offline
-    if run.proposer.planner is offline or job.limit is not None:
-        return []
-
-    async def work() -> tuple[PlanDraft, list[Node]]:
-        draft = await offline.plan(view, 0, 1)
-        if draft.change is None:
-            return draft, []
-        settings = ExecutorSettings(1, 0)
-        place = workplace._replace(executor=offline, settings=settings)
-        return draft, await carry_out(view, draft.change, run.settings.plans, place)
-
-    return [work()]
-
-
-async def _within_limit(
-    view: KernelView, drafts: Sequence[PlanDraft], workplace: Workplace, run: Run
-) -> list[Node]:
-    """The samples of lowest rank until the purse is empty: at a time as many as it surely pays for,
-    else one, so that none takes from another and the order of their ends decides nothing."""
-    purse, nodes = view.purse, list[Node]()
-    assert purse is not None
-    for draw, draft in enumerate(drafts):
-        nodes += await _tried_out(view, draft, draw, workplace)
-    ranks = deque(
-        (draft.change, draw, sample)
-        for draw, draft in enumerate(drafts)
-        for sample in range(run.settings.samples)
-        if draft.change is not None
-    )
-    while ranks and purse.left >= 1:
-        many = _at_once(purse.left, _most_of_sample(run), len(ranks))
-        batch = [ranks.popleft() for _ in range(many)]
-        nodes += await together(make_sample(view, *rank, workplace) for rank in batch)
-    return nodes
-
-
-def _at_once(left: float, each: int, most: int) -> int:
-    """How many things that may cost `each` can go on at a time with `left` to pay for them; at least 1."""
-    return max(1, int(min(most, left // each))) if each else most
-
-
-async def _drafts(view: KernelView, run: Run) -> list[PlanDraft]:
-    """The answers of the planner, at a time as many as the purse surely pays for."""
-    drafts: list[PlanDraft] = []
-    while len(drafts) < run.settings.plans:
-        left = view.purse.left - KEPT if view.purse else inf
-        open_ = run.settings.plans - len(drafts)
-        many = _at_once(left, run.proposer.planner.tries, open_)
-        begun = len(drafts)
-        drafts += await together(_draft(begun + number, view, run) for number in range(many))
-    return drafts
-
-
-async def _tried_out(
-    view: KernelView, draft: PlanDraft, draw: int, workplace: Workplace
-) -> list[Node]:
-    """The kernel that a planner tried out and found faster: nothing that was paid for is lost."""
-    if draft.best is None:
-        return []
-    change = draft.change or Plan(sentence="what the planner tried out")
-    label = plan_id(draw, workplace.settings.num_samples)
-    node = await judge(view.node, change, label, draft.best, workplace)
-    if (node.speedup or 0.0) <= 1.0:
-        return []
-    workplace.told(node)
-    return [node]
-
-
-async def _draft(number: int, view: KernelView, run: Run) -> PlanDraft:
-    draft = await run.proposer.planner.plan(view, number, run.settings.plans)
-    run.watcher.planned(view.node.case.case_name, view.iteration, draft)
-    return draft
-
-
-def _with_remarks(result: Result, drafts: Sequence[PlanDraft]) -> Result:
-    return result._replace(
-        remarks=tuple(draft.reason for draft in drafts if draft.change is None),
-        asked=len(drafts),
-        unanswered=tuple(draft.reason for draft in drafts if draft.failed),
-    )
-
-
-def _workplace(view: KernelView, run: Run) -> Workplace:
-    case, round_ = view.node.case.case_name, view.iteration
-    return Workplace(
-        run.proposer.executor,
-        run.workshop.evaluations,
-        ExecutorSettings(run.settings.samples, run.settings.fixer_steps),
-        lambda node: run.watcher.sampled(case, round_, node),
-        view.purse,
-    )
 
 
 def _judged(nodes: Iterable[Node], run: Run) -> Iterator[str]:

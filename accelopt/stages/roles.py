@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import Exchanges, Provider, Tool
-from accelopt.agents.candidates import Lister, LLMCandidateGenerator, LLMRelabeler
 from accelopt.agents.configuration import PROVIDERS, ModelConfig
 from accelopt.agents.developer import Developer, DeveloperPrompts
 from accelopt.agents.executor import Executor, ExecutorPrompts
 from accelopt.agents.experts import ExpertModel
+from accelopt.agents.lister import Lister, LLMCandidateGenerator, LLMRelabeler
 from accelopt.agents.offline import OfflineProposer
 from accelopt.agents.planner import Planner, PlannerPrompts
 from accelopt.agents.prompts import PromptPair, read_names, read_text

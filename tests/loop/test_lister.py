@@ -6,7 +6,7 @@ import json
 import models
 from drive import SETTINGS, run_toy
 
-from accelopt.agents.candidates import code_of, plan_of, read_candidates
+from accelopt.agents.lister import code_of, plan_of, read_candidates
 from accelopt.agents.proposer import WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.findings import Transition

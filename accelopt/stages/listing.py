@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt.agents.candidates import plan_of
+from accelopt.agents.lister import plan_of
 from accelopt.agents.proposer import KernelView
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.methods import methods_of
