@@ -23,10 +23,12 @@ from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major
 from accelopt.sim.rules import indexing, operands
 from accelopt.sim.standalone.formats import element_of
+from accelopt.sim.standalone.operators import without_operators
 from accelopt.sim.standalone.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.tracer import current
 
 
+@without_operators
 class NkiTensor(TensorView):
     """A strided view of a tensor in SBUF, PSUM or HBM."""
 
@@ -382,33 +384,5 @@ def _partition_moves(name: str) -> KernelError:
         "Only free dimensions can; nisa.nc_transpose moves partitions.",
     )
 
-
-def _no_operator(name: str) -> Any:
-    def method(self: NkiTensor, *_: Any) -> Any:
-        fail(
-            KernelTypeError(
-                "tensor_operator",
-                f"nki tensors have no operator {name}.",
-                "Call nisa.tensor_tensor(dst, ...) or nl.add and its like.",
-            )
-        )
-
-    return method
-
-
-_OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "mod": "%", "and": "&",
-    "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "floordiv": "//", "matmul": "@",
-}  # fmt: skip
-_OTHERS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "neg": "-", "invert": "~"}
-
-for _name, _sign in _OPERATORS.items():
-    for _form, _shown in (("", _sign), ("r", _sign), ("i", f"{_sign}=")):
-        setattr(NkiTensor, f"__{_form}{_name}__", _no_operator(_shown))
-for _name, _sign in _OTHERS.items():
-    setattr(NkiTensor, f"__{_name}__", _no_operator(_sign))
-NkiTensor.__eq__ = object.__eq__  # type: ignore[assignment,method-assign]
-NkiTensor.__ne__ = object.__ne__  # type: ignore[assignment,method-assign]
-NkiTensor.__hash__ = object.__hash__  # type: ignore[assignment,method-assign]
 
 __all__ = ["DynamicSlice", "NkiTensor"]
