@@ -5,7 +5,9 @@ A long kernel takes seconds, so a worker's child does it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 from accelopt.evaluation import Row
@@ -22,6 +24,8 @@ from accelopt.sim.dialects import dialect_of_source
 
 REWRITES = "accelopt.kernels.nki.rewriting:rewrites_job"
 SECONDS, BYTES = 300.0, 4 << 30
+LINES = re.compile(r"\blines? \d+(?:(?:, | and )\d+)*")
+NUMBER = re.compile(r"\d+")
 MOST_TRANSLATED = 8
 """Moved kernels that are translated back: the most promising, for each one is traced twice."""
 
@@ -67,9 +71,31 @@ def rewrites_in_dialect(source: str, facts: Facts, target: str) -> list[Action]:
         return rewrites_of(source, facts)
     arguments = arguments_to_json(_plain(facts))
     [twin] = in_dialect([source], "neuronxcc", arguments, target)
-    found = rewrites_of(twin, facts)[:MOST_TRANSLATED] if twin else []
+    if not twin:
+        return []
+    found = rewrites_of(twin, facts)[:MOST_TRANSLATED]
     back = in_dialect([str(action.source) for action in found], "nki", arguments, target)
-    return [_with_text(action, text) for action, text in zip(found, back, strict=True) if text]
+    lines = lines_in(source, twin)
+    return [_back(action, text, lines) for action, text in zip(found, back, strict=True) if text]
+
+
+def lines_in(source: str, twin: str) -> list[int]:
+    """Of each line of a translation the line of `source` that it came from, counted from 1: the same
+    one, or where text was rewritten the most similar."""
+    old, new = ([line.strip() for line in text.splitlines()] for text in (source, twin))
+    lines: list[int] = []
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            lines += range(a + 1, b + 1)
+            continue
+        for text in new[c:d]:
+            likest = max(range(a, b), key=lambda n: _likeness(old[n], text), default=a - 1)
+            lines.append(likest + 1)
+    return lines
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def _plain(facts: Facts) -> Sequence[Argument]:
@@ -80,7 +106,12 @@ def _plain(facts: Facts) -> Sequence[Argument]:
     ]
 
 
-def _with_text(action: Action, text: str) -> Action:
+def _back(action: Action, text: str, lines: Sequence[int]) -> Action:
+    """The action with its kernel in the dialect it was asked in, and with that one's line numbers."""
     change = action.change
     assert isinstance(change, Rewrite)
+    sentence = LINES.sub(
+        lambda found: NUMBER.sub(lambda n: str(lines[int(n[0]) - 1]), found[0]), change.sentence
+    )
+    change = change.model_copy(update={"sentence": sentence})
     return made(change, text, promise=action.promise, method=action.method, touches=action.touches)

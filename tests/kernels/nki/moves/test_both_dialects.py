@@ -1,5 +1,7 @@
 """Moves on kernels of the `nki` package: what comes out is in that dialect, and computes the same."""
 
+import re
+
 import numpy as np
 
 from accelopt.kernels.nki.moves.move import Facts
@@ -38,3 +40,22 @@ def test_moves_write_in_the_dialect_they_were_given():
         program = trace_kernel(load(action.source, "moved").kernel, [*specs_of([x]), 0.5])
         [found] = compute.execute(program, [x.copy()])
         np.testing.assert_allclose(found, x * 0.5 + 1, rtol=1e-6)
+
+
+def test_sentences_of_moves_name_the_lines_of_the_kernel_that_was_asked_about():
+    source = SOURCE.replace(
+        "            half = nl.multiply(tile, factor)\n",
+        "            half = nl.ndarray(\n                tile.shape, dtype=tile.dtype, buffer=nl.sbuf\n"
+        "            )\n            nisa.tensor_scalar(\n                dst=half,\n                data=tile,\n"
+        "                op0=nl.multiply,\n                operand0=factor,\n            )\n",
+    )
+    known = {"x": ParameterFacts((256, 1024)), "factor": ParameterFacts(())}
+    actions = rewrites_in_dialect(source, Facts(arguments=known), "trn2")
+    lines = source.splitlines()
+    named = [
+        (int(number), what)
+        for action in actions
+        for what, number in re.findall(r"nl\.(\w+) in line (\d+)", action.sentence)
+    ]
+    assert {what for _, what in named} >= {"add"}
+    assert all(f"nl.{what}(" in lines[number - 1] for number, what in named)
