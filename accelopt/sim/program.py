@@ -54,10 +54,12 @@ class LoopKind(str, Enum):
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
     """A direct allocation: block (i, j, ...) starts at `partitions[i, j, ...]` and, per partition,
-    at byte `bytes[i, j, ...]` of SBUF, or at bank `banks[i, j, ...]` of PSUM."""
+    at byte `bytes[i, j, ...]` of SBUF, or at bank `banks[i, j, ...]` of PSUM. Where `core` is one of a
+    logical core, other tiles of it may lie there too and are the same bytes."""
 
     partitions: np.ndarray
     addresses: np.ndarray
+    core: int | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -84,9 +84,10 @@ def placement_of(item: Any, blocks: tuple[int, ...]) -> Placement | None:
     """A direct allocation for tensors with these block dimensions, or None."""
     if item is None:
         return None
-    partitions, addresses = (np.asarray(part) for part in item)
+    partitions, addresses = (np.asarray(part) for part in item[:2])
+    [core] = item[2:]
     for part in (partitions, addresses):
         if part.shape != blocks or (part.size and part.dtype.kind != "i") or (part < 0).any():
             raise MalformedProgram("a direct allocation does not fit its block dimensions")
     partitions, addresses = partitions.astype(np.int64), addresses.astype(np.int64)
-    return Placement(partitions, addresses)
+    return Placement(partitions, addresses, None if core is None else natural(core))

@@ -140,7 +140,7 @@ def _tensor_form(tensor: Tensor) -> list[Any]:
         tensor.fill,
         tensor.lazy_fill,
         tensor.data is not None,
-        placement and [placement.partitions.tolist(), placement.addresses.tolist()],
+        placement and [placement.partitions.tolist(), placement.addresses.tolist(), placement.core],
         tensor.temporary,
         _source(tensor.source),
     ]

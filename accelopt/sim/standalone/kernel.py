@@ -32,6 +32,7 @@ from accelopt.sim.standalone import cores, registers
 from accelopt.sim.standalone.counting import BUILTINS, AllLoops
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
+from accelopt.sim.standalone.places import with_shared_bytes
 from accelopt.sim.standalone.tensor import NkiTensor
 from accelopt.sim.trace import TensorSpec, trace
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
@@ -128,11 +129,12 @@ def trace_kernel(
         return _record(tracer, wrapped, args, kwargs or {})
 
     if wrapped.grid and wrapped.grid != (1,):  # cores meet in the middle of loops
-        return trace(record, **shared, report=report, unrolled=AllLoops())
+        return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
     try:
-        return trace(record, **shared, restarts=RESTARTS)
+        program = trace(record, **shared, restarts=RESTARTS)
     except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
-        return trace(record, **shared, report=report, unrolled=AllLoops())
+        program = trace(record, **shared, report=report, unrolled=AllLoops())
+    return with_shared_bytes(program)
 
 
 def _record(

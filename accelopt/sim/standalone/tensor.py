@@ -24,6 +24,7 @@ from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major
 from accelopt.sim.rules import indexing, operands
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.operators import without_operators
+from accelopt.sim.standalone.places import place_of
 from accelopt.sim.standalone.registers import VirtualRegister, is_known, offset_of
 from accelopt.sim.tracer import current
 
@@ -45,6 +46,12 @@ class NkiTensor(TensorView):
         from accelopt.sim.standalone.language.memories import REGIONS
 
         return REGIONS[self.storage.buffer]
+
+    @property
+    def address(self) -> tuple[int, int] | None:
+        """(partition, byte) of a tensor that was given its place."""
+        place = place_of(self.storage)
+        return None if place is None else (place.first, place.begin)
 
     def is_contiguous(self) -> bool:
         """True when the elements follow one another; on-chip, those of each partition."""
@@ -207,21 +214,21 @@ class NkiTensor(TensorView):
         dtype: Any = None,
     ) -> NkiTensor:
         """[[stride, count], ...] over the storage, whatever this view's shape: counts are the shape.
-        `offset` counts from where this view begins; run-time offsets count along `indirect_dim` of
-        this view's shape. Strides and offset are in elements of `dtype`."""
+        `offset` counts from the storage's first element; left out, the view begins where this one does
+        (language guide, `.ap()`). Run-time offsets count along `indirect_dim` of this view's shape.
+        Strides and offset are in elements of `dtype`."""
         if scalar_offset is not None and vector_offset is not None:
             said = "an access pattern has both scalar_offset and vector_offset."
             fail(KernelValueError("access_pattern", said, "Give one of them."))
         element = self.dtype if dtype is None else element_of(dtype)
         old, new = self.dtype.itemsize, element.itemsize
-        start = Affine(
-            self.offset.constant * old // new,
-            tuple((term, factor * old // new) for term, factor in self.offset.terms),
-        )
-        if isinstance(offset, Index):
-            start = start + offset.affine
-        elif offset is not None:
-            start = start + int(offset)
+        if offset is not None:
+            start = number_or_index(offset)
+        else:
+            start = Affine(
+                self.offset.constant * old // new,
+                tuple((term, factor * old // new) for term, factor in self.offset.terms),
+            )
         pairs = [(int(count), int(stride)) for stride, count in pattern]
         if vector_offset is not None and pairs:
             pairs[0] = (pairs[0][0], 0)  # read from the tensor's shape (nki-aps.rst)

@@ -30,6 +30,7 @@ VIEWS = {
     "t.ap(pattern=[[64, 16], [1, 8]], offset=8)": A[:16, 8:16],
     "t.ap(pattern=[[64, 128], [2, 4], [1, 2]])": A[:, :8].reshape(128, 4, 2),
     "t[:, 8:].ap(pattern=[[64, 128], [1, 4]])": A[:, 8:12],
+    "t[:, 8:].ap(pattern=[[64, 128], [1, 4]], offset=2)": A[:, 2:6],
     "t.rearrange(('p', ('h', 'w')), ('p', 'w', 'h'), {'h': 4})": A.reshape(128, 4, 16).transpose(0, 2, 1),
     "t.view(nl.int32)": A.view(np.int32),
     "t.ap(pattern=[[128, 128], [1, 128]], dtype=nl.int16)": A.view(np.int16),

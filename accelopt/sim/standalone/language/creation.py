@@ -19,12 +19,14 @@ from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import allocation, limits, shapes
 from accelopt.sim.standalone.calls import call
 from accelopt.sim.standalone.formats import element_of
+from accelopt.sim.standalone.language.control import program_id
 from accelopt.sim.standalone.language.memories import (
     MemoryRegion,
     psum,
     sbuf,
     shared_hbm,
 )
+from accelopt.sim.standalone.places import placed
 from accelopt.sim.tracer import current
 
 
@@ -46,12 +48,13 @@ def new_tensor(shape: Any, dtype: Any, buffer: Any, name: Any, address: Any = No
         fail(KernelTypeError("buffer", f"unknown buffer {buffer!r}.", mend))
     kind = buffer.buffer
     sizes, element = _sizes(shape, kind.on_chip), element_of(dtype)
+    title, placement = str(name or ""), None
     if address is not None:
-        _check_address(address, kind, sizes, element)
-    title = str(name or "")
+        place = _address(address, kind, sizes, element)
+        placement = placed(place, kind, program_id())
     if kind is Buffer.SHARED_HBM:
         return whole(_shared(sizes, element, title))
-    return whole(current().declare(sizes, element, kind, name=title))
+    return whole(current().declare(sizes, element, kind, name=title, placement=placement))
 
 
 def _shared(sizes: tuple[int, ...], element: np.dtype, name: str) -> Tensor:
@@ -65,7 +68,9 @@ def _shared(sizes: tuple[int, ...], element: np.dtype, name: str) -> Tensor:
     return tracer.shared[tracer.shared_cursor - 1]
 
 
-def _check_address(address: Any, kind: Buffer, sizes: tuple[int, ...], element: np.dtype) -> None:
+def _address(
+    address: Any, kind: Buffer, sizes: tuple[int, ...], element: np.dtype
+) -> tuple[int, int]:
     """(partition, byte): inside of the memory, and in PSUM at the start of a bank."""
     start, at = (number_of(n) for n in address)
     core = TARGETS[current().target]
@@ -83,6 +88,7 @@ def _check_address(address: Any, kind: Buffer, sizes: tuple[int, ...], element: 
         said = f"a tile in PSUM starts at byte {at}."
         mend = f"Start at a bank: a multiple of {limits.PSUM_BANK_BYTES}."
         refuse(allocation.bad_placement(said, mend))
+    return start, at
 
 
 def _filled(shape: Any, value: Any, dtype: Any, buffer: Any, name: Any) -> TensorView:

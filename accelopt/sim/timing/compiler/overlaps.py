@@ -87,7 +87,8 @@ def _places(item: Instances, spec: Hardware) -> Iterator[_Place]:
     operation = item.operation
     for accesses, writes in ((operation.reads, False), (operation.writes, True)):
         for access in accesses:
-            if access.tensor.placement is not None:
+            placement = access.tensor.placement
+            if placement is not None and placement.core is None:
                 yield _place(operation, access, writes, item, spec)
 
 
