@@ -52,10 +52,10 @@ async def throughput(
     call = Call("benchmarks.scaling:nap", payload, *limits, warm=("benchmarks.scaling",))
     began = time.monotonic()
     async with opened() as pool:
-        first = await asyncio.gather(*(pool.submit(call) for _ in range(count)))
-        assert all(found.status is Status.REFUSED for found in first), first[0].message
+        first = await asyncio.gather(*(pool.ask(call, Evaluation) for _ in range(count)))
+        assert all(isinstance(found, Evaluation) for found in first), first[0]
         ready = time.monotonic()
-        await asyncio.gather(*(pool.submit(call) for _ in range(calls)))
+        await asyncio.gather(*(pool.ask(call, Evaluation) for _ in range(calls)))
         return ready - began, time.monotonic() - ready
 
 

@@ -21,12 +21,12 @@ from typing import Any, TypeVar
 
 from accelopt.caches import cache_with, default_cache, package_key, secret_of, trials_folder
 from accelopt.errors import ConfigError, MissingExtra
-from accelopt.evaluation import Evaluation, Row, Status
+from accelopt.evaluation import Row, Status
 from accelopt.sandbox.forkserver import ForkServer
 from accelopt.sandbox.leases import lease
 from accelopt.sandbox.scratch import scratch_folder
 from accelopt.sandbox.starting import spawn
-from accelopt.sandbox.workers import Call, Fault, as_evaluation, perform
+from accelopt.sandbox.workers import Call, Fault, perform
 
 LOCAL = "local"
 RETRIES = 3  # of a call whose node or process dies; after that it is a fault of the machines
@@ -66,10 +66,6 @@ class ClusterPool:
                 raise _no_answer(address, error) from None
         self.count = int(ray.cluster_resources().get("CPU", 1))
         self._task: Any = ray.remote(on_node)
-
-    async def submit(self, call: Call) -> Evaluation:
-        """`workers.evaluate` on a node that is free. Cancelling the task ends the child."""
-        return as_evaluation(await self.ask(call, Evaluation))
 
     async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
         """`workers.perform` on a node that is free. Cancelling the task ends the child."""

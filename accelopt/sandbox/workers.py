@@ -206,9 +206,6 @@ class Pool(Protocol):
     async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
         """`perform`, when a worker is free. Cancelling the task ends the child."""
 
-    async def submit(self, call: Call) -> Evaluation:
-        """The same for calls that give an Evaluation; a fault is one, too."""
-
 
 class WorkerPool:
     """So many calls at once, each in a child process of its own.
@@ -234,10 +231,6 @@ class WorkerPool:
         self._share_cores = bool(cores)
         self._closing = threading.Event()
         self._servers: dict[Sequence[str], ForkServer] = {}
-
-    async def submit(self, call: Call) -> Evaluation:
-        """`evaluate`, when a worker is free. Cancelling the task ends the child."""
-        return as_evaluation(await self.ask(call, Evaluation))
 
     async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
         """`perform`, when a worker is free. Cancelling the task ends the child."""

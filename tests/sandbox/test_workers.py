@@ -149,9 +149,8 @@ def test_who_asks_a_closed_pool_is_cancelled():
     async def go():
         pool = WorkerPool(1)
         await asyncio.to_thread(pool.close)
-        late = [
-            asyncio.create_task(pool.submit(Call("os:getpid", {}, 5, 1 << 30))) for _ in range(2)
-        ]
+        call = Call("os:getpid", {}, 5, 1 << 30)
+        late = [asyncio.create_task(pool.ask(call, Evaluation)) for _ in range(2)]
         await asyncio.wait(late, timeout=30)
         return [task.cancelled() for task in late]
 

@@ -31,7 +31,7 @@ from accelopt.kernels.language import Configured, Explanation, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.drivers import NVIDIA
-from accelopt.sandbox.workers import Call, Pool
+from accelopt.sandbox.workers import Call, Pool, as_evaluation
 from accelopt.space import Parameter, Space
 from accelopt.store import content_key
 
@@ -95,12 +95,9 @@ class Solutions:
             "scrutiny": self.options.scrutiny.value,
         }
         async with self._device() as device:
-            return await self.pool.submit(
-                Call(
-                    EVALUATION, {**payload, "device": device}, WORKER_SECONDS, WORKER_BYTES,
-                    self._environment, gpu=device != "cpu",
-                )
-            )  # fmt: skip
+            call = Call(EVALUATION, {**payload, "device": device}, WORKER_SECONDS, WORKER_BYTES,
+                        self._environment, gpu=device != "cpu")  # fmt: skip
+            return as_evaluation(await self.pool.ask(call, Evaluation))
 
     @contextlib.asynccontextmanager
     async def _device(self) -> AsyncIterator[str]:

@@ -16,7 +16,7 @@ from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters
 from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.nodes import Node
-from accelopt.sandbox.workers import Pool
+from accelopt.sandbox.workers import Pool, as_evaluation
 from accelopt.store import content_key, read_text, write_atomically
 
 # Verdicts that no load of the machine changes; a time limit or a killed process is none.
@@ -71,10 +71,9 @@ class Inspector:
         path = self.write(source)
         call = inspection_call(str(path.resolve()), arguments, self.options.target)
         try:
-            inspected = await self.pool.submit(
-                call._replace(payload={**call.payload, "ranked": ranked})
-            )
-            inspected = without_places(inspected, path)
+            call = call._replace(payload={**call.payload, "ranked": ranked})
+            found = as_evaluation(await self.pool.ask(call, Evaluation))
+            inspected = without_places(found, path)
             if inspected.status in REPEATABLE:
                 self.shelf.put("inspection", key, inspected.model_dump(mode="json"))
             return inspected

@@ -11,7 +11,7 @@ from accelopt.caches import default_cache
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
-from accelopt.sandbox.workers import Call, Fault, Pool
+from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 
 EVALUATION = "accelopt.kernels.nki.jobs:evaluate_job"
 ARGUMENTS = "accelopt.kernels.nki.arguments:arguments_job"
@@ -38,7 +38,7 @@ def evaluate(
 
 async def submit(pool: Pool, request: EvaluationRequest) -> Evaluation:
     """`evaluate`, when a worker of `pool` is free."""
-    return await pool.submit(call_for(request, pool.cache))
+    return as_evaluation(await pool.ask(call_for(request, pool.cache), Evaluation))
 
 
 async def submit_in_halves(pool: Pool, request: EvaluationRequest) -> Evaluation:
