@@ -27,12 +27,16 @@ def cache(
     if clear:
         _clear(folder)
     trials, others = _bytes(folder / "trials"), _bytes(folder)
-    typer.echo(f"{folder}: {others / GIB:.2f} GiB")
+    typer.echo(f"{folder}: {_size(others)}")
     typer.echo(
-        f"  trials (inputs and reference outputs): {trials / GIB:.2f} of at most "
-        f"{cache_limit(folder) / GIB:g} GiB"
+        f"  trials (inputs and reference outputs): {_size(trials)} of at most "
+        f"{_size(cache_limit(folder))}"
     )
-    typer.echo(f"  verdicts, rewrites, predictions: {(others - trials) / GIB:.2f} GiB")
+    typer.echo(f"  verdicts, rewrites, predictions: {_size(others - trials)}")
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.3g} GiB" if count >= GIB else f"{count / (1 << 20):.3g} MiB"
 
 
 def _clear(folder: Path) -> None:

@@ -202,7 +202,7 @@ def _verdict_text(verdict: Evaluation) -> Iterator[str]:
     for name, check in nearest.items():
         times = sum(other.name == name for other in passed)
         if not check.limit:  # shapes and formats are right or not
-            yield f"  {name}: {times} times"
+            yield f"  {name}: {'once' if times == 1 else f'{times} times'}"
         else:
             where = f" ({check.where})" if check.where else ""
             yield f"  {name}: at most {check.amount:.3g}, limit {check.limit:.3g}{where}"

@@ -39,6 +39,11 @@ class TraceEvent(TypedDict, total=False):
     args: dict[str, object]
 
 
+class _Span(TypedDict):
+    ts: float
+    dur: float
+
+
 ENGINES, DMA_QUEUES, PATH, COUNTERS = 1, 2, 3, 4
 PROCESSES = {
     PATH: "critical path", ENGINES: "engines", DMA_QUEUES: "DMA queues", COUNTERS: "memory"
@@ -140,8 +145,7 @@ def _events(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEve
             "name": operation.label,
             "cat": operation.opcode,
             "ph": "X",
-            "ts": _microseconds(place.start),
-            "dur": round(_microseconds(place.end) - _microseconds(place.start), 4),
+            **_span(place.start, place.end),
             "pid": place.process,
             "tid": place.thread,
             "args": arguments,
@@ -181,13 +185,11 @@ def _path(found: KernelProfile) -> Iterator[TraceEvent]:
     for at, added in path:
         operation = stream.instances[stream.kind[at]].operation
         if added > 0:
-            begin, until = _microseconds(end - added), _microseconds(end)
             yield {
                 "name": f"line {operation.source.line}: {operation.label}",
                 "cat": QUEUE_NAMES[operation.queue],
                 "ph": "X",
-                "ts": begin,
-                "dur": round(until - begin, 4),
+                **_span(end - added, end),
                 "pid": PATH,
                 "tid": 0,
                 "args": {"engine": QUEUE_NAMES[operation.queue]},
@@ -262,4 +264,12 @@ def _counter(name: str, moment: float, value: float) -> TraceEvent:
 
 
 def _microseconds(ns: float) -> float:
-    return round(ns * 1e-3, 4)
+    """The middle of a nanosecond, in us: importers take whole ones (Perfetto cuts ts * 1000), and a
+    double beside a whole number may be cut to the one below."""
+    return (round(ns) + 0.5) / 1000
+
+
+def _span(start: float, end: float) -> _Span:
+    """When a slice begins, and for how long. Ends and starts that meet still do as whole nanoseconds;
+    Perfetto drops a slice that overlaps the one before by a single one."""
+    return {"ts": _microseconds(start), "dur": (round(end) - round(start)) / 1000}

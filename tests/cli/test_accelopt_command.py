@@ -94,11 +94,11 @@ def test_the_cache_says_its_place_keeps_to_a_limit_and_is_cleared(tmp_path):
         return done.stdout
 
     folder = tmp_path / "caches" / "accelopt"
-    assert said().startswith(f"{folder}: 0.00 GiB")
+    assert said().startswith(f"{folder}: 0 MiB")
     assert "at most 8 GiB" in said()
     (folder / "trials" / "made").mkdir(parents=True)
     (folder / "trials" / "made" / "x.npy").write_bytes(bytes(11 << 20))
-    assert "0.01 of at most 0.5 GiB" in said("--limit", "0.5")
+    assert "11 MiB of at most 512 MiB" in said("--limit", "0.5")
     assert TrialStore(folder / "trials").max_bytes == 1 << 29
-    assert "0.00 of at most 0.5 GiB" in said("--clear")
+    assert "0 MiB of at most 512 MiB" in said("--clear")
     assert not (folder / "trials").exists()

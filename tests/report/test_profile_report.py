@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -105,17 +104,67 @@ def test_timeline_is_a_trace_that_perfetto_opens(found):
     assert last * 1e-3 <= document["otherData"]["latency_ms"]
 
 
-def test_slices_on_one_track_do_not_overlap(found):
-    """Perfetto drops or misplaces slices of one track that overlap without nesting."""
-    by_track = defaultdict(list)
-    for event in json.loads(timeline_json(found))["traceEvents"]:
+class PerfettoImport:
+    """What Perfetto's importer makes of a JSON trace: times in whole ns by cutting the double
+    (`json_utils.cc`, CoerceToTs), events in the order of their times, a stack of open slices for each
+    track; a slice that overlaps an open one without lying in it is dropped (`slice_tracker.cc`), an
+    arrow binds to the slice that is open."""
+
+    def __init__(self, text):
+        events = json.loads(text, parse_constant=pytest.fail)["traceEvents"]
+        self.threads = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+        self.processes = {e["pid"] for e in events if e["name"] == "process_name"}
+        self.dropped, self.unbound, self.flows, self.slices = [], [], {}, 0
+        self.stacks = defaultdict(list)
+        timed = [event for event in events if event["ph"] != "M"]
+        for event in sorted(timed, key=lambda event: self.ns(event["ts"])):
+            assert event["name"] and self.ns(event["ts"]) >= 0
+            self.take(event, (event["pid"], event["tid"]))
+
+    @staticmethod
+    def ns(microseconds):
+        return int(microseconds * 1000.0)
+
+    def take(self, event, track):
+        if event["ph"] == "C":
+            assert event["pid"] in self.processes
+            assert all(isinstance(value, int | float) for value in event["args"].values())
+            return
+        assert track in self.threads
+        stack, at = self.stacks[track], self.ns(event["ts"])
         if event["ph"] == "X":
-            by_track[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-    assert by_track
-    for spans in by_track.values():
-        spans.sort()
-        for (_, end), (start, _) in pairwise(spans):
-            assert start >= end - 1e-3
+            self.slices += 1
+            end = at + self.ns(event["dur"])
+            while stack and stack[-1][0] <= at:
+                stack.pop()
+            if stack and end > stack[-1][0]:
+                self.dropped.append(event)
+            else:
+                stack.append((end, event))
+        elif not stack:
+            self.unbound.append(event)
+        elif event["ph"] == "s":
+            assert event["id"] not in self.flows
+            self.flows[event["id"]] = [stack[-1][1]]
+        else:
+            assert event["ph"] == "f" and event["bp"] == "e"
+            self.flows[event["id"]].append(stack[-1][1])
+
+
+def test_perfetto_drops_nothing_and_binds_every_arrow(found):
+    text = timeline_json(found)
+    read = PerfettoImport(text)
+    assert read.slices > 100 and not read.dropped and not read.unbound
+    assert read.flows and all(len(ends) == 2 for ends in read.flows.values())
+    assert all(before["ts"] <= after["ts"] for before, after in read.flows.values())
+
+
+def test_a_slice_that_overlaps_by_a_nanosecond_is_dropped():
+    """The importer above is as strict as Perfetto's."""
+    track = {"pid": 1, "tid": 0, "ph": "X", "name": "a"}
+    thread = {"pid": 1, "tid": 0, "ph": "M", "name": "thread_name", "args": {"name": "t"}}
+    first, second = {**track, "ts": 0.5, "dur": 0.501}, {**track, "ts": 1.0, "dur": 1.0}
+    assert PerfettoImport(json.dumps({"traceEvents": [thread, first, second]})).dropped
 
 
 def test_arrows_go_forward_and_the_path_is_the_latency(found):
