@@ -3,14 +3,16 @@
     python benchmarks/timing_accuracy.py [--target trn2]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] [--metrics]
     python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --fit [--instructions 30000]
+    python benchmarks/timing_accuracy.py FOLDER... [--target trn2] --record
 
-The first lists what was measured, from the figures in this repository alone. The second prints every
-kernel, the mean error and the pairs in order of each family (`timing_corpus.py` says what the FOLDERs
-are). The third fits the constants that the table marks as fitted, once with all
-families and once without each: bounded least squares over the logarithms of predicted over measured,
-with the change of every prediction by every constant taken at the table's values; a kernel is compiled
-once and scheduled for every constant. What it prints for a family is the error and the order that the
-constants have which were fitted on all others, and how many measurements its intervals hold.
+The first makes the tables from this repository alone: from what was measured (`accelopt/measured/`) and
+what the last `--record` predicted (`timing_record.py`). The second predicts anew and prints every kernel,
+the mean error and the pairs in order of each family (`timing_corpus.py` says what the FOLDERs are). The
+third fits the constants that the table marks as fitted, once with all families and once without each:
+bounded least squares over the logarithms of predicted over measured, with the change of every prediction
+by every constant taken at the table's values; a kernel is compiled once and scheduled for every constant.
+What it prints for a family is the error and the order that the constants have which were fitted on all
+others, and how many measurements its intervals hold. The fourth does both and keeps the predictions.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
-from timing_corpus import SOURCES, Measured, corpus
+from timing_corpus import SOURCES, corpus
+from timing_record import Recorded, model_name, read_record, write_record
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim import standin
@@ -97,7 +100,7 @@ def instructions(nodes: tuple[Node, ...]) -> int:
     )
 
 
-def predict(task: tuple[str, list[Path], int, bool, int]) -> Case | None:
+def predict(task: tuple[str, list[Path], int, bool, int]) -> Case:
     """One kernel of a corpus by its number; with `fit` also what each constant changes."""
     target, folders, number, fit, most = task
     standin.install()
@@ -105,8 +108,7 @@ def predict(task: tuple[str, list[Path], int, bool, int]) -> Case | None:
     assert case.program is not None
     core = TARGETS[target]
     program = case.program()
-    if fit and instructions(program.body) > most:
-        return None
+    fit = fit and instructions(program.body) <= most
     began = process_time()
     found = profile(program, core, case.compiler)
     spent = process_time() - began
@@ -215,17 +217,59 @@ def print_metrics(cases: list[Case]) -> None:
         print(f"mean gap of the engines' active fractions {statistics.mean(gaps):.1%}")
 
 
-def print_measured(known: list[Measured]) -> None:
-    """What was measured: by family the kernels, their latencies, the pairs that have an order."""
-    print(f"{'family':24s} {'kernels':>7s} {'fastest, ms':>12s} {'slowest, ms':>12s} {'pairs':>6s}")
-    for family in dict.fromkeys(one.family for one in known):
-        times = [one.figures["latency"] for one in known if one.family == family]
-        pairs = order([(time, time) for time in times]).pairs
-        print(f"{family:24s} {len(times):7d} {min(times):12.4g} {max(times):12.4g} {pairs:6d}")
-    print("\nThis is what can be told from this repository alone. The kernels are others': to have them "
-          "predicted, and the errors that the README quotes, give FOLDERs with checkouts of:")  # fmt: skip
+def recorded(target: str) -> list[Case]:
+    """The cases of the last record. Says by which model they were predicted."""
+    rows, now = read_record(target), model_name()
+    models = {row.model for row in rows}
+    whose = "the model of today" if models <= {now} else f"an earlier model ({', '.join(models)})"
+    print(f"{target}: {len(rows)} kernels, predicted by {whose} when its record was made.")
+    print("The kernels are others'; to predict them anew give FOLDERs with checkouts of:")
     for source in SOURCES:
         print(f"  {source}")
+    print()
+    return [
+        Case(row.family, row.kernel, row.measured_ms, row.predicted_ms, {}, {}, 0.0,
+             tuple(row.changes.get(name, 0.0) for name in fitted(TARGETS[target]))
+             if row.changes else ())
+        for row in rows
+    ]  # fmt: skip
+
+
+def predicted(options: argparse.Namespace) -> list[Case]:
+    """The cases whose kernels are in the folders, predicted now."""
+    standin.install()
+    fit = options.fit or options.record
+    tasks = [
+        (options.target, options.folders, number, fit, options.instructions)
+        for number, case in enumerate(corpus(options.target, options.folders))
+        if options.only in case.name and case.program is not None
+    ]
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        return pool.map(predict, tasks, chunksize=1)
+
+
+def record(target: str, cases: list[Case]) -> None:
+    """Keep the predictions of `cases`."""
+    constants, model = fitted(TARGETS[target]), model_name()
+    rows = [
+        Recorded(case.family, case.name, case.measured_ms, case.predicted_ms, model,
+                 dict(zip(constants, case.changes, strict=False)))
+        for case in cases
+    ]  # fmt: skip
+    print(f"recorded in {write_record(target, rows)}")
+
+
+def print_fit(target: str, cases: list[Case]) -> None:
+    """What constants fitted on other families predict, and what is fitted on all."""
+    core = TARGETS[target]
+    print(f"{target}, every family with constants fitted on the others")
+    families = list(left_out(cases))
+    print_families(families)
+    print_coverage(core, families)
+    print("fitted on all:")
+    for name, factor in zip(fitted(core), np.exp(fit(cases)), strict=True):
+        value = getattr(core, name)
+        print(f"  {name:36s} {value:10.4g} -> {value * factor:10.4g}")
 
 
 def main() -> None:
@@ -235,45 +279,32 @@ def main() -> None:
     parser.add_argument("--target", default="trn1", choices=("trn1", "trn2"))
     parser.add_argument("--metrics", action="store_true", help="print every counter as well")
     parser.add_argument("--fit", action="store_true", help="fit with each family left out")
+    parser.add_argument("--record", action="store_true", help="keep what is predicted")
     parser.add_argument("--instructions", type=int, default=30_000,
-                        help="with --fit, leave out kernels that have more of them")  # fmt: skip
+                        help="leave kernels that have more of them out of the fit")  # fmt: skip
     parser.add_argument("--only", default="", help="kernels whose name holds this text")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    standin.install()
-    known: list[Measured] = list(corpus(options.target, options.folders))
-    tasks = [
-        (options.target, options.folders, number, options.fit, options.instructions)
-        for number, case in enumerate(known)
-        if options.only in case.name and case.program is not None
-    ]
-    if not tasks:
-        if options.folders:
-            parser.error(f"none of the kernels that were measured on {options.target} is there")
-        print_measured([case for case in known if options.only in case.name])
-        return
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        cases = [case for case in pool.map(predict, tasks, chunksize=1) if case]
+    if options.record and (options.only or not options.folders):
+        parser.error("--record is for all kernels that some FOLDERs hold")
+    cases = predicted(options) if options.folders else recorded(options.target)
+    cases = [case for case in cases if options.only in case.name]
+    if not cases:
+        parser.error(f"none of the kernels that were measured on {options.target} is there")
     families = {
         family: [(c.measured_ms, c.predicted_ms) for c in cases if c.family == family]
         for family in dict.fromkeys(case.family for case in cases)
     }
-    if not options.fit:
-        print_kernels(cases)
+    print_kernels(cases)
     print(f"{options.target}, constants of the table")
     print_families(list(families.items()))
     if options.metrics:
         print_metrics(cases)
-    if options.fit:
-        print(f"{options.target}, every family with constants fitted on the others")
-        core = TARGETS[options.target]
-        families_left_out = list(left_out(cases))
-        print_families(families_left_out)
-        print_coverage(core, families_left_out)
-        print("fitted on all:")
-        for name, factor in zip(fitted(core), np.exp(fit(cases)), strict=True):
-            value = getattr(core, name)
-            print(f"  {name:36s} {value:10.4g} -> {value * factor:10.4g}")
+    with_changes = [case for case in cases if case.changes]
+    if with_changes and (options.fit or options.record or not options.folders):
+        print_fit(options.target, with_changes)
+    if options.record:
+        record(options.target, cases)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,9 @@ def show(outcomes: list[Outcome], folder: Path, *, by_rule: bool) -> None:
         unchanged = f"No change.{NO_RULE if by_rule else ''}"
         difference = (place / "best.diff").read_text()
         screen.print(difference or unchanged, markup=False, highlight=False, soft_wrap=True)
+        if why := outcome.before.unscheduled:
+            said = f"No kernel by schedule{f' for {name}' if name else ''}: {why}."
+            screen.print(said, markup=False, highlight=False, soft_wrap=True)
         left |= {f"Kernel {name}".strip(): place / "best.py"}
         left |= {f"Diff {name}".strip(): place / "best.diff"} if difference else {}
     for said, path in {**left, "Report": folder / REPORT}.items():

@@ -17,11 +17,13 @@ from accelopt.space import Parameter, Space
 class Explanation(NamedTuple):
     """What the profiler knows beyond the counters, in sentences, for planner and report.
 
-    `percent_of_peak` is a fraction of the roofline bound; None where the bound is not known.
+    `percent_of_peak` is a fraction of the roofline bound; None where the bound is not known. `unscheduled`
+    says why no kernel by schedule was found for it; empty where one was, or none was looked for.
     """
 
     facts: tuple[str, ...] = ()
     percent_of_peak: float | None = None
+    unscheduled: str = ""
 
 
 class LanguageOptions(NamedTuple):

@@ -105,7 +105,8 @@ class NKI:
                 f"What this kernel reads, computes and writes takes {bound:.4g} ms at the machine's "
                 f"peaks; it reaches {share:.0%} of that."
             )
-        return Explanation((*facts, *inspected.notes), share)
+        refusal = await asyncio.to_thread(self._scheduling.refusal, node)
+        return Explanation((*facts, *inspected.notes), share, refusal)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
         """What limits a kernel: resources as profiled, lines as the simulated core knows them."""

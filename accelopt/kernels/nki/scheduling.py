@@ -46,10 +46,8 @@ class Scheduling:
         """What a planner should know to answer with a schedule in place of a plan: what the kernel
         computes, the fields of a schedule, those found that are faster than the kernel; of what no
         schedule makes faster, only what it computes. Empty for a kernel that cannot be lifted."""
-        arguments = self.inspector.arguments(node.case, node.source)
-        key = self._key(node, arguments)
-        kept = self.inspector.shelf.find("schedules", key)
-        offers = Offers.from_json(kept).offers if isinstance(kept, dict) else ()
+        kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
+        offers = kept.offers if kept else ()
 
         def worded() -> str:
             lifted = self.lifted(node)
@@ -89,10 +87,8 @@ class Scheduling:
         """Kernels by schedule for one that lifts, fastest first, timed by workers of `loop`."""
         arguments = self.inspector.arguments(node.case, node.source)
         key = self._key(node, arguments)
-        kept = self.inspector.shelf.find("schedules", key)
-        if isinstance(kept, dict):
-            found = Offers.from_json(kept)
-        else:
+        found = self._kept(key)
+        if found is None:
             path = self.inspector.write(node.source)
             times = partial(self._times, arguments, loop)
             shelf, author = self.inspector.shelf, _author(node)
@@ -102,6 +98,16 @@ class Scheduling:
         place = self.inspector.options.folder / f"{content_key(node.source)}.schedules.json"
         write_atomically(place, json.dumps(account, indent=2) + "\n")
         return actions_of(found.offers, counters_of(node.profile))
+
+    def refusal(self, node: Node) -> str:
+        """Why the search for a kernel by schedule, if there was one, found none."""
+        kept = self._kept(self._key(node, self.inspector.arguments(node.case, node.source)))
+        return kept.refusal if kept else ""
+
+    def _kept(self, key: str) -> Offers | None:
+        """What an earlier search came to."""
+        kept = self.inspector.shelf.find("schedules", key)
+        return Offers.from_json(kept) if isinstance(kept, dict) else None
 
     def _key(self, node: Node, arguments: Mapping[str, ParameterFacts]) -> str:
         return content_key(node.source, _author(node), repr(arguments), self.target, package_key())

@@ -9,7 +9,13 @@ import pytest
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
-from accelopt.kernels.nki.moves.surgery.review import familiar, reviewed, told, without_aliases
+from accelopt.kernels.nki.moves.surgery.review import (
+    familiar,
+    given_again,
+    reviewed,
+    told,
+    without_aliases,
+)
 from accelopt.kernels.nki.tuning import rewrites_of
 
 TOP = """import neuronxcc.nki as nki
@@ -195,3 +201,28 @@ def test_a_constant_that_nothing_uses_any_more_goes_with_its_comment():
     before = "# of a row\nSTEP = 3\nOTHER = 4\n\n\ndef f(a):\n    return a[0:STEP]\n"
     after = before.replace("0:STEP", "0:8")
     assert reviewed(after, before, {}) == "OTHER = 4\n\n\ndef f(a):\n    return a[0:8]\n"
+
+
+REUSED = """def f(x, y):
+    for i in r(2):
+        b = load(x[i])
+        b = b * 2
+        b = b + 1
+        store(y[i], b)
+"""
+
+
+def test_an_author_s_name_for_value_after_value_is_given_again():
+    text = REUSED.replace("b = b * 2", "b_2 = twice(b)").replace("b = b + 1", "b_3 = b_2 + 1")
+    text = text.replace("y[i], b)", "y[i], b_3)")
+    assert given_again(text, REUSED) == REUSED.replace("b * 2", "twice(b)")
+    for other in (
+        text.replace("b_2 + 1", "b_2 + b"),  # an earlier value is asked for once more
+        text + "    return b\n",
+        text.replace("b = load(x[i])", "b[...] = load(x[i])"),  # bound elsewhere
+        text.replace("b = load(x[i])", "b = load(b[i])"),
+        text.replace("f(x, y)", "f(x, y, b)"),
+    ):
+        assert "twice(b)" in given_again(other, REUSED) and "b_2" in given_again(other, REUSED)
+    once = REUSED.replace("b = b * 2", "c = b * 2").replace("b = b + 1", "d = c + 1")
+    assert given_again(text, once) == text  # the author names each value

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
@@ -23,7 +24,8 @@ NUMBERED = re.compile(r"(?P<base>.*[^\d_])_\d+")
 def reviewed(text: str, before: str, arguments: Mapping[str, ParameterFacts]) -> str:
     """`text`, made of `before`, for a reviewer, and held to the shapes of its arguments."""
     try:
-        text = spelled(familiar(without_aliases(text, before)), before)
+        text = given_again(familiar(without_aliases(text, before)), before)
+        text = spelled(text, before)
         return laid_out(hold_to_shapes(with_comments(text, before), arguments), before)
     except (SyntaxError, ValueError, RecursionError):
         return text
@@ -148,6 +150,53 @@ def _free(tree: ast.Module, loop: ast.For, name: str, base: str) -> bool:
     within = {id(node) for other in others for node in ast.walk(other)}
     apart = id(loop) not in within and not any(id(other) in inside for other in others)
     return apart and all(id(node) in within for node in _named(tree, base))
+
+
+def given_again(text: str, before: str) -> str:
+    """`text` in which a value takes its author's name again, where the author gave that name to value
+    after value and nobody asks for an earlier one any more.
+
+    before: b = nl.add(a, c)                 after: b = nl.add(a, c)
+            b_2 = nl.maximum(b, 0)                  b = nl.maximum(b, 0)
+    """
+    stored = [n.id for n in ast.walk(parse_python(before)) if _is_stored(n)]
+    tree = parse_python(text)
+    for body in _bodies(tree):
+        for at, statement in enumerate(body):
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=made)]) if made not in stored:
+                    found = NUMBERED.fullmatch(made)
+                    base = found["base"] if found else made
+                    if stored.count(base) > 1 and _over(tree, body, at, base, made):
+                        return given_again(_renamed(text, made, base), before)
+    return text
+
+
+def _over(tree: ast.Module, body: Sequence[ast.stmt], at: int, base: str, made: str) -> bool:
+    """Whether `made`, which statement `at` of `body` binds, may be called `base`: that name is bound and
+    used in the same body before, and it is nobody else's."""
+    before = [node for statement in body[:at] for node in _named(statement, base)]
+    within = [*before, *_named(body[at], base)]
+    after = [node for statement in body[at:] for node in _named(statement, made)]
+    first = next((s for s in body[:at] if any(_named(s, base))), None)
+    return (
+        len(within) == len([*_named(tree, base)])
+        and len(after) == len([*_named(tree, made)])
+        and sum(map(_is_stored, after)) == 1
+        and isinstance(first, ast.Assign)
+        and [node for node in _named(first, base) if _is_stored(node)] == [first.targets[0]]
+        and not any(_named(first.value, base))
+    )
+
+
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.For)):
+            yield node.body
 
 
 def _named(tree: ast.AST, name: str) -> Iterator[ast.AST]:
