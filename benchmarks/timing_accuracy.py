@@ -248,9 +248,9 @@ def predicted(options: argparse.Namespace) -> list[Case]:
         return pool.map(predict, tasks, chunksize=1)
 
 
-def record(target: str, cases: list[Case]) -> None:
-    """Keep the predictions of `cases`."""
-    constants, model = fitted(TARGETS[target]), model_name()
+def record(target: str, cases: list[Case], model: str) -> None:
+    """Keep the predictions of `cases` by the model of that name."""
+    constants = fitted(TARGETS[target])
     rows = [
         Recorded(case.family, case.name, case.measured_ms, case.predicted_ms, model,
                  dict(zip(constants, case.changes, strict=False)))
@@ -287,6 +287,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.record and (options.only or not options.folders):
         parser.error("--record is for all kernels that some FOLDERs hold")
+    model = model_name()  # as it is before the work, which takes minutes
     cases = predicted(options) if options.folders else recorded(options.target)
     cases = [case for case in cases if options.only in case.name]
     if not cases:
@@ -304,7 +305,7 @@ def main() -> None:
     if with_changes and (options.fit or options.record or not options.folders):
         print_fit(options.target, with_changes)
     if options.record:
-        record(options.target, cases)
+        record(options.target, cases, model)
 
 
 if __name__ == "__main__":
