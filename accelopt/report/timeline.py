@@ -39,11 +39,6 @@ class TraceEvent(TypedDict, total=False):
     args: dict[str, object]
 
 
-class _Span(TypedDict):
-    ts: float
-    dur: float
-
-
 ENGINES, DMA_QUEUES, PATH, COUNTERS = 1, 2, 3, 4
 PROCESSES = {
     PATH: "critical path", ENGINES: "engines", DMA_QUEUES: "DMA queues", COUNTERS: "memory"
@@ -145,7 +140,8 @@ def _events(found: KernelProfile, slices: list[TraceSlice]) -> Iterator[TraceEve
             "name": operation.label,
             "cat": operation.opcode,
             "ph": "X",
-            **_span(place.start, place.end),
+            "ts": _microseconds(place.start),
+            "dur": _length(place.start, place.end),
             "pid": place.process,
             "tid": place.thread,
             "args": arguments,
@@ -189,7 +185,8 @@ def _path(found: KernelProfile) -> Iterator[TraceEvent]:
                 "name": f"line {operation.source.line}: {operation.label}",
                 "cat": QUEUE_NAMES[operation.queue],
                 "ph": "X",
-                **_span(end - added, end),
+                "ts": _microseconds(end - added),
+                "dur": _length(end - added, end),
                 "pid": PATH,
                 "tid": 0,
                 "args": {"engine": QUEUE_NAMES[operation.queue]},
@@ -269,7 +266,7 @@ def _microseconds(ns: float) -> float:
     return (round(ns) + 0.5) / 1000
 
 
-def _span(start: float, end: float) -> _Span:
-    """When a slice begins, and for how long. Ends and starts that meet still do as whole nanoseconds;
-    Perfetto drops a slice that overlaps the one before by a single one."""
-    return {"ts": _microseconds(start), "dur": (round(end) - round(start)) / 1000}
+def _length(start: float, end: float) -> float:
+    """Of a slice, in us. Ends and starts that meet still do as whole nanoseconds: Perfetto drops a slice
+    that overlaps the one before by a single one."""
+    return (round(end) - round(start)) / 1000
