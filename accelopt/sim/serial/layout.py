@@ -23,7 +23,7 @@ number stands for it: forms of each kind count from 0 in the order in which they
 
 from __future__ import annotations
 
-VERSION = 4
+VERSION = 3
 DOCUMENT = "program.json"
 MAX_INTEGER = 1 << 48
 """No address, size or constant of an index is larger, so sums of their products fit 64 bits twice."""
