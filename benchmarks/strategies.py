@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import math
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
@@ -81,13 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         points += offline
         for name in options.strategies:
             for seed in range(options.seeds):
+                before = sum(os.times()[:4])
                 found = asyncio.run(run_one(name, case, seed, options))
+                seconds = sum(os.times()[:4]) - before
                 points += found.points
                 failed += found.failed
                 last = found.points[-1]
                 print(
                     f"{case.problem:22s} {name:8s} seed {seed}: {last.speedup:.3f}x after "
-                    f"{last.evaluations}",
+                    f"{last.evaluations}, {seconds:.0f} s of CPU",
                     flush=True,
                 )
                 write(points, failed, options)

@@ -100,11 +100,14 @@ def choose_along_knobs(
 def choose_by_tpe(
     space: Space, history: Sequence[TriedValues], chance: random.Random
 ) -> Configuration | None:
-    """Optuna's tree-structured Parzen estimator, told everything that was tried."""
+    """Optuna's tree-structured Parzen estimator, told everything that was tried; what the experts
+    propose is tried first."""
     try:
         import optuna
     except ImportError:
         raise ConfigError("the sampler tpe needs optuna: pip install optuna") from None
+    for expert in [*EXPERTS.values()][len(history) :][:1]:
+        return expert.choose(space, history, chance)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     kinds = optuna.distributions.CategoricalDistribution
     knobs = {knob.name: kinds(knob.values) for knob in space.knobs}

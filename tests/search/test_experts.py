@@ -86,6 +86,22 @@ def test_samplers_try_everything_once(name):
     assert len(curve) == len(possible) and curve[-1] == min(possible)
 
 
+def test_tpe_goes_on_from_what_the_experts_propose():
+    pytest.importorskip("optuna")
+    proposers, better = {"tpe": SAMPLERS["tpe"]}, 0
+    for seed in range(6):
+        time = planted(seed)
+        curve = tune(time, proposers, 20, seed)
+        assert curve == tune(time, proposers, 20, seed)
+        better += area(curve) < area(tune(time, proposers_of({"search": "random"}), 20, seed))
+    assert better >= 5
+    history = []
+    for expert in EXPERTS.values():
+        values = SAMPLERS["tpe"](MATMUL, history, random.Random(0))
+        assert values == expert.choose(MATMUL, history, random.Random(0))
+        history.append(TriedValues(values, 1.0))
+
+
 def test_coordinate_descent_begins_at_the_default_and_changes_one_knob():
     seen = []
 

@@ -58,13 +58,14 @@ class Tuning:
 
     def actions(self, node: Node) -> list[Action]:
         """Schedules for a kernel: of one that none wrote, the cheapest; of another, its neighbours."""
-        origin = next((one for one in node.lineage() if MARK not in one.source), None)
-        priced = self._priced_of(origin) if origin else None
+        # A correct kernel computes what it was made of, so the first that lifts speaks for all.
+        lineage = reversed([*node.lineage()])
+        priced = next(filter(None, map(self._priced_of, lineage)), None)
         if priced is None:
             return []
-        if origin is node:
-            return list(_whole(priced, node.latency or 0.0))
-        return list(_beside(priced, schedule_of(node.source)))
+        if MARK in node.source:
+            return list(_beside(priced, schedule_of(node.source)))
+        return list(_whole(priced, node.latency or 0.0))
 
     def _knobs_of(self, node: Node) -> Knobs | None:
         if node.key not in self._knobs:

@@ -40,10 +40,17 @@ def test_without_lookahead_actions_are_schedules_by_price_then_their_fields(tmp_
     async def tried(nki):
         first = await nki.actions(node)
         whole = next(action for action in first if action.method == "schedule")
-        child = Node(node.case, whole.source, node.evaluation, node, whole.change, "plan_0_0")
-        return first, await nki.actions(child), await nki.predict(node, KERNEL)
+        moved = next(action for action in first if action.method != "schedule")
+        children = [
+            Node(node.case, made.source, node.evaluation, node, made.change, "plan_0_0")
+            for made in (whole, moved)
+        ]
+        below = [await nki.actions(child) for child in children]
+        return first, *below, await nki.predict(node, KERNEL)
 
-    first, beside, predicted = with_language(tmp_path, tried, lookahead=False)
+    first, beside, after, predicted = with_language(tmp_path, tried, lookahead=False)
+    schedules = [[a.key for a in found if a.method == "schedule"] for found in (first, after)]
+    assert schedules[0] == schedules[1]  # a kernel that was moved computes what it did
     assert predicted is None and all(action.predicted is None for action in first)
     assert any(action.method not in ("schedule",) for action in first)  # the moves' own
     fields = [action for action in beside if action.method.startswith("set_")]
