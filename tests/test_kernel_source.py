@@ -58,9 +58,9 @@ def test_replies_without_code_give_none(reply):
 
 @pytest.mark.parametrize("piece", ["`" * 3, "``` ", "```python\n", "def f(\n", "x = (\n", "(((("])
 def test_huge_garbage_is_read_in_linear_time(piece):
-    started = time.monotonic()
+    started = time.process_time()
     kernel_source(piece * (400_000 // len(piece)))
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_blocks_know_their_tag_and_whether_they_were_closed():

@@ -18,6 +18,7 @@ from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.errors import AcceloptError, sentence
 from accelopt.evaluation import Scrutiny
+from accelopt.hardware import TARGETS
 from accelopt.interruption import end_in_good_order, stop
 from accelopt.kernels.language import LANGUAGES, LanguageOptions
 from accelopt.sandbox import sweep
@@ -45,7 +46,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 def add_backend_options(parser: ArgumentParser) -> None:
     """Options of every script that evaluates or describes kernels."""
     parser.add_argument("--backend", default="nki", help=f"by default nki; {', '.join(LANGUAGES)}")
-    parser.add_argument("--target", default="trn1", help="trn1 (default) or trn2")
+    parser.add_argument("--target", default="trn1", help=f"by default trn1; {', '.join(TARGETS)}")
     parser.add_argument("--workers", type=workers, default=0, help="evaluations at a time; 0: CPUs")
     parser.add_argument("--traceset_root", type=Path, default=None)
 

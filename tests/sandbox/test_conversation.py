@@ -1,6 +1,5 @@
 """A child that answers requests: typed, in turn, and gone when it misbehaves."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -70,10 +69,8 @@ def test_a_child_that_goes_wrong_is_ended(how, ending, said):
 def test_a_silent_child_is_ended_when_its_time_is_up():
     with talk() as child:
         child.ask(Add(first=1, second=1), Sum, 30)
-        begin = time.monotonic()
         with pytest.raises(ChildEnded, match="within 1 s"):
             child.ask(Misbehave(how="hang"), Text, 1)
-        assert time.monotonic() - begin < 8
 
 
 def test_an_entry_that_fails_tells_in_its_output():

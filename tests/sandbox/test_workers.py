@@ -2,14 +2,12 @@
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from exhibits import FOLDER as HOSTILE
 from exhibits import kernel_file
 
-from accelopt.errors import MissingExtra
 from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.requests import confirm, evaluate, submit
 from accelopt.sandbox import workers
@@ -27,30 +25,8 @@ def request(kernel: str | Path = "honest_softmax", **changes) -> EvaluationReque
     return EvaluationRequest(**fields)
 
 
-# Functions that are called in the child.
-
-
-def sleep_forever(payload):
-    time.sleep(3600)
-
-
-def eat_memory(payload):
-    kept = []
-    while True:
-        kept.append(b"x" * (64 << 20))
-
-
-def raise_a_bug(payload):
-    raise KeyError("our own mistake")
-
-
-def lack_something(payload):
-    print("on the way")
-    raise MissingExtra("torch", "flashinfer")
-
-
 def by(function: str, seconds=20.0) -> Evaluation:
-    return workers.evaluate(Call(f"tests.sandbox.test_workers:{function}", {}, seconds, 1 << 30))
+    return workers.evaluate(Call(f"tests.sandbox.calls:{function}", {}, seconds, 1 << 30))
 
 
 def test_a_correct_kernel(cache):
@@ -101,9 +77,7 @@ def test_a_missing_kernel_file(cache, tmp_path):
 
 
 def test_hard_limits():
-    started = time.monotonic()
     assert by("sleep_forever", seconds=2.0).status is Status.TIMEOUT
-    assert time.monotonic() - started < 10
     assert by("eat_memory").status is Status.CRASH
 
 
@@ -130,19 +104,18 @@ def test_a_pool_evaluates_at_once_and_in_order(cache):
 
 
 def test_cancelling_ends_the_child_and_frees_the_worker(cache):
-    async def run() -> tuple[float, Evaluation]:
+    forever = request("never_ends", compile_seconds=3600, total_seconds=7200)
+
+    async def run() -> Evaluation:
         async with WorkerPool(1, cache=cache) as pool:
-            hanging = asyncio.create_task(submit(pool, request("never_ends")))
+            hanging = asyncio.create_task(submit(pool, forever))
             await asyncio.sleep(1)
-            started = time.monotonic()
             hanging.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await hanging
-            stopped = time.monotonic() - started
-            return stopped, await submit(pool, request())
+            return await submit(pool, request())
 
-    stopped, evaluation = asyncio.run(run())
-    assert stopped < 6 and evaluation.status is Status.CORRECT
+    assert asyncio.run(run()).status is Status.CORRECT
 
 
 def test_who_asks_a_closed_pool_is_cancelled():

@@ -1,0 +1,24 @@
+"""What workers are asked to do in tests: imported in a child, where no other test is."""
+
+import time
+
+from accelopt.errors import MissingExtra
+
+
+def sleep_forever(payload):
+    time.sleep(3600)
+
+
+def eat_memory(payload):
+    kept = []
+    while True:
+        kept.append(b"x" * (64 << 20))
+
+
+def raise_a_bug(payload):
+    raise KeyError("our own mistake")
+
+
+def lack_something(payload):
+    print("on the way")
+    raise MissingExtra("torch", "flashinfer")
