@@ -15,8 +15,8 @@ BINARY = ARITHMETIC | BITWISE
 
 UNARY = frozenset(
     "copy exp log sqrt rsqrt square reciprocal abs negative sign relu sigmoid silu silu_dx tanh "
-    "gelu gelu_apprx_tanh gelu_apprx_sigmoid gelu_dx erf erf_dx sin cos tan arctan softplus mish "
-    "floor ceil trunc invert logical_not".split()
+    "gelu gelu_apprx_tanh gelu_apprx_sigmoid gelu_apprx_sigmoid_dx gelu_dx erf erf_dx sin cos tan "
+    "arctan softplus mish floor ceil trunc invert logical_not".split()
 )
 """Functions of one argument; `activation` takes them as `op`."""
 

@@ -49,6 +49,10 @@ def test_every_opcode_has_a_meaning() -> None:
                 + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
             ),
         ),
+        (
+            "gelu_apprx_sigmoid_dx",
+            lambda x: (lambda s: s * (1 + 1.702 * x * (1 - s)))(1 / (1 + np.exp(-1.702 * x))),
+        ),
         ("sign", np.sign),
         ("floor", np.floor),
         ("logical_not", lambda x: x == 0),

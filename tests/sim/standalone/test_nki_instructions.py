@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
+from accelopt.sim.compute.instructions import arithmetic
+from accelopt.sim.standalone.isa.elementwise import STANDALONE_ACTIVATIONS
+
 A = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
 B = np.random.default_rng(1).standard_normal((128, 64)).astype(np.float32)
 ROW = np.arange(64)[None, :]
 COLUMN = np.arange(128)[:, None]
+
+
+def test_every_function_that_activation_takes_has_a_meaning():
+    assert {op for op in STANDALONE_ACTIVATIONS if arithmetic.unary(op)} == STANDALONE_ACTIVATIONS
+
 
 KERNEL = """
 @nki.jit

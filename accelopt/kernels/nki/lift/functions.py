@@ -98,6 +98,9 @@ FUNCTIONS: dict[str, Function] = {
     "gelu": lambda x: x * _normal_cdf(x),
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": lambda x: x * _sigmoid(1.702 * x),
+    "gelu_apprx_sigmoid_dx": lambda x: (
+        _sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - _sigmoid(1.702 * x)))
+    ),
     "gelu_dx": lambda x: _normal_cdf(x) + x * _normal_density(x),
     "erf": _erf,
     "erf_dx": lambda x: np.exp(-x * x) * (2 / math.sqrt(math.pi)),

@@ -137,6 +137,12 @@ def _gelu_sigmoid(x: np.ndarray, out: np.ndarray) -> None:
     np.multiply(x, _sigmoid_of(np.float32(1.702) * x), out)
 
 
+def _gelu_sigmoid_dx(x: np.ndarray, out: np.ndarray) -> None:
+    steep = np.float32(1.702) * x
+    gate = _sigmoid_of(steep)
+    np.add(gate, steep * gate * (np.float32(1) - gate), out)
+
+
 def _softplus(x: np.ndarray, out: np.ndarray) -> None:
     np.logaddexp(x, np.float32(0), out)
 
@@ -169,6 +175,7 @@ _UNARY: dict[str, Unary] = {
     "gelu_apprx_tanh": _gelu_tanh,
     "gelu_apprx_sigmoid": _gelu_sigmoid,
     "gelu_dx": _gelu_dx,
+    "gelu_apprx_sigmoid_dx": _gelu_sigmoid_dx,
     "erf": _erf,
     "erf_dx": _erf_dx,
     "sin": np.sin,
