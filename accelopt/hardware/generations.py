@@ -35,6 +35,7 @@ TRN1 = Hardware(
     dma_transpose_fraction=0.0,
     minimum_issue_cycles=64,
     access_cycles=60.0,
+    vector_access_cycles=42.0,
     two_input_cycles_per_element=2.11,
     vector_cycles_per_element=1.0,
     scalar_cycles_per_element=1.0,
@@ -152,6 +153,7 @@ TRN2 = replace(
         "access_cycles": _fitted(
             "cycles", "adamw's VectorE: 50 ns beyond 512 to 1,824 elements; mamba's spends 40"
         ),
+        "vector_access_cycles": _fitted("cycles", "as access_cycles"),
         "two_input_cycles_per_element": _fitted("cycles", "adamw's VectorE, 0.535 ns an element"),
         "vector_cycles_per_element": _fitted("cycles", "as for two operands"),
         "scalar_cycles_per_element": _fitted("cycles", "silu's ScalarE, 0.424 ns an element"),

@@ -133,13 +133,22 @@ class Hardware(Sourced):
     )
     # Instructions.
     minimum_issue_cycles: int = constant(
-        "cycles", "documented", "isa: MIN_II of Vector, Scalar and GpSimd"
+        "cycles",
+        "documented",
+        "isa: MIN_II of Scalar and GpSimd; of Vector too, but conv1d's take less",
     )
     access_cycles: float = constant(
         "cycles",
         "documented",
         f"{_ARCH}: about 60 cycles to open an access; bmm's and gqa's Scalar engine (NKIBench) "
         "spend 53 and 59 beyond the elements",
+    )
+    vector_access_cycles: float = constant(
+        "cycles",
+        "fitted",
+        "for each access that VectorE opens after the last one: conv1d's products of two operands in "
+        "SBUF and sums of three elements take 136 cycles a pair (s00), of one in PSUM 84 (s05), and "
+        f"pairs of 192 elements 468 (s06). {_ARCH} has 60, partly hidden; trn2's VectorE spends 42",
     )
     two_input_cycles_per_element: float = constant(
         "cycles",

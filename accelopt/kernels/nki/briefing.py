@@ -280,7 +280,11 @@ def _remark(row: Priced, spec: Hardware) -> str:
     if row.engine == "tensor":
         return _product_remark(row, spec)
     remarks = []
-    fixed = spec.gpsimd_start_cycles if row.engine == "gpsimd" else spec.access_cycles
+    fixed = {
+        "gpsimd": spec.gpsimd_start_cycles,
+        "scalar": spec.access_cycles,
+        "vector": spec.vector_access_cycles,
+    }[row.engine]
     if fixed >= 0.4 * row.cycles:
         remarks.append(f"{fixed:.0f} of {row.cycles:.0f} cycles are its fixed cost: wider tiles")
     if row.partitions <= spec.partitions // 2:
@@ -333,7 +337,6 @@ def machine(spec: Hardware) -> str:
     """The machine and what instructions cost on it, for a system prompt; from the table of hardware."""
     bounds = bounds_of(spec.name)
     vector, two = spec.vector_cycles_per_element, spec.two_input_cycles_per_element
-    fixed = f"{spec.access_cycles:.0f}"
     usable = spec.sbuf_usable_bytes
     looks = ", ".join(f"{name} {n}" for name, n in zip(QUEUE_NAMES, bounds.lookahead, strict=False))
     fp32 = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
@@ -375,9 +378,10 @@ def machine(spec: Hardware) -> str:
         "cannot touch PSUM.",
         "- Order: an engine takes instructions in the order of the program. While one waits it looks at "
         f"the next few only: {looks}. What stands farther back waits too, ready or not.",
-        f"- Every instruction of Vector and Scalar costs about {fixed} cycles beside its elements, at "
-        f"least {spec.minimum_issue_cycles}; its result is there {spec.engine_latency_ns:.0f} ns "
-        "later, and another engine hears of it "
+        f"- Every instruction of Scalar costs about {spec.access_cycles:.0f} cycles beside its elements, "
+        f"at least {spec.minimum_issue_cycles}, every one of Vector {spec.vector_access_cycles:.0f} for "
+        "each operand that it reads after another; its result is there "
+        f"{spec.engine_latency_ns:.0f} ns later, and another engine hears of it "
         f"{spec.semaphore_ns:.0f} ns after that.",
     ]
     if spec.vector_gpsimd_exclusive:

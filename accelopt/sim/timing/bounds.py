@@ -43,7 +43,8 @@ class CompilerBounds(Sourced):
     widest_elements: int = constant(
         "elements a partition",
         "documented",
-        "widest instruction that tiny ones become: what a PSUM bank holds in fp32",
+        "most results of a wide instruction that tiny ones become: what a PSUM bank holds in fp32; "
+        "conv1d s04's sums become one, its products, three times as many, do not",
         default=512,
     )
     merges_past_varying: bool = constant(

@@ -146,6 +146,7 @@ def _bare(found: KernelProfile) -> float:
         run.spec,
         minimum_issue_cycles=0,
         access_cycles=0.0,
+        vector_access_cycles=0.0,
         engine_latency_ns=0.0,
         semaphore_ns=0.0,
         gpsimd_start_cycles=0.0,

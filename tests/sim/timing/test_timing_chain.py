@@ -38,6 +38,7 @@ from timing_kernels import (
     timed,
     uneven_pieces,
     variances,
+    windows,
 )
 
 from accelopt.hardware import TRN1, TRN2, TRN3
@@ -263,6 +264,7 @@ class TestCompilerEmulation:
             (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
             (variances, [(256, 512), False]),
             (load_transposed, [(128, 512), False]),
+            (windows, [(128, 64), (128, 3), 64, False, False]),
         ]
         seen = set()
         for kernel, shapes in kernels:

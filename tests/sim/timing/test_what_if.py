@@ -107,7 +107,7 @@ def test_prices_are_the_formulas_and_add_up_to_what_the_engines_do(vector):
     spec = vector.run.spec
     assert (reciprocal.engine, reciprocal.count) == ("vector", 3 * COUNT)
     assert (reciprocal.partitions, reciprocal.elements) == (128, WIDTH)
-    cycles = spec.reciprocal_cycles_per_element * WIDTH + spec.access_cycles
+    cycles = spec.reciprocal_cycles_per_element * WIDTH + spec.vector_access_cycles
     assert reciprocal.cycles == pytest.approx(cycles)
     assert reciprocal.busy_ms == pytest.approx(3 * COUNT * cycles / spec.vector_ghz * 1e-6)
     transfers = [row for row in rows if row.engine == "dma"]

@@ -254,6 +254,34 @@ def windows_one_by_one(x, weights, together=64):
     return out
 
 
+def windows(x, weights, together, in_psum, summed_in_psum):
+    """The weighted sum of each window of three, with a margin of zeros, in groups of windows."""
+    rows, total = x.shape
+    out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.zeros((rows, total + 2), dtype=x.dtype, buffer=nl.sbuf)
+    tile[0:rows, 1 : total + 1] = nl.load(x)
+    weight = nl.load(weights)
+    if in_psum:
+        placed = nl.ndarray(weights.shape, dtype=x.dtype, buffer=nl.psum)
+        placed[...] = nisa.tensor_copy(weight, engine=nisa.vector_engine)
+        weight = placed
+    result = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.sbuf)
+    for group in nl.affine_range(total // together):
+        sums = nl.zeros((rows, together), dtype=x.dtype, buffer=nl.psum)
+        for i in nl.affine_range(together):
+            start = group * together + i
+            product = nisa.tensor_tensor(tile[0:rows, nl.ds(start, 3)], weight, nl.multiply)
+            one = nisa.tensor_reduce(nl.add, product, axis=[1], keepdims=True)
+            if summed_in_psum:
+                sums[0:rows, nl.ds(i, 1)] += one
+            else:
+                result[0:rows, nl.ds(start, 1)] = one
+        if summed_in_psum:
+            result[0:rows, nl.ds(group * together, together)] = nisa.tensor_copy(sums)
+    nl.store(out, result)
+    return out
+
+
 def scan_by_elements(x):
     rows, total = x.shape
     out = nl.ndarray((rows, total), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -16,6 +16,7 @@ CONSTANTS = (
     "dma_bytes_per_ns",
     "dma_buffer_ns",
     "access_cycles",
+    "vector_access_cycles",
     "scalar_cycles_per_element",
     "vector_cycles_per_element",
     "two_input_cycles_per_element",

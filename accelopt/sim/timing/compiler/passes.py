@@ -17,6 +17,7 @@ from accelopt.sim.timing.compiler import (
     banks,
     draining,
     eviction,
+    filling,
     fusion,
     lowering,
     merging,
@@ -168,6 +169,7 @@ LOOP_PASSES = (
 
 INSTANCE_PASSES = (
     Pass("merge_repeated", _merge_repeated),
+    Pass("trim_fills", lambda at: filling.trim_fills(at.flow, at.decisions)),
     Pass("remove_dead", lambda at: merging.remove_dead(at.flow, at.decisions)),
     Pass(
         "rename_refilled",

@@ -46,32 +46,42 @@ def rename_refilled(stream: Stream, decisions: list[Decision]) -> None:
 def _fresh_starts(stream: Stream, cells_of: list[range]) -> dict[int, int]:
     """Instances that write to a unit of whose contents nothing is read afterwards, with the unit.
     Backwards: a cell is wanted from its reader up to the write that replaces it."""
-    bytes_of = by_form(stream.instances, _replaced_bytes)
-    weight = stream.cell_weight
-    piece_bytes = [
-        unit.bytes * unit.partitions / max(sum(weight[cells.start : cells.stop]), 1)
-        for unit, cells in zip(stream.units, cells_of, strict=True)
-    ]
+    replaces = whole_writes(stream, cells_of)
     tied = [_sequential_depth(item) if item.loops else 0 for item in stream.instances]
     wanted = bytearray(len(stream.cell_unit))
     level = [0] * len(stream.units)
     found: dict[int, int] = {}
     cell_unit = stream.cell_unit
     for at in range(len(stream) - 1, -1, -1):
-        reads, writes = stream.reads[at], set(stream.writes[at])
-        replaced = bytes_of[stream.kind[at]]
-        if writes and replaced:
-            unit = cell_unit[next(iter(writes))]
-            if replaced >= sum([weight[cell] for cell in writes]) * piece_bytes[unit]:
-                for cell in writes:
-                    level[unit] -= wanted[cell]
-                    wanted[cell] = 0
-                free = stream.units[unit].depth >= tied[stream.kind[at]]
-                if level[unit] == 0 and free and writes.isdisjoint(reads):
-                    found[at] = unit
+        reads, writes = stream.reads[at], stream.writes[at]
+        if replaces[at]:
+            unit = cell_unit[writes[0]]
+            for cell in writes:
+                level[unit] -= wanted[cell]
+                wanted[cell] = 0
+            free = stream.units[unit].depth >= tied[stream.kind[at]]
+            if level[unit] == 0 and free and set(writes).isdisjoint(reads):
+                found[at] = unit
         for cell in reads:
             level[cell_unit[cell]] += 1 - wanted[cell]
             wanted[cell] = 1
+    return found
+
+
+def whole_writes(stream: Stream, cells_of: list[range] | None = None) -> bytearray:
+    """Of each instance 1 when it replaces every element of every cell that it writes to."""
+    bytes_of = by_form(stream.instances, _replaced_bytes)
+    weight, cell_unit = stream.cell_weight, stream.cell_unit
+    piece_bytes = [
+        unit.bytes * unit.partitions / max(sum(weight[cells.start : cells.stop]), 1)
+        for unit, cells in zip(stream.units, cells_of or stream.cells_of_units(), strict=True)
+    ]
+    found = bytearray(len(stream))
+    for at, (kind, writes) in enumerate(zip(stream.kind, stream.writes, strict=True)):
+        replaced = bytes_of[kind]
+        if writes and replaced:
+            size = sum([weight[cell] for cell in set(writes)]) * piece_bytes[cell_unit[writes[0]]]
+            found[at] = replaced >= size
     return found
 
 

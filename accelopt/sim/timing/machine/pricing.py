@@ -54,7 +54,8 @@ def price(operation: Operation, spec: Hardware) -> Price:
         issue, latency = _matmul_cycles(operation, spec) / clock, spec.engine_latency_ns
     else:
         elements, overhead = engine_cycles(operation, spec)
-        issue = max(elements + overhead, spec.minimum_issue_cycles) / clock
+        least = 0 if operation.queue is Queue.VECTOR else spec.minimum_issue_cycles
+        issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
     return Price(
         issue,
@@ -77,11 +78,14 @@ def _wide(operation: Operation) -> int:
 
 def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
     """Cycles of Vector, Scalar or GpSimd engine: for the elements, and on top of them before the
-    next instruction can start. Both together take no less than MIN_II."""
+    next instruction can start. Both together take no less than MIN_II, but on VectorE (conv1d)."""
     n = _wide(operation)
     if operation.queue is Queue.GPSIMD:
         return _gpsimd_elements(operation, n, spec), spec.gpsimd_start_cycles
-    overhead = spec.access_cycles
+    if operation.queue is Queue.VECTOR:
+        overhead = spec.vector_access_cycles * _reads_in_turn(operation, n, spec)
+    else:
+        overhead = spec.access_cycles
     if "reduce_result" in _outputs(operation):
         overhead += (
             spec.accumulator_read_cycles
@@ -89,6 +93,15 @@ def engine_cycles(operation: Operation, spec: Hardware) -> tuple[float, float]:
             else spec.minimum_issue_cycles
         )
     return _elements(operation, n, spec) * _stride_penalty(operation), overhead
+
+
+def _reads_in_turn(operation: Operation, n: int, spec: Hardware) -> int:
+    """How many accesses VectorE opens one after the other: two for two operands that share SBUF's
+    read port, which is when each element of theirs takes two turns as well."""
+    alone = spec.vector_cycles_per_element
+    if operation.opcode not in TWO_TENSOR or spec.two_input_cycles_per_element <= alone:
+        return 1
+    return 2 if _elements(operation, n, spec) > alone * n else 1
 
 
 def _outputs(operation: Operation) -> tuple[str, ...]:

@@ -76,20 +76,26 @@ def _cut_spread(
     keys = np.concatenate([_padded(use.scope, width) for use in uses])
     unit_of, count = _numbered(keys)
     total_bytes, rows = _size(tensor)
+    finest = _common(total_bytes, [(use.start, use.length) for use in uses])
     byte_step, row_step = _steps(
         [(use.partition.size, use.length, use.partitions) for use in uses],
-        _common(total_bytes, [(use.start, use.length) for use in uses]),
+        finest,
         _common(rows, [(use.partition, use.partitions) for use in uses]),
         total_bytes,
     )
-    across, down = -(-total_bytes // byte_step), -(-rows // row_step)
-    first_cell = _declare(tensor, count, [1] * (across * down), site, depth, result)
+    edges = np.append(np.arange(0, total_bytes, byte_step), total_bytes)
+    if byte_step > finest:
+        edges = _edges(uses, edges)
+    down = -(-rows // row_step)
+    across = edges.size - 1
+    weights = (np.diff(edges) // math.gcd(*np.diff(edges).tolist())).tolist() * down
+    first_cell = _declare(tensor, count, weights, site, depth, result)
     at = 0
     for part, use in zip(parts, uses, strict=True):
         n = use.partition.size
         units = unit_of[at : at + n]
         at += n
-        columns = _range(use.start, use.length, byte_step, across)
+        columns = _between(edges, use)
         lines = _range(use.partition, use.partitions, row_step, down)
         cells = (
             first_cell
@@ -102,6 +108,34 @@ def _cut_spread(
             part.cells.extend(numbers[0])
         else:
             part.rows.append(numbers)
+
+
+def _edges(uses: list[Spread], even: np.ndarray) -> np.ndarray:
+    """Where accesses begin and end, if cutting there makes no more cells of an access than cutting
+    evenly does."""
+    ends = [use.start + max(use.length, 1) for use in uses]
+    exact = np.unique(np.concatenate([even[[0, -1]], *[use.start for use in uses], *ends]))
+    exact = exact[exact <= even[-1]]
+
+    def pieces(edges: np.ndarray) -> int:
+        return sum(
+            int(
+                (np.searchsorted(edges, end) - np.searchsorted(edges, use.start, "right") + 1).sum()
+            )
+            for use, end in zip(uses, ends, strict=True)
+        )
+
+    return exact if pieces(exact) <= pieces(even) else even
+
+
+def _between(edges: np.ndarray, use: Spread) -> np.ndarray:
+    """(n, k) numbers of the pieces that a use's intervals cover; short ones repeat their last."""
+    first = np.searchsorted(edges, use.start, "right") - 1
+    end = np.searchsorted(edges, use.start + max(use.length, 1))
+    last = np.minimum(end - 1, edges.size - 2)
+    most = int((last - first).max()) + 1
+    cells: np.ndarray = np.minimum(first[:, None] + np.arange(most)[None, :], last[:, None])
+    return cells
 
 
 def _cut_spots(
