@@ -215,15 +215,29 @@ def number_formats() -> types.ModuleType:
     """`neuron_dtypes`: names of formats, and conversion."""
     import ml_dtypes
 
+    from accelopt.sim import dtypes
+
     module = Anything("neuron_dtypes")
+    for dtype in dtypes.PACKED:
+        setattr(module, dtypes.name_of(dtype), dtype)
     for name in ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"):
         setattr(module, name, getattr(ml_dtypes, name))
     for name in ("float16", "float32", "int8", "int16", "int32", "uint8", "uint16", "uint32"):
         setattr(module, name, getattr(np, name))
-    module.static_cast = lambda values, dtype: np.asarray(values).astype(_format(dtype))
+    module.static_cast = static_cast
     module.sizeinbytes = lambda dtype: np.dtype(_format(dtype)).itemsize
     module.is_float_type = lambda dtype: np.dtype(_format(dtype)).kind in "fV"
     return module
+
+
+def static_cast(values: Any, dtype: Any) -> np.ndarray:
+    """An array in another format; four numbers of the last axis are one packed element."""
+    from accelopt.sim import dtypes, microscaling
+
+    array, wanted = np.asarray(values), _format(dtype)
+    if dtypes.is_packed(array.dtype):
+        array = microscaling.unpack(array).reshape(*array.shape[:-1], -1)
+    return microscaling.pack(array, wanted) if dtypes.is_packed(wanted) else array.astype(wanted)
 
 
 def _format(dtype: Any) -> np.dtype:
@@ -336,9 +350,8 @@ class Plugin:
         given = {k.removesuffix(".must_alias_input"): v for k, v in arguments.kernel_input.items()}
         cores = int(arguments.compiler_input.logical_nc_config)
         kernel = Kernel(arguments.kernel_func, (cores,))
-        program = trace_kernel(
-            kernel, (), given, target=str(arguments.compiler_input.platform_target)
-        )
+        target, _, _ = str(arguments.compiler_input.platform_target).partition("_")  # trn3_a0
+        program = trace_kernel(kernel, (), given, target=target)
         for _, node in program.walk():
             path = Path(node.source.file)
             if self.checkout in path.parents:
@@ -414,8 +427,7 @@ def compare(validation: Any, found: list[np.ndarray]) -> None:
             shaped = np.asarray(result).reshape(expected.output_ndarray.shape)
             assert expected.validator().validate(shaped), f"output {name} is not accepted"
             continue
-        one = np.asarray(result).astype(np.float64).reshape(-1)
-        other = np.asarray(expected).astype(np.float64).reshape(-1)
+        one, other = numbers(result), numbers(expected)
         assert one.shape == other.shape, f"{name}: {np.shape(result)} against {np.shape(expected)}"
         finite = np.isfinite(other)
         largest = float(np.abs(other[finite]).max(initial=0.0))
@@ -430,6 +442,15 @@ def compare(validation: Any, found: list[np.ndarray]) -> None:
         assert close.all(), (
             f"{name}: {1 - close.mean():.2%} differ, by {worst:.3g}, {allowed:.3g} allowed"
         )
+
+
+def numbers(values: Any) -> np.ndarray:
+    """All elements in float64, packed ones each by itself."""
+    from accelopt.sim import dtypes, microscaling
+
+    array = np.asarray(values)
+    array = microscaling.unpack(array) if dtypes.is_packed(array.dtype) else array
+    return array.astype(np.float64).reshape(-1)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ TRN1 = Hardware(
     accumulator_read_cycles=64.0,
     gpsimd_start_cycles=150.0,
     reciprocal_cycles_per_element=2.47,
+    quantize_cycles_per_element=0.25,
     matmul_pass_overhead_cycles=22.0,
     fp32_matmul_passes=2,
     fp32_matmul_cycles_per_row=2.0,

@@ -178,6 +178,11 @@ class Hardware(Sourced):
         "fitted",
         "silu's and adamw's Vector engine (NKIBench); isa says 8, which silu rules out",
     )
+    quantize_cycles_per_element: float = constant(
+        "cycles",
+        "documented",
+        "trainium3_arch.rst: QuantizeMX takes four elements of a partition a cycle (trn3 only)",
+    )
     matmul_pass_overhead_cycles: float = constant(
         "cycles", "fitted", "transpose_matmul (NKIBench): beyond the exposed stationary load"
     )

@@ -20,6 +20,12 @@ FLOAT8_E4M3 = np.dtype(ml_dtypes.float8_e4m3)
 FLOAT8_E4M3FN = np.dtype(ml_dtypes.float8_e4m3fn)
 """The OCP format without infinities, up to 448 (the `nki` package, trn3)."""
 FLOAT8_E5M2 = np.dtype(ml_dtypes.float8_e5m2)
+FLOAT8_E8M0FNU = np.dtype(ml_dtypes.float8_e8m0fnu)
+"""Powers of two, 2^-127 to 2^127, 0xFF is NaN: the scale of a group of microscaling elements."""
+FLOAT8_E4M3FN_X4 = np.dtype([("float8_e4m3fn_x4", FLOAT8_E4M3FN, (4,))])
+FLOAT8_E5M2_X4 = np.dtype([("float8_e5m2_x4", FLOAT8_E5M2, (4,))])
+FLOAT4_E2M1FN_X4 = np.dtype([("float4_e2m1fn_x4", np.uint8, (2,))])
+"""Four elements in one, the first in the lowest bits (trn3; `microscaling` says what they mean)."""
 INT8, INT16, INT32 = np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32)
 UINT8, UINT16, UINT32 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32)
 BOOL = np.dtype(np.bool_)
@@ -32,6 +38,10 @@ FORMATS: dict[str, np.dtype] = {
     "float8_e4m3": FLOAT8_E4M3,
     "float8_e4m3fn": FLOAT8_E4M3FN,
     "float8_e5m2": FLOAT8_E5M2,
+    "float8_e8m0fnu": FLOAT8_E8M0FNU,
+    "float8_e4m3fn_x4": FLOAT8_E4M3FN_X4,
+    "float8_e5m2_x4": FLOAT8_E5M2_X4,
+    "float4_e2m1fn_x4": FLOAT4_E2M1FN_X4,
     "int8": INT8,
     "int16": INT16,
     "int32": INT32,
@@ -42,9 +52,12 @@ FORMATS: dict[str, np.dtype] = {
 }
 """Every format by its NKI name."""
 
+PACKED = (FLOAT8_E4M3FN_X4, FLOAT8_E5M2_X4, FLOAT4_E2M1FN_X4)
 _NAMES = {dtype: name for name, dtype in FORMATS.items()}
-_BY_SCALAR_TYPE = {dtype.type: dtype for dtype in FORMATS.values() if dtype != TFLOAT32}
-_FLOATS = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
+_BY_SCALAR_TYPE = {dtype.type: dtype for dtype in FORMATS.values() if dtype.type is not np.void}
+_FLOATS = (
+    FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E8M0FNU,
+)  # fmt: skip
 
 
 def parse(value: object) -> np.dtype:
@@ -74,6 +87,11 @@ def name_of(dtype: np.dtype) -> str:
 def is_float(dtype: np.dtype) -> bool:
     """True for the floating-point formats."""
     return dtype in _FLOATS
+
+
+def is_packed(dtype: np.dtype) -> bool:
+    """True for the formats that hold four microscaling elements."""
+    return dtype.names is not None
 
 
 def is_integer(dtype: np.dtype) -> bool:
@@ -169,6 +187,8 @@ def fresh_value(dtype: np.dtype) -> float | int:
     official simulator's 4 for bytes and bools would go unnoticed, so the pattern 0xA5)."""
     if is_float(dtype):
         return float("nan")
+    if is_packed(dtype):
+        return 0xFF  # each byte: NaN in both 8-bit formats
     if dtype == BOOL:
         return 1
     pattern = int.from_bytes(b"\xa5" * dtype.itemsize, "little")

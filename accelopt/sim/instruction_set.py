@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accelopt.sim.microscaling import QUADRANTS
 from accelopt.sim.program import Engine, Instruction
 
 
@@ -30,6 +31,14 @@ class Opcode:
     meaning: str = ""
 
 
+def scale_names(operand: str) -> tuple[str, ...]:
+    """The tiles (4, F) with the scales of a microscaling operand: one for each 32 partitions."""
+    return tuple(f"{operand}{quadrant}" for quadrant in range(QUADRANTS))
+
+
+QUANTIZED_SCALES = scale_names("scale")
+STATIONARY_SCALES, MOVING_SCALES = scale_names("stationary_scale"), scale_names("moving_scale")
+
 _T, _V, _S, _G, _D, _Y = (
     Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC
 )  # fmt: skip
@@ -46,13 +55,17 @@ OPCODES: dict[str, Opcode] = {
         Opcode("copy", ("data",), (), (_S, _V, _G), meaning="result = data, broadcasting"),
         Opcode("memset", (), ("value",), (_V, _G), meaning="result = value"),
         # Tensor engine.
-        Opcode("matmul", ("stationary", "moving"),
+        Opcode("matmul", ("stationary", *STATIONARY_SCALES, *MOVING_SCALES, "moving"),
                ("accumulate", "is_stationary_onezero", "is_moving_onezero", "is_transpose",
                 "perf_mode"), (_T,),
                optional=("accumulate", "is_stationary_onezero", "is_moving_onezero",
-                         "is_transpose", "perf_mode"),
+                         "is_transpose", "perf_mode", *STATIONARY_SCALES, *MOVING_SCALES),
                meaning="(M, N) = stationary(K, M).T @ moving(K, N) in fp32; `accumulate` True adds "
-               "to the PSUM tile, whose first write of a group overwrites"),
+               "to the PSUM tile, whose first write of a group overwrites; of packed elements also "
+               "over the four of each, all times their scales"),
+        Opcode("quantize_mx", ("data",), (), (_V,), ("result", *QUANTIZED_SCALES),
+               optional=QUANTIZED_SCALES, meaning="result (P, F / 4) = data (P, F) over its scales, "
+               "packed; a scale for each 8 partitions of each packed column"),
         Opcode("transpose", ("data",), (), (_T, _V), meaning="(F, P) = data(P, F).T"),
         # Elementwise.
         Opcode("activation", ("data", "bias", "scale"),

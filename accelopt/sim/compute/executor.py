@@ -57,6 +57,7 @@ EMITTERS: dict[str, Emitter] = {
     "copy": movement.copy,
     "memset": movement.memset,
     "matmul": matrix.matmul,
+    "quantize_mx": matrix.quantize_mx,
     "transpose": movement.transpose,
     "activation": elementwise.activation,
     "tensor_scalar": elementwise.tensor_scalar,

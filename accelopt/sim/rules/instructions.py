@@ -10,8 +10,14 @@ import math
 from collections.abc import Iterator
 
 from accelopt.sim.access import Access
+from accelopt.sim.dtypes import is_packed
 from accelopt.sim.errors import KernelError
-from accelopt.sim.instruction_set import OPCODES
+from accelopt.sim.instruction_set import (
+    MOVING_SCALES,
+    OPCODES,
+    QUANTIZED_SCALES,
+    STATIONARY_SCALES,
+)
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules.limits import (
     MAX_BN_STATS_FREE,
@@ -33,6 +39,8 @@ BUFFERS = {
     ("matmul", "stationary"): Buffer.SBUF,
     ("matmul", "moving"): Buffer.SBUF,
     ("matmul", "result"): Buffer.PSUM,
+    **{("matmul", name): Buffer.SBUF for name in (*STATIONARY_SCALES, *MOVING_SCALES)},
+    **{("quantize_mx", name): Buffer.SBUF for name in ("data", "result", *QUANTIZED_SCALES)},
 }
 ROWS_AT_ONCE = 2
 """Rows of each operand that a matmul with `perf_mode` takes together (double_row_gen3)."""
@@ -57,6 +65,9 @@ def instructions(program: Program) -> Iterator[KernelError]:
             yield KernelError("illegal_instruction", text, source=instruction.source)
 
 
+_LOOKED_AT = ("axes", "elements_per_index", "valid_indices", "value", "accumulate")
+
+
 def _form(instruction: Instruction) -> tuple[object, ...]:
     """All that `_problems` looks at."""
     form: list[object] = [
@@ -64,8 +75,7 @@ def _form(instruction: Instruction) -> tuple[object, ...]:
         instruction.engine,
         bool(instruction.mask.constraints),
         bool(instruction.attributes.get("perf_mode")),
-        *(instruction.attributes.get(name) for name in ("axes", "elements_per_index")),
-        instruction.attributes.get("valid_indices"),
+        *(instruction.attributes.get(name) for name in _LOOKED_AT),
     ]
     for accesses in (instruction.outputs, instruction.inputs):
         for name, access in accesses.items():
@@ -105,6 +115,8 @@ def _on_chip(instruction: Instruction, name: str, access: Access) -> Iterator[st
         return  # descriptors reach every byte, in any order
     of_memory = MAX_FREE_IN_PSUM if tensor.buffer is Buffer.PSUM else MAX_FREE_IN_SBUF
     most = MOST_FREE.get((opcode, name), of_memory)
+    if name == "moving" and is_packed(access.dtype):
+        most = MAX_FREE_IN_PSUM
     if name != "result" and instruction.attributes.get("perf_mode"):
         most *= ROWS_AT_ONCE
     if _free(access) > most:

@@ -17,12 +17,16 @@ from accelopt.sim.dtypes import (
     BFLOAT16,
     BOOL,
     FLOAT8_E4M3,
+    FLOAT8_E4M3FN_X4,
     FLOAT8_E5M2,
+    FLOAT8_E5M2_X4,
+    FLOAT8_E8M0FNU,
     FLOAT16,
     FLOAT32,
     INT8,
     INT16,
     INT32,
+    PACKED,
     TFLOAT32,
     UINT8,
     UINT16,
@@ -45,6 +49,8 @@ MAX_RANK = 5
 Formats = tuple[np.dtype, ...]
 
 FLOATS: Formats = (FLOAT32, TFLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
+QUANTIZED: Formats = (FLOAT8_E4M3FN_X4, FLOAT8_E5M2_X4)
+SCALE_CODES: Formats = (FLOAT8_E8M0FNU, UINT8)
 UNSIGNED: Formats = (UINT8, UINT16, UINT32, BOOL)
 PREDICATES: Formats = (INT8, UINT8, INT16, UINT16, BOOL)
 SELECTABLE: Formats = (*FLOATS, INT8, UINT8, INT16, UINT16, BOOL)
@@ -92,6 +98,23 @@ LIMITS: dict[str, InstructionLimits] = {
     "nc_matmul": _row(
         stationary=OperandLimits(psum=False, free=MAX_STATIONARY_FREE, formats=FLOATS),
         moving=OperandLimits(psum=False, free=MAX_MOVING_FREE, formats=FLOATS),
+    ),
+    # SDK 2.32: a moving tile of all 8 PSUM banks, 4096 float32; 8192 bfloat16 exceed MAX_FREE_IN_PSUM.
+    "nc_matmul_mx": _row(
+        stationary=OperandLimits(psum=False, free=MAX_STATIONARY_FREE, formats=PACKED),
+        moving=OperandLimits(psum=False, free=MAX_FREE_IN_PSUM, formats=PACKED),
+    ),
+    "nc_matmul_mx scale": _row(
+        same_partitions=False,
+        stationary=OperandLimits(psum=False, formats=SCALE_CODES),
+        moving=OperandLimits(psum=False, formats=SCALE_CODES),
+    ),
+    "nc_matmul_mx result": _row(dst=OperandLimits(sbuf=False, formats=(FLOAT32, BFLOAT16))),
+    "quantize_mx": _row(
+        same_partitions=False,
+        src=OperandLimits(psum=False, formats=(FLOAT16, BFLOAT16)),
+        dst=OperandLimits(psum=False, formats=QUANTIZED),
+        dst_scale=OperandLimits(psum=False, formats=SCALE_CODES),
     ),
     "nc_transpose on Tensor engine": _row(data=OperandLimits(psum=False, free=128)),
     "transpose": _row(x=OperandLimits(free=128, rank=2)),

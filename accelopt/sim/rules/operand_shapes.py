@@ -7,36 +7,68 @@ the executor nor the timing meets shapes that their arithmetic was not made for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from accelopt.sim.access import Access
-from accelopt.sim.dtypes import INT32, UINT16, UINT32
+from accelopt.sim.dtypes import (
+    BFLOAT16,
+    FLOAT16,
+    INT32,
+    PACKED,
+    UINT16,
+    UINT32,
+    is_packed,
+    name_of,
+)
+from accelopt.sim.instruction_set import MOVING_SCALES, QUANTIZED_SCALES, STATIONARY_SCALES
+from accelopt.sim.microscaling import PACKED as ELEMENTS
+from accelopt.sim.microscaling import QUADRANT, SCALES
 from accelopt.sim.program import Instruction
-from accelopt.sim.rules.limits import FLOATS, Formats
+from accelopt.sim.rules.limits import FLOATS, QUANTIZED, SCALE_CODES, Formats
 
 Rule = Callable[[Instruction], Iterator[str]]
 
 GATHERING_PARTITIONS = 16  # of one GpSimd core
 STATISTICS, GROUP, AGGREGATE, LARGEST = 6, 3, 2, 8
 FORMATS: dict[tuple[str, str], Formats] = {
-    ("matmul", "stationary"): FLOATS,
-    ("matmul", "moving"): FLOATS,
+    ("matmul", "stationary"): (*FLOATS, *PACKED),
+    ("matmul", "moving"): (*FLOATS, *PACKED),
+    ("quantize_mx", "data"): (FLOAT16, BFLOAT16),
+    ("quantize_mx", "result"): QUANTIZED,
+    **{("matmul", name): SCALE_CODES for name in (*STATIONARY_SCALES, *MOVING_SCALES)},
+    **{("quantize_mx", name): SCALE_CODES for name in QUANTIZED_SCALES},
     ("gather", "indices"): (UINT32, INT32),
     ("local_gather", "index"): (UINT16,),
 }
-"""Where the engine reads a tile in some formats only (SDK 2.26.1, `nisa`)."""
+"""Where the engine takes a tile in some formats only (SDK 2.26.1 and 2.32, `nisa`)."""
+TAKE_PACKED = frozenset({"matmul", "quantize_mx", "memset"})
+COPY_PACKED = frozenset({"dma_copy", "copy", "stream_shuffle"})
+"""Opcodes that take packed elements; copies of the same format besides."""
 
 
 def misfits(instruction: Instruction) -> Iterator[str]:
     """What does not fit, in words that follow the opcode."""
-    for name, access in instruction.inputs.items():
+    for name, access in (*instruction.inputs.items(), *instruction.outputs.items()):
         allowed = FORMATS.get((instruction.opcode, name))
         if allowed is not None and access.dtype not in allowed:
-            yield f"has an operand {name} of {access.dtype}"
+            yield f"has an operand {name} of {name_of(access.dtype)}"
+        if is_packed(access.dtype) and not _takes_packed(instruction):
+            yield (
+                f"has an operand {name} of {name_of(access.dtype)}: packed elements are multiplied, "
+                "copied as they are and set to 0"
+            )
     yield from _RULES.get(instruction.opcode, _elementwise)(instruction)
     reduced = instruction.outputs.get("reduce_result")
     if reduced is not None and reduced.shape != _one_each(instruction.result.shape[:1], reduced):
         yield f"has a reduce_result of {reduced.shape} for {instruction.result.shape}"
+
+
+def _takes_packed(instruction: Instruction) -> bool:
+    if instruction.opcode in COPY_PACKED:
+        formats = {a.dtype for a in (*instruction.inputs.values(), instruction.result)}
+        return len(formats) == 1 and not instruction.attributes.get("accumulate")
+    zero = instruction.opcode != "memset" or instruction.attributes.get("value") == 0
+    return zero and instruction.opcode in TAKE_PACKED
 
 
 def _one_each(partitions: tuple[int, ...], access: Access) -> tuple[int, ...]:
@@ -101,6 +133,31 @@ def _matmul(instruction: Instruction) -> Iterator[str]:
     made = stationary.free_elements // rows * (moving.free_elements // rows)
     if instruction.result.elements != made:
         yield f"makes {made} elements of {stationary.shape} and {moving.shape}"
+
+    for names, data in ((STATIONARY_SCALES, stationary), (MOVING_SCALES, moving)):
+        packed = is_packed(stationary.dtype) or is_packed(moving.dtype)
+        count = data.partitions // QUADRANT if packed else 0
+        if packed and (data.partitions % QUADRANT or not is_packed(data.dtype)):
+            yield f"multiplies {data.shape} of {name_of(data.dtype)} as packed elements"
+        yield from _scales({n: instruction.inputs.get(n) for n in names}, count, data)
+
+
+def _quantize(instruction: Instruction) -> Iterator[str]:
+    data, result = instruction.inputs["data"], instruction.result
+    fits = data.partitions == result.partitions and data.partitions % QUADRANT == 0
+    if not fits or data.free_elements != ELEMENTS * result.free_elements:
+        yield f"cannot pack {data.shape} into {result.shape}"
+    found = {name: instruction.outputs.get(name) for name in QUANTIZED_SCALES}
+    yield from _scales(found, data.partitions // QUADRANT, result)
+
+
+def _scales(found: Mapping[str, Access | None], count: int, data: Access) -> Iterator[str]:
+    """The scales of packed elements: a tile for each 32 partitions, and no more."""
+    for number, (name, access) in enumerate(found.items()):
+        wanted = (SCALES, data.free_elements) if number < count else None
+        given = None if access is None else (access.partitions, access.free_elements)
+        if given != wanted:
+            yield f"has an operand {name} of {given}, not {wanted}"
 
 
 def _tensor_reduce(instruction: Instruction) -> Iterator[str]:
@@ -185,6 +242,7 @@ _RULES: dict[str, Rule] = {
     "nonzero": _counts(
         lambda i: {"result": i.inputs["data"].elements + i.inputs["data"].partitions}
     ),
+    "quantize_mx": _quantize,
     "partition_reduce": _counts(lambda i: {"result": i.inputs["data"].free_elements}),
     "print": _nothing,
     "while": _nothing,

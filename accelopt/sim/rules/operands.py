@@ -105,6 +105,16 @@ def unsupported_format(api: str, operand: str, dtype: str, allowed: str) -> Kern
     )
 
 
+def needs_microscaling(what: str, target: str) -> KernelValueError:
+    """Microscaling on a generation that does not have it."""
+    return KernelValueError(
+        "microscaling",
+        f"{what} needs NeuronCore-v4 (trn3), and this kernel is traced for {target}.",
+        "Trace it for trn3 (--target trn3), or multiply bfloat16, or float8 with "
+        "perf_mode double_row.",
+    )
+
+
 def both_in_psum(api: str, first: str, second: str) -> KernelTypeError:
     """Two operands that may not both lie in PSUM do."""
     return KernelTypeError(

@@ -1,4 +1,4 @@
-"""Number formats of the dialect: those that are simulated, and those that are only named."""
+"""Number formats as the dialect takes them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from accelopt.sim.call_sites import running_line
-from accelopt.sim.errors import Unsupported
+from accelopt.sim import dtypes
 from accelopt.sim.nki import builder
-
-
-class MicroscalingFormat:
-    """A format of microscaling data (trn3). It can be named and compared, not computed with."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
+from accelopt.sim.nki.builder import fail
+from accelopt.sim.rules import operands
+from accelopt.sim.tracer import current
 
 
 def element_of(dtype: Any) -> np.dtype:
-    """A number format; microscaling formats are refused by name."""
-    if isinstance(dtype, MicroscalingFormat):
-        mend = "It would take the packed formats, their scales, and nc_matmul_mx (trn3)."
-        raise Unsupported(f"tensors of {dtype.name}, a microscaling format", mend, running_line())
-    return builder.parse_dtype(dtype)
+    """A number format; those of microscaling begin with NeuronCore-v4."""
+    from accelopt.hardware import TARGETS
+
+    element = builder.parse_dtype(dtype)
+    target = current().target
+    if dtypes.is_packed(element) and TARGETS[target].generation < 4:
+        fail(operands.needs_microscaling(f"a tensor of {dtypes.name_of(element)}", target))
+    return element

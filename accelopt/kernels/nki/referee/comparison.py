@@ -235,8 +235,8 @@ def output_dtypes(
     names = [expected_dtype(reference, inputs).name]
     if names == ["int64"]:  # NumPy's own integers, of a size that no kernel has
         names = ["int32", "uint32", "int64"]
-    if precision.formats and is_float(reference.dtype):
-        names += ["float32", *precision.formats]
+    if precision.narrow and is_float(reference.dtype):
+        names += ["float32", *precision.narrow]
     return tuple(dict.fromkeys(names))
 
 

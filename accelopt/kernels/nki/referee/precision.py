@@ -15,6 +15,7 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.parsing import parse_python
+from accelopt.sim import dtypes
 
 ROUNDINGS = 4.0
 """The relative L2 error allowed, in unit roundoffs of the narrowest format: a result that is rounded
@@ -52,39 +53,50 @@ NARROW = {
 }
 """Formats below float32, by NKI's names."""
 
+PACKED = frozenset(dtypes.name_of(dtype) for dtype in dtypes.PACKED)
+SCALE = dtypes.name_of(dtypes.FLOAT8_E8M0FNU)
+"""Microscaling formats and their scales, allowed by name only. They widen no bound: who allows one has
+a reference that quantizes itself, and the same quantization gives the same elements. Where a rounding
+before it decides between two elements, the reference on moved inputs shows how much that is worth."""
+
 SHORT_NAMES = {"half": "float16", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 SHORT_NAMES |= {"fp8": "float8_e4m3", "tf32": "tfloat32"}
 
 
 class Precision(NamedTuple):
-    """A contract: the narrow formats that are allowed by name. Empty: float32 and wider."""
+    """A contract: the formats that are allowed by name. Empty: float32 and wider."""
 
     formats: tuple[str, ...] = ()
 
     def allows(self, name: str) -> bool:
         """True for a format that has the range and the significand of an allowed one."""
         name = SHORT_NAMES.get(name, name)
-        if name in self.formats:
+        if name in self.formats or (name == SCALE and PACKED & {*self.formats}):
             return True
         bits = NARROW.get(name)
         return bits is not None and any(
             bits.significand >= other.significand and bits.exponent >= other.exponent
-            for other in map(NARROW.__getitem__, self.formats)
+            for other in map(NARROW.__getitem__, self.narrow)
         )
+
+    @property
+    def narrow(self) -> tuple[str, ...]:
+        """Those formats to which numbers are rounded one by one."""
+        return tuple(name for name in self.formats if name in NARROW)
 
     @property
     def unit(self) -> float:
         """Unit roundoff of the coarsest format allowed."""
-        return max([SINGLE.unit, *(NARROW[name].unit for name in self.formats)])
+        return max([SINGLE.unit, *(NARROW[name].unit for name in self.narrow)])
 
     @property
     def least(self) -> float:
         """The smallest positive number of the allowed format that has least range."""
-        return max([SINGLE.least, *(NARROW[name].least for name in self.formats)])
+        return max([SINGLE.least, *(NARROW[name].least for name in self.narrow)])
 
     def rel_tol(self, published: float) -> float:
         """The bound of the relative L2 error: the published one, or what the formats need."""
-        return max(published, ROUNDINGS * self.unit) if self.formats else published
+        return max(published, ROUNDINGS * self.unit) if self.narrow else published
 
     def __str__(self) -> str:
         return ", ".join(self.formats) or "float32"
@@ -97,16 +109,17 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 def contract(inputs: Sequence[Any], *more: Iterable[str]) -> Precision:
     """The contract for a kernel with these inputs, and the formats that are allowed besides."""
-    found = {value.dtype.name for value in inputs if isinstance(value, np.ndarray)} & NARROW.keys()
-    return Precision(tuple(sorted(found.union(*more))))
+    found = {dtypes.name_of(value.dtype) for value in inputs if isinstance(value, np.ndarray)}
+    return Precision(tuple(sorted((found & (NARROW.keys() | PACKED)).union(*more))))
 
 
 def formats_of(text: str) -> tuple[str, ...]:
     """The formats in `bfloat16` or `bfloat16,float8_e4m3`. Raises ConfigError for others."""
     names = [SHORT_NAMES.get(name.strip(), name.strip()) for name in text.split(",")]
     for name in names:
-        if name not in NARROW and name != "float32":
-            raise ConfigError(f"no precision {name!r}; there are float32, {', '.join(NARROW)}")
+        if name not in (*NARROW, *PACKED, "float32"):
+            known = ", ".join((*NARROW, *sorted(PACKED)))
+            raise ConfigError(f"no precision {name!r}; there are float32, {known}")
     return tuple(sorted(set(names) - {"float32"}))
 
 

@@ -14,13 +14,13 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from accelopt.kernels.nki.referee.precision import NARROW, SHORT_NAMES
+from accelopt.kernels.nki.referee.precision import NARROW, PACKED, SHORT_NAMES
 from accelopt.kernels.wording import Remark
 from accelopt.parsing import parse_python
 
 PUBLISHED_PRECISION_MESSAGE = "Float16 is used in the program."
 
-NARROW_FORMATS = frozenset({*NARROW, "half"})
+NARROW_FORMATS = frozenset({*NARROW, *PACKED, "half"})
 _SHORT_NAMES = frozenset(SHORT_NAMES) - {"half"}
 
 # What a kernel has no use for unless it means to change the process that traces it.

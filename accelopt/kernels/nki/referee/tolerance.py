@@ -129,7 +129,7 @@ def _argument_scale(output: np.ndarray, inputs: Sequence[Any]) -> list[np.ndarra
 
 
 def _wide(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fV":
+    if isinstance(value, np.ndarray) and is_float(value.dtype):
         return value.astype(np.float64)
     return value
 
@@ -145,7 +145,7 @@ def _moved(value: Any, generator: np.random.Generator, precision: Precision) -> 
     for part in blocks(flat.size):
         values = flat[part]
         steps = _signs(values.size, generator)
-        if precision.formats:
+        if precision.narrow:
             values *= 1 + steps.astype(flat.dtype) * flat.dtype.type(precision.unit)
         elif flat.dtype == np.float32:  # a number's neighbours are those of its bits
             values.view(np.int32)[...] += steps * (np.isfinite(values) & (values != 0))

@@ -219,7 +219,8 @@ class Storage:
     def refresh(self) -> None:
         """Starts a new life: the contents become those of fresh memory."""
         if self.layout.fill is not None and self.buffer is not None:
-            self.buffer.view(self.dtype).fill(self.layout.fill)
+            held = np.dtype(np.uint8) if dtypes.is_packed(self.dtype) else self.dtype
+            self.buffer.view(held).fill(self.layout.fill)
 
     def release(self) -> None:
         """Gives the memory back."""

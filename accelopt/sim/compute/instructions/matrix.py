@@ -1,4 +1,5 @@
-"""The Tensor engine: (M, N) = stationary (K, M).T @ moving (K, N), in float32."""
+"""The Tensor engine: (M, N) = stationary (K, M).T @ moving (K, N), in float32; and what makes its
+microscaling operands."""
 
 from __future__ import annotations
 
@@ -7,12 +8,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accelopt.sim import dtypes
+from accelopt.sim import dtypes, microscaling
 from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import blas
 from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.tiles.addressing import Address
-from accelopt.sim.compute.tiles.operands import FLOAT32, Destination, LaneSite, Step, flat_free
+from accelopt.sim.compute.tiles.operands import (
+    FLOAT32,
+    Destination,
+    LaneSite,
+    Read,
+    Step,
+    flat_free,
+)
+from accelopt.sim.instruction_set import scale_names
+from accelopt.sim.microscaling import SCALES
 
 CONTRACTION = "contraction"
 
@@ -22,6 +32,8 @@ def matmul(site: LaneSite) -> Step:
     inputs, result = site.instruction.inputs, site.result
     stationary, moving = inputs["stationary"], inputs["moving"]
     accumulate = bool(site.attribute("accumulate"))
+    if dtypes.is_packed(stationary.dtype):
+        return _microscaled(site, accumulate)
     keys = _Keys(site, stationary, moving)
     if site.attribute("perf_mode") and len(stationary.shape) == 3:
         return _general(site, keys, accumulate, double_row=True)
@@ -121,6 +133,67 @@ def _called_directly(site: LaneSite, plan: _Plan, sgemm: blas.Sgemm, accumulate:
             1.0, a_storage.pointer + a_at(), a_step, b_storage.pointer + b_at(), b_step,
             beta, c_storage.pointer + c_at(), c_step,
         )  # fmt: skip
+
+    return run
+
+
+def _microscaled(site: LaneSite, accumulate: bool) -> Step:
+    """Packed elements times their scales, which float32 holds exactly; the sum is float32's."""
+    stationary, moving = _scaled(site, "stationary"), _scaled(site, "moving")
+    old = site.values(site.result)
+    target, commit = site.destination(site.result, alias=True)
+
+    def run() -> None:
+        out = target()
+        np.copyto(out, blas.product(stationary(), moving()).reshape(out.shape))
+        if accumulate:
+            np.add(out, old(), out)
+        if commit is not None:
+            commit(out)
+
+    return run
+
+
+def _scaled(site: LaneSite, name: str) -> Read:
+    """An operand's numbers as (K * 4, columns)."""
+    data = site.instruction.inputs[name]
+    packed = site.whole(data)
+    scales = [
+        site.whole(site.instruction.inputs[n])
+        for n in scale_names(f"{name}_scale")
+        if n in site.instruction.inputs
+    ]
+
+    def read() -> np.ndarray:
+        parts = [scale().reshape(SCALES, -1) for scale in scales]
+        numbers = microscaling.dequantize(packed().reshape(data.partitions, -1), parts)
+        columns: np.ndarray = numbers.transpose(0, 2, 1).reshape(-1, data.free_elements)
+        return columns
+
+    return read
+
+
+def quantize_mx(site: LaneSite) -> Step:
+    """result, scales = data in groups of 8 partitions by 4 elements."""
+    data, result = site.instruction.inputs["data"], site.result
+    read = site.values(data)
+    made: dict[str, np.ndarray] = {}
+
+    def store(name: str) -> Step:
+        access = site.instruction.outputs[name]
+        return put(site.destination(access, None), lambda: made[name], dtypes.stored(access.dtype))
+
+    stores = [store(name) for name in site.instruction.outputs]
+
+    def run() -> None:
+        packed, codes = microscaling.quantize(read().reshape(data.partitions, -1), result.dtype)
+        made["result"] = packed.reshape(result.shape)
+        for part, name in enumerate(scale_names("scale")[: len(codes) // SCALES]):
+            access = site.instruction.outputs[name]
+            rows = codes[part * SCALES : (part + 1) * SCALES]
+            made[name] = rows.view(access.dtype).reshape(access.shape)
+        for step in stores:
+            step()
 
     return run
 

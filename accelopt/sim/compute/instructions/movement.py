@@ -58,6 +58,8 @@ def memset(site: LaneSite) -> Step:
     if dtypes.is_integer(held) and isinstance(value, int) and held != dtypes.BOOL:
         limits = np.iinfo(held)
         constant = np.asarray(min(max(value, limits.min), limits.max), dtype=held)
+    elif dtypes.is_packed(held):
+        constant = np.zeros((), held)
     else:
         constant = dtypes.convert(np.asarray(value, dtype=np.float32), held)
     target, commit = site.destination(site.result, held)

@@ -41,6 +41,7 @@ from accelopt.sim.standalone.isa.indexed import (
     range_select,
     select_reduce,
 )
+from accelopt.sim.standalone.isa.microscaling import nc_matmul_mx, quantize_mx
 from accelopt.sim.standalone.isa.products import nc_matmul, nc_transpose
 from accelopt.sim.standalone.isa.reductions import (
     bn_aggr,
@@ -76,8 +77,9 @@ __all__ = [
     "bn_aggr", "bn_stats", "core_barrier", "dge_mode", "dma_compute", "dma_copy", "dma_engine",
     "dma_transpose", "dropout", "engine", "get_nc_sub_version", "get_nc_version",
     "gpsimd_engine", "iota", "local_gather", "matmul_perf_mode", "max8", "memset",
-    "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_n_gather", "nc_stream_shuffle",
-    "nc_transpose", "nc_version", "nonzero_with_count", "oob_mode", "range_select",
+    "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_matmul_mx", "nc_n_gather",
+    "nc_stream_shuffle",
+    "nc_transpose", "nc_version", "nonzero_with_count", "oob_mode", "quantize_mx", "range_select",
     "reciprocal", "reduce_cmd", "register_alloc", "register_load", "register_move",
     "register_store", "scalar_engine", "scalar_tensor_tensor", "select_reduce", "sendrecv",
     "sequence_bounds", "tensor_copy", "tensor_copy_predicated", "tensor_engine",
@@ -90,8 +92,6 @@ __getattr__ = absent_names(
     "nki.isa",
     {
         "activate2 exponential rand2": "It is trn3's; use nisa.activation and nl.rand.",
-        "nc_matmul_mx quantize_mx": "Microscaling formats (trn3) are not simulated: it would take "
-        "the packed x4 formats, their scales' layout, and two instructions.",
         "rng set_rng_seed rand_set_state rand_get_state": "The device's random bits are not "
         "documented; use nl.rand.",
         "topk": "It would take the order of its GpSimd routine; use nisa.max8 and its like.",

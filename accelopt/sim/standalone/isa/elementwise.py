@@ -255,11 +255,15 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
 
 @instruction
 def memset(dst: Any, value: Any, engine: Any = enums.engine.unknown) -> None:
-    """dst = value; a whole number for integer formats (NKI 0.3)."""
+    """dst = value; a whole number for integer formats, 0 for packed ones (NKI 0.3)."""
     target = destination(dst)
     given = builder.number(value)
     if dtypes.is_integer(target.dtype) and isinstance(given, float):
         mend = f"Pass {int(given) if math.isfinite(given) else 0}, a whole number."
         kind = dtypes.name_of(target.dtype)
+        refuse(KernelTypeError("memset_value", f"memset of {given!r} into a {kind} tile.", mend))
+    if dtypes.is_packed(target.dtype) and given != 0:
+        kind = dtypes.name_of(target.dtype)
+        mend = "Load packed elements from HBM with nisa.dma_copy."
         refuse(KernelTypeError("memset_value", f"memset of {given!r} into a {kind} tile.", mend))
     emit("memset", result=target, attributes={"value": given}, engine=on_engine(engine, target))

@@ -54,14 +54,14 @@ def nc_matmul(
     else:
         check("nc_matmul", stationary=left, moving=right)
         check_mixed_float32("nc_matmul", stationary=left, moving=right)
-    check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, _tiling_problem)
+    check_tiling(tuple(tile_position or ()), tuple(tile_size or ()), left, tiling_problem)
     given = (target.tile_shape[0], math.prod(target.tile_shape[1:]))
     if given != (math.prod(rows), math.prod(columns)):
         wanted = (math.prod(rows), math.prod(columns))
         said = f"nc_matmul writes {wanted}, and dst is {target.tile_shape}."
         fail(KernelValueError("destination_shape", said))
     if not double and columns != target.tile_shape[1:]:
-        target = _with_columns(target, columns)
+        target = with_columns(target, columns)
     attributes: dict[str, Any] = {
         "is_stationary_onezero": bool(is_stationary_onezero),
         "is_moving_onezero": bool(is_moving_onezero),
@@ -69,13 +69,13 @@ def nc_matmul(
     }
     if double:
         attributes["perf_mode"] = "double_row_gen3"
-    if _accumulates(target, accumulate):
+    if accumulates(target, accumulate):
         attributes["accumulate"] = True
     emit("matmul", result=target, inputs={"stationary": left, "moving": right},
          attributes=attributes)  # fmt: skip
 
 
-def _with_columns(view: TensorView, columns: tuple[int, ...]) -> TensorView:
+def with_columns(view: TensorView, columns: tuple[int, ...]) -> TensorView:
     """The tile with other free axes, where its layout allows it."""
     shape = (view.tile_shape[0], *columns)
     strides = reshaped_strides(view.tile_shape, view.strides, shape)
@@ -92,7 +92,7 @@ def _check_result_format(target: TensorView, data: TensorView, transposes: bool)
     refuse(operands.unsupported_format("nc_matmul", "dst", given, "float32"))
 
 
-def _accumulates(target: TensorView, wanted: Any) -> bool:
+def accumulates(target: TensorView, wanted: Any) -> bool:
     """True when a product is added to what the tile holds. Left open, the first product that writes
     a place overwrites, the next ones add (nisa.nc_matmul, "Accumulation mode")."""
     tracer = current()
@@ -160,7 +160,8 @@ def _double_row(left: TensorView, right: TensorView) -> tuple[tuple[int, ...], t
     return double_rows(left.tile_shape[1:], right.tile_shape[1:])
 
 
-def _tiling_problem(position: tuple[Any, ...], size: tuple[Any, ...]) -> str:
+def tiling_problem(position: tuple[Any, ...], size: tuple[Any, ...]) -> str:
+    """What is wrong with where a tile of processing elements begins; empty when nothing is."""
     off = any(int(at) % int(step) for at, step in zip(position[:2], size[:2], strict=True))
     return f"tile_position {position} is no multiple of tile_size {size}" if off else ""
 
@@ -191,7 +192,7 @@ def nc_transpose(dst: Any, data: Any, engine: Any = enums.engine.unknown) -> Non
     if target.tile_shape[0] != columns or math.prod(target.tile_shape[1:]) != rows:
         said = f"nc_transpose of {source.tile_shape} into {target.tile_shape}."
         fail(KernelValueError("destination_shape", said))
-    flat = _with_columns(source, (columns,))
+    flat = with_columns(source, (columns,))
     emit("transpose", result=target, inputs={"data": flat}, engine=chosen)
 
 

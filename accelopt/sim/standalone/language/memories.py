@@ -12,7 +12,6 @@ from accelopt.sim import dtypes
 from accelopt.sim.nki.language.formats import TileLimits
 from accelopt.sim.program import Buffer
 from accelopt.sim.rules import limits
-from accelopt.sim.standalone.formats import MicroscalingFormat
 from accelopt.sim.tracer import active
 
 DEFAULT_TARGET = "trn2"
@@ -77,12 +76,10 @@ float8_e5m2 = dtypes.FLOAT8_E5M2
 int8, int16, int32 = dtypes.INT8, dtypes.INT16, dtypes.INT32
 uint8, uint16, uint32 = dtypes.UINT8, dtypes.UINT16, dtypes.UINT32
 bool_ = dtypes.BOOL
-
-
-float8_e5m2_x4 = MicroscalingFormat("float8_e5m2_x4")
-float8_e4m3fn_x4 = MicroscalingFormat("float8_e4m3fn_x4")
-float4_e2m1fn_x4 = MicroscalingFormat("float4_e2m1fn_x4")
-float8_e8m0fnu = MicroscalingFormat("float8_e8m0fnu")
+float8_e5m2_x4 = dtypes.FLOAT8_E5M2_X4
+float8_e4m3fn_x4 = dtypes.FLOAT8_E4M3FN_X4
+float4_e2m1fn_x4 = dtypes.FLOAT4_E2M1FN_X4
+float8_e8m0fnu = dtypes.FLOAT8_E8M0FNU
 
 
 class _TileSize(TileLimits):

@@ -189,8 +189,9 @@ def _lower_instruction(
             reads += tuple(item.index for item in access.indirect)
     if opcode == "loop_reduce" or (opcode == "dma_copy" and accumulate):
         reads += (instruction.result,)
-    if opcode == "matmul":
-        reads = (instruction.inputs["stationary"], instruction.inputs["moving"])
+    if opcode == "matmul":  # first the stationary operand, last the moving one
+        scales = [n for n in instruction.inputs if n not in ("stationary", "moving")]
+        reads = tuple(instruction.inputs[n] for n in ("stationary", *scales, "moving"))
     return Operation(
         opcode,
         queue,

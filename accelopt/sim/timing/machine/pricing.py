@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from accelopt.hardware import Hardware
 from accelopt.sim.access import Access
+from accelopt.sim.dtypes import is_packed
+from accelopt.sim.microscaling import PACKED
 from accelopt.sim.program import Buffer, Instruction
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
 
@@ -114,6 +116,8 @@ def _elements(operation: Operation, n: int, spec: Hardware) -> float:
     if operation.queue is Queue.SCALAR:
         return spec.scalar_cycles_per_element * n
     one, two = spec.vector_cycles_per_element * n, spec.two_input_cycles_per_element * n
+    if opcode == "quantize_mx":
+        return spec.quantize_cycles_per_element * n
     if opcode == "reciprocal":
         return spec.reciprocal_cycles_per_element * n
     if opcode in ("tensor_tensor", "loop_reduce"):
@@ -235,7 +239,10 @@ def is_slow(operation: Operation) -> bool:
 
 def slow_operands(operands: tuple[Access, ...]) -> bool:
     """True at the rate of fp32: for operands wider than 16 bits, and for those that are no floating
-    point numbers, which the Tensor engine does not multiply at all (isa: nc_matmul)."""
+    point numbers, which the Tensor engine does not multiply at all (isa: nc_matmul). Packed elements
+    move at the rate of bfloat16, four times the numbers (trainium3_arch.rst)."""
+    if operands and is_packed(operands[0].dtype):
+        return False
     return any(a.dtype.itemsize > SIXTEEN_BIT or a.dtype.kind in "iub" for a in operands)
 
 
@@ -271,7 +278,12 @@ def _true_flops(operation: Operation) -> int:
     if operation.opcode == "broadcast":
         return 0
     rows, columns, n = _matmul_sizes(operation)
-    return 2 * rows * columns * n
+    return 2 * rows * columns * n * _numbers(operation)
+
+
+def _numbers(operation: Operation) -> int:
+    """That one element of a product's operands holds."""
+    return PACKED if is_packed(operation.reads[0].dtype) else 1
 
 
 def _traffic(operation: Operation, spec: Hardware) -> Traffic:
@@ -281,7 +293,7 @@ def _traffic(operation: Operation, spec: Hardware) -> Traffic:
     if operation.queue is Queue.TENSOR:
         passes = _passes(operation, spec)
         rows, columns, n = _matmul_sizes(operation)
-        flops = 2 * rows * columns * n * passes
+        flops = 2 * rows * columns * n * passes * _numbers(operation)
         size = max(access.dtype.itemsize for access in operation.reads)
         return Traffic(
             flops=flops,
