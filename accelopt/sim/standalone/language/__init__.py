@@ -63,6 +63,7 @@ _MADE = {
     **{name: getattr(creation, name) for name in (
         "empty_like full ndarray ones rand random_seed shared_constant shared_identity_matrix zeros "
         "zeros_like").split()},
+    "range": affine_range,  # documented nowhere; the vendor's library writes it (mxfp_load_utils.py)
 }  # fmt: skip
 globals().update(_MADE)
 
