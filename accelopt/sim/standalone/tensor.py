@@ -20,7 +20,7 @@ from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.index import Index, MaskExpression
 from accelopt.sim.nki.poison import POISON
 from accelopt.sim.nki.subscript import subscript
-from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major
+from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major, whole
 from accelopt.sim.rules import indexing, operands
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.operators import without_operators
@@ -52,6 +52,12 @@ class NkiTensor(TensorView):
         """(partition, byte) of a tensor that was given its place."""
         place = place_of(self.storage)
         return None if place is None else (place.first, place.begin)
+
+    @property
+    def base_tensor(self) -> NkiTensor:
+        """The tensor that this is a view of, as it was made. Documented nowhere; the vendor's library
+        asks its parameters for it (gate_up_projection_mx.py)."""
+        return whole(self.storage)  # type: ignore[return-value]
 
     def is_contiguous(self) -> bool:
         """True when the elements follow one another; on-chip, those of each partition."""
