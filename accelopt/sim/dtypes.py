@@ -113,6 +113,8 @@ def promote(first: np.dtype, second: np.dtype) -> np.dtype:
     """
     if first == second:
         return first
+    if is_packed(first) or is_packed(second):
+        return FLOAT32  # no instruction computes it: the rules refuse packed elements there
     if is_float(first) and is_float(second):
         return _promote_floats(first, second)
     if is_float(first) or is_float(second):

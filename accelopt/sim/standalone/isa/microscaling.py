@@ -66,9 +66,9 @@ def nc_matmul_mx(
     inputs = {"stationary": left, "moving": right}
     for name, view in tuple(inputs.items()):
         inputs |= _quadrants(f"{name}_scale", view, scales[name])
-    attributes = {"accumulate": True} if accumulates(target, accumulate) else {}
+    adds = accumulates(target, accumulate)
     target = with_columns(target, right.tile_shape[1:])
-    emit("matmul", result=target, inputs=inputs, attributes=attributes)
+    emit("matmul", result=target, inputs=inputs, attributes={"accumulate": True} if adds else {})
 
 
 def _check_generation(name: str) -> None:
