@@ -55,8 +55,7 @@ class NkiTensor(TensorView):
 
     @property
     def base_tensor(self) -> NkiTensor:
-        """The tensor that this is a view of, as it was made. Documented nowhere; the vendor's library
-        asks its parameters for it (gate_up_projection_mx.py)."""
+        """What this is a view of; undocumented, the vendor's gate_up_projection_mx.py asks for it."""
         return whole(self.storage)  # type: ignore[return-value]
 
     def is_contiguous(self) -> bool:
