@@ -73,4 +73,5 @@ def dequantize(packed: np.ndarray, scales: Sequence[np.ndarray]) -> np.ndarray:
     )
     factors = np.ldexp(np.float32(1), codes.astype(np.int32) - BIAS)
     factors = np.where(codes == NO_NUMBER, np.float32(np.nan), factors)
-    return np.multiply(unpack(packed), factors[..., None], dtype=np.float32)
+    numbers: np.ndarray = unpack(packed) * factors[..., None].astype(np.float32)
+    return numbers
