@@ -194,7 +194,7 @@ def _after_preamble(tree: ast.Module) -> int:
     return at
 
 
-class Edit(NamedTuple):
+class SourceEdit(NamedTuple):
     """What a change does to a text, wherever that stands in it: lines that go, lines that come, and
     those that stay and name the same values. Two edits are equal where one would do to one text what
     the other did to another."""
@@ -208,7 +208,7 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w*\s*[.(])")
 _COUNTER = re.compile(r"\s*for (\w+) in ")
 
 
-def edit_of(before: str, after: str, whole: bool = False) -> Edit:
+def edit_of(before: str, after: str, whole: bool = False) -> SourceEdit:
     """The edit that makes `after` of `before`. With `whole`, all lines that stay count: for what a
     kernel has of a resource, each of them matters."""
     old, new = _statements(before), _statements(after)
@@ -222,7 +222,7 @@ def edit_of(before: str, after: str, whole: bool = False) -> Edit:
     counters = {found[1] for line in (*old, *new) if (found := _COUNTER.match(line))}
     names = {name for line in (*gone, *come) for name in _NAME.findall(line)} - counters
     around = (line for line in kept if whole or names.intersection(_NAME.findall(line)))
-    return Edit(tuple(gone), tuple(come), frozenset(around))
+    return SourceEdit(tuple(gone), tuple(come), frozenset(around))
 
 
 def _statements(source: str) -> list[str]:

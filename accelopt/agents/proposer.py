@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from accelopt.agents.budget import Purse
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
 from accelopt.findings import Attempt, Finding, Reflexion
-from accelopt.kernel_source import Edit, edit_of
+from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.nodes import Action, Change, Job, Node
 from accelopt.published import Experience
 from accelopt.space import Configuration, Space
@@ -76,7 +76,7 @@ class KernelView(NamedTuple):
     turn: int = 0
     methods: tuple[str, ...] = ()
     purse: Purse | None = None
-    failures: frozenset[Edit] = frozenset()
+    failures: frozenset[SourceEdit] = frozenset()
 
     def fails_again(self, source: str | None) -> bool:
         """Whether a kernel made of this one is what failed before on another: the same lines go and

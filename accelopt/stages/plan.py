@@ -10,7 +10,7 @@ from accelopt.agents.prompts import quote_words
 from accelopt.agents.proposer import KernelView, PlanDraft, Plans, Relative, TriedChange
 from accelopt.evaluation import NO_VERDICTS
 from accelopt.findings import Finding
-from accelopt.kernel_source import Edit, edit_of
+from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Node, Plan, Result
 from accelopt.published import Experience, PlannerResult, plan_text
@@ -192,7 +192,7 @@ OF_THE_WHOLE = ("SBUF", "PSUM")
 """What a failure names that every part of a kernel takes some of."""
 
 
-def _failures(node: Node, history: Sequence[Result]) -> Iterator[Edit]:
+def _failures(node: Node, history: Sequence[Result]) -> Iterator[SourceEdit]:
     """The edits by rule that failed on kernels of this problem."""
     for made in (made for result in history for made in result.nodes):
         verdict, before = made.evaluation, made.parent

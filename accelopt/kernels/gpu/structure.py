@@ -48,7 +48,7 @@ class Structure(NamedTuple):
     resident: int = 0
 
 
-class Traffic(NamedTuple):
+class MemoryTraffic(NamedTuple):
     """Bytes that a launch asks of the caches, and those of them that device memory gives."""
 
     asked: float
@@ -61,7 +61,7 @@ class Evidence(NamedTuple):
     those of the source that use a resource, the most first."""
 
     sfu_ms: float | None
-    traffic: Traffic | None
+    traffic: MemoryTraffic | None
     waits: str
     lines: Mapping[str, tuple[int, ...]]
     notes: tuple[str, ...]
@@ -168,7 +168,7 @@ def _sfu_ms(main: Structure, least: Bound, target: Target) -> float | None:
     return None
 
 
-def _traffic(main: Structure, least: Bound, target: Target) -> Traffic | None:
+def _traffic(main: Structure, least: Bound, target: Target) -> MemoryTraffic | None:
     """By all trips where text and launch say them, else in proportion to the problem's operations.
 
     Device memory gives each byte that the problem needs once. What a block asks again, loop after loop,
@@ -181,12 +181,12 @@ def _traffic(main: Structure, least: Bound, target: Target) -> Traffic | None:
         together = min(main.blocks, target.multiprocessors * max(1, main.resident)) * block.held
         again = block.again * main.blocks if 2 * together > target.l2_bytes else 0
         asked = float(block.asked * main.blocks)
-        return Traffic(asked, min(asked, least.bytes + again) if again else least.bytes)
+        return MemoryTraffic(asked, min(asked, least.bytes + again) if again else least.bytes)
     loop = main_loop(main.dag)
     done = loop.work if loop is not None else Work()
     if done.flops and least.operations and not (done.unknown_flops or done.unknown_bytes):
         asked = least.operations * done.global_bytes / done.flops
-        return Traffic(max(asked, least.bytes), least.bytes)
+        return MemoryTraffic(max(asked, least.bytes), least.bytes)
     return None
 
 

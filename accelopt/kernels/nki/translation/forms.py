@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Form(NamedTuple):
+class CallForm(NamedTuple):
     """A nisa call whose result has the shape of one operand: its parameters in order, the operand,
     and whose format the result has by default."""
 
@@ -14,11 +14,11 @@ class Form(NamedTuple):
     promotes: bool = False
 
 
-def _form(parameters: str, like: str, promotes: bool = False) -> Form:
-    return Form(tuple(parameters.split()), like, promotes)
+def _form(parameters: str, like: str, promotes: bool = False) -> CallForm:
+    return CallForm(tuple(parameters.split()), like, promotes)
 
 
-LIKE: dict[str, Form] = {
+LIKE: dict[str, CallForm] = {
     "activation": _form("op data bias scale reduce_op reduce_res reduce_cmd", "data"),
     "activation_reduce": _form("op data reduce_op reduce_res bias scale", "data"),
     "tensor_scalar": _form("data op0 operand0 reverse0 op1 operand1 reverse1 engine", "data"),

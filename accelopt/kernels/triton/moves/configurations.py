@@ -18,7 +18,7 @@ from accelopt.kernels.triton.moves.source import QUERIES as QUERIES_TOGETHER
 from accelopt.kernels.triton.moves.source import Kernel, called, is_range
 
 
-class Kind(str, Enum):
+class KernelKind(str, Enum):
     """The shapes of work that want different knobs."""
 
     PRODUCT = "matrix product"
@@ -91,23 +91,23 @@ WARPS = (8, 16, 2, 4, 1, 32)
 LARGEST_SMALL = 32
 
 
-def kind_of(kernel: Kernel, knobs: list[Knob]) -> Kind:
+def kind_of(kernel: Kernel, knobs: list[Knob]) -> KernelKind:
     """The kind of a kernel's work, from its dots, its loops and its tiles."""
     dots = sum(called(node).endswith("tl.dot") for node in ast.walk(kernel.node))
     loops = any(isinstance(n, ast.For) and is_range(n.iter) for n in ast.walk(kernel.node))
     programs = sum(knob.role is Role.PROGRAM for knob in knobs)
     stepped = sum(knob.role is Role.LOOP for knob in knobs)
     if dots and programs >= 2 and stepped:
-        return Kind.PRODUCT
+        return KernelKind.PRODUCT
     if dots >= 2 and programs == 1 and stepped:
-        return Kind.ATTENTION
+        return KernelKind.ATTENTION
     if stepped and QUERIES_TOGETHER in kernel.parameters:
-        return Kind.QUERIES
+        return KernelKind.QUERIES
     if stepped and ((dots and loops) or _has_tiles(kernel)):
-        return Kind.DECODE
+        return KernelKind.DECODE
     if stepped:
-        return Kind.ROWS
-    return Kind.ELEMENTS if programs else Kind.WHOLE
+        return KernelKind.ROWS
+    return KernelKind.ELEMENTS if programs else KernelKind.WHOLE
 
 
 def _has_tiles(kernel: Kernel) -> bool:
@@ -126,21 +126,21 @@ def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
     kind = kind_of(kernel, knobs)
     names = [knob.name for knob in (*programs, *stepped)]
-    if kind is Kind.PRODUCT:
+    if kind is KernelKind.PRODUCT:
         names = [programs[0].name, programs[1].name, stepped[0].name]
         for *sizes, warps, stages in PRODUCT:
             yield Configuration(tuple(zip(names, sizes, strict=True)), warps, stages)
-    elif kind is Kind.ATTENTION:
+    elif kind is KernelKind.ATTENTION:
         for first, loop, warps, stages, registers in ATTENTION:
             tiles = ((names[0], first), (stepped[0].name, loop))
             yield Configuration(tiles, warps, stages, registers)
-    elif kind in (Kind.DECODE, Kind.QUERIES):
-        for loop, warps, stages in DECODE if kind is Kind.DECODE else QUERIES:
+    elif kind in (KernelKind.DECODE, KernelKind.QUERIES):
+        for loop, warps, stages in DECODE if kind is KernelKind.DECODE else QUERIES:
             yield Configuration(((stepped[0].name, loop),), warps, stages)
-    elif kind is Kind.ROWS:
+    elif kind is KernelKind.ROWS:
         for loop, warps in ROWS:
             yield Configuration(((stepped[0].name, loop),), warps, None)
-    elif kind is Kind.ELEMENTS:
+    elif kind is KernelKind.ELEMENTS:
         yield from _elements(programs)
     else:
         for warps in WARPS:

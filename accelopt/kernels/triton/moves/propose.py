@@ -17,7 +17,7 @@ from accelopt.kernels.triton.moves.autotuning import (
 )
 from accelopt.kernels.triton.moves.configurations import (
     Configuration,
-    Kind,
+    KernelKind,
     configurations,
     kind_of,
 )
@@ -29,7 +29,7 @@ from accelopt.kernels.triton.moves.steps import (
     HOST_STEPS,
     ONE_LAUNCH,
     QUERIES,
-    Step,
+    MoveStep,
     on_kernel,
     routes_of,
 )
@@ -147,7 +147,7 @@ def _launches(source: Source) -> list[Launch]:
     return [item for item in source.launches if not item.kernel.name.endswith(JOINED)]
 
 
-def _kind_when_counted(source: Source, name: str) -> Kind:
+def _kind_when_counted(source: Source, name: str) -> KernelKind:
     """The kind of a kernel's work; an open loop that can be counted counts as a loop."""
     counted = COUNTED.move(source, name)
     seen = source if counted is None else Source(counted)
@@ -156,7 +156,7 @@ def _kind_when_counted(source: Source, name: str) -> Kind:
     return kind_of(launch.kernel, _tuned(launch.kernel) if tuned else find_knobs(seen, launch))
 
 
-def _together(source: Source, name: str, steps: Sequence[Step]) -> Iterator[_Variant]:
+def _together(source: Source, name: str, steps: Sequence[MoveStep]) -> Iterator[_Variant]:
     """Every step that can be taken, one upon the other; nothing when there is but one."""
     taken = []
     for step in steps:
@@ -170,19 +170,19 @@ def _together(source: Source, name: str, steps: Sequence[Step]) -> Iterator[_Var
         yield _Variant(tuple(step.method for step in taken), sentences, source.text, weight)
 
 
-def _row_variants(source: Source, launch: Launch, kind: Kind) -> Iterator[_Variant]:
+def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[_Variant]:
     """Rows: several of them in a program, a whole one at once, and prefetched loads."""
     kernel = launch.kernel
-    if kind is Kind.WHOLE:
+    if kind is KernelKind.WHOLE:
         for place, count in enumerate(ROWS_TOGETHER):
             text = rows.several_rows(source, launch, count)
             if text is not None:
                 sentence = f"Let each program of {kernel.name} compute {count} rows."
                 weight = 1.8 * 0.5 ** (place / HALF_PLACE)
                 yield _Variant(("rows_together",), sentence, text, weight)
-    if kind is Kind.ROWS:
+    if kind is KernelKind.ROWS:
         yield from _whole_row(source, kernel)
-    if kind in (Kind.ROWS, Kind.DECODE):
+    if kind in (KernelKind.ROWS, KernelKind.DECODE):
         for stages in (3, 2):
             pipelined = hints.pipelined_loops(source, kernel, stages)
             if pipelined is not None:

@@ -14,7 +14,7 @@ from accelopt.kernels.triton.moves.autotuning import (
 from accelopt.kernels.triton.moves.configurations import (
     LARGEST_SMALL,
     Configuration,
-    Kind,
+    KernelKind,
     kind_of,
 )
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
@@ -24,13 +24,13 @@ from accelopt.space import KnobSpec, Parameter, Space
 WARPS, STAGES = "num_warps", "num_stages"
 MANY_WARPS, MANY_STAGES = (1, 2, 4, 8, 16), (1, 2, 3, 4)
 DEFAULT_WARPS, DEFAULT_STAGES = 4, 3  # where a launch says nothing (Triton's own)
-TILES: Mapping[tuple[Kind, Role], tuple[int, ...]] = {
-    (Kind.PRODUCT, Role.PROGRAM): (32, 64, 128, 256),
-    (Kind.PRODUCT, Role.LOOP): (16, 32, 64, 128),
-    (Kind.ATTENTION, Role.PROGRAM): (16, 32, 64, 128),
-    (Kind.ATTENTION, Role.LOOP): (32, 64, 128),
-    (Kind.DECODE, Role.LOOP): (16, 32, 64, 128, 256),
-    (Kind.ROWS, Role.LOOP): (512, 1024, 2048, 4096, 8192, 16384),
+TILES: Mapping[tuple[KernelKind, Role], tuple[int, ...]] = {
+    (KernelKind.PRODUCT, Role.PROGRAM): (32, 64, 128, 256),
+    (KernelKind.PRODUCT, Role.LOOP): (16, 32, 64, 128),
+    (KernelKind.ATTENTION, Role.PROGRAM): (16, 32, 64, 128),
+    (KernelKind.ATTENTION, Role.LOOP): (32, 64, 128),
+    (KernelKind.DECODE, Role.LOOP): (16, 32, 64, 128, 256),
+    (KernelKind.ROWS, Role.LOOP): (512, 1024, 2048, 4096, 8192, 16384),
 }
 SMALL, LARGE = (1, 2, 4, 8, 16, 32), (256, 512, 1024, 2048, 4096, 8192)
 
@@ -114,7 +114,7 @@ def _knobs(site: _Site) -> list[KnobSpec]:
     return found
 
 
-def _values(kind: Kind, tile: Knob) -> tuple[int, ...]:
+def _values(kind: KernelKind, tile: Knob) -> tuple[int, ...]:
     return TILES.get((kind, tile.role)) or (SMALL if tile.value <= LARGEST_SMALL else LARGE)
 
 

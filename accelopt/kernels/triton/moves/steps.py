@@ -25,13 +25,13 @@ from accelopt.kernels.triton.moves import (
     sharing,
     splits,
 )
-from accelopt.kernels.triton.moves.configurations import Kind
+from accelopt.kernels.triton.moves.configurations import KernelKind
 from accelopt.kernels.triton.moves.source import Kernel, Launch, Source
 
 Move: TypeAlias = "Callable[[Source, str], str | None]"
 
 
-class Step(NamedTuple):
+class MoveStep(NamedTuple):
     """A structural move: canonical name, sentence with a place for the kernel's name, promise."""
 
     method: str
@@ -67,65 +67,65 @@ def on_host(move: Callable[[Source], str | None]) -> Move:
 
 
 HOST_STEPS = (
-    Step("drop_synchronisation", "Do not synchronise the device in the host code.",
+    MoveStep("drop_synchronisation", "Do not synchronise the device in the host code.",
           on_host(host.without_synchronisation), 1.6),
-    Step("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
+    MoveStep("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
           on_host(host.without_value_checks), 1.5),
-    Step("read_values_once", "Read the values of index tensors to the host once.",
+    MoveStep("read_values_once", "Read the values of index tensors to the host once.",
           on_host(host.values_read_once), 1.6),
 )  # fmt: skip
-GROUPED = Step("grouped_gemm_colmajor", f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
+GROUPED = MoveStep("grouped_gemm_colmajor", f"Walk the grid of {{}} in groups of {order.GROUP} rows of tiles.",
                 on_kernel(order.grouped_order), 1.15)  # fmt: skip
-DESCRIPTORS = Step("enable_async_pipeline", "Move the tiles of {} with tensor descriptors.",
+DESCRIPTORS = MoveStep("enable_async_pipeline", "Move the tiles of {} with tensor descriptors.",
                     on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
-ONE_LAUNCH = Step("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
+ONE_LAUNCH = MoveStep("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
                    on_launch(launches.one_launch), 2.0)  # fmt: skip
-HEADS = Step("heads_together", "Let each program of {} compute all heads that read the same keys.",
+HEADS = MoveStep("heads_together", "Let each program of {} compute all heads that read the same keys.",
               on_launch(heads.heads_together), 2.5)  # fmt: skip
-OWN_PRECISION = Step("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
+OWN_PRECISION = MoveStep("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
                       on_kernel(arithmetic.own_precision_dots), 1.8)  # fmt: skip
-COUNTED = Step(
+COUNTED = MoveStep(
     "count_loop", "Count the steps of the open loop of {}.", on_kernel(loops.counted_loop), 1.1
 )
-STOPPED = Step("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
+STOPPED = MoveStep("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
                 on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
-PEELED = Step("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
+PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
                on_kernel(masks.peel_masks), 0.9)  # fmt: skip
-BASE_TWO = Step("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
+BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
-REVERSED = Step("most_work_first", "Start the blocks of {} with the most work first.",
+REVERSED = MoveStep("most_work_first", "Start the blocks of {} with the most work first.",
                  on_kernel(order.reversed_order), 0.8)  # fmt: skip
 
 
-QUERIES = Step("queries_together", "Let each program of {} compute all heads of several queries.",
+QUERIES = MoveStep("queries_together", "Let each program of {} compute all heads of several queries.",
                on_launch(partial(queries.queries_together, rows=queries.ROWS)), 2.6)  # fmt: skip
-SHARED = Step("share_loads", "Load each tile of {} once in a step, and what all steps load before them.",
+SHARED = MoveStep("share_loads", "Load each tile of {} once in a step, and what all steps load before them.",
               on_launch(sharing.shared_loads), 1.2)  # fmt: skip
-FEWER = Step("fewer_conditions", "Leave out of the masks of {} what always holds or no store shows.",
+FEWER = MoveStep("fewer_conditions", "Leave out of the masks of {} what always holds or no store shows.",
              on_kernel(conditions.fewer_conditions), 1.1)  # fmt: skip
-FILLED = Step("fill_what_is_left", "Fill the outputs of {} only where its work leaves steps out.",
+FILLED = MoveStep("fill_what_is_left", "Fill the outputs of {} only where its work leaves steps out.",
               on_launch(fills.filled_where_left), 1.3)  # fmt: skip
-SPLIT = Step("split_loop", "Share the loop of each program of {} among several where there are too few.",
+SPLIT = MoveStep("split_loop", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(splits.split_loop, waves=1)), 1.7)  # fmt: skip
-AHEAD = Step("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
+AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
              on_kernel(ahead.looked_up_ahead), 1.1)  # fmt: skip
-PERSISTENT = Step("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
+PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
                   on_launch(persistent.persistent_programs), 1.3)  # fmt: skip
-HALVES = Step("store_in_halves", "Store the tiles of {} in halves.", on_launch(halves.stored_in_halves), 0.8)  # fmt: skip
+HALVES = MoveStep("store_in_halves", "Store the tiles of {} in halves.", on_launch(halves.stored_in_halves), 0.8)  # fmt: skip
 
 LOOPED = (COUNTED, SHARED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
-ROUTES: dict[Kind, tuple[tuple[Step, ...], ...]] = {
-    Kind.PRODUCT: (
+ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
+    KernelKind.PRODUCT: (
         (OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
         (GROUPED, DESCRIPTORS),
     ),
-    Kind.ATTENTION: (
+    KernelKind.ATTENTION: (
         (FILLED, FEWER, OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO),
         (STOPPED, PEELED),
         (REVERSED,),
     ),
-    Kind.DECODE: (
+    KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
         (QUERIES, *LOOPED, BASE_TWO, REVERSED, AHEAD),
         (STOPPED, PEELED),
@@ -133,10 +133,10 @@ ROUTES: dict[Kind, tuple[tuple[Step, ...], ...]] = {
 }
 """Steps that go together for a kind of work, in their order; the first route is tried whole, of the
 others only what their first step fits."""
-ROUTED_AS = {Kind.QUERIES: Kind.DECODE}
+ROUTED_AS = {KernelKind.QUERIES: KernelKind.DECODE}
 OTHERWISE = ((COUNTED, PEELED, BASE_TWO, DESCRIPTORS),)
 
 
-def routes_of(kind: Kind) -> tuple[tuple[Step, ...], ...]:
+def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:
     """The routes for a kind of work."""
     return ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)

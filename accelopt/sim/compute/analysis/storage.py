@@ -15,7 +15,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.affine import Affine, LoopVariable
-from accelopt.sim.compute.analysis.coverage import History
+from accelopt.sim.compute.analysis.history import History
 from accelopt.sim.compute.analysis.regions import normal
 from accelopt.sim.compute.analysis.uses import Use, carried_loops
 from accelopt.sim.program import Loop, Node, Program, Tensor

@@ -21,7 +21,7 @@ LAST = -1
 """The last dimension of an array."""
 
 
-class Said(NamedTuple):
+class Spelled(NamedTuple):
     """A number as the author says it, and what the statement that says it computes."""
 
     text: str
@@ -50,10 +50,10 @@ def with_expressions(text: str, made: Steps, author: Steps) -> str:
     return _carried(text, made, author, [said for _, said in changes])
 
 
-def _said(author: Steps) -> Iterator[Said]:
+def _said(author: Steps) -> Iterator[Spelled]:
     """The expressions of numbers in the author's kernel, those with a name in them; names alone
     first."""
-    found: list[Said] = []
+    found: list[Spelled] = []
     for step in author.found:
         for node in ast.walk(step.statement):
             if not isinstance(node, (ast.Name, ast.BinOp, ast.UnaryOp, ast.Call)):
@@ -61,19 +61,19 @@ def _said(author: Steps) -> Iterator[Said]:
             names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
             value = author.value(node) if names and not names & author.loops else None
             if value is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-                found.append(Said(ast.unparse(node), value, frozenset(step.keys)))
+                found.append(Spelled(ast.unparse(node), value, frozenset(step.keys)))
     names_first = sorted(found, key=lambda said: (not said.text.isidentifier(), len(said.text)))
     yield from dict.fromkeys(names_first)
 
 
-def _about(said: Said, form: str) -> Said:
+def _about(said: Spelled, form: str) -> Spelled:
     """A number that is made of one: its negative or its inverse."""
     inner = said.text if said.text.isidentifier() else f"({said.text})"
     value = 1 / said.value if "/" in form and said.value else said.value
-    return Said(form.format(inner), -value if form.startswith("-") else value, said.keys)
+    return Spelled(form.format(inner), -value if form.startswith("-") else value, said.keys)
 
 
-def _chosen(value: float, known: Sequence[Said], keys: frozenset[Key]) -> str | None:
+def _chosen(value: float, known: Sequence[Spelled], keys: frozenset[Key]) -> str | None:
     """The text for a number; of several names with its value, one that is said in a step which
     computes the same."""
     if value == int(value):

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from accelopt.kernels.nki.lift.authorship.steps import Key, Steps
-from accelopt.kernels.nki.lift.authorship.text import Comment, comments
+from accelopt.kernels.nki.lift.authorship.text import AuthorsComment, comments
 
 LONGEST = 100
 
@@ -104,7 +104,7 @@ def _sums(loop: ast.For) -> bool:
     return any(isinstance(statement, ast.AugAssign) for statement in loop.body)
 
 
-def _worded(comment: Comment, line: str) -> list[str]:
+def _worded(comment: AuthorsComment, line: str) -> list[str]:
     """A comment above a line, wrapped where it does not fit there."""
     pad = " " * (len(line) - len(line.lstrip()))
     found: list[str] = []

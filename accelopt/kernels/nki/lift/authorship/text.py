@@ -12,14 +12,14 @@ from typing import NamedTuple
 DIRECTIVE = re.compile(r"#\s*(noqa|type:|fmt:|pylint|mypy|ruff|pragma)")
 
 
-class Comment(NamedTuple):
+class AuthorsComment(NamedTuple):
     """What a comment says, over one or more lines, and the line that it speaks of."""
 
     lines: tuple[str, ...]
     about: int
 
 
-def comments(text: str, first: int, last: int) -> Iterator[Comment]:
+def comments(text: str, first: int, last: int) -> Iterator[AuthorsComment]:
     """The comments between two lines of `text`: blocks speak of the line below them, a comment
     behind code of its own line."""
     block: list[str] = []
@@ -35,10 +35,10 @@ def comments(text: str, first: int, last: int) -> Iterator[Comment]:
             below = lines[row].lstrip() if row < len(lines) else ""
             if not below.startswith("#"):
                 after = next((n for n in range(row, len(lines)) if lines[n].strip()), row)
-                yield Comment(tuple(block), after + 1)
+                yield AuthorsComment(tuple(block), after + 1)
                 block = []
         else:
-            yield Comment((token.string,), row)
+            yield AuthorsComment((token.string,), row)
 
 
 def identifiers(node: ast.AST) -> set[str]:
