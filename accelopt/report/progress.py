@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accelopt.evaluation import Case, Profile
+from accelopt.report.tables import names_of
 
 LONG = 5.0  # seconds without a word
 LEAST_SHARE = 0.05  # of a run, from which on the rest can be told
@@ -81,9 +82,7 @@ class Board:
     """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
 
     def __init__(self, cases: Sequence[Case], iterations: int, console: Console) -> None:
-        problems = [case.problem for case in cases]
-        alone = len(set(problems)) == len(problems)
-        self.lines = {c.case_name: ProblemLine(c.problem if alone else c.case_name) for c in cases}
+        self.lines = {name: ProblemLine(said) for name, said in names_of(cases).items()}
         self.iterations = iterations
         self.console = console
         self.started = time.monotonic()

@@ -10,7 +10,15 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from accelopt.evaluation import Case
+
 MACHINE = " [moves:"  # where the machine-readable end of a plan begins
+
+
+def names_of(cases: Sequence[Case]) -> dict[str, str]:
+    """What to call the cases of a run, by their case names: by their problems where those differ."""
+    alone = len({case.problem for case in cases}) == len(cases)
+    return {case.case_name: case.problem if alone else case.case_name for case in cases}
 
 
 class ResultRow(NamedTuple):

@@ -125,6 +125,10 @@ def test_a_portrait_is_the_profile_in_numbers():
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
+FIGURE = "document.querySelector('.figure').getBoundingClientRect()"
+PLOT = "document.querySelector('.figure .main-svg').getBoundingClientRect()"
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's package chromium")
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
 def test_in_a_browser_links_and_folds_work_without_errors(tmp_path, width, scheme):
@@ -147,6 +151,18 @@ def test_in_a_browser_links_and_folds_work_without_errors(tmp_path, width, schem
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         tab.click("a[href='#problem1']")
         assert tab.evaluate("document.querySelector('#problem1').getBoundingClientRect().top") < 450
+        tree = tab.locator("#p1r0-tree")
+        for branch in (tree, tree.locator("details").first):
+            was_open = branch.evaluate("branch => branch.open")
+            for now_open in (not was_open, was_open, True)[: 3 - was_open]:
+                branch.locator("summary").first.click()
+                assert branch.evaluate("branch => branch.open") is now_open
+        assert tree.locator(".gain").first.is_visible()
+        tab.set_viewport_size({"width": 844, "height": 390})  # a phone is turned, and back
+        tab.wait_for_function(f"{FIGURE}.width > 600")
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.wait_for_function(f"{FIGURE}.width <= {width}")
+        assert tab.evaluate(f"{FIGURE}.height") >= tab.evaluate(f"{PLOT}.height") >= 200
         fold = tab.locator("#p1r0-diff")
         assert not fold.locator("td.r").first.is_visible()
         fold.locator("summary").click()

@@ -12,6 +12,7 @@ import pytest
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.authorship.authored import Author
+from accelopt.kernels.nki.lift.authorship.detours import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lowering import schedule_of
 from accelopt.kernels.nki.lift.offers import lifted_kernel
@@ -112,6 +113,30 @@ def test_names_and_comments_stand_by_the_same_steps(lowered: tuple[str, str]) ->
     assert "power = " in text and "root = " in text
     assert "# rows do not depend on each other\n    for " in text
     assert "# column by column" not in text, "the new kernel does not do so"
+
+
+@pytest.mark.parametrize("docstring", [True, False])
+def test_a_comment_on_top_of_a_kernel_stays_on_top(
+    lowered: tuple[str, str], docstring: bool
+) -> None:
+    """Also where the statement below it, which names sizes, is another one in the lowered kernel."""
+    top = "    # gated, unlike the paper\n    rows, width"
+    source = NORM.replace("    rows, width", top, 1).replace("rows, width = x", "(rows, width) = x")
+    if not docstring:
+        source = source.replace('    """Rows of x over their root mean square, gated."""\n', "")
+    author = Author(source, "normalize", {"x": (256, 512), "gain": (1, 512)})
+    text = author.with_kernel(lowered[0])
+    body = text[text.index("def normalize") :]
+    lines = body.splitlines()[1 + docstring :]
+    assert lines[0] == "    # gated, unlike the paper", body
+
+
+def test_an_argument_whose_shape_is_given_back_keeps_it(lowered: tuple[str, str]) -> None:
+    made, text = lowered
+    assert "gain = gain.reshape((512,))" in made and "gain.reshape((1, 512))" in made
+    assert "reshape" not in text[text.index("def normalize") : text.index("return y")]
+    more = made.replace("    return ", "    other = nl.load(gain)\n    return ")
+    assert without_detours(more, "normalize", {"gain": (1, 512)}) == more
 
 
 def test_a_formatter_leaves_it_alone(lowered: tuple[str, str]) -> None:

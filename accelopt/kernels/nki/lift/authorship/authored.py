@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accelopt.kernels.nki.lift.authorship.detours import without_detours
 from accelopt.kernels.nki.lift.authorship.meaning import Meanings
 from accelopt.kernels.nki.lift.authorship.module import bound, parts, with_kernel
 from accelopt.kernels.nki.lift.authorship.naming import with_names
@@ -45,6 +46,7 @@ class Author(NamedTuple):
 
     def _changed(self, made: str, docstring: str | None) -> str:
         text = _with_docstring(made, self.kernel, docstring)
+        text = without_detours(text, self.kernel, self.shapes)
         text = with_names(text, *self._steps(text))
         text = with_expressions(text, *self._steps(text))
         text = laid_out(text, "")

@@ -19,15 +19,30 @@ def with_comments(text: str, made: Steps, author: Steps, source: str) -> str:
     function = author.function
     last = function.end_lineno or function.lineno
     blocks = _blocks(function)
-    for comment in comments(source, function.body[0].lineno, last):
+    first = next(iter(_written(function)), None)
+    for comment in comments(source, function.lineno, last):
         statement = blocks.get(comment.about)
         place = None if statement is None else _place(statement, made, author)
+        if place is None and statement is first and not _computes(first, author):
+            place = min((node.lineno for node in _written(made.function)), default=None)
         if place is not None:
             above.setdefault(place, []).extend(_worded(comment, text.splitlines()[place - 1]))
     lines = text.splitlines()
     for place in sorted(above, reverse=True):
         lines[place - 1 : place - 1] = above[place]
     return "\n".join(lines) + "\n"
+
+
+def _written(function: ast.FunctionDef) -> list[ast.stmt]:
+    """The statements of a function below its docstring."""
+    return function.body[ast.get_docstring(function) is not None :]
+
+
+def _computes(statement: ast.stmt | None, steps: Steps) -> bool:
+    """Whether a statement is a step, or holds some: a comment goes with what it says of those. What
+    stands above the first name for a size speaks of the kernel."""
+    within = set(map(id, ast.walk(statement))) if statement else set()
+    return any(step.keys for step in steps.found if id(step.statement) in within)
 
 
 def _blocks(function: ast.FunctionDef) -> Mapping[int, ast.stmt]:
