@@ -1,65 +1,96 @@
-"""Arguments that a lowered kernel gives another shape and then, each time, their own again."""
+"""Arguments and results that a lowered kernel gives another shape and then, each time, their own again."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from accelopt.kernels.nki.moves.surgery.text import replaced
 from accelopt.parsing import parse_python
 
+Shape = tuple[int, ...]
 
-def without_detours(text: str, kernel: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """`text` in which such an argument keeps the shape that it is called with.
+
+class _Reshaped(NamedTuple):
+    """`target = array.reshape(shape)`, in this statement or as this expression."""
+
+    target: str
+    array: str
+    shape: Shape
+    node: ast.stmt | ast.expr
+
+
+def without_detours(text: str, kernel: str, shapes: Mapping[str, Shape]) -> str:
+    """`text` in which such an array keeps the shape that it is called, or made, with.
 
     before: gain = gain.reshape((768,))                     after: row = nl.load(gain[0:1, :])
             row = nl.load(gain.reshape((1, 768))[0:1, :])
     """
-    for name, shape in shapes.items():
-        functions = (n for n in parse_python(text).body if isinstance(n, ast.FunctionDef))
-        for function in (function for function in functions if function.name == kernel):
-            given = next((s for s in function.body if _gives_shape(s, name)), None)
-            back = _reshapes(function, name, shape, given.lineno) if given else None
-            if given is not None and back is not None:
-                lines = replaced(text, [(call, name) for call in back]).splitlines(keepends=True)
-                del lines[given.lineno - 1 : given.end_lineno]
-                text = "".join(lines)
+    functions = (n for n in parse_python(text).body if isinstance(n, ast.FunctionDef))
+    for function in (function for function in functions if function.name == kernel):
+        known = {**_made(function), **shapes}
+        for given in _given(function):
+            back = _given_back(function, given, known.get(given.array))
+            if back is None:
+                continue
+            lines = replaced(text, [(call, given.array) for call in back]).splitlines(True)
+            del lines[given.node.lineno - 1 : given.node.end_lineno]
+            return without_detours("".join(lines), kernel, shapes)
     return text
 
 
-def _gives_shape(statement: ast.stmt, name: str) -> bool:
-    match statement:
-        case ast.Assign(targets=[ast.Name(id=target)], value=value):
-            return target == name and _shape_given(value, name) is not None
-    return False
+def _given(function: ast.FunctionDef) -> Iterator[_Reshaped]:
+    """The statements that do nothing but give an array another shape."""
+    for statement in function.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=value):
+                if found := _reshaped(value):
+                    yield found._replace(target=target, node=statement)
 
 
-def _reshapes(
-    function: ast.FunctionDef, name: str, shape: tuple[int, ...], line: int
-) -> list[ast.Call] | None:
-    """The calls below a line that give `name` its own shape again; None where it has another use."""
-    calls = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Call) and node.lineno > line and _shape_given(node, name) == shape
+def _given_back(
+    function: ast.FunctionDef, given: _Reshaped, shape: Shape | None
+) -> list[ast.expr] | None:
+    """The expressions below a statement that give its array the `shape` again that it had; None where
+    the other one has another use, or such an expression takes several lines."""
+    below = [n for n in ast.walk(function) if getattr(n, "lineno", 0) > given.node.lineno]
+    uses = [n for n in below if isinstance(n, ast.Name) and n.id == given.target]
+    back = [
+        found.node
+        for node in below
+        if isinstance(node, ast.expr) and (found := _reshaped(node))
+        if (found.array, found.shape) == (given.target, shape) and node.lineno == node.end_lineno
     ]
-    uses = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and node.id == name and node.lineno > line
-    ]
-    return calls if len(calls) == len(uses) else None
+    return [node for node in back if isinstance(node, ast.expr)] if len(back) == len(uses) else None
 
 
-def _shape_given(node: ast.expr, name: str) -> tuple[int, ...] | None:
-    """The shape in `name.reshape(shape)`; None for anything else."""
+def _made(function: ast.FunctionDef) -> dict[str, Shape]:
+    """The shapes of the arrays that a function makes in HBM, by their names."""
+    found: dict[str, Shape] = {}
+    for statement in function.body:
+        match statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(func=ast.Attribute(attr="ndarray"), args=[ast.Tuple() as shape, *_]),
+            ):
+                found |= {name: said} if (said := _shape(shape)) else {}
+    return found
+
+
+def _reshaped(node: ast.expr) -> _Reshaped | None:
     match node:
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(id=found), attr="reshape"),
+            func=ast.Attribute(value=ast.Name(id=array), attr="reshape"),
             args=[ast.Tuple() as given],
-        ) if found == name:
-            try:
-                return tuple(ast.literal_eval(given))
-            except ValueError:
-                return None
+        ):
+            shape = _shape(given)
+            return _Reshaped(array, array, shape, node) if shape else None
     return None
+
+
+def _shape(node: ast.Tuple) -> Shape | None:
+    try:
+        return tuple(ast.literal_eval(node))
+    except ValueError:
+        return None
