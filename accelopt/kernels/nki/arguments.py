@@ -42,10 +42,18 @@ def shaped_outputs(
         ) from error
 
 
-class MadeArguments(Row):
-    """Shape and dtype of each kernel input that a reference makes; None for a plain value."""
+class MadeArgument(Row):
+    """A kernel input that a reference makes: shape and dtype, or a plain value."""
 
-    arguments: tuple[tuple[tuple[int, ...], str] | None, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    value: float | int | bool | str | None = None
+
+
+class MadeArguments(Row):
+    """The kernel inputs that a reference makes."""
+
+    arguments: tuple[MadeArgument, ...] = ()
 
 
 def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
@@ -53,13 +61,13 @@ def arguments_job(payload: Mapping[str, object]) -> MadeArguments:
     try:
         problem = Reference(str(payload["task"]))
         values = problem.kernel_inputs(problem.inputs(0))
-    except ConfigError:
+        return MadeArguments(arguments=tuple(map(_made, values)))
+    except (ConfigError, KernelFailure):
         return MadeArguments()
-    return MadeArguments(
-        arguments=tuple(
-            (value.shape, value.dtype.name)
-            if isinstance(value, np.ndarray) and value.ndim
-            else None
-            for value in values
-        )
-    )
+
+
+def _made(value: object) -> MadeArgument:
+    argument = argument_of(value)
+    if isinstance(argument, TensorArgument):
+        return MadeArgument(shape=argument.shape, dtype=argument.dtype)
+    return MadeArgument(value=argument)

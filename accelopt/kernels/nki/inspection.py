@@ -7,7 +7,7 @@ checks: the profile is the prediction, the notes are sentences, the diagnosis is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -16,8 +16,9 @@ from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
+from accelopt.kernels.nki.moves.reading.source import PlainValue
 from accelopt.kernels.nki.sources import Sources
 from accelopt.sandbox import fork
 from accelopt.sandbox.workers import Call
@@ -30,12 +31,7 @@ BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
 WHAT_IF = "accelopt.kernels.nki.inspection:what_if_job"
 WARM = (
     "accelopt.kernels.nki.inspection",
-    "accelopt.kernels.nki.devices.tracing",
-    "accelopt.sim.nki",
-    "accelopt.sim.dialects",
-    "accelopt.sim.nki.kernel",
-    "accelopt.sim.standin",
-    "ml_dtypes",
+    *TRACING,
     "accelopt.kernels.nki.rewriting",
 )
 """What a process has imported when it is ready to inspect kernels, or to rewrite them."""
@@ -49,7 +45,7 @@ QUESTION = re.compile(r"lines?\s+([\d\s,and]+?)\s*(?:x|\*|times)\s*(\d*\.?\d+)",
 
 
 def inspection_call(
-    kernel: str, arguments: list[tuple[tuple[int, ...], str] | float], target: str
+    kernel: str, arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue], target: str
 ) -> Call:
     """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given."""
     payload = {"kernel": kernel, "arguments": arguments, "target": target}
@@ -59,7 +55,7 @@ def inspection_call(
 
 
 def brief_call(
-    kernel: str, arguments: list[tuple[tuple[int, ...], str] | float], target: str
+    kernel: str, arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue], target: str
 ) -> Call:
     """What a worker does to tell all that the simulated core knows of a kernel."""
     call = inspection_call(kernel, arguments, target)

@@ -12,7 +12,7 @@ from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.nki.inspection import WHAT_IF, Briefing, brief_call, inspection_call
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue, parameters_of
 from accelopt.kernels.nki.placeless import without_places
 from accelopt.kernels.nki.requests import made_arguments
 from accelopt.nodes import Node
@@ -30,8 +30,7 @@ REPEATABLE = frozenset(
         Status.WRONG_NUMBERS,
     }
 )
-Plain = list[tuple[tuple[int, ...], str] | float]
-SCALAR = 1e-5  # stands for a plain argument; no time depends on its value
+Plain = list[tuple[tuple[int, ...], str] | PlainValue]
 
 
 class Inspector:
@@ -124,14 +123,14 @@ class Inspector:
 
 
 def _made_arguments(reference: Path) -> list[ParameterFacts]:
-    """Shapes and dtypes of the kernel inputs that a reference makes; none when it fails."""
+    """What the kernel inputs are that a reference makes; none when it fails."""
     found = made_arguments(reference).arguments
-    return [ParameterFacts(()) if known is None else ParameterFacts(*known) for known in found]
+    return [ParameterFacts(one.shape, one.dtype, one.value) for one in found]
 
 
 def _plain(known: Mapping[str, ParameterFacts]) -> Plain:
-    """Shape and dtype of tensors, a number in place of numbers, as a worker is told them."""
+    """Shape and dtype of tensors, and plain values, as a worker is told them."""
     return [
-        (argument.shape, argument.dtype) if argument.shape else SCALAR
+        (argument.shape, argument.dtype) if argument.shape else argument.value
         for argument in known.values()
     ]

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from accelopt.kernels.language import Configured
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import Lowered
-from accelopt.kernels.nki.lift.offers import Lifted
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Site

@@ -46,7 +46,9 @@ def rewrites_call(source: str, facts: Facts, target: str) -> Call:
     payload = {
         "source": source,
         "metrics": dict(facts.metrics),
-        "arguments": {name: [known.shape, known.dtype] for name, known in facts.arguments.items()},
+        "arguments": {
+            name: [known.shape, known.dtype, known.value] for name, known in facts.arguments.items()
+        },
         "sbuf_bytes": facts.sbuf_bytes,
         "target": target,
     }
@@ -56,8 +58,8 @@ def rewrites_call(source: str, facts: Facts, target: str) -> Call:
 def rewrites_job(payload: Mapping[str, Any]) -> Rewrites:
     """The rewrites of the source in `payload`."""
     arguments = {
-        name: ParameterFacts(tuple(shape), dtype)
-        for name, (shape, dtype) in payload["arguments"].items()
+        name: ParameterFacts(tuple(shape), dtype, value)
+        for name, (shape, dtype, value) in payload["arguments"].items()
     }
     facts = Facts(metrics=payload["metrics"], arguments=arguments, sbuf_bytes=payload["sbuf_bytes"])
     found = rewrites_in_dialect(payload["source"], facts, payload["target"])
@@ -99,9 +101,13 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _plain(facts: Facts) -> Sequence[Argument]:
-    """The kernel's arguments without data; different numbers stand for plain ones."""
+    """The kernel's arguments without data; different numbers stand for floating-point ones."""
     return [
-        TensorArgument(what.shape, what.dtype) if what.shape else 0.5 + number
+        TensorArgument(what.shape, what.dtype)
+        if what.shape
+        else 0.5 + number
+        if isinstance(what.value, float)
+        else what.value
         for number, what in enumerate(facts.arguments.values())
     ]
 

@@ -13,14 +13,8 @@ from accelopt.evaluation import Profile
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.offers import (
-    Lifted,
-    Offer,
-    Offers,
-    actions_of,
-    lifted_kernel,
-    offered,
-)
+from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
+from accelopt.kernels.nki.lift.offers import Offer, Offers, actions_of, offered
 from accelopt.kernels.nki.lift.planning import (
     AnswerRefused,
     answered,

@@ -16,8 +16,8 @@ from accelopt.kernels.nki.lift.describing import describe
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import MARK, Lowered, schedule_of
-from accelopt.kernels.nki.lift.offers import Lifted
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import Found, Pricing, neighbours, schedules, varied
 from accelopt.kernels.nki.moves.move import Facts

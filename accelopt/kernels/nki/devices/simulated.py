@@ -55,6 +55,17 @@ class Survey(NamedTuple):
     isolation: tuple[str, ...]
 
 
+TRACING = (
+    "accelopt.kernels.nki.devices.tracing",
+    "accelopt.sim.nki",
+    "accelopt.sim.dialects",
+    "accelopt.sim.nki.kernel",
+    "accelopt.sim.standin",
+    "ml_dtypes",
+)
+"""What a child has imported when it is ready to trace kernels."""
+
+
 class SimulatedDevice:
     """One simulated NeuronCore of generation `target`.
 

@@ -30,12 +30,14 @@ _MORE = "#   "
 
 class Interface(NamedTuple):
     """How a kernel is called: its parameters as text, those of them that are plain numbers (by the
-    number that stands for each in the algorithm), whether it returns a tuple of one, and its name."""
+    number that stands for each in the algorithm), whether it returns a tuple of one, its name, and
+    what it `asserts` of plain arguments."""
 
     signature: str = ""
     numbers: Mapping[float, str] = {}
     sequence: bool = False
     name: str = "kernel"
+    asserts: tuple[str, ...] = ()
 
 
 class Lowered(NamedTuple):
@@ -100,7 +102,8 @@ def lower(
         f"def {interface.name}({interface.signature or ', '.join(graph.inputs)}):",
     ]
     lines += [f'    """{_title(graph)}"""']
-    lines += [text for line in rendered(nodes) for text in wrapped(line)]
+    body = [*(f"    {text}" for text in interface.asserts), *rendered(nodes)]
+    lines += [text for line in body for text in wrapped(line)]
     results = [graph.arrays[name].name for name in graph.results]
     comma = "," if interface.sequence and len(results) == 1 else ""
     lines.append(f"    return {', '.join(results)}{comma}")

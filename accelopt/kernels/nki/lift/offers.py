@@ -3,39 +3,26 @@ written as kernels with the same signature, each with a sentence that says what 
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from accelopt.caches import Shelf, package_key
-from accelopt.kernel_source import KERNEL_NAMES, functions
 from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
-from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.devices.tracing import arguments_to_json
-from accelopt.kernels.nki.lift.algorithm import Algorithm
-from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.describing import describe, saving
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
-from accelopt.kernels.nki.lift.lifting import lift
-from accelopt.kernels.nki.lift.lowering import MARK, Interface, Lowered, lower
+from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
+from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
-from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.nodes import Action, made
 from accelopt.nodes import Schedule as Change
-from accelopt.parsing import parse_python
-from accelopt.sim.dialects import Dialect, dialect_of_source
 from accelopt.store import content_key
 
 MOST_OFFERED = 3
-STEP = 2.0**-20
-"""Stands-in for plain arguments are odd multiples of this: exact in fp32, and nobody's number."""
-FIRST, AGAIN = 12583, 17389
-"""The multiples that the first plain argument is, in a kernel and in its twin."""
 
 
 class Offer(NamedTuple):
@@ -96,36 +83,6 @@ class Offers(NamedTuple):
         return {"none_because": self.refusal, **found} if self.refusal else found
 
 
-class Lifted(NamedTuple):
-    """What a kernel computes, and how it is called. `twins` are the same with other numbers for its
-    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn."""
-
-    algorithm: Algorithm
-    interface: Interface
-    twins: tuple[Lifted, ...] = ()
-    dialect: Dialect = "neuronxcc"
-    arguments: tuple[Any, ...] = ()  # without data, as plain JSON
-    author: Author | None = None
-
-    def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:
-        """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
-        ResourceShort."""
-        kernel = lower(self.algorithm, schedule, self.interface, target)
-        for twin in self.twins:
-            if lower(twin.algorithm, schedule, twin.interface, target).source != kernel.source:
-                raise NotLowered("a plain argument enters the computation in more than one way")
-        if self.dialect == "neuronxcc":
-            return kernel
-        [source] = in_dialect([kernel.source], self.dialect, self.arguments, target)
-        if source is None:
-            raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
-        return kernel._replace(source=source)
-
-    def authored(self, source: str) -> str:
-        """A lowered kernel of this in its author's module, with the author's names and comments."""
-        return self.author.with_kernel(source) if self.author else source
-
-
 def actions_of(offers: Iterable[Offer], metrics: Mapping[str, float]) -> list[Action]:
     """Offers as actions, in order. `metrics` are the counters of the kernel as it is, with its
     `latency`: they say what is promised, and what is saved."""
@@ -174,8 +131,8 @@ def offered(
         if isinstance(kept, dict):
             return _authored(lifted, Offers.from_json(kept))
         values = [
-            Argument(what.shape, what.dtype) if what.shape else Argument(value=value)
-            for what, value in zip(given.values(), _values(given, FIRST), strict=True)
+            Argument(a.shape, a.dtype) if isinstance(a, TensorArgument) else Argument(value=a)
+            for a in lifted.arguments
         ]
         found = search(lifted.algorithm, values, lifted.interface, target, times=times)
     except (NotLifted, NotLowered, KernelFailure) as refusal:
@@ -208,63 +165,3 @@ def _offered(lifted: Lifted, found: Found, target: str) -> Offers:
             offers.append(Offer(timed.schedule, sentence, kernel.source, timed.latency_ms, moved))
     counts = {"priced": found.priced, "timed": len(found.timed), **found.refused}
     return Offers(tuple(offers), "" if offers else "no schedule passes the simulated core", counts)
-
-
-def lifted_kernel(
-    source: str, path: Path, given: Mapping[str, Given], target: str = "trn1", author: str = ""
-) -> Lifted:
-    """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
-    is passed for each parameter; a plain number has no dimensions. `author` is the module that
-    lowered kernels are written into, where that is not `source`. Raises NotLifted, and
-    KernelFailure for a kernel that breaks a rule."""
-    twins: tuple[Lifted, ...] = ()
-    if any(not what.shape for what in given.values()):
-        twins = (_lift(source, path, given, target, AGAIN),)
-    lifted = _lift(source, path, given, target, FIRST)
-    name = lifted.interface.name
-    written_into = author if name in functions(author) else source
-    shapes = {parameter: what.shape for parameter, what in given.items()}
-    return lifted._replace(twins=twins, author=Author(written_into, name, shapes))
-
-
-def _values(given: Mapping[str, Given], first: int) -> list[float | None]:
-    """What stands in for plain arguments; None for tensors."""
-    return [
-        None if what.shape else (first + 2 * number) * STEP
-        for number, what in enumerate(given.values())
-    ]
-
-
-def _lift(source: str, path: Path, given: Mapping[str, Given], target: str, first: int) -> Lifted:
-    values = _values(given, first)
-    arguments = [
-        TensorArgument(what.shape, what.dtype) if value is None else value
-        for what, value in zip(given.values(), values, strict=True)
-    ]
-    program = SimulatedDevice(target).compile(str(path), arguments).program
-    numbers = {value: name for name, value in zip(given, values, strict=True) if value is not None}
-    function = _kernel_function(source)
-    name = function.name if function else Interface().name
-    interface = Interface(signature(source), numbers, program.returns_sequence, name)
-    plain = tuple(arguments_to_json(arguments))
-    return Lifted(lift(program), interface, (), dialect_of_source(source), plain)
-
-
-def signature(source: str) -> str:
-    """The parameters of the kernel in a source, with their defaults and without annotations; empty
-    where it is not clear which function is the kernel."""
-    function = _kernel_function(source)
-    if function is None:
-        return ""
-    parameters = function.args
-    for parameter in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
-        parameter.annotation = None
-    return ast.unparse(parameters)
-
-
-def _kernel_function(source: str) -> ast.FunctionDef | None:
-    """The kernel in a source; None where it is not clear which function that is."""
-    functions = [node for node in parse_python(source).body if isinstance(node, ast.FunctionDef)]
-    named = [f for name in KERNEL_NAMES for f in functions if f.name == name][:1]
-    found: Sequence[ast.FunctionDef] = named or [f for f in functions if f.decorator_list]
-    return found[0] if len(found) == 1 else None

@@ -18,9 +18,10 @@ from accelopt.kernels.nki.lift.emission.nest import Price
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.index import Axis
+from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import MARK, schedule_of
 from accelopt.kernels.nki.lift.notation import algorithm_text
-from accelopt.kernels.nki.lift.offers import Lifted, Offer
+from accelopt.kernels.nki.lift.offers import Offer
 from accelopt.kernels.nki.lift.recovery import own_schedule
 from accelopt.kernels.nki.lift.schedule import (
     Operand,

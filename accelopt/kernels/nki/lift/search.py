@@ -72,7 +72,7 @@ class Argument(NamedTuple):
 
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
-    value: float | None = None
+    value: float | int | bool | str | None = None
 
 
 @dataclass(frozen=True)
@@ -304,9 +304,7 @@ def simulated_ms(source: str, arguments: tuple[Argument, ...], target: str) -> f
     from accelopt.sim.trace import TensorSpec
 
     standin.install(always=True)
-    given = [
-        TensorSpec(a.shape, np.dtype(a.dtype)) if a.value is None else a.value for a in arguments
-    ]
+    given = [TensorSpec(a.shape, np.dtype(a.dtype)) if a.shape else a.value for a in arguments]
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "kernel.py")

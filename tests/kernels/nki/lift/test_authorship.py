@@ -14,8 +14,8 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.authorship.authored import Author
 from accelopt.kernels.nki.lift.authorship.detours import without_detours
 from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lifted import lifted_kernel
 from accelopt.kernels.nki.lift.lowering import schedule_of
-from accelopt.kernels.nki.lift.offers import lifted_kernel
 from accelopt.kernels.nki.lift.search import schedules
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 

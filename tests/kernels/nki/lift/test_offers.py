@@ -12,16 +12,10 @@ from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.emission.phases import row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifted import lifted_kernel, signature
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import MARK
-from accelopt.kernels.nki.lift.offers import (
-    Offer,
-    Offers,
-    actions_of,
-    lifted_kernel,
-    offered,
-    signature,
-)
+from accelopt.kernels.nki.lift.offers import Offer, Offers, actions_of, offered
 from accelopt.kernels.nki.lift.schedule import Schedule
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from accelopt.kernels.nki.lift.lifted import Lifted
 from accelopt.kernels.nki.lift.lowering import MARK, Interface
-from accelopt.kernels.nki.lift.offers import Lifted
 from accelopt.kernels.nki.lift.planning import AnswerRefused, answered, brief, has_schedule
 from accelopt.kernels.nki.lift.schedule import Schedule
 from tests.kernels.nki.lift import algorithms

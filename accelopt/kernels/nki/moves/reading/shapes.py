@@ -15,11 +15,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parameters_of
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue, parameters_of
 from accelopt.parsing import parse_python
 
 MAKERS = frozenset("ones zeros empty full".split())
 DRAWS = frozenset("normal uniform standard_normal random randint exponential".split())
+CASTS: dict[str, Callable[[float], float]] = {
+    "np.float32": lambda value: float(np.float32(value)),
+    "float": float,
+    "int": int,
+}
 SAME_SHAPE = frozenset("abs exp sqrt square negative copy ascontiguousarray array asarray".split())
 
 
@@ -49,7 +54,7 @@ def kernel_arguments(kernel: str, reference: str) -> dict[str, ParameterFacts]:
     return {
         name: ParameterFacts(value.shape, value.dtype)
         if isinstance(value, ShapedArray)
-        else ParameterFacts(())
+        else ParameterFacts((), value=_plain(value))
         for name, value in zip(parameters_of(kernel), values, strict=False)
     }
 
@@ -204,8 +209,8 @@ class _Reference:
         if short in MAKERS and name.startswith("np."):
             types = [_dtype_name(a) for a in node.args if _is_dtype(a)]
             return ShapedArray(_sizes(arguments[0]), types[0] if types else dtype)
-        if name in {"np.float32", "float", "int"} and arguments:
-            return arguments[0]
+        if name in CASTS and arguments:
+            return CASTS[name](_number(arguments[0]))
         return self._method(node, name, short, arguments, names)
 
     def _method(
@@ -250,6 +255,12 @@ class _Reference:
         if arguments and isinstance(arguments[-1], (list, tuple)):
             return _sizes(arguments[-1])
         raise _Unclear(short)
+
+
+def _plain(value: object) -> PlainValue:
+    if value is None or isinstance(value, (float, int, str)):
+        return value
+    raise _Unclear(repr(value))
 
 
 def _number(value: object) -> float | int:

@@ -34,12 +34,20 @@ class IllegalMove(AcceloptError):
     """A move does not apply here; the message says which condition fails."""
 
 
+PlainValue = float | int | bool | str | None
+"""What a kernel may be given beside tensors."""
+UNKNOWN = 1e-5
+"""Stands for a plain argument of which nobody knows what it is."""
+
+
 @dataclass(frozen=True)
 class ParameterFacts:
-    """What is known of a kernel parameter: a tensor's shape and dtype; a number has no dimensions."""
+    """What is known of a kernel parameter: a tensor's shape and dtype; a plain argument has no
+    dimensions, and a value."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    value: PlainValue = UNKNOWN
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,263 @@
+"""What a kernel computes and how it is called: all that a kernel by schedule in its place needs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from accelopt.kernel_source import functions
+from accelopt.kernels.nki.devices.protocol import Argument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
+from accelopt.kernels.nki.devices.tracing import arguments_to_json
+from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.authorship.authored import Author
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.failure import NotLifted
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
+from accelopt.kernels.nki.lift.plain import (
+    AGAIN,
+    FIRST,
+    asked,
+    asked_to_be,
+    kernel_function,
+    plain_arguments,
+    stand_in,
+)
+from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
+from accelopt.kernels.nki.lift.search import schedules
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts
+from accelopt.kernels.nki.translation.translate import in_dialect
+from accelopt.sandbox import ForkServer, scratch_folder
+from accelopt.sim.dialects import Dialect, dialect_of_source
+
+
+class Lifted(NamedTuple):
+    """What a kernel computes, and how it is called. `twins` are the same with other numbers for its
+    plain arguments, where it has some: a kernel by schedule must not depend on which were drawn."""
+
+    algorithm: Algorithm
+    interface: Interface
+    twins: tuple[Lifted, ...] = ()
+    dialect: Dialect = "neuronxcc"
+    arguments: tuple[Argument, ...] = ()  # without data, with what stands for plain ones
+    author: Author | None = None
+
+    def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:
+        """The kernel by a schedule, in the dialect of the kernel that was lifted. Raises NotLowered,
+        ResourceShort."""
+        kernel = lower(self.algorithm, schedule, self.interface, target)
+        for twin in self.twins:
+            interface = twin.interface._replace(asserts=self.interface.asserts)
+            if lower(twin.algorithm, schedule, interface, target).source != kernel.source:
+                raise NotLowered("a plain argument enters the computation in more than one way")
+        if self.dialect == "neuronxcc":
+            return kernel
+        plain = arguments_to_json(self.arguments)
+        [source] = in_dialect([kernel.source], self.dialect, plain, target)
+        if source is None:
+            raise NotLowered(f"the kernel by this schedule has no counterpart in {self.dialect}")
+        return kernel._replace(source=source)
+
+    def authored(self, source: str) -> str:
+        """A lowered kernel of this in its author's module, with the author's names and comments."""
+        return self.author.with_kernel(source) if self.author else source
+
+
+def lifted_kernel(
+    source: str,
+    path: Path,
+    given: Mapping[str, ParameterFacts],
+    target: str = "trn1",
+    author: str = "",
+) -> Lifted:
+    """What the kernel `source`, which lies at `path`, computes. `given` has shape and format of what
+    is passed for each parameter, and plain values. `author` is the module that lowered kernels are
+    written into, where that is not `source`. Raises NotLifted, and KernelFailure for a kernel that
+    breaks a rule."""
+    with closing(ForkServer(TRACING)) as server:
+        device = SimulatedDevice(target, start=server.start)
+        called = _Called(source, path, given, device)
+        free = called.free()
+        lifted = called.near(free)
+        twins, asserts = called.twins(lifted, free)
+    name = lifted.interface.name
+    written_into = author if name in functions(author) else source
+    shapes = {parameter: what.shape for parameter, what in called.plain.facts.items()}
+    return lifted._replace(
+        interface=lifted.interface._replace(asserts=asserts),
+        twins=twins,
+        author=Author(written_into, name, shapes),
+    )
+
+
+class _Called:
+    """A kernel that is lifted with several values for its plain arguments."""
+
+    def __init__(
+        self,
+        source: str,
+        path: Path,
+        given: Mapping[str, ParameterFacts],
+        device: SimulatedDevice,
+    ) -> None:
+        self.source = source
+        self.path = path
+        self.device = device
+        self.plain = plain_arguments(source, given)
+        self._lifted: dict[str, Lifted] = {}
+
+    # Lifting with values.
+
+    def near(
+        self, free: tuple[str, ...], first: int = FIRST, negative: tuple[str, ...] = ()
+    ) -> Lifted:
+        """The kernel with stands-in for its `free` arguments, of the other sign for some."""
+        places = {name: number for number, name in enumerate(self.plain.facts)}
+        numbers = {n: stand_in(self.plain.numbers[n], places[n], first) for n in free}
+        return self.lifted({n: -v if n in negative else v for n, v in numbers.items()})
+
+    def lifted(self, numbers: Mapping[str, float]) -> Lifted:
+        """The kernel with these numbers for some plain arguments. Raises NotLifted, KernelFailure."""
+        key = repr(numbers)
+        if key not in self._lifted:
+            arguments = tuple(
+                TensorArgument(what.shape, what.dtype)
+                if what.shape
+                else numbers.get(name, what.value)
+                for name, what in self.plain.facts.items()
+            )
+            program = self.device.compile(str(self.path), arguments).program
+            names = {value: name for name, value in numbers.items()}
+            function = kernel_function(self.source)
+            name = function.name if function else Interface().name
+            interface = Interface(signature(self.source), names, program.returns_sequence, name)
+            dialect = dialect_of_source(self.source)
+            self._lifted[key] = Lifted(lift(program), interface, (), dialect, arguments)
+        return self._lifted[key]
+
+    # Which values are no others than those drawn.
+
+    def free(self) -> tuple[str, ...]:
+        """The plain arguments for which any number near the drawn one may stand: those that the kernel,
+        lifted with such a number, takes as a number and nothing else."""
+        found: list[str] = []
+        for name, value in self.plain.numbers.items():
+            whole = isinstance(value, int)
+            if not (whole or self.plain.branches) or self._is_a_number(name):
+                found.append(name)
+        return tuple(found)
+
+    def _is_a_number(self, name: str) -> bool:
+        try:
+            return self._same(self.near((name,)), self.lifted({}))
+        except (KernelFailure, NotLifted):
+            return False
+
+    def _same(self, lifted: Lifted, other: Lifted) -> bool:
+        """Whether a kernel by schedule of one, with the other's arguments, is a kernel of the other."""
+        for schedule in schedules(graph_of(lifted.algorithm)):
+            text = self._text(lifted, schedule)
+            if text:
+                same = text == self._text(other, schedule)
+                return same or self._meaning(text, other.arguments) == other.algorithm
+        return True  # no schedule has a kernel, and none will be wrong
+
+    def _text(self, lifted: Lifted, schedule: Schedule) -> str:
+        try:
+            return lower(lifted.algorithm, schedule, lifted.interface, self.device.target).source
+        except (NotLowered, ResourceShort):
+            return ""
+
+    def _meaning(self, source: str, arguments: tuple[Argument, ...]) -> Algorithm | None:
+        """What a lowered kernel computes with these arguments; None where it takes them not."""
+        with scratch_folder() as folder:
+            path = folder / "kernel.py"
+            path.write_text(source, encoding="utf-8")
+            try:
+                found = lift(self.device.compile(str(path), arguments).program)
+            except (KernelFailure, NotLifted):
+                return None
+        return found
+
+    # What a lowered kernel asks of its arguments.
+
+    def twins(
+        self, lifted: Lifted, free: tuple[str, ...]
+    ) -> tuple[tuple[Lifted, ...], tuple[str, ...]]:
+        """The kernel with other numbers, and asserts on those for which another kernel by schedule
+        would be written. Where signs do not matter, the twin has the other ones."""
+        asserts = list(self._pinned(free))
+        if not free:
+            return (), tuple(asserts)
+        alike = self._holds(lifted, free, free, self._same_text)
+        signed = () if alike else self._signed(lifted, free)
+        asserts += [asked(n, *_SIGNS[self.plain.numbers[n] >= 0]) for n in signed]
+        for name in free:
+            for number in (0, 1) if self.plain.branches else ():
+                positive = name in signed and number == 0
+                if not positive and not self._takes(lifted, name, float(number)):
+                    asserts.append(asked(name, f"!= {number}", f"not be {number}"))
+        return (self.near(free, AGAIN, free if alike else ()),), tuple(asserts)
+
+    def _pinned(self, free: tuple[str, ...]) -> Iterator[str]:
+        """Asserts on arguments that have to be what they were drawn as."""
+        for name, value in self.plain.values.items():
+            if name not in free and name in self.plain.read:
+                yield asked_to_be(name, value)
+        for name, text in self.plain.texts.items():
+            if name in self.plain.read:
+                yield asked(name, f"== {text}", f"be {text.replace(chr(34), chr(39))}")
+
+    def _signed(self, lifted: Lifted, free: tuple[str, ...]) -> tuple[str, ...]:
+        """The arguments whose sign matters, or of which that is not known."""
+        signed = tuple(n for n in free if not self._holds(lifted, free, (n,), self._same))
+        together = signed or len(free) == 1 or self._holds(lifted, free, free, self._same)
+        return signed if together else free
+
+    def _holds(
+        self,
+        lifted: Lifted,
+        free: tuple[str, ...],
+        negative: tuple[str, ...],
+        same: Callable[[Lifted, Lifted], bool],
+    ) -> bool:
+        """Whether the kernel with other signs is the `same`; not where it does not take them."""
+        try:
+            return same(lifted, self.near(free, AGAIN, negative))
+        except (KernelFailure, NotLifted):
+            return False
+
+    def _same_text(self, lifted: Lifted, other: Lifted) -> bool:
+        """Whether the same kernel by schedule is written for both."""
+        texts = ((self._text(lifted, s), s) for s in schedules(graph_of(lifted.algorithm)))
+        return next((text == self._text(other, s) for text, s in texts if text), True)
+
+    def _takes(self, lifted: Lifted, name: str, number: float) -> bool:
+        """Whether a kernel by schedule is right where an argument is a special number, or the kernel
+        itself does not take it."""
+        numbers = {names: value for value, names in lifted.interface.numbers.items()}
+        try:
+            other = self.lifted({**numbers, name: number})
+        except (KernelFailure, NotLifted):
+            return True
+        return self._same(lifted, other)
+
+
+_SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}
+
+
+def signature(source: str) -> str:
+    """The parameters of the kernel in a source, with their defaults and without annotations; empty
+    where it is not clear which function is the kernel."""
+    function = kernel_function(source)
+    if function is None:
+        return ""
+    parameters = function.args
+    for parameter in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
+        parameter.annotation = None
+    return ast.unparse(parameters)

@@ -1,0 +1,128 @@
+"""Plain arguments of kernels by schedule: right for every value, or asked for with an assert."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.evaluation import Status
+from accelopt.kernels.nki.devices.protocol import KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.emission.phases import row_axes
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lifted import lifted_kernel
+from accelopt.kernels.nki.lift.schedule import Schedule
+from accelopt.kernels.nki.moves.reading.source import ParameterFacts, PlainValue
+
+HEAD = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+"""
+TEMPERATURE = """def kernel(x, temperature):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x) / temperature
+    powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+    nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
+    return out
+"""
+SLOPE = """def kernel(x, bias, slope):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x) + nl.load(bias) * slope
+    powers = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+    nl.store(out, powers / nl.sum(powers, axis=1, keepdims=True))
+    return out
+"""
+FLAGS = """def kernel(x, eps=1e-6, scale=None, centred=False, parts=1):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    if centred:
+        tile = tile - nl.mean(tile, axis=1, keepdims=True)
+    first = nl.load(x[:, 0 : 256 // parts])
+    tile = tile * nl.rsqrt(nl.mean(first * first, axis=1, keepdims=True) + eps)
+    if scale is not None and scale != 0:
+        tile = tile * scale
+    nl.store(out, tile)
+    return out
+"""
+SHAPE = (128, 256)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def by_schedule(folder: Path, text: str, **plain: PlainValue) -> Path:
+    """The kernel by a schedule, lifted with plain arguments as drawn."""
+    path = folder / "author.py"
+    path.write_text(HEAD + text)
+    tensors = [name for name in ("x", "bias") if f"{name}," in text]
+    given = {name: ParameterFacts(SHAPE) for name in tensors}
+    given |= {name: ParameterFacts((), value=value) for name, value in plain.items()}
+    lifted = lifted_kernel(path.read_text(), path, given)
+    rows = row_axes(graph_of(lifted.algorithm))[0].name
+    made = folder / "made.py"
+    made.write_text(lifted.authored(lifted.lowered(Schedule(rows=rows)).source))
+    return made
+
+
+def run(path: Path, *arguments: object) -> np.ndarray:
+    shapes = [
+        TensorArgument(a.shape, "float32") if isinstance(a, np.ndarray) else a for a in arguments
+    ]  # type: ignore[list-item]
+    (found,) = SimulatedDevice().compile(str(path), shapes).run(arguments)  # type: ignore[arg-type]
+    return found
+
+
+def refused(path: Path, *arguments: object) -> str:
+    with pytest.raises(KernelFailure) as failure:
+        run(path, *arguments)
+    assert failure.value.status is Status.COMPILE_ERROR
+    return failure.value.message
+
+
+@pytest.fixture(scope="module")
+def x() -> np.ndarray:
+    return np.random.default_rng(2).standard_normal(SHAPE).astype(np.float32)
+
+
+@pytest.mark.parametrize("drawn", [0.7, -0.7])
+def test_a_maximum_of_what_an_argument_scales_asks_for_its_sign(
+    tmp_path: Path, x: np.ndarray, drawn: float
+) -> None:
+    made = by_schedule(tmp_path, TEMPERATURE, temperature=drawn)
+    for temperature in (drawn, 3 * drawn):
+        assert np.allclose(run(made, x, temperature), softmax(np.float64(x) / temperature), 1e-5)
+    word = "positive" if drawn > 0 else "negative"
+    assert f"temperature must be {word}" in refused(made, x, -drawn)
+
+
+def test_an_argument_that_only_adds_up_has_any_sign(tmp_path: Path, x: np.ndarray) -> None:
+    made = by_schedule(tmp_path, SLOPE, slope=0.25)
+    assert "assert slope" not in made.read_text()
+    for slope in (0.25, -2.0, 0.0, 1.0):
+        assert np.allclose(
+            run(made, x, x[::-1].copy(), slope), softmax(np.float64(x) + slope * x[::-1]), 1e-5
+        )
+
+
+def test_branches_that_were_not_taken_are_asked_for(tmp_path: Path, x: np.ndarray) -> None:
+    made = by_schedule(tmp_path, FLAGS, eps=1e-5, scale=0.5)
+    text = made.read_text()
+    assert "assert eps" not in text  # any number, of either sign, and none
+    exact = np.float64(x) / np.sqrt(np.mean(np.float64(x) ** 2, axis=1, keepdims=True) + 0.5)
+    assert np.allclose(run(made, x, 0.5, -3.0), -3 * exact, 1e-5)
+    assert "scale must not be 0" in refused(made, x, 0.5, 0.0)
+    assert "centred must be False" in refused(made, x, 0.5, 1.0, True)
+    assert "parts must be 1" in refused(made, x, 0.5, 1.0, False, 2)
+
+
+def test_an_argument_that_is_not_given_must_stay_so(tmp_path: Path, x: np.ndarray) -> None:
+    made = by_schedule(tmp_path, FLAGS, eps=1e-5)
+    assert "scale must be None" in refused(made, x, 1e-5, 2.0)
+    assert run(made, x, 0.25).shape == SHAPE
