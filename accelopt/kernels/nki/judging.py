@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +47,13 @@ from accelopt.kernels.nki.referee.text import allowed, check_text
 from accelopt.kernels.nki.referee.trials import (
     END,
     EVERY,
+    FLAGS,
     HIDDEN,
     ONE_SIDED,
     OTHER_SHAPE,
     PUBLIC,
     SHAPE,
+    SIGNS,
     STRESS,
     SWEEP,
     UNUSED,
@@ -60,18 +62,8 @@ from accelopt.kernels.nki.referee.trials import (
     TrialStore,
     trial_on,
 )
-from accelopt.kernels.nki.referee.variation import hidden_order
+from accelopt.kernels.nki.referee.variation import DEPENDENT, ORDER, hidden_order
 from accelopt.sandbox.progress import note
-
-ORDER = (
-    "in program order it is right: the iterations of nl.affine_range and the programs of a launch run "
-    "in another order here, as they may on a core; use nl.sequential_range where one needs another's "
-    "result"
-)
-DEPENDENT = (
-    "iterations of nl.affine_range and programs of a launch may run in any order, and these need each "
-    "other: {}; use nl.sequential_range there"
-)
 
 TRACED_AGAIN = 2  # times, at another date, in another home, with other hashes
 
@@ -101,7 +93,7 @@ def evaluate(
     device = device or devices.choose(request.target, request.core)
     try:
         run = _Run(request, device, trials or trial_store())
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             try:
                 evaluation = run.evaluate(stack)
             except KernelFailure as failure:
@@ -123,7 +115,7 @@ def confirm(
     """
     device = device or devices.choose(winner.target, winner.core)
     try:
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             first, second = (
                 _Run(request, device, trials or trial_store()).executable(stack)
                 for request in (winner, parent)
@@ -156,7 +148,7 @@ class _Run:
         self.isolation: tuple[str, ...] = ()
         self.holds_for = ""
 
-    def evaluate(self, stack: contextlib.ExitStack) -> Evaluation:
+    def evaluate(self, stack: ExitStack) -> Evaluation:
         first = self._trial(self.names[0])
         self._read_source()
         executable = self.executable(stack)
@@ -170,6 +162,7 @@ class _Run:
         if self.request.scrutiny is Scrutiny.FULL and self.request.half != 0:
             self._check_leftovers(executable)
             self._check_constancy(executable)
+            self._try_other_arguments(stack)
             self._try_another_shape(stack)
         if self.request.half == 1:
             return self._evaluation(Status.CORRECT)
@@ -179,13 +172,13 @@ class _Run:
         physics.check_latency(timing.latency_ms, written, self.request.least_ms, self.device.target)
         return self._evaluation(Status.CORRECT, profile=self._profile(timing))
 
-    def executable(self, stack: contextlib.ExitStack) -> CompiledKernel:
+    def executable(self, stack: ExitStack) -> CompiledKernel:
         """The compiled kernel, closed with `stack`."""
         executable = self._compiled(self._arguments(self._trial(self.names[0])), stack)
         self.isolation = executable.isolation
         return executable
 
-    def _compiled(self, arguments: list[Argument], stack: contextlib.ExitStack) -> CompiledKernel:
+    def _compiled(self, arguments: list[Argument], stack: ExitStack) -> CompiledKernel:
         note("tracing the kernel")
         seconds = self.request.compile_seconds
         executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
@@ -193,7 +186,7 @@ class _Run:
         return executable
 
     def _for_arguments(
-        self, executable: CompiledKernel, first: Trial, trial: Trial, stack: contextlib.ExitStack
+        self, executable: CompiledKernel, first: Trial, trial: Trial, stack: ExitStack
     ) -> CompiledKernel | None:
         """The kernel for a trial's plain numbers, which are part of what is compiled. None for one
         that says itself that it does not take them."""
@@ -285,29 +278,45 @@ class _Run:
         if found and self.request.scrutiny is not Scrutiny.PUBLISHED:
             raise KernelFailure(Status.REFUSED, DEPENDENT.format("; ".join(found)))
 
-    def _try_another_shape(self, stack: contextlib.ExitStack) -> None:
-        """Where the kernel holds: it was asked for the shapes of its inputs, and may take others.
-        Most do not, and then nothing needs to be worked out for it."""
-        note("trying another shape")
+    def _try_other_arguments(self, stack: ExitStack) -> None:
+        """Signs and flags that nobody draws, as far as the reference takes them."""
+        for name in (SIGNS, FLAGS):
+            trial = self.trials.get(self.reference, name, self.precision)
+            if trial is not None:
+                arguments = self._arguments(trial)
+                plain = (repr(a) for a in arguments if not isinstance(a, TensorArgument))
+                self._try(arguments, name, ", ".join(plain), "for these plain arguments", stack)
+
+    def _try_another_shape(self, stack: ExitStack) -> None:
+        """The kernel was asked for the shapes of its inputs, and may take others. Most do not, and
+        then nothing needs to be worked out for it."""
         self.holds_for = "these shapes"
         other = self.trials.get(self.reference, OTHER_SHAPE)
         if other is None:
             self.notes.append("for these shapes: the reference takes no others to try it at")
             return
-        checks = len(self.checks)
         arguments = self._arguments(other)
-        shapes = ", ".join(str(a.shape) for a in arguments if isinstance(a, TensorArgument))
+        shapes = (str(a.shape) for a in arguments if isinstance(a, TensorArgument))
+        if self._try(arguments, SHAPE, ", ".join(shapes), "for these shapes", stack):
+            self.holds_for = "any"
+
+    def _try(
+        self, arguments: list[Argument], name: TrialName, given: str, where: str, stack: ExitStack
+    ) -> bool:
+        """Whether the kernel is right for other arguments; a note says what it is where not."""
+        note(f"trying {name}")
+        checks = len(self.checks)
         try:
             executable = self._compiled(arguments, stack)
-            trial = self.trials.get(self.reference, SHAPE, self.precision)
-            assert trial is not None, f"{SHAPE} is made of {OTHER_SHAPE}"
+            trial = self.trials.get(self.reference, name, self.precision)
+            assert trial is not None, f"{name} was found to be possible"
             self._judge(trial, executable.run(self.reference.kernel_inputs(trial.inputs)))
-            self.holds_for = "any"
         except KernelFailure as failure:
             del self.checks[checks:]
-            refused = failure.status is Status.COMPILE_ERROR
-            what = "refuses" if refused else "is wrong for"
-            self.notes.append(f"for these shapes: it {what} {shapes} ({failure.message})")
+            what = "refuses" if failure.status is Status.COMPILE_ERROR else "is wrong for"
+            self.notes.append(f"{where}: it {what} {given} ({failure.message})")
+            return False
+        return True
 
     def _check_leftovers(self, executable: CompiledKernel) -> None:
         """Numbers do not show a term of very many, an element that is seldom the largest: where the

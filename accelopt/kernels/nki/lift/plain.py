@@ -67,7 +67,8 @@ def plain_arguments(source: str, given: Mapping[str, ParameterFacts]) -> PlainAr
     function = kernel_function(source)
     if function is None:
         return PlainArguments(given, {}, frozenset(given), frozenset(), True)
-    facts, texts = dict(given), {}
+    facts = dict(given)
+    texts: dict[str, str] = {}
     for name, default, positional in _defaults(function):
         if name in given:
             continue

@@ -1,7 +1,12 @@
-"""Arrays whose sums are taken one term after another, the longest chain there is.
+"""Arrays whose sums are taken one term after another, the longest chain there is, and whose other
+results are rounded to either side.
 
 NumPy adds in pairs, an engine may add in a line: both are honest. A reference that is given such
-arrays shows what its other order makes of its result, whatever it computes.
+arrays shows what its other order makes of its result, whatever it computes. And where a step rounds
+much more coarsely than what reaches it varies, as `1 + tanh(x)` does near zero, every sample would
+round it alike, and as luckily: so half of all steps, drawn for each element, are rounded to the
+farther of the two numbers that are next to the exact one, and with `backwards` the other half. What
+is exact stays so.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from accelopt.kernels.nki.referee.norms import blocks
 CONTRACTED = 128  # rows that the Tensor engine contracts at once
 ROWS = 256  # of a product that are worked out together: they stay in the cache
 TERMS = 1 << 18  # of sums, likewise
+SAME = 2.0**-40  # of a result: so near to a float32, the exact one is that
 
 
 class Chained(np.ndarray):
@@ -23,10 +29,12 @@ class Chained(np.ndarray):
     What is computed from it is one again; sums in other formats are NumPy's own."""
 
     backwards: bool = False
+    chance: np.random.Generator | None = None
 
     def __array_finalize__(self, origin: object) -> None:
         """Takes the direction over from the array that this one is made of."""
         self.backwards = getattr(origin, "backwards", False)
+        self.chance = getattr(origin, "chance", None)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any
@@ -35,6 +43,8 @@ class Chained(np.ndarray):
         plain = _in_single([_plain(value) for value in inputs])
         outputs = None if out is None else tuple(map(_plain, out))
         result = self._in_a_line(ufunc, method, plain, kwargs)
+        if result is None and ufunc.nout == 1 and method == "__call__" and not kwargs:
+            result = self._to_either_side(ufunc, plain, np.asarray(ufunc(*plain)))
         if result is None:
             if outputs is not None:
                 kwargs["out"] = outputs
@@ -53,7 +63,7 @@ class Chained(np.ndarray):
 
     def _wrapped(self, result: Any) -> Any:
         if type(result) is np.ndarray and result.dtype.kind == "f":
-            return chained(result, backwards=self.backwards)
+            return chained(result, backwards=self.backwards, chance=self.chance)
         if type(result) in (tuple, list):
             return type(result)(map(self._wrapped, result))
         return result
@@ -73,11 +83,35 @@ class Chained(np.ndarray):
             return _product(inputs[0], inputs[1], backwards=self.backwards)
         return None
 
+    def _to_either_side(
+        self, ufunc: np.ufunc, inputs: Sequence[Any], result: np.ndarray
+    ) -> np.ndarray:
+        """The `result` of a function of single elements, half of it rounded the other way."""
+        if result.dtype != np.float32 or not result.ndim or self.chance is None:
+            return result
+        result = np.ascontiguousarray(result)
+        whole = np.broadcast_arrays(*inputs, subok=False)
+        for rows in blocks(len(result), max(1, TERMS * len(result) // max(1, result.size))):
+            near = result[rows]
+            exact = ufunc(*(value[rows] for value in whole), dtype=np.float64)
+            bits = np.frombuffer(self.chance.bytes(-(-near.size // 8)), np.uint8)
+            chosen = np.unpackbits(bits, count=near.size).reshape(near.shape) == self.backwards
+            off = exact - near
+            chosen &= np.isfinite(off) & (np.abs(off) > SAME * np.abs(near)) & (near != 0)
+            near.view(np.int32)[...] += np.where(chosen, np.sign(off) * np.sign(near), 0).astype(
+                "i4"
+            )
+        return result
 
-def chained(values: np.ndarray, *, backwards: bool) -> Chained:
-    """`values` as they are, to be summed in a line."""
+
+def chained(
+    values: np.ndarray, *, backwards: bool, chance: np.random.Generator | None = None
+) -> Chained:
+    """`values` as they are, to be summed in a line, and rounded to either side by `chance`, of which
+    two samples get the same, one of them `backwards`."""
     view = values.view(Chained)
     view.backwards = backwards
+    view.chance = chance
     return view
 
 

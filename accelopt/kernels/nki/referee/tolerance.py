@@ -4,7 +4,7 @@ narrowest format that its contract allows.
 Samples of honest rounding are taken for each element: the error of the reference itself in fp32
 against float64, for its inputs as they are, and moved by a unit of that format (a backward-stable
 algorithm is the exact result of inputs that near) with every sum taken in a line, forwards and
-backwards (an engine may add in any order). A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
+backwards (an engine may add in any order), and every other step rounded up here and down there. A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
 product, and relative to the value, as after exp(). And a function of single elements may round on
 the scale of its argument: x * sigmoid(x) by way of tanh does, to half a unit of x in the last place.
 """
@@ -95,11 +95,12 @@ def _fits_in_float64(expected: tuple[np.ndarray, ...]) -> bool:
 def in_a_line(
     reference: Reference, inputs: list[Any], expected: tuple[np.ndarray, ...], backwards: bool
 ) -> tuple[np.ndarray, ...]:
-    """The outputs with every sum taken in a line, or, of a reference that cannot be computed with
-    such arrays, as it is."""
+    """The outputs with every sum taken in a line and other steps rounded to either side, or, of a
+    reference that cannot be computed with such arrays, as it is."""
     with contextlib.suppress(ConfigError):
+        chance = np.random.default_rng(0)
         lines = [
-            chained(value, backwards=backwards)
+            chained(value, backwards=backwards, chance=chance)
             if isinstance(value, np.ndarray) and value.dtype == np.float32
             else value
             for value in inputs

@@ -24,13 +24,19 @@ from accelopt.kernels.nki.referee.norms import l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
 from accelopt.kernels.nki.referee.reference import Reference, frozen
 from accelopt.kernels.nki.referee.tolerance import Exact, exact_outputs, in_a_line
-from accelopt.kernels.nki.referee.variation import other_numbers, other_rows, other_shapes
+from accelopt.kernels.nki.referee.variation import (
+    other_flags,
+    other_numbers,
+    other_rows,
+    other_shapes,
+    other_signs,
+)
 from accelopt.sandbox import scratch_folder, sweep
 from accelopt.sim import dtypes
 from accelopt.store import content_key
 
 PUBLIC_SEEDS = (0, 21, 42, 63, 84)
-VERSION = 11
+VERSION = 12
 FREE_BYTES = 8 << 30  # of the disk, left to others
 # An output that differs from an input of its shape by less than this fraction updates that input.
 UPDATE_FRACTION = 0.1
@@ -55,6 +61,8 @@ class TrialName(NamedTuple):
             "every": "hidden inputs of one size, of which every one counts",
             "unused": "hidden inputs of which those elements decide that reach no result of the kernel",
             "shape": "hidden inputs of another shape",
+            "signs": "hidden inputs with plain numbers of the other sign",
+            "flags": "hidden inputs with flags turned round",
             "other-shape": "hidden inputs of another shape, without exact outputs",
         }[self.kind]
 
@@ -87,6 +95,7 @@ END = TrialName("end")
 EVERY = TrialName("every")
 OTHER_SHAPE = TrialName("other-shape")
 SHAPE = TrialName("shape")
+SIGNS, FLAGS = TrialName("signs"), TrialName("flags")
 UNUSED = TrialName("unused")  # made for one kernel, and not kept
 PUBLIC = tuple(TrialName("seed", seed) for seed in PUBLIC_SEEDS)
 
@@ -141,6 +150,9 @@ class TrialStore:
             return trial_on(reference, name, drawn, precision)
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
+        if name in (SIGNS, FLAGS):
+            other = other_signs(drawn) if name == SIGNS else other_flags(drawn)
+            return other and _if_defined(reference, name, other, precision)
         seed = self._hidden_seed(reference.key, name.kind)
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
@@ -153,7 +165,7 @@ class TrialStore:
             if name in (END, EVERY) and not _sums_exactly(reference, inputs, changed, seed):
                 changed = terms.inexact(inputs, changed, np.random.default_rng(seed))
             trial = trial_on(reference, name, _in_formats(changed, drawn), precision)
-            if trial.exact and all(output.judged >= MIN_JUDGED for output in trial.exact):
+            if _is_defined(trial):
                 return trial
         return None
 
@@ -174,8 +186,7 @@ class TrialStore:
         folders = [path for path in self.root.iterdir() if (path / "trial.json").is_file()]
         sizes = {path: sum(f.stat().st_size for f in path.iterdir()) for path in folders}
         total = sum(sizes.values())
-        room = total + shutil.disk_usage(self.root).free - FREE_BYTES
-        limit = min(self.max_bytes, room)
+        limit = min(self.max_bytes, total + shutil.disk_usage(self.root).free - FREE_BYTES)
         for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
             if total <= limit:
                 break
@@ -253,6 +264,20 @@ def _of_another_shape(reference: Reference, drawn: Sequence[Any]) -> Trial | Non
             reference.kernel_inputs(inputs)
             return trial_on(reference, OTHER_SHAPE, inputs, None)
     return None
+
+
+def _if_defined(
+    reference: Reference, name: TrialName, inputs: Sequence[Any], precision: Precision
+) -> Trial | None:
+    """The trial on these inputs; None where the reference does not take them."""
+    with contextlib.suppress(ConfigError):
+        if _is_defined(trial := trial_on(reference, name, inputs, precision)):
+            return trial
+    return None
+
+
+def _is_defined(trial: Trial) -> bool:
+    return trial.exact is not None and all(o.judged >= MIN_JUDGED for o in trial.exact)
 
 
 def trial_on(

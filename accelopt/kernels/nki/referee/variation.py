@@ -18,6 +18,16 @@ from accelopt.errors import ConfigError
 
 Forward = Callable[[Sequence[Any]], object]
 
+ORDER = (
+    "in program order it is right: the iterations of nl.affine_range and the programs of a launch run "
+    "in another order here, as they may on a core; use nl.sequential_range where one needs another's "
+    "result"
+)
+DEPENDENT = (
+    "iterations of nl.affine_range and programs of a launch may run in any order, and these need each "
+    "other: {}; use nl.sequential_range there"
+)
+
 PARTITIONS = 128  # a dimension is cut by one tile of these, which leaves it whole tiles
 LEAST = 2 * PARTITIONS  # dimensions below are heads, states, taps
 
@@ -33,6 +43,24 @@ def other_numbers(inputs: Sequence[Any], generator: np.random.Generator) -> list
         type(value)(value * factor) if isinstance(value, (float, np.floating)) else value
         for value, factor in zip(inputs, factors, strict=True)
     ]
+
+
+def other_signs(inputs: Sequence[Any]) -> list[Any] | None:
+    """`inputs` with every plain floating-point number negated; None where there is none but zeros."""
+    return _changed_plain(inputs, (float, np.floating), lambda value: -value)
+
+
+def other_flags(inputs: Sequence[Any]) -> list[Any] | None:
+    """`inputs` with every flag the other way; None where there is none."""
+    return _changed_plain(inputs, (bool, np.bool_), lambda value: not value)
+
+
+def _changed_plain(
+    inputs: Sequence[Any], kinds: tuple[type, ...], change: Callable[[Any], Any]
+) -> list[Any] | None:
+    concerned = [isinstance(value, kinds) and bool(change(value) != value) for value in inputs]
+    pairs = zip(inputs, concerned, strict=True)
+    return [type(v)(change(v)) if c else v for v, c in pairs] if any(concerned) else None
 
 
 def other_rows(

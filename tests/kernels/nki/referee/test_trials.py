@@ -300,3 +300,36 @@ def test_what_is_left_beside_the_maximum_of_a_softmax_is_as_inexact_as_its_like(
     assert (np.abs(honest - exact.values) <= MAX_BEYOND * exact.allowed).all()
     few = (exact.values > 1e-30) & (exact.values < 1e-8)
     assert (9 * exact.values > MAX_BEYOND * exact.allowed)[few].mean() > 0.9
+
+
+CANCELS = """
+import numpy as np
+def get_inputs():
+    return [np.zeros((4, 1024), np.float32)]
+def forward(x):
+    return 1 + np.tanh(x[:, 24:])
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+
+
+def test_no_element_is_held_to_a_step_that_rounds_well_by_luck(tmp_path):
+    """The naive GELU MLP, refused with some secrets: a hyperbolic tangent near -1 rounds to steps of
+    2**-24, whatever its argument, so where the exact one lay next to a step every sample was as near,
+    and another honest tangent 473 times over what they allowed (64 are). Neighbours had vanished."""
+    path = tmp_path / "reference.py"
+    path.write_text(CANCELS)
+    near = np.linspace(-7, -6, 200_000).astype(np.float32)
+    steps = np.tanh(near.astype(np.float64)) * 2.0**24
+    lucky = near[np.argsort(np.abs(steps - np.round(steps)))[:4]]
+    x = np.full((4, 1024), -40, np.float32)
+    x[:, 524] = lucky
+    reference = Reference(path)
+    (exact,) = exact_outputs(reference, [x], reference.forward([x]))
+    tangent = np.tanh(x[:, 24:].astype(np.float64)).astype(np.float32)
+    for other in (-np.inf, np.inf):
+        honest = 1 + np.nextafter(tangent, np.float32(other), dtype=np.float32)
+        ratio = np.abs(honest - exact.values)[:, 500] / exact.allowed[:, 500]
+        assert ratio.max() < 1
+    missing = exact.values[:, 500] / exact.allowed[:, 500]
+    assert missing.min() > 1

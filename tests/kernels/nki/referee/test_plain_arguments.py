@@ -1,0 +1,61 @@
+"""The referee tries plain arguments of its own: signs and flags that `get_inputs` never draws."""
+
+from pathlib import Path
+
+import pytest
+
+from accelopt.evaluation import EvaluationRequest, Status
+from accelopt.kernels.nki.judging import evaluate
+from accelopt.kernels.nki.referee.trials import TrialStore
+
+REFERENCE = """
+import numpy as np
+def get_inputs():
+    return [np.random.normal(size=(128, 256)).astype(np.float32), 0.7, {flag}]
+def forward(x, temperature, shifted):
+    y = x / np.float32(temperature) + (1 if shifted else 0)
+    return y - y.max(axis=1, keepdims=True) + np.float32(shifted)
+def transform_to_nki_inputs(inputs):
+    return inputs
+"""
+KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, temperature, shifted):
+    {check}
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    peak = {peak}
+    nl.store(out, tile / temperature - peak + {shift})
+    return out
+"""
+SAFE = "nl.max(tile / temperature, axis=1, keepdims=True)"
+SIGNED = "nl.max(tile, axis=1, keepdims=True) / temperature"
+
+
+@pytest.mark.parametrize(
+    ("check", "peak", "shift", "said"),
+    [
+        ("pass", SAFE, "float(shifted)", ""),
+        ("pass", SIGNED, "float(shifted)", "is wrong for -0.7, False"),
+        ("assert temperature > 0", SIGNED, "float(shifted)", "refuses -0.7, False"),
+        ("pass", SAFE, "0.0", "is wrong for 0.7, True"),
+        ("assert shifted is False", SAFE, "0.0", "refuses 0.7, True"),
+    ],
+)
+def test_what_a_kernel_does_not_hold_for_is_noted(
+    tmp_path: Path, check: str, peak: str, shift: str, said: str
+) -> None:
+    """A maximum of x / t is no maximum of x for a negative t, and nobody drew one."""
+    kernel, task = tmp_path / "kernel.py", tmp_path / "reference.py"
+    kernel.write_text(KERNEL.format(check=check, peak=peak, shift=shift))
+    task.write_text(REFERENCE.format(flag=False))
+    request = EvaluationRequest(kernel=str(kernel), task=str(task))
+    evaluation = evaluate(request, trials=TrialStore(tmp_path / "trials"))
+    assert evaluation.status is Status.CORRECT, evaluation.message
+    plain = [note for note in evaluation.notes if "plain" in note]
+    assert bool(plain) == bool(said)
+    assert said in " ".join(plain)
