@@ -33,6 +33,11 @@ from accelopt.kernels.nki.lift.normal_forms import common_factor, named_factors
 V = TypeVar("V")
 
 
+DROWNS = 2e-5 * 2.0**24
+"""A constant that is larger leaves what is added to it wrong by more than the published bound: such a
+sum, as `(mask - 1) * 1e9` is, stays one by itself, for its own terms may cancel it."""
+
+
 def fresh_axis(extent: int, taken: Iterable[Axis]) -> Axis:
     """The first axis r0, r1, ... whose name is not taken. Alike reductions get alike names."""
     names = {axis.name for axis in taken}
@@ -129,10 +134,14 @@ class Values:
         """`constant + sum(coefficient * part)`."""
         terms: dict[Value, float] = {}
         waiting = [(part, coefficient) for part, coefficient in parts][::-1]
+        alone = len(waiting) == 1 and not constant
         while waiting:
             part, coefficient = waiting.pop()
             if isinstance(part, Constant):
                 constant += coefficient * part.value
+            elif isinstance(part, Sum) and abs(coefficient * part.constant) > DROWNS and not alone:
+                whole = self.scaled(part, coefficient)
+                terms[whole] = terms.get(whole, 0.0) + 1.0
             elif isinstance(part, Sum):
                 constant += coefficient * part.constant
                 waiting += [(term, c * coefficient) for term, c in part.terms[::-1]]

@@ -13,10 +13,11 @@ import pytest
 
 from accelopt.kernels.nki.devices.protocol import TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
-from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.algorithm import Algorithm, Reduce
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.evaluation import evaluate
+from accelopt.kernels.nki.lift.index import Axis, index_of
 from accelopt.kernels.nki.lift.lowering import lower
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
 from accelopt.kernels.nki.lift.search import neighbours, schedules
@@ -135,6 +136,21 @@ def test_short_rows_lie_beside_each_other(tmp_path: Path) -> None:
         lower(algorithm, Schedule(rows="m", beside=7))
     with pytest.raises(NotLowered, match="element by element"):
         lower(algorithms.softmax(256, 64), Schedule(rows="m", beside=2))
+
+
+def test_rows_with_numbers_of_their_own_share_no_partition() -> None:
+    """A convolution of every channel by itself: its taps would be one number a partition, which has
+    the rows of several channels (it was written `nl.ds(:, 1)`)."""
+    c, n, k = Axis("c", 512), Axis("n", 64), Axis("k", 3)
+    term = algorithms.times(
+        algorithms.read("x", c, index_of(n) + index_of(k)), algorithms.read("w", c, k)
+    )
+    arrays = (algorithms.array("x", 512, 66), algorithms.array("w", 512, 3))
+    out = (algorithms.array("out", 512, 64),)
+    taps = Algorithm("taps", arrays, (Reduce("out", (c, n), (k,), "add", term),), out)
+    assert {schedule.beside for schedule in schedules(graph_of(taps))} == {1}
+    with pytest.raises(NotLowered, match="element by element alone"):
+        lower(taps, Schedule(rows="c", beside=2))
 
 
 def test_a_loaded_tile_is_written_over_only_where_the_next_block_has_no_room() -> None:

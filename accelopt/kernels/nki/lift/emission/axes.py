@@ -72,6 +72,7 @@ def joined_axes(algorithm: Algorithm) -> list[dict[Axis, Index]]:
     """For each definition, what its axes are in the graph."""
     joined = _Joined(algorithm)
     split = _divisors(algorithm, joined)
+    pairs = _pairs(algorithm, joined)
     names = _names(joined)
     result: list[dict[Axis, Index]] = []
     for number, definition in enumerate(algorithm.definitions):
@@ -79,7 +80,10 @@ def joined_axes(algorithm: Algorithm) -> list[dict[Axis, Index]]:
         for axis in own_axes(definition):
             root = joined.root((number, axis))
             name, divisor = names[root], split.get(root, 0)
-            if divisor:
+            if root in pairs and not divisor:
+                outer, inner = (Axis(names[part], size) for part, size in pairs[root])
+                renamed[axis] = index_of(outer) * inner.extent + index_of(inner)
+            elif divisor:
                 outer = Axis(name, axis.extent // divisor)
                 inner = Axis(f"{name}_in", divisor)
                 renamed[axis] = index_of(outer) * divisor + index_of(inner)
@@ -95,7 +99,8 @@ class _Joined:
     def __init__(self, algorithm: Algorithm) -> None:
         self._parent: dict[Place, Place] = {}
         self._members: dict[Place, list[Place]] = {}
-        dimensions: dict[tuple[str, int], Place] = {}
+        self.dimensions: dict[tuple[str, int], Place] = {}
+        """An axis that runs along each dimension of an array."""
         for number, definition in enumerate(algorithm.definitions):
             for axis in own_axes(definition):
                 place = (number, axis)
@@ -104,10 +109,10 @@ class _Joined:
         for number, definition in enumerate(algorithm.definitions):
             for array, dimension, axis in _plain_reads(definition):
                 place = (number, axis)
-                known = dimensions.setdefault((array, dimension), place)
+                known = self.dimensions.setdefault((array, dimension), place)
                 self.join(known, place)
             for dimension, axis in enumerate(definition.axes):
-                dimensions.setdefault((definition.out, dimension), (number, axis))
+                self.dimensions.setdefault((definition.out, dimension), (number, axis))
 
     def root(self, place: Place) -> Place:
         """The class of a place."""
@@ -133,13 +138,10 @@ class _Joined:
 
 def _plain_reads(definition: Definition) -> Iterator[tuple[str, int, Axis]]:
     """Array, dimension and axis, of each dimension that is read along a whole axis of its length."""
-    for expression in expressions_of(definition):
-        for part in walk(expression):
-            if isinstance(part, Read):
-                for dimension, index in enumerate(part.indices):
-                    axis = axis_of(index)
-                    if axis.extent:
-                        yield part.array, dimension, axis
+    for array, dimension, index in _reads(definition):
+        axis = axis_of(index)
+        if axis.extent:
+            yield array, dimension, axis
 
 
 def _divisors(algorithm: Algorithm, joined: _Joined) -> dict[Place, int]:
@@ -159,6 +161,57 @@ def _divisors(algorithm: Algorithm, joined: _Joined) -> dict[Place, int]:
                         if found.setdefault(root, term.divisor) != term.divisor:
                             raise NotLowered(f"{axis.name} is divided by two numbers")
     return found
+
+
+Pair = tuple[tuple[Place, int], tuple[Place, int]]
+"""The classes of an outer and an inner axis, with their extents."""
+
+
+def _pairs(algorithm: Algorithm, joined: _Joined) -> dict[Place, Pair]:
+    """Classes of axes that are two axes elsewhere: what one definition computes for every row, another
+    reads for groups of rows, at `8 * group + row`. Axes of arrays that are only read are left as they
+    are where something is combined along them."""
+    made = {definition.out for definition in algorithm.definitions}
+    combined = {
+        joined.root((number, axis))
+        for number, definition in enumerate(algorithm.definitions)
+        for axis in (definition.reduced if isinstance(definition, Reduce) else ())
+    }
+    found: dict[Place, Pair] = {}
+    for number, definition in enumerate(algorithm.definitions):
+        for array, dimension, index in _reads(definition):
+            if (array, dimension) not in joined.dimensions or not index.is_affine:
+                continue
+            place = joined.dimensions[array, dimension]
+            root, extent = joined.root(place), place[1].extent
+            parts = _outer_and_inner(index, extent)
+            if parts is None or (array not in made and root in combined):
+                continue
+            pair = tuple((joined.root((number, axis)), axis.extent) for axis in parts)
+            numbers = {n for part, _ in pair for n, _ in joined.classes[part]}
+            if not numbers & {n for n, _ in joined.classes[root]}:
+                found.setdefault(root, (pair[0], pair[1]))
+    return found
+
+
+def _outer_and_inner(index: Index, extent: int) -> tuple[Axis, Axis] | None:
+    """The axes of an index that counts rows of rows, of so many in all."""
+    if index.constant or len(index.terms) != 2:
+        return None
+    (inner, one), (outer, step) = sorted(index.terms, key=lambda term: term[1])
+    if not (isinstance(inner, Axis) and isinstance(outer, Axis)):
+        return None
+    whole = one == 1 and step == inner.extent and outer.extent * step == extent
+    return (outer, inner) if whole else None
+
+
+def _reads(definition: Definition) -> Iterator[tuple[str, int, Index]]:
+    """Array, dimension and index of all that a definition reads."""
+    for expression in expressions_of(definition):
+        for part in walk(expression):
+            if isinstance(part, Read):
+                for dimension, index in enumerate(part.indices):
+                    yield part.array, dimension, index
 
 
 def _names(joined: _Joined) -> dict[Place, str]:

@@ -18,7 +18,7 @@ ELEMENTS = (1024, 2048, 4096)
 def beside_counts(graph: Graph, rows: Axis) -> Iterator[int]:
     """How many rows may lie beside each other: numbers that leave whole tiles of rows, and make
     pieces of each of ELEMENTS; none for work that is not element by element."""
-    if not _elementwise(graph):
+    if not _elementwise(graph, rows.name):
         return
     width = max(
         (axis.extent for out in graph.outputs for axis in out.value.axes - {rows}), default=1
@@ -31,9 +31,16 @@ def beside_counts(graph: Graph, rows: Axis) -> Iterator[int]:
     yield from sorted(found - {1})
 
 
-def _elementwise(graph: Graph) -> bool:
+def _elementwise(graph: Graph, rows: str) -> bool:
+    """Whether all work is on elements of rows. One number a row is one for a whole partition, and of
+    rows that share a partition each has its own."""
     return all(
-        value.kind in ("input", "apply", "constant") and value.padding is None
+        value.kind == "constant"
+        or (
+            value.kind in ("input", "apply")
+            and value.padding is None
+            and any(axis.name != rows for axis in value.axes)
+        )
         for value in graph.values
     )
 
@@ -41,7 +48,7 @@ def _elementwise(graph: Graph) -> bool:
 def rows_beside(graph: Graph, rows: str, count: int) -> tuple[Graph, Axis]:
     """The graph with rows cut into groups of `count`, each row array in one dimension more; and the
     axis within a group."""
-    if not _elementwise(graph):
+    if not _elementwise(graph, rows):
         raise NotLowered("rows lie beside each other for work element by element alone")
     axes = {axis for value in graph.values for axis in value.axes}
     whole = next((axis for axis in axes if axis.name == rows), None)

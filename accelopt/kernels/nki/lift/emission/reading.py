@@ -51,7 +51,7 @@ def graph_of(algorithm: Algorithm) -> Graph:
     names = joined_axes(algorithm)
     builder = Builder()
     formats: dict[Value, str] = {}
-    known: dict[str, tuple[tuple[Axis, ...], Value]] = {}
+    known: dict[str, tuple[tuple[Index, ...], Value]] = {}
     results = {array.name for array in algorithm.outputs}
     outputs: list[ResultPart] = []
     for number, definition in enumerate(algorithm.definitions):
@@ -66,8 +66,7 @@ def graph_of(algorithm: Algorithm) -> Graph:
                 stored = builder.rounded(made, arrays[definition.out].dtype)
                 outputs.append(ResultPart(definition.out, indices, stored))
             if not any(piece):
-                axes = tuple(renamed[axis] for axis in definition.axes)
-                known[definition.out] = (tuple(axis_of(index) for index in axes), made)
+                known[definition.out] = (tuple(renamed[axis] for axis in definition.axes), made)
     graph = pruned(
         Graph(
             algorithm.name,
@@ -90,7 +89,7 @@ class _Reader:
     def __init__(
         self,
         builder: Builder,
-        known: Mapping[str, tuple[tuple[Axis, ...], Value]],
+        known: Mapping[str, tuple[tuple[Index, ...], Value]],
         values: Mapping[Axis, Index],
         arrays: Mapping[str, Array],
         formats: dict[Value, str],
@@ -227,7 +226,7 @@ class _Reader:
         indices = tuple(index.substitute(self._values) for index in read.indices)
         if read.array not in self._known:
             return self._builder.input(read.array, indices, self._arrays[read.array].dtype)
-        axes, value = self._known[read.array]
-        if tuple(map(axis_of, indices)) != axes:
+        places, value = self._known[read.array]
+        if indices != places:
             raise NotLowered(f"{read.array} is read at other places than it is computed at")
         return value
