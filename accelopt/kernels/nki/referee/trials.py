@@ -151,8 +151,8 @@ class TrialStore:
         if name == OTHER_SHAPE:
             return _of_another_shape(reference, drawn)
         if name in (SIGNS, FLAGS):
-            other = other_signs(drawn) if name == SIGNS else other_flags(drawn)
-            return other and _if_defined(reference, name, other, precision)
+            plain = other_signs(drawn) if name == SIGNS else other_flags(drawn)
+            return _if_defined(reference, name, plain, precision) if plain else None
         seed = self._hidden_seed(reference.key, name.kind)
         inputs = [in_single(value) for value in drawn]
         public = self.get(reference, PUBLIC[0])
