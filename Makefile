@@ -64,7 +64,7 @@ h200:
 	$(GPU_PYTHON) experiments/flb_h200/run.py --out $(H200_OUT)
 
 test-gpu:
-	$(GPU_PYTHON) -m pytest -n 8 -m gpu tests/kernels/gpu tests/contract tests/hostile_gpu
+	$(GPU_PYTHON) -m pytest -vv -n 8 -m gpu tests/kernels/gpu tests/contract tests/hostile_gpu
 
 # Runs a folder of NKI test files on the simulated core: make conformance SUITE=path/to/tests
 # FLAGS go to pytest; SUITE_PATH is a folder that the tests import from.

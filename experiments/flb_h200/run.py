@@ -26,6 +26,7 @@ import libraries
 import shapes
 
 from accelopt.agents.proposer import Proposer
+from accelopt.evaluation import NO_VERDICTS, Evaluation
 from accelopt.flb_wrapper import SEARCH_PLAN, keep
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     Solution,
@@ -160,6 +161,7 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
     """Start and winner, `--turns` times in turn, references and libraries, all in this run."""
     start, winner = folder.solutions_of(name)[0], winner_of(folder, name, outcome, args)
     row: dict[str, object] = {"definition": name, "changes": winner.description}
+    judged = True
     task = task_of(folder, name, start)
     row["libraries"] = libraries.measure_libraries(task)
     found: dict[str, list[float]] = {"start": [], "winner": []}
@@ -168,7 +170,8 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
             plan = FULL._replace(kernel_clock=turn == 0)
             verdict = evaluate(task_of(folder, name, solution, plan=plan))
             if verdict.evaluation.profile is None:
-                row[f"{label}_failure"] = f"{verdict.evaluation.status}: {verdict.evaluation.message}"
+                judged = judged and verdict.evaluation.status not in NO_VERDICTS
+                row[f"{label}_failure"] = failure_of(verdict.evaluation)
                 continue
             found[label].append(verdict.latency.median)
             kernel_ms = verdict.evaluation.profile.metrics.get("kernel_latency_ms")
@@ -188,8 +191,15 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
         least = bound(task.definition, task.workload.workload, target)
         row["bound_ms"], row["bound_by"] = least.milliseconds, least.limit
     say(f"{name}: measured")
-    write_atomically(args.out / "rows" / f"{name}.json", json.dumps(row, indent=2) + "\n")
+    if judged:  # what failed beside the solutions is tried again
+        write_atomically(args.out / "rows" / f"{name}.json", json.dumps(row, indent=2) + "\n")
     return row
+
+
+def failure_of(evaluation: Evaluation) -> str:
+    """Why there is no latency; where a process of ours failed, the end of what it said."""
+    said = f"{evaluation.status.value}: {evaluation.message}"
+    return f"{said}\n{evaluation.traceback[-2000:]}" if evaluation.status in NO_VERDICTS else said
 
 
 def recorded(folder: TraceFolder, name: str, args) -> dict[str, object]:
