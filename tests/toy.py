@@ -9,7 +9,7 @@ from pathlib import Path
 
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Scrutiny, Status
 from accelopt.kernel_source import functions
-from accelopt.kernels.language import Configured, Explanation
+from accelopt.kernels.language import Configured, Explanation, Language
 from accelopt.nodes import Rewrite, made
 from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
@@ -36,7 +36,7 @@ def start(folder, cost=100.0, problem="toy"):
     )
 
 
-class ToyLanguage:
+class ToyLanguage(Language):
     name = "toy"
     falls_late = ""  # text of kernels that only full scrutiny finds wrong
     seconds = 0.0
@@ -72,27 +72,12 @@ class ToyLanguage:
             return Configured(None, "that is too little")
         return Configured(kernel(cost_of(node.source) / values["by"] - values["less"]))
 
-    async def diagnose(self, node):
-        return None
-
-    async def predict(self, node, source):
-        return None
-
     async def confirm(self, case, winner, parent):
         speedup = cost_of(parent) / cost_of(winner)
         return Confirmation(confirmed=speedup > 1.02, speedup=speedup)
 
     def evaluation_key(self, case, source):
         return content_key(case.problem, source, self.scrutiny.value)
-
-    def complete(self, source, parent=""):
-        return source
-
-    def reference(self, case):
-        return Path(case.task).read_text()
-
-    def source(self, case):
-        return Path(case.kernel).read_text()
 
     def gate(self, case):
         return "COST must be a number."
@@ -128,9 +113,6 @@ class ToyLanguage:
 
     async def faults(self, node):
         return "line 3: WRONG" if "WRONG" in node.source else ""
-
-    async def scheduled(self, node, reply):
-        return None
 
 
 def cost_of(source):

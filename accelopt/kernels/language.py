@@ -12,6 +12,7 @@ from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrut
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Pool
 from accelopt.space import Parameter, Space
+from accelopt.store import read_text
 
 
 class Explanation(NamedTuple):
@@ -59,7 +60,10 @@ class Configured(NamedTuple):
 
 
 class Language(Protocol):
-    """One kernel language (NKI on a NeuronCore, Triton or CUDA on a GPU) and the device it runs on."""
+    """One kernel language (NKI on a NeuronCore, Triton or CUDA on a GPU) and the device it runs on.
+
+    Classes that inherit it say what they know; of the rest nothing is known.
+    """
 
     name: str
 
@@ -68,24 +72,30 @@ class Language(Protocol):
 
     async def explain(self, node: Node) -> Explanation:
         """Where the time of a kernel goes that was timed."""
+        return Explanation()
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """What can be done to a kernel without a model, the most promising first: rewrites by rule,
         schedules. Each is another kernel, and comes with its source. The same for the same node
         and `focus`, a resource to be relieved, where the language knows such a thing."""
+        return ()
 
     async def space(self, node: Node) -> Space | None:
         """The knobs of a kernel; None where it has none that are known."""
+        return None
 
     async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
         """The kernel with its knobs set, compiled as far as that needs no device; costs nothing."""
+        return Configured(None, "it has no knobs")
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
         """What limits a kernel that was timed, as data; None where nothing is known of it."""
+        return None
 
     async def predict(self, node: Node, source: str) -> float | None:
         """Milliseconds that `source`, made of `node`, would take, without running it: infinity for
         one that would be refused, None where unknown."""
+        return None
 
     async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """Whether the source `winner` is faster than `parent` beyond noise, measured again."""
@@ -96,42 +106,52 @@ class Language(Protocol):
     def complete(self, source: str, parent: str = "") -> str:
         """`source` as a file that runs by itself; what it imports and does not say so is what the
         kernel that it was made of, `parent`, imports."""
+        return source
 
     def reference(self, case: Case) -> str:
         """The text that says what a kernel must compute."""
+        return read_text(case.task)
 
     def source(self, case: Case) -> str:
         """The text of the case's starting kernel. Raises ConfigError when it cannot be read."""
+        return read_text(case.kernel)
 
     def gate(self, case: Case) -> str:
         """How results are judged, for the executor, in words."""
 
     def look_up(self, name: str, kernel: str) -> str:
         """Documentation of one name of the language that `kernel` is written in."""
+        return f"There is no note on {name}."
 
     def sheet(self, texts: Sequence[str]) -> str:
         """Documentation of the names that stand in `texts`, a kernel first, and of what belongs with
         them."""
+        return ""
 
     def background(self, kernel: str) -> Mapping[str, str]:
         """What system prompts say, by the names of their slots: `machine`, with what instructions
         cost on it, `language`, what to know of the one that `kernel` is written in, and `dialect`,
         which one that is."""
+        return {}
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """All that is known of a timed kernel, for whoever plans the next step: parts of a prompt by
         the names of their slots. Takes longer than `explain`."""
+        return {}
 
     async def what_if(self, node: Node, question: str) -> str:
         """What a timed kernel would take if some of its source lines took another time."""
+        return "What-ifs are not known for this language."
 
     async def faults(self, node: Node) -> str:
         """What is wrong with a kernel that failed, beyond the message of its evaluation: every
         violated rule, or where and how outputs differ; empty where nothing more is known."""
+        return ""
 
     async def scheduled(self, node: Node, reply: str) -> Action | str | None:
         """The kernel by the schedule that a model's `reply` holds; one sentence where it holds one
         that the kernel does not have; None for a reply that is no schedule at all."""
+        return None
 
 
 LANGUAGES = {

@@ -24,7 +24,7 @@ from accelopt.evaluation import (
     Profile,
     Status,
 )
-from accelopt.kernels.language import Configured, Explanation
+from accelopt.kernels.language import Configured, Explanation, Language
 from accelopt.nodes import Action, Rewrite, Schedule, made
 from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
@@ -115,7 +115,7 @@ class Landscape:
         return round(time, 6)
 
 
-class Planted:
+class Planted(Language):
     """The language; what is evaluated, and when it fails, is for a test to say."""
 
     name = "planted"
@@ -153,47 +153,14 @@ class Planted:
         ranked = [Bottleneck(category="memory", resource="dma", share=0.8, reason="It is slow.")]
         return Diagnosis(origin="planted", utilisation=shares, bottlenecks=ranked)
 
-    async def predict(self, node, source):
-        return None
-
     async def confirm(self, case, winner, parent):
         return Confirmation(confirmed=True, speedup=1.0)
 
     def evaluation_key(self, case, source):
         return content_key(json.dumps(case.values), source)
 
-    def complete(self, source, parent=""):
-        return source
-
-    def reference(self, case):
-        return Path(case.task).read_text()
-
-    def source(self, case):
-        return Path(case.kernel).read_text()
-
     def gate(self, case):
         return "It must be right."
-
-    def look_up(self, name, kernel):
-        return name
-
-    def sheet(self, texts):
-        return ""
-
-    def background(self, kernel):
-        return {"machine": "- A planted one."}
-
-    async def brief(self, node):
-        return {}
-
-    async def what_if(self, node, question):
-        return "nobody knows"
-
-    async def faults(self, node):
-        return ""
-
-    async def scheduled(self, node, reply):
-        return None
 
     async def actions(self, node, focus=""):
         land, (moves, tile) = Landscape.of(node.case), read(node.source)

@@ -27,12 +27,12 @@ from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
 from accelopt.kernels.gpu.profiling.ncu import Found, collect
 from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
-from accelopt.kernels.language import Configured, Explanation, LanguageOptions
+from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
-from accelopt.nodes import Action, Node
+from accelopt.nodes import Node
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, Pool, as_evaluation
-from accelopt.space import Parameter, Space
+from accelopt.space import Parameter
 from accelopt.store import content_key
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
@@ -42,7 +42,7 @@ FAILS = 1e12  # milliseconds: tried last
 SPILL_PENALTY = 1.5
 
 
-class Solutions:
+class Solutions(Language):
     """A `Language` whose evaluations run on `pool`, one GPU shared by all of them.
 
     What depends on the language of the solutions is its subclasses' to say: `actions`, `space`,
@@ -298,10 +298,6 @@ class Solutions:
             referee_version(),
         )
 
-    def complete(self, source: str, parent: str = "") -> str:
-        """Solutions are whole files already."""
-        return source
-
     def reference(self, case: Case) -> str:
         """Shapes, dtypes and the PyTorch reference."""
         problem = self._problem(case)
@@ -325,29 +321,9 @@ class Solutions:
             "seen, and timed calls are judged as well."
         )
 
-    async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
-        """None, where no rule is known."""
-        return ()
-
-    async def space(self, node: Node) -> Space | None:
-        """None, where no knobs are known."""
-        return None
-
     def with_values(self, source: str, values: Mapping[str, Parameter]) -> str:
         """`source` with its knobs set."""
         return source
-
-    def look_up(self, name: str, kernel: str) -> str:
-        """Our notes on one name of the language."""
-        return f"There is no note on {name}."
-
-    def sheet(self, texts: Sequence[str]) -> str:
-        """Our notes on the names that stand in `texts`."""
-        return ""
-
-    def background(self, kernel: str) -> Mapping[str, str]:
-        """Nothing: the system prompt describes the GPU."""
-        return {}
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """What limits a solution that was timed, what may relieve that, and its knobs."""
@@ -355,18 +331,6 @@ class Solutions:
             return {}
         found, space = await self.diagnose(node), await self.space(node)
         return {"limits": briefing(node.profile.latency, found, space, self.written_in)}
-
-    async def what_if(self, node: Node, question: str) -> str:
-        """Nothing: solutions are measured, not simulated."""
-        return "What-ifs are not known for this language."
-
-    async def faults(self, node: Node) -> str:
-        """Nothing beyond the evaluation's message."""
-        return ""
-
-    async def scheduled(self, node: Node, reply: str) -> Action | str | None:
-        """None: solutions are not written by schedules."""
-        return None
 
 
 @cache

@@ -21,7 +21,7 @@ from accelopt.evaluation import (
 )
 from accelopt.hardware import TARGETS
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
-from accelopt.kernels.language import Configured, Explanation, LanguageOptions
+from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.nki import benchmark, names, roofline
 from accelopt.kernels.nki.briefing import machine
 from accelopt.kernels.nki.counters import explain_counters
@@ -50,7 +50,7 @@ BOUNDS = {
 }
 
 
-class NKI:
+class NKI(Language):
     """A `Language` whose evaluations run on `pool`. ConfigError for an unknown target."""
 
     name = "nki"
@@ -158,14 +158,6 @@ class NKI:
         its parent does."""
         dialect = imported_dialect(source) or dialect_of_source(parent)
         return complete_imports(source, STANDALONE_IMPORTS if dialect == "nki" else NKI_IMPORTS)
-
-    def reference(self, case: Case) -> str:
-        """The NumPy reference module."""
-        return read_text(case.task)
-
-    def source(self, case: Case) -> str:
-        """The kernel's source."""
-        return read_text(case.kernel)
 
     def gate(self, case: Case) -> str:
         """The referee's rules in words."""

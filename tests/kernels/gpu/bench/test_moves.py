@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from accelopt.kernels.triton.moves import arithmetic, descriptors, host, loops, masks, order
-from accelopt.kernels.triton.moves.configurations import Kind, kind_of
+from accelopt.kernels.triton.moves.configurations import KernelKind, kind_of
 from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
@@ -25,12 +25,16 @@ def knobs_of(source):
 @pytest.mark.parametrize(
     "name, kind, knobs",
     [
-        ("gemm_n4096_k4096", Kind.PRODUCT, {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}),
-        ("rmsnorm_h4096", Kind.ROWS, {"BLOCK": 512}),
-        ("silu_and_mul_h14336", Kind.ELEMENTS, {"BLOCK": 256}),
-        ("rope_h32_kv8_d128", Kind.ELEMENTS, {"HEADS": 1}),
-        ("gqa_paged_decode_h32_kv8_d128_ps16", Kind.DECODE, {"BLOCK_N": 16}),
-        ("gqa_ragged_prefill_causal_h32_kv8_d128", Kind.ATTENTION, {"BLOCK_M": 64, "BLOCK_N": 32}),
+        ("gemm_n4096_k4096", KernelKind.PRODUCT, {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}),
+        ("rmsnorm_h4096", KernelKind.ROWS, {"BLOCK": 512}),
+        ("silu_and_mul_h14336", KernelKind.ELEMENTS, {"BLOCK": 256}),
+        ("rope_h32_kv8_d128", KernelKind.ELEMENTS, {"HEADS": 1}),
+        ("gqa_paged_decode_h32_kv8_d128_ps16", KernelKind.DECODE, {"BLOCK_N": 16}),
+        (
+            "gqa_ragged_prefill_causal_h32_kv8_d128",
+            KernelKind.ATTENTION,
+            {"BLOCK_M": 64, "BLOCK_N": 32},
+        ),
     ],
 )
 def test_knobs_and_kinds_are_read_from_the_source(starter, name, kind, knobs):
