@@ -131,6 +131,8 @@ class Transfers:
         view = self.block.views[value.array]
         where = subscripts(value.indices, array.shape, spans, self.block.loops)
         rows = [n for n, i in enumerate(value.indices) if self.block.roles.rows in i.axes]
+        if not rows:
+            raise NotLowered(f"{value.array} has one number for all rows")
         if rows == [len(where) - 1]:
             view = f"{view}.reshape(({', '.join(map(str, array.shape))}, 1))"
             where.append(":")

@@ -1,0 +1,113 @@
+"""Everyday kernels in styles of their own: lowered, they compute what their authors meant, in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelopt.kernels.nki.devices.protocol import TensorArgument
+from accelopt.kernels.nki.devices.simulated import SimulatedDevice
+from accelopt.kernels.nki.lift.algorithm import Algorithm
+from accelopt.kernels.nki.lift.emission.graph import NotLowered
+from accelopt.kernels.nki.lift.emission.reading import graph_of
+from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.lowering import Interface, lower
+from accelopt.kernels.nki.lift.schedule import ResourceShort
+from accelopt.kernels.nki.lift.search import schedules
+
+HEAD = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+"""
+MASKED_SOFTMAX = """def kernel(scores, mask):
+    out = nl.ndarray(scores.shape, dtype=scores.dtype, buffer=nl.shared_hbm)
+    s = nl.load(scores) + (nl.load(mask) - 1.0) * 1e9
+    e = nl.exp(s - nl.max(s, axis=1, keepdims=True))
+    nl.store(out, e / nl.sum(e, axis=1, keepdims=True))
+    return out
+"""
+RMS_AND_RESIDUAL = """def kernel(x, residual, weight):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    added = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    w = nl.load(weight.reshape((1, 256))).broadcast_to((128, 256))
+    for r in nl.affine_range(2):
+        h = nl.load(x[r * 128:(r + 1) * 128]) + nl.load(residual[r * 128:(r + 1) * 128])
+        nl.store(added[r * 128:(r + 1) * 128], h)
+        inverse = nl.rsqrt(nl.sum(nl.square(h), axis=[1], keepdims=True) / 256 + 1e-6)
+        nl.store(out[r * 128:(r + 1) * 128], h * inverse * w)
+    return out, added
+"""
+GROUP_NORM = """def kernel(x, gamma, beta):
+    rows, s = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    given, made = x.reshape((rows // 8, 8, s)), out.reshape((rows // 8, 8, s))
+    gains, shifts = nl.load(gamma.reshape((4, 8))), nl.load(beta.reshape((4, 8)))
+    for image in nl.affine_range(rows // 32):
+        t = nl.load(given[image * 4:(image + 1) * 4])
+        centred = t - nl.mean(t, axis=(1, 2), keepdims=True)
+        y = centred * nl.rsqrt(nl.mean(centred * centred, axis=(1, 2), keepdims=True) + 1e-5)
+        result = nl.ndarray((4, 8, s), dtype=x.dtype)
+        for j in nl.affine_range(8):
+            result[:, j, :] = y[:, j, :] * gains[:, j:j + 1] + shifts[:, j:j + 1]
+        nl.store(made[image * 4:(image + 1) * 4], result)
+    return out
+"""
+
+
+def softmax(scores: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, ...]:
+    e = np.exp(scores - scores.max(axis=1, keepdims=True)) * (mask > 0)
+    return (e / e.sum(axis=1, keepdims=True),)
+
+
+def rms(x: np.ndarray, residual: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+    h = x + residual
+    return h / np.sqrt(np.mean(h * h, axis=1, keepdims=True) + 1e-6) * weight, h
+
+
+def group_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, ...]:
+    groups = x.reshape(-1, 8 * x.shape[1])
+    centred = groups - groups.mean(axis=1, keepdims=True)
+    y = centred / np.sqrt(np.mean(centred * centred, axis=1, keepdims=True) + 1e-5)
+    images = y.reshape(-1, 32, x.shape[1])
+    return ((images * gamma[:, None] + beta[:, None]).reshape(x.shape),)
+
+
+CASES = {
+    "a mask of 1e9, which drowns the scores": (MASKED_SOFTMAX, softmax, [(128, 256), (128, 256)]),
+    "rows beside a flat sum": (RMS_AND_RESIDUAL, rms, [(256, 256), (256, 256), (256,)]),
+    "groups of an image": (GROUP_NORM, group_norm, [(64, 128), (32,), (32,)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_everyday_kernel_by_schedule(name: str, tmp_path: Path) -> None:
+    text, exact, shapes = CASES[name]
+    path, made = tmp_path / "author.py", tmp_path / "made.py"
+    path.write_text(HEAD + text)
+    specs = [TensorArgument(shape, "float32") for shape in shapes]
+    program = SimulatedDevice().compile(str(path), specs).program
+    algorithm = lift(program)
+    source = next(_lowered(algorithm, Interface(sequence=program.returns_sequence)))
+    made.write_text(source)
+    random = np.random.default_rng(4)
+    given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if text is MASKED_SOFTMAX:
+        given[1] = (given[1] > 0).astype(np.float32)
+    found = SimulatedDevice().compile(str(made), specs).run(given)
+    for one, other in zip(found, exact(*map(np.float64, given)), strict=True):
+        assert np.allclose(one.reshape(other.shape), other, rtol=1e-4, atol=1e-5)
+
+
+def _lowered(algorithm: Algorithm, interface: Interface) -> Iterator[str]:
+    """Every kernel by a schedule."""
+    for schedule in schedules(graph_of(algorithm)):
+        try:
+            yield lower(algorithm, schedule, interface).source
+        except (NotLowered, ResourceShort):
+            continue
