@@ -11,7 +11,7 @@ with nothing_to_lose():
     from accelopt.report.story import write_story
     from accelopt.report.tables import ResultRow, ResultsTable
     from accelopt.stages import command_line
-    from accelopt.stages.loops import loops_in, prepare_loops, tell_loops
+    from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
     from accelopt.store import write_atomically
 
 

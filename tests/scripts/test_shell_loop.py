@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from small_problem import benchmark
 
-from accelopt.stages.loops import loops_in, prepare_loops, tell_loops
+from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
 from accelopt.stages.tables import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
