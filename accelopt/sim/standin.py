@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 
 from accelopt.sim.call_sites import running_line
@@ -53,9 +53,17 @@ ABSENT = (
 )
 """Packages whose names can be imported and are refused when they are called."""
 
-STANDALONE_ABSENT = ("nki.collectives", "nki.compiler", "nki.compiler.kernel_builder",
-                     "nki.experimental")  # fmt: skip
-"""The same of the `nki` package."""
+COLLECTIVES = (
+    "It would take a group of devices: a Program for each rank, their links with a price, and waiting "
+    "between ranks; time the part of one device without it."
+)
+STANDALONE_ABSENT = {
+    "nki.collectives": COLLECTIVES,
+    "nki.compiler": "",
+    "nki.compiler.kernel_builder": "",
+    "nki.experimental": "",
+}
+"""The same of the `nki` package, each with what calling its names would take."""
 
 
 def sdk_installed(package: str = "neuronxcc") -> bool:
@@ -117,7 +125,7 @@ def _first_dialect() -> None:
     top = StandIn("neuronxcc")
     top.__version__ = "2.0.0+accelopt.sim"  # type: ignore[attr-defined]
     sys.modules["neuronxcc"] = top
-    _fill(ALIASES, ABSENT)
+    _fill(ALIASES, dict.fromkeys(ABSENT, ""))
 
 
 def _standalone() -> None:
@@ -128,12 +136,12 @@ def _standalone() -> None:
     _fill(STANDALONE, STANDALONE_ABSENT)
 
 
-def _fill(present: Mapping[str, str], absent: Iterable[str]) -> None:
+def _fill(present: Mapping[str, str], absent: Mapping[str, str]) -> None:
     for name, home in present.items():
         _place(name, importlib.import_module(home))
     module = importlib.import_module("accelopt.sim.nki.absent")
-    for name in absent:
-        _place(name, module.AbsentModule(name))
+    for name, mend in absent.items():
+        _place(name, module.AbsentModule(name, mend))
 
 
 def _place(name: str, module: ModuleType) -> None:

@@ -37,12 +37,17 @@ class AbsentCallable:
 
 
 class AbsentModule(ModuleType):
-    """A private or collective package: importing from it works, calling does not."""
+    """A private or collective package: importing from it works, calling does not. `mend` says what
+    calling would take."""
+
+    def __init__(self, name: str, mend: str = "") -> None:
+        super().__init__(name)
+        self.mend = mend
 
     def __getattr__(self, leaf: str) -> AbsentCallable:
         if leaf.startswith("__"):
             raise AttributeError(leaf)
-        return AbsentCallable(f"{self.__name__}.{leaf}")
+        return AbsentCallable(f"{self.__name__}.{leaf}", self.mend)
 
 
 def absent_names(module: str, names: str | Mapping[str, str]) -> Callable[[str], Any]:

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from accelopt.sim import compute, rules
-from accelopt.sim.dialects import dialect_of, dialect_of_source, trace_kernel
-from accelopt.sim.errors import KernelError
+from accelopt.sim.dialects import (
+    dialect_of,
+    dialect_of_source,
+    imported_dialect,
+    trace_kernel,
+    wrong_dialect,
+)
+from accelopt.sim.errors import KernelError, Unsupported
 from accelopt.sim.kernel_text import load, specs_of
 
 OLD = """
@@ -83,3 +89,22 @@ def test_a_file_may_hold_kernels_of_both_dialects():
     module = load(text, "both.py")
     assert dialect_of(module.kernel) == "nki"
     assert dialect_of(module.other) == "neuronxcc"
+
+
+def test_a_text_in_another_dialect_than_asked_for_is_told_by_line_which_and_what_is_wanted():
+    assert imported_dialect("import numpy as np\n") is None and imported_dialect("def (") is None
+    assert not wrong_dialect(NEW, NEW) and not wrong_dialect("x = 1", NEW)
+    said = wrong_dialect(OLD, NEW)
+    assert said.startswith("line 2 imports neuronxcc.nki (Neuron SDK 2.21 to 2.29)")
+    assert "nisa.activation(dst=y" in said and said.count(". ") == 0
+    assert "y = nisa.activation(" in wrong_dialect("from nki import isa as nisa", OLD)
+
+
+def test_collectives_are_refused_by_name_with_what_they_would_take():
+    text = NEW.replace("import nki\n", "import nki\nimport nki.collectives as ncc\n")
+    text = text.replace(
+        "    return out", "    ncc.all_reduce(dsts=[out], srcs=[a])\n    return out"
+    )
+    with pytest.raises(Unsupported, match="all_reduce") as refused:
+        trace_kernel(load(text, "collective.py").kernel, specs_of([A]))
+    assert "a Program for each rank" in refused.value.mend

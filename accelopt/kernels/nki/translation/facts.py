@@ -53,6 +53,7 @@ class CallFacts:
         self.found: dict[Place, Fact] = {}
         self.symbolic: frozenset[int] = frozenset()  # lines of loops that stayed loops
         self.product_lines: frozenset[int] = frozenset()  # where tiles of products are made
+        self.tile_lines: frozenset[int] = frozenset()  # where two whole tiles are combined
 
     def at(self, place: Place) -> Fact | None:
         """The call that stands there."""
@@ -89,6 +90,9 @@ def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
     facts.symbolic = frozenset(loop.source.line for loops, _ in program.walk() for loop in loops)
     facts.product_lines = frozenset(
         node.result.tensor.source.line for _, node in program.walk() if node.opcode == "matmul"
+    )
+    facts.tile_lines = frozenset(
+        node.source.line for _, node in program.walk() if node.opcode == "tensor_tensor"
     )
     return facts, program
 

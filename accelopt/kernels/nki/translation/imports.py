@@ -46,6 +46,16 @@ class _Renamed(cst.CSTTransformer):
             return self.new + text.removeprefix(self.old)
         return None
 
+    def _package(self, node: cst.ImportFrom) -> cst.ImportAlias | None:
+        """What `from neuronxcc import nki` imports; None for any other import."""
+        parent, _, leaf = self.old.rpartition(".")
+        if not parent or node.module is None or text_of(node.module) != parent:
+            return None
+        if isinstance(node.names, cst.ImportStar) or len(node.names) != 1:
+            return None
+        [alias] = node.names
+        return alias if text_of(alias.name) == leaf else None
+
     def leave_ImportAlias(
         self, original_node: cst.ImportAlias, updated_node: cst.ImportAlias
     ) -> cst.ImportAlias:
@@ -63,6 +73,9 @@ class _Renamed(cst.CSTTransformer):
     def leave_ImportFrom(
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
     ) -> cst.BaseSmallStatement | cst.RemovalSentinel:
+        package = self._package(original_node)
+        if package is not None:
+            return cst.Import([package.with_changes(name=cst.parse_expression(self.new))])
         name = None if original_node.module is None else self._name(text_of(original_node.module))
         if name is None:
             return updated_node

@@ -152,7 +152,8 @@ class ToNki(Instructions):
         if op is None or known is None:
             return updated_node
         value = self._named(text_of(updated_node.value), "term")
-        if fact is None or fact.result is None:
+        of_tiles = self._line(original_node) in self.facts.tile_lines
+        if not of_tiles and (fact is None or fact.result is None):
             self._say(f"{self.nisa}.tensor_scalar(dst={target}, data={target}, "
                       f"op0={self.nl}.{op}, operand0={value})")  # fmt: skip
         else:

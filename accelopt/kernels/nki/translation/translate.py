@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -223,7 +224,12 @@ def _kernel(source: str, file: str) -> Any:
     for name in KERNEL_NAMES:
         if name in names:
             return names[name]
-    decorated = [v for v in names.values() if hasattr(v, "func") and callable(v)]
+    functions = ((value, getattr(value, "func", None)) for value in names.values())
+    decorated = [
+        value
+        for value, function in functions
+        if isfunction(function) and function.__code__.co_filename == file
+    ]
     if len(decorated) != 1:
         raise ConfigError(
             f"the file defines no function named {' or '.join(KERNEL_NAMES)}, and "

@@ -77,6 +77,34 @@ def test_the_baselines_of_the_nki_dialect_are_what_translation_makes():
         assert dialect_of_source(Path(case.kernel).read_text()) == "nki"
 
 
+SUMS = """
+from neuronxcc import nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((2, nl.par_dim(128), 64), dtype=nl.float32)
+    for i in nl.affine_range(2):
+        for k in nl.sequential_range(4):
+            tile = nl.load(x[k])
+            doubled = nl.multiply(tile, 2.0)
+            total[i, 0:128, 0:64] += doubled
+        total[i, 0:128, 0:64] += 1.0
+    nl.store(out, total[1])
+    return out
+"""
+
+
+def test_sums_of_whole_tiles_and_the_package_by_its_parent():
+    given = (f(4, 128, 64),)
+    there = translate(SUMS, "nki", given)
+    assert there.complete and "\nimport nki\n" in there.source and "neuronxcc" not in there.source
+    assert there.source.count("nisa.tensor_tensor(") == 1
+    assert translate(there.source, "neuronxcc", given).complete
+
+
 OLD = """
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
