@@ -8,7 +8,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.nki import builder
-from accelopt.sim.nki.builder import fail
+from accelopt.sim.nki.builder import refuse
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current
 
@@ -20,5 +20,5 @@ def element_of(dtype: Any) -> np.dtype:
     element = builder.parse_dtype(dtype)
     target = current().target
     if dtypes.is_packed(element) and TARGETS[target].generation < 4:
-        fail(operands.needs_microscaling(f"a tensor of {dtypes.name_of(element)}", target))
+        refuse(operands.needs_microscaling(f"a tensor of {dtypes.name_of(element)}", target))
     return element

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from accelopt.hardware import TRN3
+from accelopt.sim.dialects import trace_kernel
 from accelopt.sim.dtypes import FORMATS
 from accelopt.sim.errors import KernelError
+from accelopt.sim.kernel_text import specs_of
 from accelopt.sim.serial.reading import loads
 from accelopt.sim.serial.writing import dumps
 from accelopt.sim.timing.machine.pricing import price
@@ -278,6 +280,18 @@ def test_older_generations_refuse_by_name(nki_text, target, line):
     text = f"@nki.jit\ndef kernel(a):\n    t = nl.load(a)\n    {line}\n    return a\n"
     with pytest.raises(KernelError, match=f"trn3.*{target}.*--target trn3"):
         nki_text(text).trace(np.zeros((128, 64), np.float32), target=target)
+
+
+def test_an_older_generation_is_told_of_all_that_it_lacks(nki_text):
+    found = []
+    trace_kernel(
+        nki_text(matmul_text(E4M3, E4M3)).kernel,
+        specs_of(drawn(E4M3, E4M3)),
+        target="trn2",
+        report=found.append,
+    )
+    assert {error.identifier for error in found} == {"microscaling"}
+    assert "nisa.nc_matmul_mx needs NeuronCore-v4" in str(found[-1])
 
 
 def test_scales_that_nobody_wrote_are_refused(nki_text):

@@ -73,7 +73,7 @@ def nc_matmul_mx(
 
 def _check_generation(name: str) -> None:
     if generation() < 4:
-        fail(operands.needs_microscaling(name, current().target))
+        refuse(operands.needs_microscaling(name, current().target))
 
 
 def _free(view: TensorView) -> int:
