@@ -14,9 +14,6 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
-import importlib
-import importlib.abc
-import importlib.machinery
 import json
 import math
 import random
@@ -25,7 +22,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import types
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nki_library_hosts import Foreign, compare
 
 TESTS = "test/integration/nkilib"
 SOURCES = "src/nkilib_src/nkilib"
@@ -42,14 +39,9 @@ BEYOND = {
     "registers": r"register_(alloc|load|store|move)|dynamic_range|fori_loop|while_loop",
 }
 """What a source file must not name to count as one that needs no more than the dialect has."""
-MOVED = {"nkilib_src.nkilib.experimental.subkernels": "nkilib_src.nkilib.experimental.collectives"}
-"""Packages that tests import by a name which the snapshot does not have, and where they are."""
 COVERAGE_OPTIONS = (
     "coverage filter enable_automatic_boundary_tests enable_invalid_combination_tests "
     "n_tests_per_boundary_value max_invalid_tests"
-).split()
-FOREIGN = (
-    "test.utils.scripts test.utils.perf_analysis_private attr aws_embedded_metrics boto3 botocore fabric2 paramiko filelock plotext pytest_html neuron_dtypes nki.compiler.frontend"
 ).split()
 
 
@@ -173,78 +165,6 @@ def beyond(text: str) -> list[str]:
 
 
 # In the child.
-
-
-class Anything(types.ModuleType):
-    """A module whose every name exists and does nothing."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (Exception,), {"__getattr__": lambda self, _: self})
-
-
-class Foreign(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers the packages that only the library's hosts have."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Itself, for those packages."""
-        for old, new in MOVED.items():
-            if name == old or name.startswith(f"{old}."):
-                importlib.import_module(name.replace(old, new))
-                return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        if any(name == f or name.startswith(f"{f}.") for f in FOREIGN):
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec: Any) -> types.ModuleType:
-        """What stands in for the package."""
-        for old, new in MOVED.items():
-            if spec.name.startswith(old):
-                return sys.modules[spec.name.replace(old, new)]
-        return number_formats() if spec.name == "neuron_dtypes" else Anything(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """There is nothing to run."""
-
-
-def number_formats() -> types.ModuleType:
-    """`neuron_dtypes`: names of formats, and conversion."""
-    import ml_dtypes
-
-    from accelopt.sim import dtypes
-
-    module = Anything("neuron_dtypes")
-    for dtype in dtypes.PACKED:
-        setattr(module, dtypes.name_of(dtype), dtype)
-    for name in ("bfloat16", "float8_e4m3", "float8_e4m3fn", "float8_e5m2"):
-        setattr(module, name, getattr(ml_dtypes, name))
-    for name in ("float16", "float32", "int8", "int16", "int32", "uint8", "uint16", "uint32"):
-        setattr(module, name, getattr(np, name))
-    module.static_cast = static_cast
-    module.sizeinbytes = lambda dtype: np.dtype(_format(dtype)).itemsize
-    module.is_float_type = lambda dtype: np.dtype(_format(dtype)).kind in "fV"
-    return module
-
-
-def static_cast(values: Any, dtype: Any) -> np.ndarray:
-    """An array in another format; four numbers of the last axis are one packed element."""
-    from accelopt.sim import dtypes, microscaling
-
-    array, wanted = np.asarray(values), _format(dtype)
-    if dtypes.is_packed(array.dtype):
-        array = microscaling.unpack(array).reshape(*array.shape[:-1], -1)
-    return microscaling.pack(array, wanted) if dtypes.is_packed(wanted) else array.astype(wanted)
-
-
-def _format(dtype: Any) -> np.dtype:
-    from accelopt.sim import dtypes
-
-    return dtypes.parse(dtype)
 
 
 def run_child(checkout: Path, flags: str) -> int:
@@ -417,53 +337,6 @@ def _too_long(*_: Any) -> None:
 def is_array(value: Any) -> bool:
     """True for what becomes a tensor of the kernel."""
     return isinstance(value, np.ndarray) and value.ndim > 0
-
-
-def compare(validation: Any, found: list[np.ndarray]) -> None:
-    """Every output within the test's tolerance of its reference, as the library compares: every element,
-    relative to the largest of the reference (its `maxAllClose`)."""
-    golden = getattr(validation.golden_output, "golden", validation.golden_output)
-    if golden is None:
-        pytest.skip("the test has no reference")
-    declared = list(getattr(validation.golden_output, "output_ndarray", None) or golden)
-    assert len(found) >= len(golden), f"{len(found)} outputs, {len(golden)} expected"
-    results = dict(zip(declared, found, strict=False))
-    for name, expected in golden.items():
-        result = results[name]
-        if hasattr(expected, "validator"):
-            shaped = np.asarray(result).reshape(expected.output_ndarray.shape)
-            assert expected.validator().validate(shaped), f"output {name} is not accepted"
-            continue
-        one, other = compared(name, np.asarray(result), np.asarray(expected))
-        assert one.shape == other.shape, f"{name}: {np.shape(result)} against {np.shape(expected)}"
-        finite = np.isfinite(other)
-        largest = float(np.abs(other[finite]).max(initial=0.0))
-        allowed = validation.absolute_accuracy + validation.relative_accuracy * largest
-        with np.errstate(invalid="ignore"):
-            close = (
-                (np.abs(one - other) <= allowed)
-                | (one == other)
-                | (np.isnan(one) & np.isnan(other))
-            )
-        worst = float(np.nanmax(np.abs(one - other), initial=0.0, where=finite & np.isfinite(one)))
-        assert close.all(), (
-            f"{name}: {1 - close.mean():.2%} differ, by {worst:.3g}, {allowed:.3g} allowed"
-        )
-
-
-def compared(name: str, *arrays: np.ndarray) -> list[np.ndarray]:
-    """Result and reference in float64. References may hold packed elements as other words of the same
-    bytes. Of a tile of scales, partitions that hold none are left out: no instruction writes them."""
-    from accelopt.sim import dtypes, microscaling
-
-    numbers = []
-    for array in arrays:
-        if dtypes.is_packed(arrays[0].dtype):
-            array = microscaling.unpack(np.ascontiguousarray(array).view(arrays[0].dtype))
-        elif "scale" in name and array.dtype == np.uint8 and array.shape[0] == 128:
-            array = array[np.arange(128) % microscaling.QUADRANT < microscaling.SCALES]
-        numbers.append(array.astype(np.float64).reshape(-1))
-    return numbers
 
 
 def scales_of_nki_05() -> None:
