@@ -8,11 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.evaluation import Confirmation, Profile
-from accelopt.kernels.nki.devices import CompiledKernel, TimedRuns, Timings
 
 MARGIN = 0.02
 CONFIDENCE = 0.95
 MAX_ROUNDS = 10
+
+
+class TimedRuns(NamedTuple):
+    """Timed runs of one kernel in milliseconds, and the profiler's summary of one of them.
+
+    `interval_ms` when the device itself knows how sure it is; None leaves it to the runs.
+    """
+
+    runs_ms: tuple[float, ...]
+    metrics: dict[str, float]
+    interval_ms: tuple[float, float] | None = None
 
 
 class Interval(NamedTuple):
@@ -61,11 +71,7 @@ def spread_of(runs: Sequence[float]) -> float:
 
 
 def time_until_stable(
-    executable: CompiledKernel,
-    *,
-    perf_tol: float = 0.01,
-    timings: Timings = Timings(),  # noqa: B008  (immutable)
-    rounds: int = MAX_ROUNDS,
+    measure: Callable[[], TimedRuns], *, perf_tol: float = 0.01, rounds: int = MAX_ROUNDS
 ) -> Timing:
     """Measure in rounds until one spreads by at most `perf_tol`, at most `rounds` times.
 
@@ -73,7 +79,7 @@ def time_until_stable(
     """
     best: TimedRuns | None = None
     for _ in range(rounds):
-        measured = executable.measure(timings)
+        measured = measure()
         if best is None or spread_of(measured.runs_ms) < spread_of(best.runs_ms):
             best = measured
         if spread_of(best.runs_ms) <= perf_tol:

@@ -7,13 +7,13 @@ import pytest
 
 from accelopt.evaluation import Profile
 from accelopt.kernels.measurement import (
+    TimedRuns,
     confirm_winner,
     faster_beyond_noise,
     median_interval,
     time_until_stable,
     without_gain,
 )
-from accelopt.kernels.nki.devices import TimedRuns
 
 
 def profile(latency, interval=None, **changes) -> Profile:
@@ -29,16 +29,10 @@ def profile(latency, interval=None, **changes) -> Profile:
     return Profile(**{**fields, **changes})
 
 
-class Replayed:
-    """An executable whose rounds are known."""
-
-    isolation = ()
-
-    def __init__(self, *rounds):
-        self.rounds = list(rounds)
-
-    def measure(self, timings):
-        return TimedRuns(tuple(self.rounds.pop(0)), {"total_time": 1.0})
+def replayed(*rounds):
+    """Measures whose rounds are known, one after the other."""
+    left = iter(rounds)
+    return lambda: TimedRuns(tuple(next(left)), {"total_time": 1.0}), left
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says():
@@ -59,14 +53,15 @@ def test_the_interval_encloses_the_sample_median(count):
 
 
 def test_a_narrow_round_ends_the_measurement():
-    executable = Replayed([1.0, 1.5], [1.0, 1.002], [1.0, 1.0])
-    timing = time_until_stable(executable)
+    measure, left = replayed([1.0, 1.5], [1.0, 1.002], [1.0, 1.0])
+    timing = time_until_stable(measure)
     assert timing.stable and timing.latency_ms == pytest.approx(1.001)
-    assert len(executable.rounds) == 1
+    assert len(list(left)) == 1
 
 
 def test_the_best_of_unstable_rounds_is_kept_and_flagged():
-    timing = time_until_stable(Replayed([1.0, 2.0], [1.0, 1.3], [1.0, 1.5]), rounds=3)
+    measure, _ = replayed([1.0, 2.0], [1.0, 1.3], [1.0, 1.5])
+    timing = time_until_stable(measure, rounds=3)
     assert not timing.stable and timing.spread == pytest.approx(0.3)
 
 

@@ -14,7 +14,6 @@ from accelopt.kernels.nki.devices.protocol import (
     KernelFailure,
     LowPrecision,
     TensorArgument,
-    TimedRuns,
     Timings,
 )
 
@@ -27,7 +26,6 @@ __all__ = [
     "KernelFailure",
     "LowPrecision",
     "TensorArgument",
-    "TimedRuns",
     "Timings",
     "choose",
 ]

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from accelopt.evaluation import Status
+from accelopt.kernels.measurement import TimedRuns
 
 BACKWARDS = 0
 """The order in which every two iterations change places."""
@@ -37,17 +38,6 @@ class Inexactness(NamedTuple):
 
     relative: float
     where: str
-
-
-class TimedRuns(NamedTuple):
-    """Timed runs of one kernel in milliseconds, and the profiler's summary of one of them.
-
-    `interval_ms` when the device itself knows how sure it is; None leaves it to the runs.
-    """
-
-    runs_ms: tuple[float, ...]
-    metrics: dict[str, float]
-    interval_ms: tuple[float, float] | None = None
 
 
 class Timings(NamedTuple):

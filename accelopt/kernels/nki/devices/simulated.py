@@ -17,6 +17,7 @@ import numpy as np
 from accelopt.errors import ConfigError, printable
 from accelopt.evaluation import Status
 from accelopt.hardware import TARGETS
+from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     Argument,
@@ -24,7 +25,6 @@ from accelopt.kernels.nki.devices.protocol import (
     KernelFailure,
     LowPrecision,
     TensorArgument,
-    TimedRuns,
     Timings,
 )
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message, unfinished_line

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from accelopt.evaluation import Status
+from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices import neuron_profile
 from accelopt.kernels.nki.devices.protocol import (
     Argument,
@@ -23,7 +24,6 @@ from accelopt.kernels.nki.devices.protocol import (
     KernelFailure,
     LowPrecision,
     TensorArgument,
-    TimedRuns,
     Timings,
 )
 from accelopt.kernels.nki.devices.simulated import ended_early
