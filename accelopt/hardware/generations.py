@@ -120,9 +120,9 @@ TRN2 = replace(
     fp32_transpose_passes=1,
     broadcast_passes=2,
     tensor_ramp_fraction=0.5,
-    tensor_ramp_ns=920.0,
-    tensor_ramp_use=0.51,
-    tensor_ramp_reserve_ns=1500.0,
+    tensor_ramp_ns=1500.0,
+    tensor_ramp_use=0.5085,
+    tensor_ramp_reserve_ns=950.0,
     launch_ns=6000.0,
     rsqrt_error=1.46e-5,
     least_measured=0.85,
@@ -181,10 +181,10 @@ TRN2 = replace(
             "documented",
             "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%",
         ),
-        "tensor_ramp_ns": _fitted(
+        "tensor_ramp_ns": Source(
             "ns",
-            "bmm's versions; documented is about 3 us, and every rate measured here is twice the "
-            "documented one",
+            "assumed",
+            "half of the documented 3 us, as every rate measured here is twice the documented one",
         ),
         "tensor_ramp_use": _measured(
             "1",

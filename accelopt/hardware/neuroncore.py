@@ -237,8 +237,8 @@ class Hardware(Sourced):
     least_measured: float = constant(
         "1",
         "measured",
-        "16 of the 19 layernorms and conv1ds, on which no constant was fitted, measure between this "
-        "and most_measured times their prediction",
+        "11 of the 12 layernorms, on which no constant was fitted, and all 7 conv1ds measure between "
+        "this and most_measured times their prediction",
     )
     most_measured: float = constant("1", "measured", "as least_measured")
     # Peaks that percentages of a problem's bound refer to.
