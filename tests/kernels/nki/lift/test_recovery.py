@@ -30,7 +30,7 @@ CASES = {
 }
 
 
-MISSED = pytest.mark.xfail(strict=True, reason="6.5% longer at this size: issue 14 allows 5%")
+MISSED = pytest.mark.xfail(strict=True, reason="53% longer at this size: issue 14 allows 5%")
 
 
 @pytest.mark.parametrize(
