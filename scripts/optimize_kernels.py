@@ -10,7 +10,7 @@ from accelopt.interruption import nothing_to_lose
 with nothing_to_lose():
     from accelopt.cli.specs import SpecRun, gather_transitions, optimize_specs
     from accelopt.errors import AcceloptError, ConfigError, sentence
-    from accelopt.kernels.gpu.worker import evaluate_control
+    from accelopt.kernels.specs.control import evaluate_control
     from accelopt.search.mcgs import REWARDS
     from accelopt.search.methods import GRAPH
     from accelopt.search.strategy import STRATEGIES

@@ -17,8 +17,8 @@ from accelopt.evaluation import Case, Scrutiny
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
 from accelopt.kernels.gpu.cases import ProblemFiles
-from accelopt.kernels.gpu.specs import case_of_spec
 from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.nodes import Node
 from accelopt.search.methods import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
-from accelopt.kernels.gpu.worker import result_of
+from accelopt.kernels.specs.control import result_of
 from accelopt.nodes import Node, method_of
 from accelopt.report.diffs import patch_of
 from accelopt.stages.project import graph_version, write_summary

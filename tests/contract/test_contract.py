@@ -14,7 +14,7 @@ from accelopt.contract.values import IOContractManager, decode, dtype_of, encode
 from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.cases import ProblemFiles
-from accelopt.kernels.gpu.specs import case_of_spec, solution_of, triton_module
+from accelopt.kernels.specs.solutions import case_of_spec, solution_of, triton_module
 from accelopt.kernels.triton.moves.propose import proposals
 
 KINDS = {

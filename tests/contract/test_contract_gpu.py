@@ -8,8 +8,8 @@ import pytest
 from accelopt.contract.spec import Argument, KernelSpec
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
-from accelopt.kernels.gpu.specs import definition_of, solution_of, workload_of
 from accelopt.kernels.gpu.structure import structures
+from accelopt.kernels.specs.solutions import definition_of, solution_of, workload_of
 from accelopt.ptx.sweeps import sweeps
 
 

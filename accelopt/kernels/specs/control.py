@@ -28,7 +28,7 @@ from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.profiling.ncu import collect
-from accelopt.kernels.gpu.specs import ENTRY, definition_of, solution_of, workload_of
+from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
 from accelopt.kernels.triton.moves.space import tile_space, with_values
 from accelopt.store import content_key, read_text, write_atomically, write_json
 
