@@ -24,7 +24,8 @@ CHECK = "__accelopt_annotated"
 def rewritten(function: FunctionType, names: dict[str, Any]) -> FunctionType:
     """The function with its source rewritten where needed, over the global names given."""
     text = "".join(linecache.getlines(function.__code__.co_filename))
-    code = _code(function.__code__, text) or function.__code__
+    own = function.__code__
+    code = _code(own, text, own.co_filename) or own
     names[CHECK] = check_annotation
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     if any(name not in cells for name in code.co_freevars):
@@ -80,13 +81,14 @@ def _find(code: CodeType, name: str) -> CodeType | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _code(code: CodeType, text: str) -> CodeType | None:
+def _code(code: CodeType, text: str, file: str) -> CodeType | None:
     """The rewritten code; None when there is nothing to rewrite or no source to read. `text` is that
-    of its file: code objects that differ in an annotation alone are equal before Python 3.11."""
+    of its file: code objects that differ in an annotation alone are equal before Python 3.11, and those of two files
+    of one text always are."""
     try:
         lines, first = inspect.getsourcelines(code)
         source = "".join(lines)
-        return _rewritten_code(source, code.co_filename, first, code.co_name, code.co_freevars)
+        return _rewritten_code(source, file, first, code.co_name, code.co_freevars)
     except (OSError, TypeError, SyntaxError, IndexError):
         return None
 

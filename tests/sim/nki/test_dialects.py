@@ -108,3 +108,10 @@ def test_collectives_are_refused_by_name_with_what_they_would_take():
     with pytest.raises(Unsupported, match="all_reduce") as refused:
         trace_kernel(load(text, "collective.py").kernel, specs_of([A]))
     assert "a Program for each rank" in refused.value.mend
+
+
+def test_files_of_equal_text_keep_their_own_names():
+    text = NEW.replace("tile = nl.nd", "tile: nl.tensor = nl.nd").replace("nl.tensor =", "object =")
+    for file in ("first.py", "second.py"):
+        program = trace_kernel(load(text, file).kernel, specs_of([A]))
+        assert {node.source.file for _, node in program.walk()} == {file}
