@@ -11,6 +11,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml setup.py
 	@echo "Making a virtual environment in $(VENV) and installing into it: a minute or two, once."
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip || true # it counts packages
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -e '.[dev]'
 	@touch $@
 
