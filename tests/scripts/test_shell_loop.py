@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_problem import benchmark
+from small_problem import KERNEL, benchmark
 
+from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
 from accelopt.stages.tables import write_table
 
@@ -101,6 +102,37 @@ def test_the_whole_loop_with_named_options(tmp_path):
     assert (folder / "best.diff").read_text().startswith("--- a/silu.py")
     assert (tmp_path / "loop" / "report.html").stat().st_size > 100_000
     assert "times as fast" not in loop().stderr
+
+
+def answered(request):
+    """A planner's, an executor's or a summarizer's words, as a model would have them."""
+    system = request["messages"][0]["content"]
+    if "performance engineer" in system:
+        return "Title: whole rows\nLoad, compute and store a whole row of 1024 at a time."
+    if "You write" in system:
+        faster = KERNEL.replace("for j in nl.affine_range(8):", "for j in nl.affine_range(1):")
+        return f"```python\n{faster.replace('128 : (j + 1) * 128', '1024 : (j + 1) * 1024')}```"
+    return "**Whole rows**\n\nFewer, larger transfers are faster."
+
+
+@pytest.mark.slow
+def test_the_whole_loop_with_a_model(tmp_path):
+    place = benchmark(tmp_path / "bench")
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHON": sys.executable}
+    with ScriptedServer(answered) as server:
+        config = tmp_path / "model.json"
+        config.write_text(json.dumps({"url": server.url, "model": "m", "backoff": 0.01}))
+        words = (
+            f"--problems silu --summary {place} --iterations 2 --plans 1 --model-config {config}"
+        )
+        command = ["bash", str(LOOP.with_name("loop.sh")), *words.split()]
+        command += ["--out", str(tmp_path / "loop")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(server.requests) >= 5  # two plans, two kernels, a summary
+    [folder] = (tmp_path / "loop").glob("*_ID0")
+    assert "nl.affine_range(1)" in (folder / "best.py").read_text()
+    assert "whole rows" in done.stdout
 
 
 GPU_LOOP = ROOT / "templates" / "flb" / "complete_local" / "loop.sh"
