@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
-from timing_corpus import SOURCES, corpus
+from timing_corpus import SOURCES, Measured, corpus
 from timing_record import Recorded, model_name, read_record, write_record
 
 from accelopt.hardware import TARGETS, Hardware
@@ -217,12 +217,25 @@ def print_metrics(cases: list[Case]) -> None:
         print(f"mean gap of the engines' active fractions {statistics.mean(gaps):.1%}")
 
 
+def print_measured(known: list[Measured]) -> None:
+    """What was measured: by family the kernels, their latencies, the pairs that have an order."""
+    print(f"{'family':24s} {'kernels':>7s} {'fastest, ms':>12s} {'slowest, ms':>12s} {'pairs':>6s}")
+    for family in dict.fromkeys(one.family for one in known):
+        times = [one.figures["latency"] for one in known if one.family == family]
+        pairs = order([(time, time) for time in times]).pairs
+        print(f"{family:24s} {len(times):7d} {min(times):12.4g} {max(times):12.4g} {pairs:6d}")
+    print("\nNo prediction of these is recorded.")
+
+
 def recorded(target: str) -> list[Case]:
     """The cases of the last record. Says by which model they were predicted."""
     rows, now = read_record(target), model_name()
+    if not rows:
+        print_measured(list(corpus(target, [])))
     models = {row.model for row in rows}
     whose = "the model of today" if models <= {now} else f"an earlier model ({', '.join(models)})"
-    print(f"{target}: {len(rows)} kernels, predicted by {whose} when its record was made.")
+    if rows:
+        print(f"{target}: {len(rows)} kernels, predicted by {whose} when its record was made.")
     print("The kernels are others'; to predict them anew give FOLDERs with checkouts of:")
     for source in SOURCES:
         print(f"  {source}")
@@ -290,6 +303,8 @@ def main() -> None:
     model = model_name()  # as it is before the work, which takes minutes
     cases = predicted(options) if options.folders else recorded(options.target)
     cases = [case for case in cases if options.only in case.name]
+    if not cases and not options.folders:
+        return
     if not cases:
         parser.error(f"none of the kernels that were measured on {options.target} is there")
     families = {
