@@ -111,7 +111,11 @@ def test_collectives_are_refused_by_name_with_what_they_would_take():
 
 
 def test_files_of_equal_text_keep_their_own_names():
-    text = NEW.replace("tile = nl.nd", "tile: nl.tensor = nl.nd").replace("nl.tensor =", "object =")
+    text = OLD.replace("    nl.store(", "    t: typing.tensor[128, 64] = nl.load(a)\n    nl.store(")
+    text = text.replace(
+        "import neuronxcc.nki as nki",
+        "import neuronxcc.nki as nki\nimport neuronxcc.nki.typing as typing",
+    )
     for file in ("first.py", "second.py"):
         program = trace_kernel(load(text, file).kernel, specs_of([A]))
         assert {node.source.file for _, node in program.walk()} == {file}
