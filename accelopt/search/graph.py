@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
@@ -16,13 +15,7 @@ from accelopt.nodes import Action, Job, Node
 # The share of the time that a method is expected to save where it relieves what limits a kernel;
 # any other saves LITTLE, if its rule does not promise more.
 LITTLE = 0.02
-BEST_SHARE = 0.5
-CHANGE_VISITS = 2  # that the method's own mean is worth beside what the very change brought
-FORSAKEN = LITTLE / 8
-NOVEL_GAIN = 0.2  # to be hoped of a change, for each method that it was never tried beside
-NOVEL_APPEAL = 0.05  # least share of exploration of one that ran, beside any of those
 NOTHING = -inf  # to be hoped where nothing is left to try
-VIRTUAL_VISITS = 2  # visits at its first estimate that an edge begins with
 
 EXPECTED = {
     "enable_async_pipeline": 0.18,
@@ -56,16 +49,6 @@ class Edge:
         """Whether nobody knows its kernel, or is making it along this edge."""
         return not self.closed and self.child is None and not self.in_flight
 
-    def value(self, worth: float, gain: float, hope: float = NOTHING) -> float:
-        """The reward to be hoped for along it, on a state of `worth` where its action is expected to
-        bring `gain`: half the best that was found below it, or is hoped for there, since that is what
-        a search keeps, half the mean. Jobs under way count as visits that gained nothing."""
-        visits = VIRTUAL_VISITS + self.visits + self.in_flight
-        before = VIRTUAL_VISITS * (worth + gain) + self.in_flight * worth
-        mean = (before + self.total) / visits
-        best = max(hope, NOTHING if self.best is None else self.best)
-        return mean if best == NOTHING else BEST_SHARE * best + (1 - BEST_SHARE) * mean
-
     def add(self, reward: float) -> None:
         """Somebody went along it to `reward`."""
         self.visits += 1
@@ -84,83 +67,15 @@ class Edge:
         }
 
 
-@dataclass
-class MethodRecord:
-    """What a method, or one change by it, brought wherever it was tried: the sum of its gains, how many
-    they are, and the methods that it was tried beside."""
-
-    total: float = 0.0
-    count: int = 0
-    failed: int = 0
-    company: set[str] = field(default_factory=set)
-
-    def novel(self, made: frozenset[str]) -> int:
-        """Beside how many of the methods `made` it was never tried: it may do there what it does not
-        do alone."""
-        return len(made - self.company)
-
-    def expect(self, estimate: float, visits: float) -> float:
-        """The gain to be expected of it, where without this `estimate` was expected as firmly as
-        after so many visits."""
-        return (visits * estimate + self.total) / (visits + self.count)
-
-    def add(self, gain: float, failed: bool) -> None:
-        """It brought `gain`."""
-        self.total += gain
-        self.count += 1
-        self.failed += failed
-
-
-class Lessons:
-    """What was learned of methods and of single changes, on whatever kernel."""
-
-    def __init__(self) -> None:
-        self._methods: defaultdict[str, MethodRecord] = defaultdict(MethodRecord)
-        self._changes: defaultdict[str, MethodRecord] = defaultdict(MethodRecord)
-
-    def asked(self, action: Action, made: frozenset[str]) -> None:
-        """An action is under way on a kernel that the methods `made` had made: no other job needs to
-        find out how it does beside them."""
-        self._methods[action.method].company |= made
-        self._changes[action.sentence].company |= made
-
-    def add(self, action: Action, gain: float, failed: bool) -> None:
-        """An action brought `gain`."""
-        self._methods[action.method].add(gain, failed)
-        self._changes[action.sentence].add(gain, failed)
-
-    def expected(self, edge: Edge) -> float:
-        """What an edge is expected to bring: its estimate, then what its method brought elsewhere, then
-        what this very change did, the nearer the stronger."""
-        method, change = self._methods[edge.action.method], self._changes[edge.action.sentence]
-        return change.expect(method.expect(edge.estimate, VIRTUAL_VISITS), CHANGE_VISITS)
-
-    def gain(self, edge: Edge, made: frozenset[str]) -> float:
-        """What may be hoped of it on a kernel that the methods `made` had made. Any two changes may pay
-        together alone, so one beside many that it was never tried beside finds out most at once;
-        what always failed is expected to fail."""
-        change, expected = self._changes[edge.action.sentence], self.expected(edge)
-        fails = change.count and change.count == change.failed
-        return expected if fails else max(expected, NOVEL_GAIN * change.novel(made))
-
-    def appeal(self, edge: Edge, made: frozenset[str]) -> float:
-        """How much an edge deserves to be explored: by what it is expected to bring. What lost is
-        not given up for good where it meets methods that it was never tried beside."""
-        change = self._changes[edge.action.sentence]
-        if not change.novel(made):
-            return max(self.expected(edge), FORSAKEN)
-        ran = change.count > change.failed
-        return max(self.expected(edge), NOVEL_APPEAL if ran else LITTLE)
-
-
 @dataclass(eq=False)
 class KernelState:
     """A kernel that was found correct, however many ways lead to it, and its reward, with the
-    diagnosis once it is known. `made` are the methods that made it, `last` the last of them."""
+    diagnosis once it is known. `made` are the edges that led to it first,
+    `last` is the last of their methods."""
 
     node: Node
     worth: float = 0.0
-    made: frozenset[str] = frozenset()
+    made: tuple[Edge, ...] = ()
     last: str = START
     visits: int = 0
     diagnosis: Diagnosis | None = None
@@ -192,11 +107,6 @@ class KernelState:
         relieves = always or self.relieves(action)
         return EXPECTED.get(action.method, LITTLE) if relieves else LITTLE
 
-    def hope(self, gain: Gain, taken: frozenset[str]) -> float:
-        """The largest reward to be hoped of what is untried on it, but for kernels that are `taken`."""
-        edges = (edge for edge in self.edges if edge.untried and edge.action.key not in taken)
-        return max((self.worth + gain(self, edge) for edge in edges), default=NOTHING)
-
     def record(self) -> dict[str, object]:
         """The state as JSON."""
         return {
@@ -204,13 +114,12 @@ class KernelState:
             "latency": self.node.latency,
             "visits": self.visits,
             "last_method": self.last,
-            "applied_methods": sorted(self.made),
+            "applied_methods": sorted({edge.action.method for edge in self.made}),
             "bottleneck": self.bottleneck,
             "edges": [edge.record() for edge in self.edges],
         }
 
 
-Gain = Callable[[KernelState, Edge], float]
 Way = list[tuple[KernelState, Edge]]
 """From the baseline down: each state with the edge that was taken there."""
 
@@ -255,10 +164,12 @@ def candidate_id(action: Action) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def hopes(states: Mapping[str, KernelState], gain: Gain, taken: Iterable[str]) -> dict[str, float]:
+def hopes(states: Mapping[str, KernelState], hoped: Mapping[Edge, float]) -> dict[str, float]:
     """For each state the largest reward to be hoped for on it, or on any state that it leads to."""
-    known = frozenset(taken)
-    hope = {key: state.hope(gain, known) for key, state in states.items()}
+    hope = {
+        key: max((hoped[edge] for edge in state.edges if edge in hoped), default=NOTHING)
+        for key, state in states.items()
+    }
     ways = [
         (key, edge.child) for key, state in states.items() for edge in state.edges if edge.child
     ]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.nodes import METHODS_ALONE, Action, Job, Node, Result, Want
-from accelopt.search.graph import NOTHING, Edge, Event, KernelState, Lessons, Way, hopes
+from accelopt.search.effects import Effects
+from accelopt.search.graph import LITTLE, NOTHING, Edge, Event, KernelState, Way, hopes
 from accelopt.search.strategy import Settings
 
 EXPLORATION = 0.3  # published: 1; there nothing is learned across kernels
@@ -59,7 +60,8 @@ class MCGS:
         self._states = {start.key: KernelState(start)}
         self._wrong: set[str] = set()
         self._building: set[str] = set()  # keys of kernels under way, on whatever edge
-        self._lessons = Lessons()
+        self._effects = Effects()
+        self._hoped: dict[Edge, float] = {}  # of what may be asked for
         self._hopes: dict[str, float] = {}  # by key of a state: the best that may lie below it
         self._ways: dict[int, Way] = {}
         self._events: list[Event] = []
@@ -84,9 +86,16 @@ class MCGS:
         """The action at the end of the best way down."""
         for state in self._states.values():
             self._link(state)
-        taken = {*self._states, *self._wrong, *self._building}
-        self._hopes = hopes(self._states, self._gain, taken)
+        self._hoped = self._look(self._states.values())
+        self._hopes = hopes(self._states, self._hoped)
         return self._descend(self._states[self.root.key], [], set())
+
+    def _look(self, states: Iterable[KernelState]) -> dict[Edge, float]:
+        """The reward to be hoped for along every edge of these that may be asked for."""
+        free = [(state, edge) for state in states for edge in state.edges if self._free(edge)]
+        under_way = [(*way[-1][0].made, way[-1][1]) for way in self._ways.values()]
+        hoped = self._effects.hopes([(*state.made, edge) for state, edge in free], under_way)
+        return {edge: hope for (_, edge), hope in zip(free, hoped, strict=True)}
 
     def tell(self, result: Result) -> None:
         """New edges, or a new state and what it is worth for the way to it."""
@@ -131,15 +140,14 @@ class MCGS:
         if node is None or node.missing or node.latency is None:
             edge.closed = True
             self._wrong |= {edge.action.key} - {""}  # a plan in words has no key
-            self._lessons.add(edge.action, self._reward.failed, failed=True)
+            self._effects.add((*state.made, edge), state.worth + self._reward.failed)
             return None
         assert self.root.latency
         worth = self._reward.of(self.root.latency / node.latency)
-        method = edge.action.method
-        child = KernelState(node, worth, state.made | {method}, last=method)
+        child = KernelState(node, worth, (*state.made, edge), last=edge.action.method)
         child = self._states.setdefault(node.key, child)
         edge.child = node.key
-        self._lessons.add(edge.action, worth - state.worth, failed=False)
+        self._effects.add((*state.made, edge), worth)
         self.best = min(self.best, node, key=lambda kernel: kernel.latency or 0.0)
         return child
 
@@ -166,7 +174,8 @@ class MCGS:
         return None
 
     def _free(self, edge: Edge) -> bool:
-        return edge.untried and edge.action.key not in self._building
+        taken = edge.action.key in self._building or edge.action.key in self._states
+        return edge.untried and not taken and edge.action.key not in self._wrong
 
     def _by_bound(self, state: KernelState) -> Iterator[Edge]:
         """Open edges by their upper bound, then those that wait, by prior."""
@@ -185,34 +194,25 @@ class MCGS:
 
         def bound(edge: Edge) -> float:
             share = priors[edge] / (1 + edge.visits + edge.in_flight)
-            return self._hoped(state, edge) / best + explored * share
+            below = self._hopes[edge.child] if edge.child else self._hoped.get(edge, NOTHING)
+            return below / best + explored * share
 
         return sorted(edges, key=lambda edge: -bound(edge))
 
-    def _hoped(self, state: KernelState, edge: Edge) -> float:
-        """The reward to be hoped for along an edge of `state`."""
-        below = self._hopes[edge.child] if edge.child else NOTHING
-        return edge.value(state.worth, self._gain(state, edge), below)
-
-    def _gain(self, state: KernelState, edge: Edge) -> float:
-        """What an edge of `state` may bring."""
-        return self._lessons.gain(edge, state.made)
-
     def _priors(self, state: KernelState, edges: Sequence[Edge]) -> dict[Edge, float]:
-        """In proportion to what deserves to be explored; edges along which nothing came for long get
-        less. The baseline's are mixed with noise."""
+        """In proportion to what is promised; edges along which nothing came for long get less. The
+        baseline's are mixed with noise."""
 
         def appeal(edge: Edge) -> float:
             tired = edge.visits > PATIENCE and (edge.best or 0.0) < state.worth + WEAK_GAIN
-            return (WEAK_SHARE if tired else 1.0) * self._lessons.appeal(edge, state.made)
+            return (WEAK_SHARE if tired else 1.0) * max(edge.estimate, LITTLE)
 
-        appeals = {edge: appeal(edge) for edge in edges}
         whole = sum(max(edge.estimate, 0.0) for edge in state.edges) or 1.0
         return {
-            edge: (1 - NOISE_SHARE) * value / whole + NOISE_SHARE * self._noise[edge]
+            edge: (1 - NOISE_SHARE) * appeal(edge) / whole + NOISE_SHARE * self._noise[edge]
             if edge in self._noise
-            else value / whole
-            for edge, value in appeals.items()
+            else appeal(edge) / whole
+            for edge in edges
         }
 
     def _link(self, state: KernelState) -> None:
@@ -239,7 +239,6 @@ class MCGS:
         for _, edge in way:
             edge.in_flight += 1
         state, edge = way[-1]
-        self._lessons.asked(edge.action, state.made)
         self._building |= {edge.action.key} - {""}  # a plan in words has no key yet
         job = self._job(Want.BUILD, state.node, edge.action)
         self._ways[job.number] = way

@@ -192,15 +192,6 @@ class ReGraph(Row):
         nodes, malformed = _together(self.nodes, other.nodes), self.malformed + other.malformed
         return ReGraph(nodes=nodes, edges=edges, built_at=self.built_at, malformed=malformed)
 
-    def company(self) -> dict[str, frozenset[str]]:
-        """For each method those that it is known right before or right after."""
-        pairs = [(a, b) for a, after in self.edges.items() for b in after]
-        beside: defaultdict[str, set[str]] = defaultdict(set)
-        for a, b in pairs:
-            beside[a].add(b)
-            beside[b].add(a)
-        return {method: frozenset(others) for method, others in beside.items()}
-
     @property
     def _any(self) -> Tally:
         whole = Tally()

@@ -78,14 +78,13 @@ class ReGraphSearch(MCGS):
             Edge, tuple[KernelState, float]
         ] = {}  # the estimates without the graph
         self._foretold, self._came = FIRM, TRUST * FIRM
-        self._company: dict[str, frozenset[str]] = {}  # methods that one is known beside
         self._rollouts: list[Rollout] = []
         self._steps: dict[int, Rollout] = {}  # by number of a job
 
     def learn(self, regraph: ReGraph) -> None:
         """Use what other searches found out; before the first job."""
         if self.options["filter"] != "off":
-            self.learned, self._company = regraph, regraph.company()
+            self.learned = regraph
 
     def tell(self, result: Result) -> None:
         """The same as without rollouts; one goes on, or ends with its first failure."""
@@ -146,16 +145,13 @@ class ReGraphSearch(MCGS):
         if self._random.random() < EPSILON_ROLLOUT:
             edge = self._random.choice(edges)
         else:
-            edge = max(edges, key=self._expected)
+            hoped = {} if self._published else self._look([state])
+            edge = max(edges, key=lambda e: (hoped.get(e, 0.0), -self._used[e.action.method]))
         rollout.under_way = True
         rollout.steps += 1
         job = self._build([(state, edge)])
         self._steps[job.number] = rollout
         return job
-
-    def _expected(self, edge: Edge) -> tuple[float, int]:
-        brings = 0.0 if self._published else self._lessons.expected(edge)
-        return brings, -self._used[edge.action.method]
 
     def _conclude(self, number: int, way: Way, child: KernelState | None, missing: bool) -> None:
         rollout = self._steps.get(number)
@@ -229,11 +225,6 @@ class ReGraphSearch(MCGS):
             return edges
         after = self.learned.edges.get(state.last, {})
         return [edge for edge in edges if edge.action.method in after] or edges
-
-    def _gain(self, state: KernelState, edge: Edge) -> float:
-        """What an edge may bring; beside what it is new to, here and elsewhere."""
-        known = self._company.get(edge.action.method, frozenset())
-        return self._lessons.gain(edge, state.made - known)
 
     def _in_order(
         self, state: KernelState, edges: Sequence[Edge], priors: Mapping[Edge, float]
