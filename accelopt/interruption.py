@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
@@ -43,6 +44,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def stop(said: str = "Stopped.") -> NoReturn:
     """End with the status of Ctrl-C; whoever is at the terminal, if there is still one, reads why."""
+    # Of a library's task that was cut short before it began: nothing that anybody can mend.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     with contextlib.suppress(OSError):
         print(f"\n{said}", file=sys.stderr)
     raise SystemExit(STOPPED)
