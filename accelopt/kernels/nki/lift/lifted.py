@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -34,6 +36,9 @@ from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.translation.translate import in_dialect
 from accelopt.sandbox import ForkServer, scratch_folder
 from accelopt.sim.dialects import Dialect, dialect_of_source
+
+ROUNDED = 2.0**-20
+"""Numbers of two lifts of one kernel are this near: some were in fp32 on the way."""
 
 
 class Lifted(NamedTuple):
@@ -164,7 +169,7 @@ class _Called:
             text = self._text(lifted, schedule)
             if text:
                 same = text == self._text(other, schedule)
-                return same or self._meaning(text, other.arguments) == other.algorithm
+                return same or self._means(text, other)
         return True  # no schedule has a kernel, and none will be wrong
 
     def _text(self, lifted: Lifted, schedule: Schedule) -> str:
@@ -173,16 +178,16 @@ class _Called:
         except (NotLowered, ResourceShort):
             return ""
 
-    def _meaning(self, source: str, arguments: tuple[Argument, ...]) -> Algorithm | None:
-        """What a lowered kernel computes with these arguments; None where it takes them not."""
+    def _means(self, source: str, other: Lifted) -> bool:
+        """Whether a lowered kernel computes the same with the other's arguments."""
         with scratch_folder() as folder:
             path = folder / "kernel.py"
             path.write_text(source, encoding="utf-8")
             try:
-                found = lift(self.device.compile(str(path), arguments).program)
+                found = lift(self.device.compile(str(path), other.arguments).program)
             except (KernelFailure, NotLifted):
-                return None
-        return found
+                return False
+        return _alike(json.loads(found.to_json()), json.loads(other.algorithm.to_json()))
 
     # What a lowered kernel asks of its arguments.
 
@@ -246,6 +251,17 @@ class _Called:
         except (KernelFailure, NotLifted):
             return True
         return self._same(lifted, other)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether two records are equal, but for the rounding of their numbers to fp32."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=ROUNDED)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return one == other
 
 
 _SIGNS = {True: ("> 0", "be positive"), False: ("< 0", "be negative")}

@@ -49,6 +49,9 @@ FLAGS = """def kernel(x, eps=1e-6, scale=None, centred=False, parts=1):
     nl.store(out, tile)
     return out
 """
+BRANCHES = TEMPERATURE.replace("temperature):", "temperature, halved=False):").replace(
+    "    powers =", "    if halved:\n        tile = tile * 0.5\n    powers ="
+)
 SHAPE = (128, 256)
 
 
@@ -91,11 +94,13 @@ def x() -> np.ndarray:
     return np.random.default_rng(2).standard_normal(SHAPE).astype(np.float32)
 
 
-@pytest.mark.parametrize("drawn", [0.7, -0.7])
+@pytest.mark.parametrize(
+    ("text", "drawn"), [(TEMPERATURE, 0.7), (TEMPERATURE, -0.7), (BRANCHES, 0.7)]
+)
 def test_a_maximum_of_what_an_argument_scales_asks_for_its_sign(
-    tmp_path: Path, x: np.ndarray, drawn: float
+    tmp_path: Path, x: np.ndarray, text: str, drawn: float
 ) -> None:
-    made = by_schedule(tmp_path, TEMPERATURE, temperature=drawn)
+    made = by_schedule(tmp_path, text, temperature=drawn)
     for temperature in (drawn, 3 * drawn):
         assert np.allclose(run(made, x, temperature), softmax(np.float64(x) / temperature), 1e-5)
     word = "positive" if drawn > 0 else "negative"
