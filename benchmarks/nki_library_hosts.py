@@ -71,6 +71,7 @@ def number_formats() -> types.ModuleType:
     for name in ("float16", "float32", "int8", "int16", "int32", "uint8", "uint16", "uint32"):
         setattr(module, name, getattr(np, name))
     module.static_cast = static_cast
+    module.finfo = lambda dtype: ml_dtypes.finfo(_format(dtype))
     module.sizeinbytes = lambda dtype: np.dtype(_format(dtype)).itemsize
     module.is_float_type = lambda dtype: np.dtype(_format(dtype)).kind in "fV"
     return module
