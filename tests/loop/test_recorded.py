@@ -58,7 +58,7 @@ class Player:
         return text
 
 
-async def played(name, folder, url, target="trn1"):
+async def played(name, folder, url, target="trn1", rounds=2):
     model = ModelConfig(url=url, model="recorded", timeout=60.0)
     place = RECORDED / name
     case = Case(
@@ -73,7 +73,7 @@ async def played(name, folder, url, target="trn1"):
         workers=2,
         screening=Scrutiny.QUICK,
     )
-    settings = Settings(iterations=2, beam=1, plans=1, samples=1, fixer_steps=1)
+    settings = Settings(iterations=rounds, beam=1, plans=1, samples=1, fixer_steps=1)
     async with open_workshop(folder, options) as shop:
         calls, offline = shop.calls, shop.offline
         tools = toolbox_for(shop.evaluations, offline, 4)
@@ -171,7 +171,7 @@ def test_the_checked_kernel_counts_where_the_answer_is_worse(tmp_path):
 def test_a_kernel_of_nki_is_planned_written_and_mended_in_its_own_dialect(tmp_path):
     player = Player(RECORDED / "gated_norm_nki")
     with ScriptedServer(player) as server:
-        outcome = asyncio.run(played("gated_norm_nki", tmp_path, server.url, "trn2"))
+        outcome = asyncio.run(played("gated_norm_nki", tmp_path, server.url, "trn2", 1))
     [made] = by_plans(outcome)
     [wrong] = made.failed
     assert made.speedup > 1.1 and "import nki\n" in made.source
