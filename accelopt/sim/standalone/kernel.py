@@ -132,9 +132,13 @@ def trace_kernel(
         return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
     try:
         program = trace(record, **shared, restarts=RESTARTS)
+        if with_shared_bytes(program) is program:
+            return program
     except (NeedsConcrete, Exception):  # believed only of loops that run as they are written
-        program = trace(record, **shared, report=report, unrolled=AllLoops())
-    return with_shared_bytes(program)
+        pass
+    # Also where tiles share bytes: a tile of a loop's body is fresh memory no more, so which product
+    # begins a sum must be known of every iteration.
+    return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
 
 
 def _record(

@@ -83,6 +83,28 @@ def test_a_bank_is_used_again_under_another_name(nki_text):
     np.testing.assert_allclose(twice, 2 * (X.T @ w), rtol=1e-4, atol=1e-4)
 
 
+def test_sums_of_products_in_loops_begin_anew_in_a_shared_bank(nki_text):
+    kernel = nki_text(
+        """
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray((3, 64, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+            tile = nl.load(x)
+            for name in (0, 1):
+                for i in nl.affine_range(3):
+                    psum = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum, address=(0, 0))
+                    for k in nl.affine_range(2):
+                        part = tile[k * 64 : (k + 1) * 64, :]
+                        nisa.nc_matmul(dst=psum, stationary=part, moving=part)
+                    kept = nl.ndarray((64, 64), dtype=nl.float32)
+                    nisa.tensor_copy(dst=kept, src=psum)
+                    nisa.dma_copy(dst=out[i], src=kept)
+            return out
+        """
+    )
+    np.testing.assert_allclose(kernel.run(X), np.stack([X.T @ X] * 3), rtol=1e-4, atol=1e-4)
+
+
 LOADS = """
         @nki.jit
         def kernel(x):
