@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
+from accelopt.evaluation import REL_TOL
 from accelopt.kernels.nki.referee import source
 from accelopt.kernels.nki.referee.comparison import relative_l2
 from accelopt.kernels.nki.referee.reference import load_module
@@ -52,7 +53,7 @@ def _same_non_finite(kernel: np.ndarray, reference: np.ndarray) -> bool:
 
 
 def check_correctness_numpy(
-    output_nki: Sequence[Any], output_task: Any, res: KernelProperties, rel_tol: float = 2e-5
+    output_nki: Sequence[Any], output_task: Any, res: KernelProperties, rel_tol: float = REL_TOL
 ) -> None:
     """Set `res.correct`; what is wrong is appended to `res.metadata["correctness_error"]`."""
     references = output_task if isinstance(output_task, tuple) else (output_task,)

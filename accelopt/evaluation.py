@@ -249,6 +249,10 @@ class Scrutiny(str, Enum):
     FULL = "full"  # the gate, and every check that makes it sound
 
 
+REL_TOL = 2e-5
+"""The published bound of the relative L2 error."""
+
+
 class EvaluationRequest(Row):
     """One kernel to compile, check and time, and the limits it must keep."""
 
@@ -257,7 +261,7 @@ class EvaluationRequest(Row):
     save_fields: tuple[str, ...] = ()
     target: str = "trn1"
     core: int = 0
-    rel_tol: float = 2e-5
+    rel_tol: float = REL_TOL
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL
     half: Literal[0, 1] | None = Field(

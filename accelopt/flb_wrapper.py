@@ -59,6 +59,7 @@ SEARCH_PLAN = TimingPlan(
     sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False,
     stress=2, judging_seconds=15.0,
 )  # fmt: skip
+SEARCH_SECONDS = 120.0  # of one call in a search: a candidate that takes longer gains nothing
 
 
 class FlashInferKernel:
@@ -228,7 +229,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
         workload=workload,
         solution=solution,
         device=payload.get("device", "cuda:0"),
-        timeout_seconds=float(payload.get("timeout_seconds", 120)),
+        timeout_seconds=float(payload.get("timeout_seconds", SEARCH_SECONDS)),
         tolerance=settings.tolerance,
         start=Solution.model_validate(payload["start"]) if "start" in payload else None,
         plan=full_plan(settings) if scrutiny is Scrutiny.FULL else SEARCH_PLAN,

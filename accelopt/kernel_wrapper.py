@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelopt.eval_numpy import KernelProperties
-from accelopt.evaluation import Evaluation, EvaluationRequest, Status
+from accelopt.evaluation import REL_TOL, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.devices import Device
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
@@ -27,7 +27,7 @@ class NKIKernel:
         base_numpy_path: str | Path,
         *,
         device: Device | None = None,
-        rel_tol: float = 2e-5,
+        rel_tol: float = REL_TOL,
         precision: Sequence[str] = (),
         trials: TrialStore | None = None,
     ) -> None:

@@ -16,6 +16,26 @@ from accelopt.evaluation import Case, Evaluation, Profile, Status, to_json
 from accelopt.nodes import Change, Job, Node, Plan, Result, Want
 
 
+class ResultRow(NamedTuple):
+    """A row of results.csv: what a run found for a problem, as text. Latencies are in milliseconds,
+    shares of the bound in percent; what is not known is empty."""
+
+    case_name: str
+    baseline_latency: str
+    best_latency: str
+    speedup: str
+    baseline_percent_of_peak: str
+    percent_of_peak: str
+    confirmed: str
+    target: str
+    simulated: str
+    samples: str
+    correct: str
+    changes: str
+    kernel: str
+    failure: str
+
+
 class CandidateRow(NamedTuple):
     """A row of candidates.csv or profile_results.csv: a kernel that an iteration may start from.
 

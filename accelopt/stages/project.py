@@ -11,7 +11,7 @@ from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
 from accelopt.kernels.methods import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
-from accelopt.published import CandidateRow, PlannerResult, SampleResult, ServiceResult
+from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of
 from accelopt.search.graph_report import events_text, trace_text
 from accelopt.search.strategy import Strategy
@@ -19,11 +19,6 @@ from accelopt.stages.run import Iteration, Outcome, Run
 from accelopt.stages.select import CANDIDATE_COLUMNS, origin, write_candidate
 from accelopt.stages.tables import write_records, write_table
 from accelopt.store import content_key, write_atomically, write_json
-
-RESULT_COLUMNS = (
-    "case_name baseline_latency best_latency speedup baseline_percent_of_peak percent_of_peak "
-    "confirmed target simulated samples correct changes kernel failure"
-).split()
 
 
 def write_iteration(history: Sequence[Iteration], kept: Sequence[Node], run: Run) -> None:
@@ -112,7 +107,9 @@ def write_best(best: Node, run: Run) -> None:
 
 def write_outcomes(outcomes: Sequence[Outcome], run: Run) -> None:
     """`results.csv`, and for each problem its best kernel and the difference to the start."""
-    write_table(run.folder / "results.csv", [_row(o) for o in outcomes], RESULT_COLUMNS)
+    write_table(
+        run.folder / "results.csv", [_row(o)._asdict() for o in outcomes], ResultRow._fields
+    )
     for outcome in outcomes:
         name = outcome.start.case.case_name
         if outcome.best is not None:
@@ -168,25 +165,25 @@ def write_spending(ledger: Ledger, run: Run) -> None:
     write_json(run.folder / "spending.json", spending)
 
 
-def _row(outcome: Outcome) -> dict[str, str]:
+def _row(outcome: Outcome) -> ResultRow:
     before = outcome.start.profile
     after = outcome.best.profile if outcome.best else None
-    return {
-        "case_name": outcome.start.case.case_name,
-        "baseline_latency": _number(before.latency if before else None),
-        "best_latency": _number(after.latency if after else None),
-        "speedup": _number(outcome.speedup),
-        "baseline_percent_of_peak": _number(outcome.before.percent_of_peak),
-        "percent_of_peak": _number(outcome.after.percent_of_peak),
-        "confirmed": str(outcome.confirmation.confirmed) if outcome.confirmation else "",
-        "target": before.target if before else "",
-        "simulated": str(before.simulated) if before else "",
-        "samples": str(len(outcome.nodes)),
-        "correct": str(outcome.correct),
-        "changes": to_json(outcome.changes),
-        "kernel": f"{outcome.start.case.case_name}/best.py" if outcome.best else "",
-        "failure": outcome.failure,
-    }
+    return ResultRow(
+        case_name=outcome.start.case.case_name,
+        baseline_latency=_number(before.latency if before else None),
+        best_latency=_number(after.latency if after else None),
+        speedup=_number(outcome.speedup),
+        baseline_percent_of_peak=_number(outcome.before.percent_of_peak),
+        percent_of_peak=_number(outcome.after.percent_of_peak),
+        confirmed=str(outcome.confirmation.confirmed) if outcome.confirmation else "",
+        target=before.target if before else "",
+        simulated=str(before.simulated) if before else "",
+        samples=str(len(outcome.nodes)),
+        correct=str(outcome.correct),
+        changes=to_json(outcome.changes),
+        kernel=f"{outcome.start.case.case_name}/best.py" if outcome.best else "",
+        failure=outcome.failure,
+    )
 
 
 def _number(value: float | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.evaluation import Check, Scrutiny, Status
+from accelopt.evaluation import REL_TOL, Check, Scrutiny, Status
 from accelopt.kernels.nki.referee.agreement import INDEX_FORMATS, Agreement, Disagreement, tie
 from accelopt.kernels.nki.referee.norms import blocks, l2, l2_difference, row_norms
 from accelopt.kernels.nki.referee.precision import Precision, in_single, is_float
@@ -70,7 +70,7 @@ class Gate(NamedTuple):
     """How outputs are judged: the bound of the published gate, how much is asked, how much coarser
     than IEEE fp32 the device rounds, what precision is allowed, and how outputs agree."""
 
-    rel_tol: float = 2e-5
+    rel_tol: float = REL_TOL
     scrutiny: Scrutiny = Scrutiny.FULL
     rounding: float = 1.0
     precision: Precision = Precision()

@@ -13,7 +13,6 @@ import builtins
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.source import allowed
-from accelopt.kernels.gpu.bench.source.forbidden import EVERYONE, OTHER, UNSEEN, reason_for
 from accelopt.kernels.gpu.bench.source.names import (
     Names,
     is_device_name,
@@ -23,6 +22,7 @@ from accelopt.kernels.gpu.bench.source.names import (
     may_be_named,
 )
 from accelopt.kernels.gpu.bench.source.native_rules import SUFFIXES, native_violations
+from accelopt.kernels.gpu.bench.source.reasons import EVERYONE, OTHER, UNSEEN, reason_for
 from accelopt.kernels.gpu.bench.source.source_text import (
     Violation,
     is_absent,
