@@ -165,10 +165,10 @@ def measure_unrolled(instructions: int) -> None:
     from accelopt.sim import rules, serial
     from accelopt.sim.compute import compile_program
     from accelopt.sim.nki.kernel import trace_kernel
-    from accelopt.sim.trace import TensorSpec
+    from accelopt.sim.trace import AbstractTensor
 
     rounds = max(instructions // 10, 1)
-    argument = TensorSpec((128, 512 * rounds), np.dtype(np.float32))
+    argument = AbstractTensor((128, 512 * rounds), np.dtype(np.float32))
 
     def step(name: str, function: Any, *args: Any) -> Any:
         gc.collect()

@@ -24,7 +24,7 @@ from accelopt import measured
 from accelopt.sim.nki.kernel import Kernel, trace_kernel
 from accelopt.sim.program import Program
 from accelopt.sim.timing import Compiler
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 SOURCES = (
     "https://github.com/zhang677/AccelOpt (NKIBench/kernels)",
@@ -87,7 +87,7 @@ class Measured(NamedTuple):
 
 def specs(shapes: list[Any], dtype: np.dtype = F32) -> list[Any]:
     """Shapes as arguments without data; numbers as they are."""
-    return [TensorSpec(s, dtype) if isinstance(s, tuple) else s for s in shapes]
+    return [AbstractTensor(s, dtype) if isinstance(s, tuple) else s for s in shapes]
 
 
 def load(path: Path) -> ModuleType:

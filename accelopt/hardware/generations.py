@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from accelopt.hardware.neuroncore import Hardware, Source
+from accelopt.hardware.neuroncore import Hardware, Provenance
 
 TRN1 = Hardware(
     name="trn1",
@@ -76,12 +76,12 @@ TRN1 = Hardware(
 _KDA = "seven problems (measured/trn2_kernels.csv): "
 
 
-def _measured(unit: str, note: str) -> Source:
-    return Source(unit, "measured", _KDA + note)
+def _measured(unit: str, note: str) -> Provenance:
+    return Provenance(unit, "measured", _KDA + note)
 
 
-def _fitted(unit: str, note: str) -> Source:
-    return Source(unit, "fitted", _KDA + note)
+def _fitted(unit: str, note: str) -> Provenance:
+    return Provenance(unit, "fitted", _KDA + note)
 
 
 TRN2 = replace(
@@ -135,7 +135,7 @@ TRN2 = replace(
     copies_alternate=True,
     vector_fast_modes=True,
     sources={
-        "generation": Source("1", "documented", "trainium2_arch.rst: NeuronCore-v3"),
+        "generation": Provenance("1", "documented", "trainium2_arch.rst: NeuronCore-v3"),
         "hbm_bytes_per_ns": _measured(
             "B/ns",
             "adamw moves 820 GB/s, silu 800, by one core; trainium2_arch.rst has 2.9 TB/s for "
@@ -149,8 +149,8 @@ TRN2 = replace(
             "adamw's chunks of 684 and 1,368 numbers (16 and 32 B past a multiple of 64) keep the DMA "
             "engines busy for 6.2 and 5.8 ns a row more than the five between 576 and 1,824",
         ),
-        "hbm_conflict_ns": Source("ns", "assumed", "half of trn1's, as HBM is twice as fast"),
-        "hbm_conflict_bytes_per_ns": Source("B/ns", "assumed", "twice trn1's"),
+        "hbm_conflict_ns": Provenance("ns", "assumed", "half of trn1's, as HBM is twice as fast"),
+        "hbm_conflict_bytes_per_ns": Provenance("B/ns", "assumed", "twice trn1's"),
         "access_cycles": _fitted(
             "cycles", "adamw's VectorE: 50 ns beyond 512 to 1,824 elements; mamba's spends 40"
         ),
@@ -158,7 +158,7 @@ TRN2 = replace(
         "two_input_cycles_per_element": _fitted("cycles", "adamw's VectorE, 0.535 ns an element"),
         "vector_cycles_per_element": _fitted("cycles", "as for two operands"),
         "scalar_cycles_per_element": _fitted("cycles", "silu's ScalarE, 0.424 ns an element"),
-        "gpsimd_cycles_per_element": Source("cycles", "assumed", "as VectorE's"),
+        "gpsimd_cycles_per_element": Provenance("cycles", "assumed", "as VectorE's"),
         "scan_cycles_per_element": _fitted("cycles", "mamba_v4's VectorE, 512 and 1,024 wide"),
         "reciprocal_cycles_per_element": _fitted(
             "cycles", "VectorE limits the published silu and adamw; isa says 8 at half this rate"
@@ -176,12 +176,12 @@ TRN2 = replace(
         "broadcast_passes": _measured(
             "1", "mamba_v2: 864 ns for a row of 512, at the half rate of what uses one row"
         ),
-        "tensor_ramp_fraction": Source(
+        "tensor_ramp_fraction": Provenance(
             "1",
             "documented",
             "Neuron Explorer, understanding throttling: trn2 and trn3 start at 50%",
         ),
-        "tensor_ramp_ns": Source(
+        "tensor_ramp_ns": Provenance(
             "ns",
             "assumed",
             "half of the documented 3 us, as every rate measured here is twice the documented one",
@@ -199,7 +199,7 @@ TRN2 = replace(
             "bmm_probe_bf16 stores 4,096 tiles in 1.56 ms from four buffers, each free after its "
             "copy, this and the transfer; half of trn1's, as every rate is twice the documented",
         ),
-        "semaphore_ns": Source("ns", "assumed", "half of trn1's, as dma_latency_ns"),
+        "semaphore_ns": Provenance("ns", "assumed", "half of trn1's, as dma_latency_ns"),
         "launch_ns": _fitted("ns", "silu_v3: DMA is active for 99% of 0.294 ms"),
         "rsqrt_error": _measured(
             "1",
@@ -238,18 +238,18 @@ TRN3 = replace(
             for name, source in TRN2.sources.items()
         },
         "tensor_ramp_fraction": TRN2.source("tensor_ramp_fraction"),
-        "generation": Source("1", "documented", "trainium3_arch.rst: NeuronCore-v4"),
-        "vector_ghz": Source("GHz", "documented", "trainium3_arch.rst"),
-        "sbuf_partition_bytes": Source("B", "documented", "trainium3_arch.rst: 32 MiB"),
-        "dma_bytes_per_ns": Source(
+        "generation": Provenance("1", "documented", "trainium3_arch.rst: NeuronCore-v4"),
+        "vector_ghz": Provenance("GHz", "documented", "trainium3_arch.rst"),
+        "sbuf_partition_bytes": Provenance("B", "documented", "trainium3_arch.rst: 32 MiB"),
+        "dma_bytes_per_ns": Provenance(
             "B/ns",
             "assumed",
             "nki-dma-bandwidth-guide has 33 where trn2 has 23; trn2 was measured at twice that",
         ),
-        "hbm_bytes_per_ns": Source("B/ns", "assumed", "what the DMA engines move"),
-        "peak_memory_bytes": Source("B/s", "assumed", "what the DMA engines move"),
-        "least_measured": Source("1", "assumed", "trn2's; nothing was measured"),
-        "most_measured": Source("1", "assumed", "trn2's; nothing was measured"),
+        "hbm_bytes_per_ns": Provenance("B/ns", "assumed", "what the DMA engines move"),
+        "peak_memory_bytes": Provenance("B/s", "assumed", "what the DMA engines move"),
+        "least_measured": Provenance("1", "assumed", "trn2's; nothing was measured"),
+        "most_measured": Provenance("1", "assumed", "trn2's; nothing was measured"),
     },
 )
 

@@ -10,7 +10,7 @@ Status = Literal["documented", "measured", "fitted", "assumed"]
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """Where a constant comes from."""
 
     unit: str
@@ -20,7 +20,7 @@ class Source:
 
 def constant(unit: str, status: Status, note: str, **default: Any) -> Any:
     """A field of a `Sourced` dataclass, with where it comes from."""
-    return field(metadata={"source": Source(unit, status, note)}, **default)
+    return field(metadata={"source": Provenance(unit, status, note)}, **default)
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Sourced:
     """A dataclass whose constants say where they come from. `sources` are those that differ from
     what stands at the field."""
 
-    sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
+    sources: Mapping[str, Provenance] = field(default_factory=dict, kw_only=True)
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> Provenance:
         """Unit, status and note of a constant; KeyError for a name that is none."""
         if name in self.sources:
             return self.sources[name]
-        found: Source = {item.name: item for item in fields(self)}[name].metadata["source"]
+        found: Provenance = {item.name: item for item in fields(self)}[name].metadata["source"]
         return found
 
     @classmethod

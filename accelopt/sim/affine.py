@@ -40,7 +40,7 @@ class LoopVariable:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class TileAxis:
     """One axis of a tile, counted from the last (-1), as a variable running over 0..extent-1."""
 
     position: int
@@ -92,7 +92,7 @@ class Remainder:
         return (0, self.divisor - 1)
 
 
-Term = LoopVariable | Axis | Quotient | Remainder
+Term = LoopVariable | TileAxis | Quotient | Remainder
 NO_VARIABLES: frozenset[LoopVariable] = frozenset()
 
 
@@ -187,11 +187,11 @@ class Affine:
         return frozenset(found)
 
     @property
-    def axes(self) -> frozenset[Axis]:
+    def axes(self) -> frozenset[TileAxis]:
         """Every tile axis the value depends on, also inside quotients and remainders."""
-        found: set[Axis] = set()
+        found: set[TileAxis] = set()
         for term, _ in self.terms:
-            if isinstance(term, Axis):
+            if isinstance(term, TileAxis):
                 found.add(term)
             elif isinstance(term, (Quotient, Remainder)):
                 found |= term.inner.axes
@@ -206,7 +206,7 @@ class Affine:
         strides: dict[int, int] = {}
         rest: list[tuple[Term, int]] = []
         for term, coefficient in self.terms:
-            if isinstance(term, Axis):
+            if isinstance(term, TileAxis):
                 strides[term.position] = strides.get(term.position, 0) + coefficient
             else:
                 rest.append((term, coefficient))
@@ -242,9 +242,9 @@ class Affine:
         return total
 
     @property
-    def variables(self) -> tuple[LoopVariable | Axis, ...]:
+    def variables(self) -> tuple[LoopVariable | TileAxis, ...]:
         """Loop variables and axes, each once, also those inside quotients and remainders."""
-        found: dict[LoopVariable | Axis, None] = {}
+        found: dict[LoopVariable | TileAxis, None] = {}
         for term, _ in self.terms:
             if isinstance(term, (Quotient, Remainder)):
                 found.update(dict.fromkeys(term.inner.variables))
@@ -252,7 +252,7 @@ class Affine:
                 found[term] = None
         return tuple(found)
 
-    def evaluate_all(self, values: Mapping[LoopVariable | Axis, np.ndarray]) -> np.ndarray:
+    def evaluate_all(self, values: Mapping[LoopVariable | TileAxis, np.ndarray]) -> np.ndarray:
         """As `evaluate_many`, with axes as variables too."""
         total: np.ndarray = np.asarray(self.constant, dtype=np.int64)
         for term, coefficient in self.terms:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, Axis, LoopVariable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
@@ -211,13 +211,13 @@ def _indices(access: Access) -> Iterable[Access]:
         yield from _indices(item.index)
 
 
-def _axis(shape: tuple[int, ...], number: int) -> Axis:
-    return Axis(number - len(shape), shape[number])
+def _axis(shape: tuple[int, ...], number: int) -> TileAxis:
+    return TileAxis(number - len(shape), shape[number])
 
 
 def _values(
     loops: tuple[Loop, ...], shape: tuple[int, ...]
-) -> dict[LoopVariable | Axis, np.ndarray]:
+) -> dict[LoopVariable | TileAxis, np.ndarray]:
     """Values of loops and axes, each along its own dimension."""
     rank = len(loops) + len(shape)
 
@@ -225,7 +225,7 @@ def _values(
         array = np.fromiter(values, np.int64)
         return array.reshape([-1 if n == place else 1 for n in range(rank)])
 
-    found: dict[LoopVariable | Axis, np.ndarray] = {
+    found: dict[LoopVariable | TileAxis, np.ndarray] = {
         loop.variable: along(n, loop.variable.values) for n, loop in enumerate(loops)
     }
     for number, extent in enumerate(shape):

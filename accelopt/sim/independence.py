@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.affine import Affine, Axis, LoopVariable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Loop, LoopKind, Program, Tensor
@@ -182,7 +182,7 @@ class _Inside(NamedTuple):
             shape = [-1 if n == place else 1 for n in range(rank)]
             return np.asarray(values, dtype=np.int64).reshape(shape)
 
-        values: dict[LoopVariable | Axis, np.ndarray] = {
+        values: dict[LoopVariable | TileAxis, np.ndarray] = {
             known: np.asarray(value) for known, value in self.outer.items()
         }
         values |= {loop.variable: along(n, loop.variable.values) for n, loop in enumerate(loops)}

@@ -15,16 +15,16 @@ import numpy as np
 from accelopt.sim import dtypes, serial, source_text, standin
 from accelopt.sim.dialects import trace_kernel
 from accelopt.sim.program import Program
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 _cache: dict[str, bytes] = {}
 CACHED_PROGRAMS = 256
 
 
 def specs_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments without their data: arrays become TensorSpecs, everything else stays."""
+    """The arguments without their data: arrays become AbstractTensors, everything else stays."""
     return tuple(
-        TensorSpec(value.shape, value.dtype)
+        AbstractTensor(value.shape, value.dtype)
         if isinstance(value, np.ndarray) and value.ndim
         else value
         for value in arguments
@@ -35,7 +35,7 @@ def content_key(source: str, arguments: Sequence[Any], entry: str, target: str) 
     """The name of a Program: equal for equal source, argument shapes, dtypes and plain values."""
     digest = hashlib.sha256(f"{serial.VERSION}|{entry}|{target}|{source}".encode())
     for value in specs_of(arguments):
-        if isinstance(value, TensorSpec):
+        if isinstance(value, AbstractTensor):
             digest.update(f"|{value.shape} {dtypes.name_of(np.dtype(value.dtype))}".encode())
         else:
             digest.update(f"|{type(value).__name__} {value!r}".encode())

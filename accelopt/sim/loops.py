@@ -23,7 +23,7 @@ from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.conditions import read_first
 from accelopt.sim.errors import SourceLine
-from accelopt.sim.nki.index import Index, LoopIndex, MaskExpression
+from accelopt.sim.nki.index import LoopIndex, MaskExpression, TileIndex
 from accelopt.sim.nki.poison import Poison
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
@@ -45,7 +45,7 @@ class KernelRange:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __iter__(self) -> Iterator[Index | LoopIndex]:
+    def __iter__(self) -> Iterator[TileIndex | LoopIndex]:
         tracer = current()
         frame = sys._getframe(1)
         key = call_chain(frame)
@@ -64,7 +64,7 @@ class KernelRange:
 
     def _symbolic(
         self, tracer: Tracer, frame: FrameType, key: LoopKey, statement: ast.For
-    ) -> Iterator[Index]:
+    ) -> Iterator[TileIndex]:
         index = LoopVariable(
             tracer.fresh_id(), self.values.start, self.values.step, len(self.values)
         )
@@ -72,20 +72,20 @@ class KernelRange:
         before = Before(frame, statement)
         with tracer.loop(index, self.kind, source, key):
             with _whole(tracer, frame, statement) as whole:
-                yield Index(variable(index))
+                yield TileIndex(variable(index))
             if whole:
                 before.check(tracer, shadowing=True)
 
     def _unrolled(
         self, tracer: Tracer, frame: FrameType, key: LoopKey, statement: ast.For
-    ) -> Iterator[Index]:
+    ) -> Iterator[TileIndex]:
         """Each iteration by itself, though not to the kernel's Python."""
         number = tracer.fresh_id()
         before = Before(frame, statement)
         for value in self.values:
             with tracer.iteration(key, number, value):
                 with _whole(tracer, frame, statement) as whole:
-                    yield Index(Affine(value), (), frozenset({number}))
+                    yield TileIndex(Affine(value), (), frozenset({number}))
                 if not whole:
                     return
                 if value == self.values[0]:
@@ -145,7 +145,7 @@ class Before:
 def _can_be_shadowed(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_can_be_shadowed, value))
-    return isinstance(value, (TensorView, Poison, Index, MaskExpression))
+    return isinstance(value, (TensorView, Poison, TileIndex, MaskExpression))
 
 
 def _shadows(tracer: Tracer, value: object, indices: bool) -> bool:
@@ -154,7 +154,7 @@ def _shadows(tracer: Tracer, value: object, indices: bool) -> bool:
         return all(_shadows(tracer, item, indices) for item in value)
     if isinstance(value, TensorView):
         return tracer.belongs_to_loop(value.storage)
-    return isinstance(value, Poison) or (indices and isinstance(value, (Index, MaskExpression)))
+    return isinstance(value, Poison) or (indices and isinstance(value, (TileIndex, MaskExpression)))
 
 
 class StaticRange:

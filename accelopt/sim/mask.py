@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accelopt.sim.affine import Affine, Axis, LoopVariable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 
 MAX_ENUMERATION = 1 << 21
 """Masks over more combinations of values than this are judged by their bounds alone."""
@@ -56,7 +56,7 @@ class Mask:
 
     def _keeps_exactly(self, expression: Affine, low: int, high: int) -> bool:
         involved = Mask(tuple(c for c in self.constraints if c.bounds[0] < 0))
-        variables: dict[LoopVariable | Axis, None] = dict.fromkeys(expression.variables)
+        variables: dict[LoopVariable | TileAxis, None] = dict.fromkeys(expression.variables)
         for constraint in involved.constraints:
             variables.update(dict.fromkeys(constraint.variables))
         sizes = [term.size for term in variables]

@@ -24,7 +24,7 @@ from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, recording
 
 
-class TensorSpec(NamedTuple):
+class AbstractTensor(NamedTuple):
     """An argument without data: shape and dtype."""
 
     shape: tuple[int, ...]

@@ -17,7 +17,7 @@ from nkibench_problems import (
 from accelopt.kernels.nki import roofline
 from accelopt.sim import timing
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 PROBLEMS = sorted(SHAPES)
 
@@ -58,7 +58,7 @@ def test_full_size(problem: str) -> None:
 def test_latency_at_full_size_leaves_room_but_not_much(problem: str) -> None:
     """A newcomer's kernel is slower than the roofline, and not by an order of magnitude."""
     arguments = [
-        TensorSpec(size, np.dtype(np.float32)) if isinstance(size, tuple) else size
+        AbstractTensor(size, np.dtype(np.float32)) if isinstance(size, tuple) else size
         for size in SHAPES[problem].kernel_inputs
     ]
     program = trace_kernel(load(files(problem)[1]).kernel, arguments)

@@ -16,7 +16,7 @@ from accelopt.report.story import Portrait, ProblemStory, Story, StoryStep, read
 from accelopt.sim import timing
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 EVIL = "</script><script>document.title = 'evil'</script><img src=x onerror=alert(1)> \U0001f600"
 START = "\n".join(f"line {number}" for number in range(60))
@@ -112,7 +112,7 @@ def double(x):
 
 
 def test_a_portrait_is_the_profile_in_numbers():
-    spec = TensorSpec((1024, 512), np.dtype(np.float32))
+    spec = AbstractTensor((1024, 512), np.dtype(np.float32))
     found = timing.profile(trace_kernel(double, [spec]))
     seen = portrait(found, timing.interval(found))
     assert seen.low <= seen.latency <= seen.high

@@ -8,7 +8,7 @@ from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 
 def product(left, right):
@@ -33,7 +33,7 @@ def doubling(x):
 
 
 def explained(kernel, *shapes):
-    specs = [TensorSpec(shape, np.dtype(np.float32)) for shape in shapes]
+    specs = [AbstractTensor(shape, np.dtype(np.float32)) for shape in shapes]
     return problem_text(profile(trace_kernel(kernel, specs)))
 
 

@@ -15,7 +15,7 @@ from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import interval, profile
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 
 def crowded(x, y):
@@ -34,7 +34,7 @@ def crowded(x, y):
 @pytest.fixture(scope="module")
 def found():
     f32 = np.dtype(np.float32)
-    specs = [TensorSpec((30, 128, 2048), f32), TensorSpec((128, 2048), f32)]
+    specs = [AbstractTensor((30, 128, 2048), f32), AbstractTensor((128, 2048), f32)]
     return profile(trace_kernel(crowded, specs))
 
 
@@ -194,7 +194,7 @@ def test_counters_hold_what_memory_has_and_return_to_nothing(found):
 
 def test_what_was_not_measured_is_said():
     """Issue 17, point 7: trn3's constants come from documents; no difference is called resolved."""
-    specs = [TensorSpec(shape, np.dtype(np.float32)) for shape in ((2, 128, 64), (128, 64))]
+    specs = [AbstractTensor(shape, np.dtype(np.float32)) for shape in ((2, 128, 64), (128, 64))]
     program = trace_kernel(crowded, specs, target="trn3")
     found = profile(program)
     text = profile_text(found, interval(found))

@@ -10,7 +10,7 @@ from accelopt.sim import serial
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, program_for
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 KERNEL = """
 import neuronxcc.nki as nki
@@ -29,7 +29,7 @@ def kernel(a, scale):
         nl.store(out[i, p, f], nl.multiply(u, scale), mask=(f + i * 64 < 200))
     return out
 """
-ARGUMENTS = (TensorSpec((512, 128), "float32"), 2.0)
+ARGUMENTS = (AbstractTensor((512, 128), "float32"), 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def kernel(a):
     nl.store(out, t)
     return out
 """
-    program = program_for(kernel, (TensorSpec((128, 64), "float32"),), entry="kernel")
+    program = program_for(kernel, (AbstractTensor((128, 64), "float32"),), entry="kernel")
     values = [
         repr(i.attributes["operand0"])
         for _, i in serial.loads(serial.dumps(program)).walk()

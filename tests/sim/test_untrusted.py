@@ -16,7 +16,7 @@ from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, timing
 from accelopt.sim.errors import NOWHERE, KernelError
 from accelopt.sim.kernel_text import program_for
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 HEAD = """
 import numpy as np
@@ -66,9 +66,9 @@ def kernel(a, places):
     return out
 """
 PROGRAMS = [
-    (MASKED, (TensorSpec((512, 64), "float32"), 2.0)),
-    (PRODUCT, (TensorSpec((384, 256), "float32"), TensorSpec((384, 512), "float32"))),
-    (MANY, (TensorSpec((512, 64), "float32"), TensorSpec((128, 1), "int32"))),
+    (MASKED, (AbstractTensor((512, 64), "float32"), 2.0)),
+    (PRODUCT, (AbstractTensor((384, 256), "float32"), AbstractTensor((384, 512), "float32"))),
+    (MANY, (AbstractTensor((512, 64), "float32"), AbstractTensor((128, 1), "int32"))),
 ]
 MOST_WORK = 10**7
 

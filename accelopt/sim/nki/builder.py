@@ -13,10 +13,10 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, Axis, Term, variable
+from accelopt.sim.affine import Affine, Term, TileAxis, variable
 from accelopt.sim.errors import KernelError, KernelTypeError
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
-from accelopt.sim.nki.index import Index, MaskExpression, number_of
+from accelopt.sim.nki.index import MaskExpression, TileIndex, number_of
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.operators import COMPARISONS
@@ -133,10 +133,10 @@ def mask_of(mask: Any) -> Mask:
 def tile(value: Any, name: str) -> TensorView:
     """An on-chip operand."""
     if not isinstance(value, TensorView):
-        kind = "an index" if isinstance(value, Index) else type(value).__name__
+        kind = "an index" if isinstance(value, TileIndex) else type(value).__name__
         mend = (
             "nisa.iota turns an index into a tile."
-            if isinstance(value, Index)
+            if isinstance(value, TileIndex)
             else "Pass a tile in SBUF or PSUM (nl.load brings one from HBM)."
         )
         fail(operands.operand_type(name, kind, mend))
@@ -239,7 +239,7 @@ def column(value: Any) -> Any:
 
 def is_number(value: Any) -> bool:
     """True for Python and NumPy scalars, zero-dimensional arrays, and loop indices."""
-    if isinstance(value, (np.ndarray, Index)):
+    if isinstance(value, (np.ndarray, TileIndex)):
         return not value.shape
     return isinstance(value, Number)
 
@@ -247,7 +247,7 @@ def is_number(value: Any) -> bool:
 def number(value: Any) -> int | float | bool:
     """The scalar as a plain Python number. Where a loop index is an operand, each iteration has a
     constant of its own: its loop is unrolled."""
-    if isinstance(value, Index):
+    if isinstance(value, TileIndex):
         return number_of(value)
     plain: int | float | bool = (
         value.item() if isinstance(value, (np.generic, np.ndarray)) else value
@@ -275,7 +275,7 @@ def operand_dtype(value: Any) -> np.dtype:
     """The dtype an operand promotes with: its own, or that of a Python number (S24)."""
     if isinstance(value, TensorView):
         return value.dtype
-    if isinstance(value, Index):
+    if isinstance(value, TileIndex):
         if value.shape:
             tile(value, "operand")
         return dtypes.of_scalar(0)
@@ -352,7 +352,7 @@ def permuted(mask: Mask, axes: tuple[int, ...]) -> Mask:
     """The mask of a tile as a mask of the tile with its axes in another order."""
     rank = len(axes)
     moved: dict[Term, Affine] = {
-        Axis(old - rank, axis.extent): variable(Axis(new - rank, axis.extent))
+        TileAxis(old - rank, axis.extent): variable(TileAxis(new - rank, axis.extent))
         for new, old in enumerate(axes)
         for constraint in mask.constraints
         for axis in constraint.axes

@@ -16,7 +16,7 @@ import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.nki.branching import enter_branch
-from accelopt.sim.nki.index import Index, MaskExpression
+from accelopt.sim.nki.index import MaskExpression, TileIndex
 from accelopt.sim.rules import control_flow
 from accelopt.sim.tracer import current
 
@@ -29,13 +29,13 @@ class Extremum:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
-        self, least: bool, parts: Sequence[Index], variables: frozenset[LoopVariable]
+        self, least: bool, parts: Sequence[TileIndex], variables: frozenset[LoopVariable]
     ) -> None:
         constant = [part for part in parts if part.affine.is_constant and not part.shape]
         if parts and len(constant) == len(parts):
             function = builtins.min if least else builtins.max
             value = function(part.affine.constant for part in parts)
-            parts = [Index(Affine(value), (), frozenset().union(*(p.loops for p in parts)))]
+            parts = [TileIndex(Affine(value), (), frozenset().union(*(p.loops for p in parts)))]
         self.least = least
         self.parts = tuple(parts)
         self.variables = variables
@@ -49,9 +49,9 @@ class Extremum:
                 turned = other if sign > 0 else -other
                 return turned._shifted(self.parts[0], 1)
             return Extremum(True, (), variables)
-        if not isinstance(other, (int, np.integer, Index)):
+        if not isinstance(other, (int, np.integer, TileIndex)):
             return NotImplemented  # type: ignore[no-any-return]
-        more = other.affine.loop_variables if isinstance(other, Index) else frozenset()
+        more = other.affine.loop_variables if isinstance(other, TileIndex) else frozenset()
         parts = [part + other if sign > 0 else part - other for part in self.parts]
         return Extremum(self.least, parts, self.variables | more)
 
@@ -85,7 +85,7 @@ class Extremum:
 
     # Comparisons. They also answer those of an index with an extremum.
 
-    def _all(self, holds: Callable[[Index, int], MaskExpression]) -> MaskExpression:
+    def _all(self, holds: Callable[[TileIndex, int], MaskExpression]) -> MaskExpression:
         """True where it holds for every part."""
         if not self.parts:
             enter_branch()
@@ -98,8 +98,8 @@ class Extremum:
     def _compared(
         self,
         other: Any,
-        holds: Callable[[Index, int], MaskExpression],
-        fails: Callable[[Index, int], MaskExpression],
+        holds: Callable[[TileIndex, int], MaskExpression],
+        fails: Callable[[TileIndex, int], MaskExpression],
         least: bool,
     ) -> MaskExpression:
         difference: Extremum = self - other
@@ -129,7 +129,7 @@ class Extremum:
         return bool(difference.parts[0] == 0)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (int, Index, Extremum)) and self._equals(other)
+        return isinstance(other, (int, TileIndex, Extremum)) and self._equals(other)
 
     def __bool__(self) -> bool:
         return not self._equals(0)
@@ -141,7 +141,7 @@ def _variables(values: Sequence[Any]) -> frozenset[LoopVariable]:
     for value in values:
         if isinstance(value, Extremum):
             found |= value.variables
-        elif isinstance(value, Index):
+        elif isinstance(value, TileIndex):
             found |= value.affine.loop_variables
     return found
 
@@ -150,16 +150,16 @@ def kernel_extremum(function: Callable[..., Any], least: bool) -> Callable[..., 
     """Python's min or max as a kernel sees it."""
 
     def chosen(*values: Any, **options: Any) -> Any:
-        symbolic = any(isinstance(value, (Index, Extremum)) for value in values)
-        plain = all(isinstance(value, (int, Index, Extremum)) for value in values)
+        symbolic = any(isinstance(value, (TileIndex, Extremum)) for value in values)
+        plain = all(isinstance(value, (int, TileIndex, Extremum)) for value in values)
         if options or len(values) < 2 or not symbolic or not plain:
             return function(*values, **options)
-        parts: list[Index] = []
+        parts: list[TileIndex] = []
         for value in values:
             if isinstance(value, Extremum) and value.least != least and len(value.parts) != 1:
                 return Extremum(True, (), _variables(values))
             inner = value.parts if isinstance(value, Extremum) else (value,)
-            parts += [v if isinstance(v, Index) else Index(Affine(int(v))) for v in inner]
+            parts += [v if isinstance(v, TileIndex) else TileIndex(Affine(int(v))) for v in inner]
         return Extremum(least, parts, _variables(values))
 
     return chosen

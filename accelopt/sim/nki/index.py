@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from accelopt.sim.affine import Affine, Axis, LoopVariable, Term, variable
+from accelopt.sim.affine import Affine, LoopVariable, Term, TileAxis, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.conditions import is_tested
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
@@ -29,7 +29,7 @@ class LoopIndex(int):
         return self
 
 
-class Index:
+class TileIndex:
     """An affine expression of loop indices and, with a shape, of tile axes.
 
     `shape` is () for a loop index and broadcasts like a NumPy array for nl.arange(n)[:, None].
@@ -53,17 +53,17 @@ class Index:
         return len(self.shape)
 
     def __repr__(self) -> str:
-        return f"Index(shape={self.shape})"
+        return f"TileIndex(shape={self.shape})"
 
     def _like(
         self, affine: Affine, shape: tuple[int, ...], loops: frozenset[int] = NO_LOOPS
-    ) -> Index:
+    ) -> TileIndex:
         """An index of the same kind."""
         return type(self)(affine, shape, self.loops | loops)
 
     # Shaping: only new axes may be added, as in nl.arange(128)[:, None].
 
-    def __getitem__(self, key: Any) -> Index:
+    def __getitem__(self, key: Any) -> TileIndex:
         items = key if isinstance(key, tuple) else (key,)
         if Ellipsis in items:
             at = items.index(Ellipsis)
@@ -88,7 +88,7 @@ class Index:
                 position[axis] = len(shape)
                 shape.append(self.shape[axis])
         moved: dict[Term, Affine] = {
-            axis: variable(Axis(position[axis.position + self.ndim] - len(shape), axis.extent))
+            axis: variable(TileAxis(position[axis.position + self.ndim] - len(shape), axis.extent))
             for axis in self.affine.axes
         }
         return self._like(self.affine.substitute(moved), tuple(shape))
@@ -96,40 +96,40 @@ class Index:
     def __setitem__(self, key: Any, value: Any) -> None:
         raise _assignment_error()
 
-    def expand_dims(self, axis: int) -> Index:
+    def expand_dims(self, axis: int) -> TileIndex:
         """A new axis of length 1."""
         at = axis % (self.ndim + 1)
         return self[(slice(None),) * at + (None,) + (slice(None),) * (self.ndim - at)]
 
     # Arithmetic keeps the expression affine, or asks for the loop to be unrolled.
 
-    def _combine(self, other: Any, sign: int, swap: bool = False) -> Index:
+    def _combine(self, other: Any, sign: int, swap: bool = False) -> TileIndex:
         mine = self.affine * -1 if swap else self.affine
         if isinstance(other, (int, np.integer)):
             return self._like(mine + int(other) * sign, self.shape)
-        if not isinstance(other, Index):
+        if not isinstance(other, TileIndex):
             return NotImplemented  # type: ignore[no-any-return]
         shape = broadcast_shapes(self.shape, other.shape)
         return self._like(mine + other.affine * sign, shape, other.loops)
 
-    def __add__(self, other: Any) -> Index:
+    def __add__(self, other: Any) -> TileIndex:
         return self._combine(other, 1)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Index:
+    def __sub__(self, other: Any) -> TileIndex:
         return self._combine(other, -1)
 
-    def __rsub__(self, other: Any) -> Index:
+    def __rsub__(self, other: Any) -> TileIndex:
         return self._combine(other, 1, swap=True)
 
-    def __neg__(self) -> Index:
+    def __neg__(self) -> TileIndex:
         return self._like(self.affine * -1, self.shape)
 
-    def __mul__(self, other: Any) -> Index:
+    def __mul__(self, other: Any) -> TileIndex:
         if isinstance(other, (int, np.integer)):
             return self._like(self.affine * int(other), self.shape)
-        if isinstance(other, Index):
+        if isinstance(other, TileIndex):
             if other.affine.is_constant and not other.shape:
                 return self._like(self.affine * other.affine.constant, self.shape, other.loops)
             if self.affine.is_constant and not self.shape:
@@ -142,12 +142,12 @@ class Index:
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: Any) -> Index:
+    def __floordiv__(self, other: Any) -> TileIndex:
         if isinstance(other, (int, np.integer)):
             return self._like(self.affine // int(other), self.shape)
         return number_of(self) // other  # type: ignore[no-any-return]
 
-    def __mod__(self, other: Any) -> Index:
+    def __mod__(self, other: Any) -> TileIndex:
         if isinstance(other, (int, np.integer)):
             return self._like(self.affine % int(other), self.shape)
         return number_of(self) % other  # type: ignore[no-any-return]
@@ -155,7 +155,7 @@ class Index:
     # Comparisons make masks.
 
     def _compare(self, other: Any, *, at_least: bool, strict: bool) -> MaskExpression:
-        if not isinstance(other, (int, np.integer, Index)):
+        if not isinstance(other, (int, np.integer, TileIndex)):
             if hasattr(other, "least"):  # min() or max() knows how it compares
                 return NotImplemented  # type: ignore[no-any-return]
             raise _mask_error(f"an index cannot be compared with {type(other).__name__}.")
@@ -179,12 +179,12 @@ class Index:
         return self._compare(other, at_least=True, strict=False)
 
     def __eq__(self, other: Any) -> Any:
-        if other is None or not isinstance(other, (int, np.integer, Index)):
+        if other is None or not isinstance(other, (int, np.integer, TileIndex)):
             return False
         return (self >= other) & (self <= other)
 
     def __ne__(self, other: Any) -> Any:
-        if other is None or not isinstance(other, (int, np.integer, Index)):
+        if other is None or not isinstance(other, (int, np.integer, TileIndex)):
             return True
         equal = (self >= other) & (self <= other)
         return MaskExpression(equal.mask, equal.shape, negated=True, loops=equal.loops)
@@ -294,7 +294,7 @@ def _not_a_number() -> KernelError:
 def number_of(value: Any) -> int:
     """A whole number that the simulated core itself needs (the bounds of a range, a constant of an
     instruction): an index that has one value is it, another one's loops are unrolled."""
-    if not isinstance(value, Index):
+    if not isinstance(value, TileIndex):
         return int(value)
     if value.shape:
         raise _not_a_number()
@@ -325,10 +325,10 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 def tile_axis(position: int, extent: int) -> Affine:
     """The axis as an expression; an axis of length 1 is always 0 and may broadcast."""
-    return variable(Axis(position, extent)) if extent > 1 else Affine()
+    return variable(TileAxis(position, extent)) if extent > 1 else Affine()
 
 
-def arange(*bounds: int) -> Index:
+def arange(*bounds: int) -> TileIndex:
     """nl.arange(stop) or (start, stop): a one-dimensional index."""
     start, stop = (0, bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
     extent = number_of(stop - start)
@@ -337,14 +337,14 @@ def arange(*bounds: int) -> Index:
     return _counting(start, tile_axis(-1, extent), (extent,))
 
 
-def _counting(start: Any, axis: Affine, shape: tuple[int, ...]) -> Index:
+def _counting(start: Any, axis: Affine, shape: tuple[int, ...]) -> TileIndex:
     """The axis as an index that begins at `start`."""
-    if isinstance(start, Index):
-        return Index(start.affine + axis, shape, start.loops)
-    return Index(axis + int(start), shape)
+    if isinstance(start, TileIndex):
+        return TileIndex(start.affine + axis, shape, start.loops)
+    return TileIndex(axis + int(start), shape)
 
 
-class MeshGrid(tuple[Index, ...]):
+class MeshGrid(tuple[TileIndex, ...]):
     """What nl.mgrid[...] returns: one index a dimension, also as .p .x .y .z .w."""
 
     p = property(lambda self: self[0])

@@ -24,11 +24,11 @@ from accelopt.sim.loops import KernelRange
 from accelopt.sim.nki import results, rewriting
 from accelopt.sim.nki.builder import parse_dtype
 from accelopt.sim.nki.extremum import kernel_max, kernel_min
-from accelopt.sim.nki.index import Index, number_of
+from accelopt.sim.nki.index import TileIndex, number_of
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program
 from accelopt.sim.rules import kernels
-from accelopt.sim.trace import TensorSpec, trace
+from accelopt.sim.trace import AbstractTensor, trace
 from accelopt.sim.tracer import Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
@@ -88,7 +88,7 @@ class Kernel:
         return launch.run(self, args, kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
-        """The Program for these arguments: arrays or TensorSpecs, and plain values."""
+        """The Program for these arguments: arrays or AbstractTensors, and plain values."""
         return trace_kernel(self, args, kwargs)
 
     def _writes_parameters(self) -> bool:
@@ -107,7 +107,7 @@ def trace_kernel(
     target: str | None = None,
     report: Callable[[KernelError], None] | None = None,
 ) -> Program:
-    """Traces a kernel for arguments: NumPy arrays or TensorSpecs become tensors (their contents
+    """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors (their contents
     are never read), everything else is passed on. Raises KernelError, or calls `report`."""
     wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
     function = wrapped.function
@@ -198,12 +198,12 @@ def _run_grid(
             for value in range(size):
                 with tracer.iteration(keys[axis], number, value):
                     outcome = run(
-                        axis + 1, (*chosen, Index(Affine(value), (), frozenset({number})))
+                        axis + 1, (*chosen, TileIndex(Affine(value), (), frozenset({number})))
                     )
             return outcome
         index = LoopVariable(tracer.fresh_id(), 0, 1, size)
         with tracer.loop(index, LoopKind.PROGRAM, source, keys[axis]):
-            outcome = run(axis + 1, (*chosen, Index(variable(index))))
+            outcome = run(axis + 1, (*chosen, TileIndex(variable(index))))
         return outcome
 
     tracer.grid_shape = dimensions
@@ -250,7 +250,7 @@ def _parameter_names(
 
 def _argument(tracer: Tracer, name: str, value: Any) -> Any:
     """Arrays become tensors in HBM, also inside of lists and tuples; the rest stays as it is."""
-    if isinstance(value, (np.ndarray, TensorSpec)):
+    if isinstance(value, (np.ndarray, AbstractTensor)):
         if isinstance(value, np.ndarray) and value.ndim == 0:
             return value[()]
         element = parse_dtype(value.dtype)

@@ -10,7 +10,7 @@ from accelopt.sim import compute, dtypes, rules
 from accelopt.sim.nki import measurement
 from accelopt.sim.nki.kernel import HOST_MODES, Kernel, flatten, trace_kernel
 from accelopt.sim.program import Program
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 MEASURED_MODES = frozenset({"benchmark", "profile"})
 
@@ -52,7 +52,7 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments that are tensors of the Program, in its order."""
     leaves = flatten([*args, *kwargs.values()])
     return [
-        v for v in leaves if isinstance(v, TensorSpec) or (isinstance(v, np.ndarray) and v.ndim)
+        v for v in leaves if isinstance(v, AbstractTensor) or (isinstance(v, np.ndarray) and v.ndim)
     ]
 
 
@@ -68,7 +68,7 @@ def argument_arrays(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[np.nd
     """The arrays among the arguments, in the order of the Program's tensors; specifications
     without data (nt.tensor[[shape], dtype]) become zeros, as the real tool feeds dummy data."""
     return [
-        np.zeros(value.shape, dtype=value.dtype) if isinstance(value, TensorSpec) else value
+        np.zeros(value.shape, dtype=value.dtype) if isinstance(value, AbstractTensor) else value
         for value in _tensors(args, kwargs)
     ]
 

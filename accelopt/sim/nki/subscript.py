@@ -24,7 +24,7 @@ from accelopt.sim.errors import (
 )
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.extremum import Extremum
-from accelopt.sim.nki.index import Index, broadcast_shapes, tile_axis
+from accelopt.sim.nki.index import TileIndex, broadcast_shapes, tile_axis
 from accelopt.sim.nki.tensor import DynamicSlice, IndexBound, RuntimeIndex, TensorView
 from accelopt.sim.rules import indexing, operands
 
@@ -60,7 +60,7 @@ def subscript(view: TensorView, key: Any) -> TensorView:
                 "slices and nl.arange/nl.mgrid indices are mixed in one subscript."
             )
         )
-    if any(isinstance(item, Index) and item.ndim == 1 for item in rest):
+    if any(isinstance(item, TileIndex) and item.ndim == 1 for item in rest):
         fail(indexing.one_dimensional_arange())
     if chosen.open_blocks:
         fail(operands.not_a_tile(repr(view), "not every block dimension is chosen"))
@@ -72,7 +72,8 @@ def subscript(view: TensorView, key: Any) -> TensorView:
 def _advances(items: tuple[Any, ...]) -> bool:
     """True when some index has tile axes of its own, or is read at run time."""
     return any(
-        isinstance(item, (TensorView, RuntimeIndex)) or (isinstance(item, Index) and item.ndim > 0)
+        isinstance(item, (TensorView, RuntimeIndex))
+        or (isinstance(item, TileIndex) and item.ndim > 0)
         for item in items
     )
 
@@ -104,19 +105,19 @@ def _completed(rest: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]
     tail = shape[len(rest) :]
     if not tail:
         return rest
-    shapes = [item.shape for item in rest if isinstance(item, (Index, TensorView))]
+    shapes = [item.shape for item in rest if isinstance(item, (TileIndex, TensorView))]
     rank = len(broadcast_shapes(*shapes))
     total = rank + len(tail)
     lifted: list[Any] = []
     for item in rest:
-        if isinstance(item, TensorView) or (isinstance(item, Index) and item.shape):
+        if isinstance(item, TensorView) or (isinstance(item, TileIndex) and item.shape):
             for _ in tail:
                 item = item.expand_dims(item.ndim)
         lifted.append(item)
     for at, size in enumerate(tail):
         position = rank + at - total
         axis = tuple(size if k == rank + at else 1 for k in range(total))
-        lifted.append(Index(tile_axis(position, size), axis))
+        lifted.append(TileIndex(tile_axis(position, size), axis))
     return tuple(lifted)
 
 
@@ -252,7 +253,9 @@ def _slice_parts(item: Any, size: int) -> tuple[Number, int, int]:
 
 
 def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
-    shapes = [item.shape for item in items if isinstance(item, (Index, TensorView, RuntimeIndex))]
+    shapes = [
+        item.shape for item in items if isinstance(item, (TileIndex, TensorView, RuntimeIndex))
+    ]
     shape = broadcast_shapes(*shapes) if len(shapes) > 1 else shapes[0]
     offset = view.offset
     strides: dict[int, int] = {}
@@ -270,7 +273,9 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
             leading = _only_numbers(items[:at])
             indirect.append(_runtime_index(view, item.tile, at, size, stride, leading))
             item = item.index
-        affine = item.affine if isinstance(item, Index) else affine_of(_from_end(int(item), size))
+        affine = (
+            item.affine if isinstance(item, TileIndex) else affine_of(_from_end(int(item), size))
+        )
         if not runtime and not _lies_inside(affine, 0, size):
             pending += (IndexBound(affine, size, at),)
         rest, coefficients = affine.split()
@@ -294,7 +299,7 @@ def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
 def _only_numbers(items: tuple[Any, ...]) -> bool:
     """True when these dimensions are gone: a run-time index after them stands on the first."""
     return all(
-        scalar_of(item) is not None or (isinstance(item, Index) and math.prod(item.shape) == 1)
+        scalar_of(item) is not None or (isinstance(item, TileIndex) and math.prod(item.shape) == 1)
         for item in items
     )
 
@@ -341,7 +346,7 @@ def scalar_of(item: Any) -> Number | None:
         return None
     if isinstance(item, (int, np.integer)):
         return int(item)
-    if isinstance(item, Index) and not item.shape:
+    if isinstance(item, TileIndex) and not item.shape:
         return item.affine.constant if item.affine.is_constant else item.affine
     return None
 

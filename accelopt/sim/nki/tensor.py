@@ -13,7 +13,7 @@ from accelopt.sim.affine import ZERO, Affine
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
-from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes
+from accelopt.sim.nki.index import MaskExpression, TileIndex, broadcast_shapes
 from accelopt.sim.nki.poison import POISON, is_poisoned
 from accelopt.sim.program import Buffer, Tensor
 from accelopt.sim.rules import control_flow, indexing, operands
@@ -49,7 +49,7 @@ class RuntimeIndex:
 
     __slots__ = ("index", "tile")
 
-    def __init__(self, tile: TensorView, index: Index) -> None:
+    def __init__(self, tile: TensorView, index: TileIndex) -> None:
         self.tile = tile
         self.index = index
 

@@ -10,7 +10,7 @@ from accelopt.sim.errors import Unsupported
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.tensor import current_line
 from accelopt.sim.rules import control_flow, indexing
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 
 class TensorAnnotation:
@@ -22,7 +22,7 @@ class TensorAnnotation:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], (list, tuple)):
-            return TensorSpec(tuple(int(n) for n in key[0]), dtypes.parse(key[1]))
+            return AbstractTensor(tuple(int(n) for n in key[0]), dtypes.parse(key[1]))
         sizes = key if isinstance(key, tuple) else (key,)
         if all(isinstance(size, int) for size in sizes):
             return TensorAnnotation(self.name, tuple(int(size) for size in sizes))

@@ -14,7 +14,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
-from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder, Term
+from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, Term, TileAxis
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.mask import EVERYTHING, Mask
@@ -255,7 +255,7 @@ class _Reader:
             position, extent = integer(first), positive(second)
             if position >= 0:
                 raise MalformedProgram("tile axes count from the last")
-            return Axis(position, extent)
+            return TileAxis(position, extent)
         if kind not in ("quotient", "remainder"):
             raise MalformedProgram(f"unknown term {kind!r}")
         divisor = positive(second)

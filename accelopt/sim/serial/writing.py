@@ -12,7 +12,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Term
+from accelopt.sim.affine import Affine, LoopVariable, Quotient, Term, TileAxis
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
@@ -175,7 +175,7 @@ def _affine(affine: Affine) -> Any:
 def _term(term: Term) -> Any:
     if isinstance(term, LoopVariable):
         return term.id
-    if isinstance(term, Axis):
+    if isinstance(term, TileAxis):
         return ["axis", term.position, term.extent]
     kind = "quotient" if isinstance(term, Quotient) else "remainder"
     return [kind, _affine(term.inner), term.divisor]

@@ -19,7 +19,7 @@ from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import LoopKey, call_chain
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.loops import Before, KernelRange, for_statement
-from accelopt.sim.nki.index import Index, number_of
+from accelopt.sim.nki.index import TileIndex, number_of
 from accelopt.sim.program import LoopKind
 from accelopt.sim.tracer import current
 
@@ -75,7 +75,7 @@ def _decided(relation: str, difference: Affine) -> bool | None:
     return first if first == last else None
 
 
-class Counter(Index):
+class Counter(TileIndex):
     """A loop index that is still open: affine arithmetic keeps it so, anything else asks for the
     number, and the loop is unrolled."""
 
@@ -84,7 +84,7 @@ class Counter(Index):
     def _relation(self, relation: str, other: Any) -> Any:
         if isinstance(other, (float, np.floating)):
             return bool(_RELATIONS[relation](number_of(self), other))
-        if not isinstance(other, (int, np.integer, Index)):
+        if not isinstance(other, (int, np.integer, TileIndex)):
             return NotImplemented
         difference = (self - other).affine
         known = _decided(relation, difference)
@@ -154,7 +154,7 @@ class Counter(Index):
 
     __rmul__ = __mul__
 
-    def __getitem__(self, key: Any) -> Index:
+    def __getitem__(self, key: Any) -> TileIndex:
         raise TypeError("'int' object is not subscriptable")
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ def _extremum(least: bool) -> Callable[..., Any]:
     choose = min if least else max
 
     def function(*values: Any, **options: Any) -> Any:
-        if options or len(values) < 2 or not any(isinstance(value, Index) for value in values):
+        if options or len(values) < 2 or not any(isinstance(value, TileIndex) for value in values):
             return choose(*values, **options)
         best = values[0]
         for value in values[1:]:

@@ -34,7 +34,7 @@ from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.standalone.places import with_shared_bytes
 from accelopt.sim.standalone.tensor import NkiTensor
-from accelopt.sim.trace import TensorSpec, trace
+from accelopt.sim.trace import AbstractTensor, trace
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 
 RESTARTS = 8
@@ -73,7 +73,7 @@ class Kernel:
         return shape_results(program, outputs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
-        """The Program for these arguments: arrays or TensorSpecs, and plain values."""
+        """The Program for these arguments: arrays or AbstractTensors, and plain values."""
         return trace_kernel(self, args, kwargs)
 
 
@@ -112,7 +112,7 @@ def trace_kernel(
     target: str | None = None,
     report: Callable[[KernelError], None] | None = None,
 ) -> Program:
-    """Traces a kernel for arguments: NumPy arrays or TensorSpecs become tensors in HBM (their
+    """Traces a kernel for arguments: NumPy arrays or AbstractTensors become tensors in HBM (their
     contents are never read), everything else is passed on. Raises KernelError, or calls `report`."""
     wrapped = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
     function = wrapped.function
@@ -209,7 +209,7 @@ def _names(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, 
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, TensorSpec) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    return isinstance(value, AbstractTensor) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
 def _is_record(value: Any) -> bool:
@@ -226,7 +226,7 @@ def _argument(tracer: Tracer, name: str, value: Any) -> Any:
         tensor = tracer.declare(tuple(value.shape), element_of(value.dtype), Buffer.HBM, name=name)
         tracer.arguments.append(tensor)
         return whole(tensor)
-    if isinstance(value, (list, tuple)) and not isinstance(value, TensorSpec):
+    if isinstance(value, (list, tuple)) and not isinstance(value, AbstractTensor):
         items = [_argument(tracer, f"{name}{n}", item) for n, item in enumerate(value)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):

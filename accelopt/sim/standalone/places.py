@@ -34,7 +34,7 @@ Moved = dict[Tensor, Tensor]
 """Tiles, each with the tensor that covers it."""
 
 
-class Place(NamedTuple):
+class TileBytes(NamedTuple):
     """The bytes of a tile: partitions first to last, of each the bytes begin to end, both exclusive."""
 
     first: int
@@ -42,14 +42,14 @@ class Place(NamedTuple):
     begin: int
     end: int
 
-    def meets(self, other: Place) -> bool:
+    def meets(self, other: TileBytes) -> bool:
         """Whether a byte belongs to both."""
         rows = self.first < other.last and other.first < self.last
         return rows and self.begin < other.end and other.begin < self.end
 
-    def around(self, other: Place) -> Place:
+    def around(self, other: TileBytes) -> TileBytes:
         """The smallest rectangle that holds both."""
-        return Place(
+        return TileBytes(
             min(self.first, other.first),
             max(self.last, other.last),
             min(self.begin, other.begin),
@@ -63,7 +63,7 @@ def placed(address: tuple[int, int], buffer: Buffer, core: int) -> Placement:
     return Placement(np.array(address[0]), np.array(address[1] // unit), core)
 
 
-def place_of(tensor: Tensor) -> Place | None:
+def place_of(tensor: Tensor) -> TileBytes | None:
     """Where a tile was placed that may share its bytes; None for any other tensor."""
     placement = tensor.placement
     if placement is None or placement.core is None:
@@ -71,7 +71,7 @@ def place_of(tensor: Tensor) -> Place | None:
     unit = PSUM_BANK_BYTES if tensor.buffer is Buffer.PSUM else 1
     first, begin = int(placement.partitions), int(placement.addresses) * unit
     length = math.prod(tensor.tile_shape[1:]) * tensor.dtype.itemsize
-    return Place(first, first + tensor.tile_shape[0], begin, begin + length)
+    return TileBytes(first, first + tensor.tile_shape[0], begin, begin + length)
 
 
 def with_shared_bytes(program: Program) -> Program:
@@ -89,9 +89,9 @@ def with_shared_bytes(program: Program) -> Program:
     )
 
 
-def _groups(known: Mapping[Tensor, Place]) -> Iterator[tuple[list[Tensor], Place]]:
+def _groups(known: Mapping[Tensor, TileBytes]) -> Iterator[tuple[list[Tensor], TileBytes]]:
     """Tiles of one memory of one core that share bytes, directly or through others, two or more."""
-    memories: dict[object, list[tuple[list[Tensor], Place]]] = {}
+    memories: dict[object, list[tuple[list[Tensor], TileBytes]]] = {}
     for tensor, place in known.items():
         assert tensor.placement is not None
         groups = memories.setdefault((tensor.buffer, tensor.placement.core), [])
@@ -105,7 +105,7 @@ def _groups(known: Mapping[Tensor, Place]) -> Iterator[tuple[list[Tensor], Place
         yield from (group for group in groups if len(group[0]) > 1)
 
 
-def _covering(members: list[Tensor], around: Place) -> Tensor:
+def _covering(members: list[Tensor], around: TileBytes) -> Tensor:
     """The tensor that holds the bytes of `members`, in their format where all have the same."""
     first = members[0]
     for member in members:
@@ -129,7 +129,7 @@ def _covering(members: list[Tensor], around: Place) -> Tensor:
     )
 
 
-def _unaligned(tensor: Tensor, place: Place) -> KernelError:
+def _unaligned(tensor: Tensor, place: TileBytes) -> KernelError:
     error = bad_placement(
         f"a {dtypes.name_of(tensor.dtype)} tile that shares bytes with others starts at byte "
         f"{place.begin}.",

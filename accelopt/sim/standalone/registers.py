@@ -20,7 +20,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError, SourceLine
 from accelopt.sim.loops import Before, for_statement
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import emit, fail, new_tile
-from accelopt.sim.nki.index import Index, number_of
+from accelopt.sim.nki.index import TileIndex, number_of
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import LoopKind
 from accelopt.sim.rules import operands
@@ -250,4 +250,4 @@ def offset_of(value: Any) -> Any:
 
 def is_known(value: Any) -> bool:
     """True for an offset that Python knows."""
-    return builder.is_number(value) or isinstance(value, Index)
+    return builder.is_number(value) or isinstance(value, TileIndex)

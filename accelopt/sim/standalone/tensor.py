@@ -17,7 +17,7 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.nki import shaping
 from accelopt.sim.nki.builder import fail
-from accelopt.sim.nki.index import Index, MaskExpression
+from accelopt.sim.nki.index import MaskExpression, TileIndex
 from accelopt.sim.nki.poison import POISON
 from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major, whole
@@ -88,7 +88,7 @@ class NkiTensor(TensorView):
         for item in items:
             if item is None or isinstance(item, (TensorView, MaskExpression, np.ndarray, list)):
                 fail(_not_an_index(item))
-            if isinstance(item, Index) and item.shape:
+            if isinstance(item, TileIndex) and item.shape:
                 fail(_not_an_index(item))
         tracer = current()
         try:
@@ -359,7 +359,7 @@ NkiTensor.indirect_elements.__name__ = "indirect"
 
 def number_or_index(value: Any) -> Affine:
     """A number, or what loops make of one, as an affine expression."""
-    return value.affine if isinstance(value, Index) else Affine(int(value))
+    return value.affine if isinstance(value, TileIndex) else Affine(int(value))
 
 
 def _register_of(item: Any) -> VirtualRegister | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from accelopt.hardware import Source, Sourced, constant
+from accelopt.hardware import Provenance, Sourced, constant
 
 
 @dataclass(frozen=True)
@@ -116,24 +116,24 @@ NEWER_BOUNDS = replace(
     transposes_after_loading=True,
     whole_rounds=16,
     sources={
-        "transposes_after_loading": Source(
+        "transposes_after_loading": Provenance(
             "1",
             "measured",
             "bmm_v2_d2_loadtranspose (trn2_kernels.csv) counts the instructions of bmm_v2 and takes "
             "its time",
         ),
-        "whole_rounds": Source(
+        "whole_rounds": Provenance(
             "rounds",
             "fitted",
             "adamw and silu (trn2_kernels.csv): see draining.py",
         ),
-        "merges_past_varying": Source(
+        "merges_past_varying": Provenance(
             "1",
             "fitted",
             "mamba_v3 (trn2_kernels.csv) repeats a product that mamba_v4 writes down outside of the "
             "loop over states, and takes 15% longer",
         ),
-        "load_buffer_bytes": Source(
+        "load_buffer_bytes": Provenance(
             "B a partition",
             "fitted",
             "silu_v3_s7 (trn2_kernels.csv): rows of 4 KiB keep the DMA engines busy for 98%",

@@ -11,7 +11,7 @@ from accelopt.kernels.nki.briefing import briefing, machine
 from accelopt.sim.kernel_text import load
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 KERNEL = """
 import neuronxcc.nki as nki
@@ -39,7 +39,7 @@ def told():
     kernel = load(KERNEL, "briefed.py").kernel
     f32 = np.dtype(np.float32)
     found = profile(
-        trace_kernel(kernel, [TensorSpec((1024, 512), f32), TensorSpec((512, 512), f32)])
+        trace_kernel(kernel, [AbstractTensor((1024, 512), f32), AbstractTensor((512, 512), f32)])
     )
     return found, briefing(found)
 

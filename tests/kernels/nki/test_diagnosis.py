@@ -17,7 +17,7 @@ from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.what_if import without_engines
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 ROOT = Path(__file__).resolve().parents[3]
 F32 = np.dtype(np.float32)
@@ -46,7 +46,7 @@ def computing(x):
 
 
 def diagnosis(kernel, shape):
-    return diagnose(profile(trace_kernel(kernel, [TensorSpec(shape, F32)])))
+    return diagnose(profile(trace_kernel(kernel, [AbstractTensor(shape, F32)])))
 
 
 @pytest.fixture(scope="module")

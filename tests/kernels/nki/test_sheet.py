@@ -10,7 +10,7 @@ import pytest
 from accelopt.kernels.nki import names
 from accelopt.sim.dialects import DIALECTS, trace_kernel
 from accelopt.sim.kernel_text import load
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 OLD = """
 import numpy as np
@@ -77,7 +77,7 @@ def test_every_public_name_has_a_note(dialect):
 @pytest.mark.parametrize("dialect, code", list(idioms()))
 def test_idioms_are_taken_by_the_simulated_core(dialect, code):
     kernel = load(SCAFFOLDS[dialect].format(code), "idiom.py").kernel
-    trace_kernel(kernel, [TensorSpec((128, 128), np.dtype(np.float32))])
+    trace_kernel(kernel, [AbstractTensor((128, 128), np.dtype(np.float32))])
 
 
 def test_notes_of_nki_say_nothing_that_only_the_older_dialect_has():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
 from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
 
 Values = dict[LoopVariable, int]
@@ -67,7 +67,7 @@ class Oracle:
     def holds(
         self, node: Instruction, at: tuple[int, ...], shape: tuple[int, ...], values: Values
     ) -> bool:
-        axes = {Axis(n - len(shape), shape[n]): Affine(i) for n, i in enumerate(at)}
+        axes = {TileAxis(n - len(shape), shape[n]): Affine(i) for n, i in enumerate(at)}
         return all(c.substitute(axes).evaluate(values) >= 0 for c in node.mask.constraints)
 
     def place(self, access: Access, at: tuple[int, ...], values: Values) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
-from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
 from accelopt.sim.compute import execute
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
@@ -50,7 +50,7 @@ def affine(value: Affine | LoopVariable | int) -> Affine:
 
 
 def axis(position: int, extent: int) -> Affine:
-    return variable(Axis(position, extent))
+    return variable(TileAxis(position, extent))
 
 
 def tile(

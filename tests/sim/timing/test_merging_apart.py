@@ -6,7 +6,7 @@ import pytest
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 
 def pairs(x, second):
@@ -22,7 +22,7 @@ def pairs(x, second):
 @pytest.mark.parametrize(("second", "exponentials"), [(0, 4), (1, 8)])
 def test_even_and_odd_columns_of_one_tile_are_not_the_same(second, exponentials):
     """A rotary embedding of interleaved pairs lost half of its work to this."""
-    spec = TensorSpec((4, 128, 128), np.dtype(np.float32))
+    spec = AbstractTensor((4, 128, 128), np.dtype(np.float32))
     found = profile(trace_kernel(pairs, [spec, second]))
     kinds = [item.operation.label or item.operation.opcode for item in found.run.stream.instances]
     done = sum("exp" in kinds[kind] for kind in found.run.stream.kind)

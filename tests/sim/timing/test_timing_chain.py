@@ -42,7 +42,7 @@ from timing_kernels import (
 )
 
 from accelopt.hardware import TRN1, TRN2, TRN3
-from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import Compiler, latencies, profile
@@ -56,11 +56,13 @@ from accelopt.sim.timing.machine.transfers import price_transfers
 from accelopt.sim.timing.stream import cells, expansion
 from accelopt.sim.timing.stream.extents import masked_extent
 from accelopt.sim.timing.stream.operation import Queue
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 
 def program_of(kernel, *shapes):
-    return trace_kernel(kernel, [TensorSpec(s, F32) if isinstance(s, tuple) else s for s in shapes])
+    return trace_kernel(
+        kernel, [AbstractTensor(s, F32) if isinstance(s, tuple) else s for s in shapes]
+    )
 
 
 class TestExpansion:
@@ -103,7 +105,7 @@ class TestExpansion:
     )
     def test_masked_extent_counts_what_all_conditions_leave(self, conditions):
         loop, shape = LoopVariable(1, 0, 1, 5), (8, 6)
-        terms = loop, Axis(-2, 8), Axis(-1, 6)
+        terms = loop, TileAxis(-2, 8), TileAxis(-1, 6)
         mask = Mask(
             tuple(
                 sum((variable(t) * c for t, c in zip(terms, factors)), Affine(constant))

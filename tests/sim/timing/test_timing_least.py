@@ -17,7 +17,7 @@ from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
 from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.stream.operation import Operation, Queue
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 ROWS, WIDTH = 512, 2048
 
@@ -129,7 +129,7 @@ class TestOperations:
     def test_integers_are_not_multiplied_faster_than_fp32(self):
         """isa: nc_matmul takes floating point numbers; int16 halved the time of the Tensor engine:
         issue 12, point 11."""
-        tensors = [TensorSpec((128, 128), F32), TensorSpec((128, 512), F32)]
+        tensors = [AbstractTensor((128, 128), F32), AbstractTensor((128, 512), F32)]
         program = trace_kernel(product, [*tensors, False])
         one = next(i for _, i in program.walk() if i.opcode == "matmul")
 
@@ -184,7 +184,7 @@ class TestLeast:
 
     def test_a_prediction_below_it_is_refused(self):
         """Whatever makes time vanish next: a machine of no cost at all is still bound by its peaks."""
-        program = trace_kernel(masked_copy, [TensorSpec((3000, 4096), F32)])
+        program = trace_kernel(masked_copy, [AbstractTensor((3000, 4096), F32)])
         honest = profile(program)
         assert honest.latency_ms > honest.least_ms
         hollow = dataclasses.replace(TRN1, launch_ns=-1e9)

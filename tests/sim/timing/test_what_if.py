@@ -17,7 +17,7 @@ from accelopt.sim.timing.account.explanation import critical_path, critical_step
 from accelopt.sim.timing.bill import bill
 from accelopt.sim.timing.occupancy import memory_use
 from accelopt.sim.timing.what_if import what_ifs, without_engines
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 COUNT, WIDTH = 24, 2048
 
@@ -45,7 +45,9 @@ def crowded(x):
 
 
 def profiled(kernel, count=COUNT):
-    return profile(trace_kernel(kernel, [TensorSpec((count, 128, WIDTH), np.dtype(np.float32))]))
+    return profile(
+        trace_kernel(kernel, [AbstractTensor((count, 128, WIDTH), np.dtype(np.float32))])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def test_more_sbuf_helps_a_kernel_that_spills_and_is_not_asked_of_one_that_fits(
     found = profiled(crowded, 60)
     assert found.spills
     assert named(found, "sbuf").latency_ms < 0.95 * found.latency_ms
-    small = profile(trace_kernel(copied, [TensorSpec((128, 64), np.dtype("f4"))]))
+    small = profile(trace_kernel(copied, [AbstractTensor((128, 64), np.dtype("f4"))]))
     assert not [w for w in what_ifs(small) if w.subject == "sbuf"]
 
 

@@ -11,7 +11,7 @@ from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import Compiler, KernelProfile, profile
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 F32 = np.dtype(np.float32)
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -19,7 +19,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 def timed(kernel, *arguments, dtype=F32, target="trn1", compiler=None) -> KernelProfile:
     """The profile of a kernel for shapes (tuples) and plain values."""
-    specs = [TensorSpec(a, dtype) if isinstance(a, tuple) else a for a in arguments]
+    specs = [AbstractTensor(a, dtype) if isinstance(a, tuple) else a for a in arguments]
     program = trace_kernel(kernel, specs, target=target)
     return profile(program, TARGETS[target], compiler or Compiler())
 

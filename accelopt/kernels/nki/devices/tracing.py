@@ -146,7 +146,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
 
     from accelopt.sim import standin
     from accelopt.sim.dialects import trace_kernel
-    from accelopt.sim.trace import TensorSpec
+    from accelopt.sim.trace import AbstractTensor
 
     standin.install(always=True)
     change(int(payload.get("again", 0)))
@@ -155,7 +155,7 @@ def _trace(payload: Mapping[str, Any], report: Callable[[KernelError], None] | N
         arguments = _annotated(kernel)
     else:
         arguments = [
-            TensorSpec(tuple(item["shape"]), np.dtype(item["dtype"]))
+            AbstractTensor(tuple(item["shape"]), np.dtype(item["dtype"]))
             if isinstance(item, dict)
             else item
             for item in payload["arguments"]
@@ -168,7 +168,7 @@ def _annotated(kernel: Any) -> list[Any]:
     default values. Raises UnknownShapes."""
     from accelopt.sim.nki.kernel import annotations_of
     from accelopt.sim.nki.typing import TensorAnnotation
-    from accelopt.sim.trace import TensorSpec
+    from accelopt.sim.trace import AbstractTensor
 
     function = getattr(kernel, "func", kernel)
     annotations = annotations_of(function)
@@ -176,8 +176,8 @@ def _annotated(kernel: Any) -> list[Any]:
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = annotations.get(name)
         if isinstance(annotation, TensorAnnotation) and annotation.shape:
-            found.append(TensorSpec(annotation.shape, np.dtype(np.float32)))
-        elif isinstance(annotation, TensorSpec):
+            found.append(AbstractTensor(annotation.shape, np.dtype(np.float32)))
+        elif isinstance(annotation, AbstractTensor):
             found.append(annotation)
         elif parameter.default is parameter.empty:
             raise UnknownShapes(

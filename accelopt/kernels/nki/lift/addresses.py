@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
 from accelopt.sim.access import Access
-from accelopt.sim.affine import Affine, LoopVariable, Quotient
-from accelopt.sim.affine import Axis as TileAxis
+from accelopt.sim.affine import Affine, LoopVariable, Quotient, TileAxis
 
 
 def index_from(

@@ -301,10 +301,10 @@ def simulated_ms(source: str, arguments: tuple[Argument, ...], target: str) -> f
     from accelopt.sim import rules, standin, timing
     from accelopt.sim.dialects import trace_kernel
     from accelopt.sim.errors import KernelError
-    from accelopt.sim.trace import TensorSpec
+    from accelopt.sim.trace import AbstractTensor
 
     standin.install(always=True)
-    given = [TensorSpec(a.shape, np.dtype(a.dtype)) if a.shape else a.value for a in arguments]
+    given = [AbstractTensor(a.shape, np.dtype(a.dtype)) if a.shape else a.value for a in arguments]
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "kernel.py")

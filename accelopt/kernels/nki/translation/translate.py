@@ -34,7 +34,7 @@ from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Program
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 _files = itertools.count()
 TOLERANCE = 1e-5
@@ -181,7 +181,7 @@ def translate_many(payload: Mapping[str, Any], channel: BinaryIO) -> None:
 
 def _specs(arguments: Sequence[Any]) -> list[Any]:
     return [
-        TensorSpec(tuple(item["shape"]), np.dtype(item["dtype"]))
+        AbstractTensor(tuple(item["shape"]), np.dtype(item["dtype"]))
         if isinstance(item, dict)
         else item
         for item in arguments

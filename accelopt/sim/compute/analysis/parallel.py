@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelopt.sim.affine import Affine, Axis, LoopVariable, variable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
 from accelopt.sim.compute.analysis.regions import normal, row_length
 from accelopt.sim.compute.analysis.storage import Layout
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned
@@ -148,7 +148,7 @@ def _coordinates(use: Use, row: int) -> tuple[Affine, Affine]:
     rank = len(access.shape)
     address = access.offset
     for position, (size, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
-        address = address + variable(Axis(position - rank, size)) * stride
+        address = address + variable(TileAxis(position - rank, size)) * stride
     rows = Affine(
         address.constant // row, tuple((t, c // row) for t, c in address.terms if c % row == 0)
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.affine import Affine, Axis, LoopVariable, Term, variable
+from accelopt.sim.affine import Affine, LoopVariable, Term, TileAxis, variable
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Tensor
@@ -54,7 +54,7 @@ class ReachedElements(NamedTuple):
     conditions: frozenset[Affine]
 
 
-ROW, COLUMN = Axis(-2, 0), Axis(-1, 0)  # the coordinates of a tile, in conditions
+ROW, COLUMN = TileAxis(-2, 0), TileAxis(-1, 0)  # the coordinates of a tile, in conditions
 
 
 def _split(

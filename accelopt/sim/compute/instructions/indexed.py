@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from accelopt.sim import dtypes
-from accelopt.sim.affine import Affine, Axis, LoopVariable, Quotient, Remainder
+from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder, TileAxis
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.instructions.elementwise import step
 from accelopt.sim.compute.instructions.movement import put
@@ -27,7 +27,7 @@ def _evaluate(
     total = np.asarray(expression.constant, dtype=np.int64)
     for term, coefficient in expression.terms:
         value: np.ndarray | int
-        if isinstance(term, Axis):
+        if isinstance(term, TileAxis):
             value = axes[term.position]
         elif isinstance(term, LoopVariable):
             value = registers[slots[term]]

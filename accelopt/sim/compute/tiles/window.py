@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelopt.sim.affine import Affine, Axis, LoopVariable
+from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.compute.tiles.addressing import Address, compile_affine
 from accelopt.sim.mask import Mask
 
@@ -70,7 +70,7 @@ class Window:
         return left
 
     def _constrain(
-        self, axis: Axis, factor: int, rest: Affine, keys: Mapping[int, Hashable]
+        self, axis: TileAxis, factor: int, rest: Affine, keys: Mapping[int, Hashable]
     ) -> None:
         key = keys[axis.position]
         bound = self._bounds.setdefault(key, _Bound(axis.extent, [], []))

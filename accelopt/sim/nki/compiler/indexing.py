@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from accelopt.sim.nki.index import Index as TileIndex
+from accelopt.sim.nki.index import TileIndex as TileIndex
 
 __all__ = ["TileIndex"]

@@ -12,7 +12,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki.builder import column, emit, fail, new_tile, refuse
-from accelopt.sim.nki.index import Index
+from accelopt.sim.nki.index import TileIndex
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import BITWISE
@@ -206,7 +206,7 @@ def check_tiling(
 
 
 def _multiple_of_32(value: Any) -> bool:
-    if isinstance(value, Index):
+    if isinstance(value, TileIndex):
         return (value.affine % 32).bounds == (0, 0)
     return int(value) % 32 == 0
 

@@ -10,7 +10,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.mask import EVERYTHING, NOTHING
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.index import Index, MaskExpression, broadcast_shapes, number_of
+from accelopt.sim.nki.index import MaskExpression, TileIndex, broadcast_shapes, number_of
 from accelopt.sim.nki.isa.checks import FP32_MIN, gathered_indices, shuffle_order
 from accelopt.sim.nki.isa.elementwise import destination
 from accelopt.sim.nki.isa.enums import reduce_cmd as commands
@@ -26,8 +26,8 @@ from accelopt.sim.tracer import current
 def iota(expr: Any, dtype: Any, *, mask: Any = None) -> TensorView:
     """A tile of the values of an affine index expression, computed in int32."""
     if isinstance(expr, (int, float)):
-        expr = Index(Affine(int(expr)))
-    if not isinstance(expr, Index):
+        expr = TileIndex(Affine(int(expr)))
+    if not isinstance(expr, TileIndex):
         mend = "Pass an expression of nl.arange and loop indices."
         fail(KernelTypeError("iota_expression", f"iota of a {type(expr).__name__}.", mend))
     shape = expr.shape if expr.ndim >= 2 else (1,) * (2 - expr.ndim) + expr.shape
@@ -46,7 +46,7 @@ def affine_select(
     """on_true_tile where one affine comparison holds, elsewhere a number."""
     source = tile(on_true_tile, "on_true_tile")
     check("affine_select", on_true_tile=source)
-    if isinstance(pred, Index):
+    if isinstance(pred, TileIndex):
         pred = pred > 0
     if isinstance(pred, bool):
         pred = MaskExpression(EVERYTHING if pred else NOTHING, ())

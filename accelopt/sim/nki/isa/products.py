@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.affine import Affine, Axis, Term, variable
+from accelopt.sim.affine import Affine, Term, TileAxis, variable
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.nki import builder
@@ -119,10 +119,10 @@ def _turned(mask: Mask, shape: tuple[int, ...]) -> Mask:
     if not mask.constraints:
         return mask
     long = [at for at, size in enumerate(shape) if at and size > 1]
-    moved: dict[Term, Affine] = {Axis(-len(shape), shape[0]): variable(Axis(-1, shape[0]))}
+    moved: dict[Term, Affine] = {TileAxis(-len(shape), shape[0]): variable(TileAxis(-1, shape[0]))}
     if len(long) == 1:
         size = shape[long[0]]
-        moved[Axis(long[0] - len(shape), size)] = variable(Axis(-2, size))
+        moved[TileAxis(long[0] - len(shape), size)] = variable(TileAxis(-2, size))
     for constraint in mask.constraints:
         if not constraint.axes <= moved.keys():
             problem = f"a mask constrains several free axes of a tile {shape} that is transposed."

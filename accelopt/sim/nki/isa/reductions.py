@@ -7,13 +7,13 @@ import warnings
 from typing import Any
 
 from accelopt.sim import dtypes
-from accelopt.sim.affine import Axis, variable
+from accelopt.sim.affine import TileAxis, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.mask import NOTHING, Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, check, column, emit, fail, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.index import Index, number_of
+from accelopt.sim.nki.index import TileIndex, number_of
 from accelopt.sim.nki.isa import checks
 from accelopt.sim.nki.isa.elementwise import destination
 from accelopt.sim.nki.tensor import TensorView
@@ -129,7 +129,7 @@ def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorVie
     """A tile whose mask says that its last columns are not there, without them, and the rest of the
     mask. The documentation rules such masks out (nisa.bn_stats: "mask is not supported in the reduced
     dimension"); AWS's own layernorm tutorial has one for every width that is no multiple of 512."""
-    width = Axis(-1, source.tile_shape[-1])
+    width = TileAxis(-1, source.tile_shape[-1])
     first = -len(source.tile_shape)
     columns = [c for c in condition.constraints if any(axis.position != first for axis in c.axes)]
     kept = width.extent
@@ -138,7 +138,7 @@ def _without_masked_tail(source: TensorView, condition: Mask) -> tuple[TensorVie
         if len(source.tile_shape) != 2 or rest.axes or constraint.coefficient(width) != -1:
             mend = "Mask partitions, or the last columns (i < size), or shrink the tile."
             fail(KernelValueError("bn_stats_mask", "bn_stats masks its reduced dimension.", mend))
-        kept = min(kept, number_of(Index(rest)) + 1)
+        kept = min(kept, number_of(TileIndex(rest)) + 1)
     if not columns:
         return source, condition
     warnings.warn(

@@ -12,7 +12,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, new_tile, tile
-from accelopt.sim.nki.index import Index, broadcast_shapes
+from accelopt.sim.nki.index import TileIndex, broadcast_shapes
 from accelopt.sim.nki.isa import elementwise as instructions
 from accelopt.sim.nki.isa.checks import check_bitwise
 from accelopt.sim.nki.isa.products import in_sbuf
@@ -228,7 +228,7 @@ def _operator(function: Any, reverse: bool) -> Any:
     def method(self: TensorView, other: Any) -> Any:
         if other is None or isinstance(other, (str, tuple, list, dict)):
             return NotImplemented
-        if isinstance(other, Index) and function is add:
+        if isinstance(other, TileIndex) and function is add:
             return RuntimeIndex(self, other)
         if isinstance(other, TensorView):
             if self.dtype == other.dtype == dtypes.BOOL and function in _LOGICAL:

@@ -10,7 +10,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import api, emit, fail, in_hbm, mask_of, new_tile, refuse, tile
-from accelopt.sim.nki.index import Index, MaskExpression
+from accelopt.sim.nki.index import MaskExpression, TileIndex
 from accelopt.sim.nki.isa.checks import TRANSPOSED
 from accelopt.sim.nki.isa.enums import oob_mode
 from accelopt.sim.nki.isa.products import in_sbuf
@@ -55,7 +55,7 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     target = _two_dimensional(in_hbm(dst, "dst"))
     assignment.check_writable(target)
     condition = mask_of(mask)
-    if isinstance(value, Index) and value.shape:
+    if isinstance(value, TileIndex) and value.shape:
         tile(value, "value")
     if builder.is_number(value):
         builder.check_partitions(target.shape)
@@ -125,7 +125,7 @@ def broadcast_to(src: Any, *, shape: Any) -> TensorView:
 @api
 def expand_dims(data: Any, axis: Any) -> TensorView:
     """A view with new axes of length 1."""
-    if isinstance(data, Index):
+    if isinstance(data, TileIndex):
         return data.expand_dims(int(axis))  # type: ignore[return-value]
     return data.expand_dims(axis)  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ from accelopt.sim.call_sites import call_chain, running_line
 from accelopt.sim.errors import KernelTypeError, Unsupported
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import api, emit, fail, mask_of, tile
-from accelopt.sim.nki.index import Index, LoopIndex
+from accelopt.sim.nki.index import LoopIndex, TileIndex
 from accelopt.sim.nki.isa import reductions as instructions
 from accelopt.sim.nki.isa.products import matmul as product
 from accelopt.sim.nki.language import elementwise, movement
@@ -80,7 +80,7 @@ def loop_reduce(
     variables: set[LoopVariable] = set()
     unrolled: set[int] = set()
     for index in indices:
-        if isinstance(index, Index):
+        if isinstance(index, TileIndex):
             variables |= index.affine.loop_variables
             unrolled |= index.loops
         elif isinstance(index, LoopIndex):

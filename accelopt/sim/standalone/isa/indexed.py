@@ -13,7 +13,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.mask import Mask
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
-from accelopt.sim.nki.index import Index, tile_axis
+from accelopt.sim.nki.index import TileIndex, tile_axis
 from accelopt.sim.nki.isa.checks import FP32_MIN, gathered_indices, shuffle_order
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
@@ -51,7 +51,7 @@ def _expression(
     pairs: list[tuple[int, int]], shape: tuple[int, ...], offset: Any, channel_multiplier: Any
 ) -> Affine:
     """offset + channel * multiplier + the pattern, over the axes of a tile."""
-    total = offset.affine if isinstance(offset, Index) else Affine(int(offset))
+    total = offset.affine if isinstance(offset, TileIndex) else Affine(int(offset))
     total = total + tile_axis(-len(shape), shape[0]) * int(channel_multiplier)
     for at, (step, number) in enumerate(pairs):
         total = total + tile_axis(at - len(pairs), number) * step

@@ -14,7 +14,7 @@ import numpy as np
 
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Tensor
-from accelopt.sim.timing.machine.pricing import Price, Traffic, is_slow, price
+from accelopt.sim.timing.machine.pricing import OperationCost, Traffic, is_slow, price
 from accelopt.sim.timing.machine.schedule import Timeline
 from accelopt.sim.timing.machine.transfers import Transfer
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation, Queue
@@ -103,11 +103,11 @@ def _instances_by_form(stream: Stream) -> Counter[Operation]:
     return counts
 
 
-def _totals(counts: Counter[Operation], spec: Hardware) -> Price:
+def _totals(counts: Counter[Operation], spec: Hardware) -> OperationCost:
     """What all instances of all operations add to the counters."""
     prices = [(n, price(form, spec)) for form, n in counts.items()]
     columns = zip(*([n * value for value in one.traffic] for n, one in prices), strict=True)
-    return Price(
+    return OperationCost(
         traffic=Traffic(*map(sum, columns)), true_flops=sum(n * one.true_flops for n, one in prices)
     )
 

@@ -33,7 +33,7 @@ class Traffic(NamedTuple):
     sbuf_write: int = 0
 
 
-class Price(NamedTuple):
+class OperationCost(NamedTuple):
     """What one instance of an operation costs. It occupies its engine for `issue_ns`; what it
     writes can be used `latency_ns` after that. Transfers are priced by `transfers`."""
 
@@ -46,10 +46,10 @@ class Price(NamedTuple):
     array_use: float = 0.0  # part of the Tensor engine's rows
 
 
-def price(operation: Operation, spec: Hardware) -> Price:
+def price(operation: Operation, spec: Hardware) -> OperationCost:
     """Issue time, latency and counters of an operation."""
     if operation.is_dma:
-        return Price()
+        return OperationCost()
     buffers = {a.tensor.buffer for a in (*operation.reads, *operation.writes)}
     clock = spec.ghz(QUEUE_NAMES[operation.queue])
     if operation.queue is Queue.TENSOR:
@@ -59,7 +59,7 @@ def price(operation: Operation, spec: Hardware) -> Price:
         least = 0 if operation.queue is Queue.VECTOR else spec.minimum_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
-    return Price(
+    return OperationCost(
         issue,
         max(latency, 0.0),
         _traffic(operation, spec),

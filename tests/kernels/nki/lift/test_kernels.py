@@ -11,7 +11,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import standin
 from accelopt.sim.compute.executor import execute
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 KERNELS = Path(__file__).parents[4] / "NKIBench" / "kernels"
 
@@ -98,7 +98,9 @@ def traced(name, arguments):
     standin.install(always=True)
     (path,) = (p for p in KERNELS.glob("*.py") if p.stem.rsplit("_", 1)[0].startswith(name + "_")
                and p.stem[len(name) + 1].isupper())  # fmt: skip
-    specs = [TensorSpec(a, np.dtype(np.float32)) if isinstance(a, tuple) else a for a in arguments]
+    specs = [
+        AbstractTensor(a, np.dtype(np.float32)) if isinstance(a, tuple) else a for a in arguments
+    ]
     return trace_kernel(load_kernel(str(path)), specs, {}, target="trn1")
 
 

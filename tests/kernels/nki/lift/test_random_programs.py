@@ -11,7 +11,7 @@ from accelopt.sim.compute.executor import execute
 from accelopt.sim.nki import isa as nisa
 from accelopt.sim.nki import language as nl
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 ROWS, COLUMNS = 32, 48
 BINARY = (nl.add, nl.multiply, nl.maximum, nl.subtract)
@@ -187,7 +187,7 @@ STEPS = {
 @given(steps)
 @example([("accumulate", 7, 3, 4, 3), ("scan", 1, 5, 2, 2), ("blocks", 6, 6, 2, 0)])
 def test_a_random_kernel_and_its_algorithm_agree(plan):
-    spec = TensorSpec((ROWS, COLUMNS), np.dtype(np.float32))
+    spec = AbstractTensor((ROWS, COLUMNS), np.dtype(np.float32))
     program = trace_kernel(kernel_of(plan), [spec, spec])
     try:
         algorithm = lift(program)

@@ -12,7 +12,7 @@ from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.sim import standin
 from accelopt.sim.compute.executor import execute
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 standin.install(always=True)
 _SPEC = importlib.util.spec_from_file_location(
@@ -26,7 +26,7 @@ def traced(kernel, shapes, grid=None, dtype=np.float32):
     import neuronxcc.nki as nki
 
     compiled = nki.jit(kernel)
-    specs = [TensorSpec(shape, np.dtype(dtype)) for shape in shapes]
+    specs = [AbstractTensor(shape, np.dtype(dtype)) for shape in shapes]
     return trace_kernel(compiled[grid] if grid else compiled, specs, {}, target="trn1")
 
 

@@ -9,7 +9,7 @@ from accelopt.kernels.nki.devices.kernel_file import load_kernel
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts, parse
 from accelopt.sim import compute, rules, timing
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 ROOT = Path(__file__).parents[4]
 PROBLEMS = ROOT / "NKIBench" / "kernels"
@@ -92,5 +92,5 @@ def run(source, values):
 
 def latency_ms(source, shapes):
     """Predicted milliseconds; no data needed."""
-    specs = [TensorSpec(s, np.dtype(np.float32)) if isinstance(s, tuple) else s for s in shapes]
+    specs = [AbstractTensor(s, np.dtype(np.float32)) if isinstance(s, tuple) else s for s in shapes]
     return timing.profile(program(source, specs)).latency_ms

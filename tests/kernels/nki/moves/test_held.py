@@ -11,7 +11,7 @@ from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.held import hold_to_shapes
 from accelopt.sim.nki.kernel import trace_kernel
-from accelopt.sim.trace import TensorSpec
+from accelopt.sim.trace import AbstractTensor
 
 X = {"x": ParameterFacts((128, 2, 1024))}
 
@@ -19,7 +19,7 @@ X = {"x": ParameterFacts((128, 2, 1024))}
 def traced(source, shape):
     space = {}
     exec(source, space)
-    return trace_kernel(space["kernel"].func, [TensorSpec(shape, np.dtype(np.float32))])
+    return trace_kernel(space["kernel"].func, [AbstractTensor(shape, np.dtype(np.float32))])
 
 
 def test_another_shape_is_refused_with_a_sentence():
