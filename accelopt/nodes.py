@@ -44,7 +44,7 @@ class Rewrite(Row):
         return f"{self.move}({listed})"
 
 
-class Schedule(Row):
+class Reschedule(Row):
     """A whole kernel written anew from what it computes, by a schedule: the language's own JSON."""
 
     kind: Literal["schedule"] = "schedule"
@@ -134,7 +134,7 @@ class Chain(Row):
     """Several changes by rule, one upon the other, of which only the last result is judged."""
 
     kind: Literal["chain"] = "chain"
-    steps: tuple[Rewrite | Schedule, ...] = Field(min_length=2)
+    steps: tuple[Rewrite | Reschedule, ...] = Field(min_length=2)
 
     @property
     def sentence(self) -> str:
@@ -148,7 +148,7 @@ class Chain(Row):
 
 
 Change = Annotated[
-    Rewrite | Schedule | KnobSetting | Plan | Known | Chain, Field(discriminator="kind")
+    Rewrite | Reschedule | KnobSetting | Plan | Known | Chain, Field(discriminator="kind")
 ]
 _CHANGE: TypeAdapter[Change | None] = TypeAdapter(Change | None)
 
@@ -188,7 +188,7 @@ class Action(Row):
 
 
 def made(
-    change: Rewrite | Schedule,
+    change: Rewrite | Reschedule,
     source: str,
     *,
     promise: float,

@@ -25,7 +25,7 @@ from accelopt.agents.proposer import (
     Suggestion,
 )
 from accelopt.kernel_source import fingerprint
-from accelopt.nodes import Action, Chain, Change, Node, Plan, Rewrite, Schedule
+from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite
 from accelopt.published import NO_OPTIMIZATION_TITLE
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class OfflineProposer:
         None where it does not have that change."""
         offered = await self.offered(node)
         source = next((item.source for item in offered if item.change == change), None)
-        if source is None and isinstance(change, Schedule):
+        if source is None and isinstance(change, Reschedule):
             found = await self.scheduled(node, json.dumps(change.schedule))
             source = found.source if isinstance(found, Action) else None
         return source
@@ -146,7 +146,7 @@ class OfflineProposer:
     async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
         """The planned chain; sample k leaves out its last k changes, but not the first."""
         steps = _steps(change)
-        node, done = view.node, list[Rewrite | Schedule]()
+        node, done = view.node, list[Rewrite | Reschedule]()
         for step in steps[: max(1, len(steps) - sample)]:
             source = await self._made(node, step)
             if source is None:
@@ -224,14 +224,14 @@ class OfflineProposer:
         return list(distinct.values())
 
 
-def _steps(change: Change) -> tuple[Rewrite | Schedule, ...]:
+def _steps(change: Change) -> tuple[Rewrite | Reschedule, ...]:
     """The steps that a rule can make; none of a plan in words."""
     if isinstance(change, Chain):
         return change.steps
-    return (change,) if isinstance(change, (Rewrite, Schedule)) else ()
+    return (change,) if isinstance(change, (Rewrite, Reschedule)) else ()
 
 
-def _together(steps: Sequence[Rewrite | Schedule]) -> Change:
+def _together(steps: Sequence[Rewrite | Reschedule]) -> Change:
     return steps[0] if len(steps) == 1 else Chain(steps=tuple(steps))
 
 

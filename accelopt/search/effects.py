@@ -23,14 +23,14 @@ FIRM = 16  # kernels that this is believed as firmly as
 CURIOSITY = 1.0  # standard deviations by which what is not known looks better than expected
 
 
-class Step(Protocol):
+class EstimatedAction(Protocol):
     """One change: what it is, and what is foretold of it now, as the logarithm of a speedup."""
 
     action: Action
     estimate: float
 
 
-Made = tuple[Step, ...]
+Made = tuple[EstimatedAction, ...]
 """The changes that made a kernel."""
 
 

@@ -20,7 +20,7 @@ from accelopt.agents.proposer import (
 )
 from accelopt.agents.summarizer import Summarizer
 from accelopt.evaluation import Case, Evaluation, Profile, Status
-from accelopt.nodes import Action, Node, Plan, Rewrite, Schedule
+from accelopt.nodes import Action, Node, Plan, Reschedule, Rewrite
 from accelopt.published import Experience, plan_change, plan_text
 from accelopt.stages.roles import PromptFolder
 
@@ -163,7 +163,9 @@ def test_rules_and_schedules_are_answers_too(event_loop_run):
             return None
         if "z" in reply:
             return "z cannot be the rows."
-        return Action(change=Schedule(schedule={"rows": "m"}, sentence="By m."), method="schedule")
+        return Action(
+            change=Reschedule(schedule={"rows": "m"}, sentence="By m."), method="schedule"
+        )
 
     planner = Planner(model, PROMPTS.planner(), scheduled=scheduled)
     shown = view(suggestions=(offered,))

@@ -25,7 +25,7 @@ from accelopt.evaluation import (
     Status,
 )
 from accelopt.kernels.language import Configured, Explanation, Language
-from accelopt.nodes import Action, Rewrite, Schedule, made
+from accelopt.nodes import Action, Reschedule, Rewrite, made
 from accelopt.space import KnobSpec, Space
 from accelopt.store import content_key
 
@@ -176,7 +176,7 @@ class Planted(Language):
         ]
         found += [
             made(
-                Schedule(schedule={"tile": to}, sentence=f"Set the tile to {to}."),
+                Reschedule(schedule={"tile": to}, sentence=f"Set the tile to {to}."),
                 kernel(moves, to),
                 promise=0.05,
                 touches=("dma",),

@@ -24,8 +24,7 @@ from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.propose import rewrites
 from accelopt.kernels.nki.moves.reading.source import NotAKernel
 from accelopt.kernels.nki.moves.surgery.review import reviewed, told
-from accelopt.nodes import Action, Node, Rewrite, made
-from accelopt.nodes import Schedule as Change
+from accelopt.nodes import Action, Node, Reschedule, Rewrite, made
 from accelopt.space import Parameter, Space
 
 MOST_WHOLE = 6  # schedules that are offered for a kernel that none wrote
@@ -121,7 +120,7 @@ class _Priced:
 
 def _whole(priced: _Priced, now: float) -> Iterator[Action]:
     for schedule, lowered in varied(priced.cheapest, MOST_WHOLE):
-        change = Change(
+        change = Reschedule(
             schedule=schedule.model_dump(mode="json"),
             sentence=f"{describe(priced.graph, schedule)}.",
         )
@@ -149,7 +148,9 @@ def _beside(priced: _Priced, here: Schedule | None) -> Iterator[Action]:
         method = FIELD.format(changed[0].rstrip("0123456789").rstrip("_"))
         known = METHODS.get(method, METHODS[WHOLE])
         yield made(
-            Change(schedule=schedule.model_dump(mode="json"), sentence=f"Schedule with {words}."),
+            Reschedule(
+                schedule=schedule.model_dump(mode="json"), sentence=f"Schedule with {words}."
+            ),
             lowered.source,
             promise=1 - lowered.price.ms / now.price.ms,
             method=method,

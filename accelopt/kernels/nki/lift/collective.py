@@ -10,17 +10,17 @@ from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
     NEUTRAL,
     Carried,
-    Chain,
     Fold,
     Product,
+    ScanElement,
     Value,
 )
 from accelopt.kernels.nki.lift.normal_forms import apply
 from accelopt.kernels.nki.lift.reductions import fold
-from accelopt.kernels.nki.lift.site import Site, reshaped, written_where
+from accelopt.kernels.nki.lift.site import WriteSite, reshaped, written_where
 
 
-def _reduced(site: Site, op: str, axes: list[Axis], body: Value) -> Value:
+def _reduced(site: WriteSite, op: str, axes: list[Axis], body: Value) -> Value:
     values = site.reaching.values
     if op not in NEUTRAL and op not in ("mean", "variance"):
         raise site.refusal(f"a reduction by {op} depends on the order of its elements")
@@ -34,7 +34,7 @@ def _reduced(site: Site, op: str, axes: list[Axis], body: Value) -> Value:
     return values.product([(fold(values, "add", axes, centred), 1.0)], 1 / count)
 
 
-def tensor_reduce(site: Site) -> Value:
+def tensor_reduce(site: WriteSite) -> Value:
     """A reduction of the data over some of its axes."""
     instruction, values = site.instruction, site.reaching.values
     given = instruction.attributes["axes"]
@@ -44,12 +44,12 @@ def tensor_reduce(site: Site) -> Value:
     return values.product([(value, 1.0)], -1.0) if negate else value
 
 
-def partition_reduce(site: Site) -> Value:
+def partition_reduce(site: WriteSite) -> Value:
     """A reduction of the data over its partitions."""
     return _over(site, site.text("op"), {0})
 
 
-def _over(site: Site, op: str, reduced: set[int]) -> Value:
+def _over(site: WriteSite, op: str, reduced: set[int]) -> Value:
     """The reduction of an instruction's data over some of its axes."""
     data, values = site.instruction.inputs["data"], site.reaching.values
     rank = len(data.shape)
@@ -71,7 +71,7 @@ def _over(site: Site, op: str, reduced: set[int]) -> Value:
     return _reduced(site, op, fresh, body)
 
 
-def register(site: Site, result: Callable[[Site], Value]) -> Value:
+def register(site: WriteSite, result: Callable[[WriteSite], Value]) -> Value:
     """The reduction of an instruction's `result` over its free axes, which the engine hands out
     beside it."""
     instruction = site.instruction
@@ -80,7 +80,7 @@ def register(site: Site, result: Callable[[Site], Value]) -> Value:
     op = site.text("reduce_op") or "add"
     shape = instruction.result.shape
     axes = site.fresh(shape[1:])
-    inner = Site(site.reaching, instruction,
+    inner = WriteSite(site.reaching, instruction,
                  (site.coordinates[0], *map(index_of, axes)), site.place)  # fmt: skip
     body = inner.stored(result(inner), instruction.result)
     conditions = written_where(instruction, site.reaching.variables(site.place), inner.coordinates)
@@ -88,7 +88,7 @@ def register(site: Site, result: Callable[[Site], Value]) -> Value:
     return _reduced(site, op, axes, site.reaching.values.where(conditions, body, neutral))
 
 
-def loop_reduce(site: Site) -> Value:
+def loop_reduce(site: WriteSite) -> Value:
     """The first iteration assigns: it is as if the result held a neutral number before."""
     op, values = site.text("op"), site.reaching.values
     loops = site.instruction.attributes["loops"]
@@ -118,7 +118,7 @@ def loop_reduce(site: Site) -> Value:
     return apply(values, op, [old, site.operand("data")])
 
 
-def scan(site: Site) -> Value:
+def scan(site: WriteSite) -> Value:
     """A first-order recurrence along the free axes."""
     instruction, values = site.instruction, site.reaching.values
     data0, data1 = instruction.inputs["data0"], instruction.inputs["data1"]
@@ -146,10 +146,10 @@ def scan(site: Site) -> Value:
                                      *[Index()] * (len(access.shape) - 1)])  # fmt: skip
     elif instruction.attributes.get(name) is not None:
         initial = site.operand(name)
-    return values.same(Chain(scale, factor, combine, term, initial, along, at))
+    return values.same(ScanElement(scale, factor, combine, term, initial, along, at))
 
 
-def bn_stats(site: Site) -> Value:
+def bn_stats(site: WriteSite) -> Value:
     """Count, mean and scatter of the even, then of the odd elements."""
     data, values = site.instruction.inputs["data"], site.reaching.values
     if site.instruction.mask.constraints:
@@ -167,7 +167,7 @@ def bn_stats(site: Site) -> Value:
     return found if kind.constant == 1 else values.product([(found, 1.0)], length / 2)
 
 
-def bn_aggr(site: Site) -> Value:
+def bn_aggr(site: WriteSite) -> Value:
     """Mean and variance of all elements whose statistics `data` holds."""
     data, values = site.instruction.inputs["data"], site.reaching.values
     columns = math.prod(data.shape[1:])

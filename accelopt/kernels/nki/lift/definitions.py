@@ -31,12 +31,12 @@ from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.lift.joining import join_free
 from accelopt.kernels.nki.lift.naming import AxisNames
 from accelopt.kernels.nki.lift.nodes import (
-    Call,
-    Chain,
+    Application,
     Choice,
     Element,
     Fold,
     Product,
+    ScanElement,
     Sum,
     Undefined,
     Value,
@@ -108,11 +108,11 @@ class _Definitions:
         """An output that is a reduction or a scan as it stands."""
         value = output.value
         free = self._values.axes(value)
-        if not isinstance(value, (Fold, Chain)) or set(output.axes) - free:
+        if not isinstance(value, (Fold, ScanElement)) or set(output.axes) - free:
             return None
         if any(axis.extent > 1 and axis not in free for axis in output.axes):
             return None
-        if isinstance(value, Chain) and value.at != index_of(value.along):
+        if isinstance(value, ScanElement) and value.at != index_of(value.along):
             axis = next((a for a in output.axes if value.at == index_of(a)), None)
             if axis is None or axis in self._values.axes(value.factor) | self._values.axes(
                 value.term
@@ -120,7 +120,7 @@ class _Definitions:
                 return None
         return self._define(value, output.axes, output.name)
 
-    def _define(self, value: Fold | Chain, axes: tuple[Axis, ...], name: str) -> Definition:
+    def _define(self, value: Fold | ScanElement, axes: tuple[Axis, ...], name: str) -> Definition:
         """Adds the definition of a reduction or scan over its free axes, in an order; an empty name
         is one to be found."""
         if isinstance(value, Fold):
@@ -152,7 +152,7 @@ class _Definitions:
             return value
         if isinstance(value, Element):
             return Read(value.array, (value.address,))
-        if isinstance(value, Call):
+        if isinstance(value, Application):
             return Apply(value.function, tuple(map(self._expression, value.arguments)))
         if isinstance(value, Choice):
             branches = self._expression(value.on_true), self._expression(value.on_false)
@@ -161,7 +161,7 @@ class _Definitions:
             return self._sum(value)
         if isinstance(value, Product):
             return self._product(value)
-        if isinstance(value, (Fold, Chain)):
+        if isinstance(value, (Fold, ScanElement)):
             return self._array(value)
         assert isinstance(value, Undefined), "what loops carry is settled or refused before"
         raise NotLifted("a part of an output is made of memory that nothing has written")
@@ -207,27 +207,27 @@ class _Definitions:
 
     # Arrays of their own.
 
-    def _array(self, value: Fold | Chain) -> Expression:
+    def _array(self, value: Fold | ScanElement) -> Expression:
         """A read of the array that a reduction or scan defines, made where it is new."""
         at: Index | None = None
-        if isinstance(value, Chain):
+        if isinstance(value, ScanElement):
             at = value.at
-            value = self._whole_chain(value)
+            value = self._whole_scan(value)
         joined, meaning = join_free(self._values, value)
-        assert isinstance(joined, (Fold, Chain))
+        assert isinstance(joined, (Fold, ScanElement))
         order = _order_of_axes(joined)
         canonical = {axis: Axis(f"f{n}", axis.extent) for n, axis in enumerate(order)}
         renamed = self._values.substitute(joined, {a: index_of(b) for a, b in canonical.items()})
         renamed = _canonical(self._values, renamed)
         if renamed not in self._found:
             axes = tuple(canonical[axis] for axis in self._as_asked(order, meaning))
-            assert isinstance(renamed, (Fold, Chain))
+            assert isinstance(renamed, (Fold, ScanElement))
             self._found[renamed] = (self._define(renamed, axes, "").out, axes)
         name, defined = self._found[renamed]
         old = {canonical[axis]: axis for axis in order}
         indices = [meaning.get(old[axis], index_of(old[axis])) for axis in defined]
         if at is not None:
-            assert isinstance(value, Chain)
+            assert isinstance(value, ScanElement)
             indices = [at if i == value.at else i for i in indices]
         return Read(name, tuple(indices))
 
@@ -240,7 +240,7 @@ class _Definitions:
 
         return sorted(order, key=rank)
 
-    def _whole_chain(self, value: Chain) -> Chain:
+    def _whole_scan(self, value: ScanElement) -> ScanElement:
         """All elements of a scan: its position is an axis of its own."""
         taken = {a.name for a in self._values.axes(value)} | {value.along.name}
         number = 0
@@ -248,13 +248,13 @@ class _Definitions:
             number += 1
         along = Axis(f"t{number}", value.along.extent)
         found = self._values.same(
-            Chain(value.scale, value.factor, value.combine, value.term, value.initial,
+            ScanElement(value.scale, value.factor, value.combine, value.term, value.initial,
                   value.along, index_of(along))
         )  # fmt: skip
-        assert isinstance(found, Chain)
+        assert isinstance(found, ScanElement)
         return found
 
-    def _fresh_name(self, value: Fold | Chain) -> str:
+    def _fresh_name(self, value: Fold | ScanElement) -> str:
         kind = _KINDS[value.combiner] if isinstance(value, Fold) else "state"
         if isinstance(value, Fold) and value.combiner == "add" and isinstance(value.body, Product):
             kind = "product" if len(value.body.factors) > 1 else "total"

@@ -11,11 +11,11 @@ from accelopt.kernels.nki.lift.nodes import (
     Value,
 )
 from accelopt.kernels.nki.lift.normal_forms import apply
-from accelopt.kernels.nki.lift.site import Site
+from accelopt.kernels.nki.lift.site import WriteSite
 from accelopt.sim.operators import COMPARISONS
 
 
-def activation(site: Site) -> Value:
+def activation(site: WriteSite) -> Value:
     """`op(data * scale + bias)`."""
     values = site.reaching.values
     value = site.operand("data")
@@ -26,7 +26,7 @@ def activation(site: Site) -> Value:
     return applied(site, site.text("op"), [value])
 
 
-def applied(site: Site, function: str, arguments: list[Value]) -> Value:
+def applied(site: WriteSite, function: str, arguments: list[Value]) -> Value:
     """A function of values. Raises NotLifted for what real numbers do not have."""
     if function in COMPARISONS:
         return _comparison(site, function, arguments)
@@ -36,7 +36,7 @@ def applied(site: Site, function: str, arguments: list[Value]) -> Value:
     return apply(site.reaching.values, function, arguments)
 
 
-def _comparison(site: Site, function: str, arguments: list[Value]) -> Value:
+def _comparison(site: WriteSite, function: str, arguments: list[Value]) -> Value:
     """A comparison; of positions it is a condition on axes."""
     values = site.reaching.values
     difference = _as_index(values.sum([(arguments[0], 1.0), (arguments[1], -1.0)]))
@@ -78,7 +78,7 @@ def _as_index(value: Value) -> Index | None:
     return None
 
 
-def tensor_scalar(site: Site) -> Value:
+def tensor_scalar(site: WriteSite) -> Value:
     """`op1(op0(data, operand0), operand1)`."""
     value = site.operand("data")
     for number in (0, 1):
@@ -94,7 +94,7 @@ _UNARY = frozenset(
 )
 
 
-def _chained(site: Site, number: int, name: str, value: Value) -> Value:
+def _chained(site: WriteSite, number: int, name: str, value: Value) -> Value:
     if name in _UNARY:
         return applied(site, name, [value])
     arguments = [value, site.operand(f"operand{number}")]
@@ -103,29 +103,29 @@ def _chained(site: Site, number: int, name: str, value: Value) -> Value:
     return applied(site, name, arguments)
 
 
-def tensor_tensor(site: Site) -> Value:
+def tensor_tensor(site: WriteSite) -> Value:
     """`op(data1, data2)`."""
     return applied(site, site.text("op"), [site.operand("data1"), site.operand("data2")])
 
 
-def scalar_tensor_tensor(site: Site) -> Value:
+def scalar_tensor_tensor(site: WriteSite) -> Value:
     """`op1(op0(data, operand0), operand1)`, the second operand a tile."""
     first = _chained(site, 0, site.text("op0"), site.operand("data"))
     return _chained(site, 1, site.text("op1"), first)
 
 
-def reciprocal(site: Site) -> Value:
+def reciprocal(site: WriteSite) -> Value:
     """`1 / data`."""
     return applied(site, "reciprocal", [site.operand("data")])
 
 
-def select(site: Site) -> Value:
+def select(site: WriteSite) -> Value:
     """One of two operands by a predicate."""
     names = ("predicate", "on_true", "on_false")
     return applied(site, "select", [site.operand(name) for name in names])
 
 
-def select_reduce(site: Site) -> Value:
+def select_reduce(site: WriteSite) -> Value:
     """As `select`; `reverse` exchanges the operands."""
     pair = [site.operand("on_true"), site.operand("on_false")]
     if site.instruction.attributes.get("reverse"):

@@ -35,7 +35,7 @@ from accelopt.kernels.nki.lift.nodes import (
 )
 from accelopt.kernels.nki.lift.normal_forms import apply
 from accelopt.kernels.nki.lift.reductions import fold
-from accelopt.kernels.nki.lift.site import Site, reshaped
+from accelopt.kernels.nki.lift.site import WriteSite, reshaped
 from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction
@@ -52,7 +52,7 @@ def meaning(
     place: Moment,
 ) -> Value:
     """The value of the element at `coordinates` of an output. Raises NotLifted."""
-    site = Site(reaching, instruction, coordinates, place)
+    site = WriteSite(reaching, instruction, coordinates, place)
     found = _MEANINGS.get(instruction.opcode)
     if found is None or output not in ("result", "reduce_result"):
         raise site.refusal(_WHY.get(instruction.opcode, f"{instruction.opcode} has no algorithm"))
@@ -81,7 +81,7 @@ _WHY = {
 # Data movement.
 
 
-def _dma_copy(site: Site) -> Value:
+def _dma_copy(site: WriteSite) -> Value:
     value = site.operand("source")
     accumulate = site.text("accumulate")
     if not accumulate:
@@ -89,22 +89,22 @@ def _dma_copy(site: Site) -> Value:
     return apply(site.reaching.values, accumulate, [site.old(), value])
 
 
-def _copy(site: Site) -> Value:
+def _copy(site: WriteSite) -> Value:
     return site.operand("data")
 
 
-def _memset(site: Site) -> Value:
+def _memset(site: WriteSite) -> Value:
     return site.operand("value")
 
 
-def _transpose(site: Site) -> Value:
+def _transpose(site: WriteSite) -> Value:
     data = site.instruction.inputs["data"]
     free, result = data.shape[1:], site.instruction.result.shape
     row, column = reshaped(site.coordinates, result, (math.prod(free), data.shape[0]))
     return site.read(data, [column, *reshaped([row], [math.prod(free)], free)])
 
 
-def _copy_predicated(site: Site) -> Value:
+def _copy_predicated(site: WriteSite) -> Value:
     values = site.reaching.values
     predicate, source, old = site.operand("predicate"), site.operand("source"), site.old()
     if site.instruction.attributes.get("reverse"):
@@ -115,7 +115,7 @@ def _copy_predicated(site: Site) -> Value:
 # The Tensor engine.
 
 
-def _matmul(site: Site) -> Value:
+def _matmul(site: WriteSite) -> Value:
     values, instruction = site.reaching.values, site.instruction
     stationary, moving = instruction.inputs["stationary"], instruction.inputs["moving"]
     if instruction.attributes.get("perf_mode") and len(stationary.shape) == 3:
@@ -146,13 +146,13 @@ def _matmul(site: Site) -> Value:
 # By position.
 
 
-def _iota(site: Site) -> Value:
+def _iota(site: WriteSite) -> Value:
     expression = site.instruction.attributes["expression"]
     assert isinstance(expression, Affine)
     return site.reaching.values.position(site.indexed(expression, site.coordinates))
 
 
-def _affine_select(site: Site) -> Value:
+def _affine_select(site: WriteSite) -> Value:
     predicate = site.instruction.attributes["predicate"]
     assert isinstance(predicate, (Mask, Affine))
     constraints = predicate.constraints if isinstance(predicate, Mask) else (predicate,)
@@ -163,7 +163,7 @@ def _affine_select(site: Site) -> Value:
     return site.reaching.values.where(conditions, *pair)
 
 
-def _range_select(site: Site) -> Value:
+def _range_select(site: WriteSite) -> Value:
     values, instruction = site.reaching.values, site.instruction
     start = instruction.attributes.get("range_start", 0)
     shape = instruction.result.shape[1:]
@@ -178,7 +178,7 @@ def _range_select(site: Site) -> Value:
     return value
 
 
-_MEANINGS: dict[str, Callable[[Site], Value]] = {
+_MEANINGS: dict[str, Callable[[WriteSite], Value]] = {
     "dma_copy": _dma_copy,
     "copy": _copy,
     "memset": _memset,

@@ -32,7 +32,7 @@ class Undefined:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Kept):
+class Application(Kept):
     """A scalar function of values; what sums and products can say is none."""
 
     function: str
@@ -84,7 +84,7 @@ class Fold(Kept):
 
 
 @dataclass(frozen=True, slots=True)
-class Chain(Kept):
+class ScanElement(Kept):
     """Element `at` of the recurrence r[t] = combine(scale(factor, r[t-1]), term) along the axis
     that it binds, with `initial` before element 0."""
 
@@ -121,9 +121,9 @@ Value = (
     | Sum
     | Product
     | Fold
-    | Chain
+    | ScanElement
     | Carried
-    | Call
+    | Application
     | Position
     | Choice
 )
@@ -141,11 +141,11 @@ def children(value: Value) -> tuple[Value, ...]:
         return tuple(factor for factor, _ in value.factors)
     if isinstance(value, Fold):
         return (value.body,)
-    if isinstance(value, Chain):
+    if isinstance(value, ScanElement):
         return value.factor, value.term, value.initial
     if isinstance(value, Carried):
         return (value.initial,)
-    if isinstance(value, Call):
+    if isinstance(value, Application):
         return value.arguments
     if isinstance(value, Choice):
         return value.on_true, value.on_false
@@ -160,7 +160,7 @@ def own_indices(value: Value) -> tuple[Index, ...]:
         return (value.index,)
     if isinstance(value, Choice):
         return value.conditions
-    if isinstance(value, Chain):
+    if isinstance(value, ScanElement):
         return (value.at,)
     if isinstance(value, Carried):
         return value.address, value.iteration, *value.around
@@ -171,4 +171,4 @@ def bound_axes(value: Value) -> tuple[Axis, ...]:
     """The axes that a value binds."""
     if isinstance(value, Fold):
         return value.axes
-    return (value.along,) if isinstance(value, Chain) else ()
+    return (value.along,) if isinstance(value, ScanElement) else ()

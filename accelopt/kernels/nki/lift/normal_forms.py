@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from accelopt.kernels.nki.lift.algorithm import Constant
 from accelopt.kernels.nki.lift.nodes import (
     INFINITE,
-    Call,
+    Application,
     Choice,
     Product,
     Sum,
@@ -68,7 +68,7 @@ def apply(values: Values, function: str, arguments: Sequence[Value]) -> Value:
             return arguments[1] if first.value else arguments[2]
     if function == "relu":
         return _extremum(values, "maximum", first, values.number(0))
-    return values.same(Call(function, tuple(arguments)))
+    return values.same(Application(function, tuple(arguments)))
 
 
 def _extremum(values: Values, function: str, first: Value, second: Value) -> Value:
@@ -86,7 +86,7 @@ def _extremum(values: Values, function: str, first: Value, second: Value) -> Val
     pair = sorted((first, second), key=values.key)
     if isinstance(second, Constant):
         pair = [first, second]
-    return values.same(Call(function, tuple(pair)))
+    return values.same(Application(function, tuple(pair)))
 
 
 def named_factors(values: Values, factors: Factors) -> float:
@@ -99,12 +99,12 @@ def named_factors(values: Values, factors: Factors) -> float:
             if exponent is not None:
                 del factors[factor]
                 argument = values.product([(exponent, 1.0)], -1.0)
-                gate = values.same(Call("sigmoid", (argument,)))
+                gate = values.same(Application("sigmoid", (argument,)))
                 factors[gate] = factors.get(gate, 0.0) + 1
     for factor in list(factors):
         if factors.get(factor) != 1:
             continue
-        if isinstance(factor, Call) and factor.function == "sigmoid":
+        if isinstance(factor, Application) and factor.function == "sigmoid":
             argument = factor.arguments[0]
             scale *= _gated(values, factors, factor, argument)
         elif isinstance(factor, Sum):
@@ -117,7 +117,7 @@ def _one_plus(value: Sum, function: str) -> Value | None:
     if value.constant != 1 or len(value.terms) != 1:
         return None
     term, coefficient = value.terms[0]
-    if coefficient != 1 or not isinstance(term, Call) or term.function != function:
+    if coefficient != 1 or not isinstance(term, Application) or term.function != function:
         return None
     return term.arguments[0]
 
@@ -209,6 +209,6 @@ def _named(values: Values, factors: Factors, gate: Value, name: str, argument: V
     for factor, power in parts:
         factors[factor] -= power
     del factors[gate]
-    named = values.same(Call(name, (argument,)))
+    named = values.same(Application(name, (argument,)))
     factors[named] = factors.get(named, 0.0) + 1
     return 1.0

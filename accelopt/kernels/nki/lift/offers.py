@@ -16,10 +16,9 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.lifted import Lifted, lifted_kernel
 from accelopt.kernels.nki.lift.lowering import MARK
 from accelopt.kernels.nki.lift.schedule import Schedule
-from accelopt.kernels.nki.lift.search import Argument, Found, Times, search
+from accelopt.kernels.nki.lift.search import AbstractArgument, Found, Times, search
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts as Given
-from accelopt.nodes import Action, made
-from accelopt.nodes import Schedule as Change
+from accelopt.nodes import Action, Reschedule, made
 from accelopt.store import content_key
 
 MOST_OFFERED = 3
@@ -90,7 +89,7 @@ def actions_of(offers: Iterable[Offer], metrics: Mapping[str, float]) -> list[Ac
     moved = sum(metrics.get(name, 0.0) for name in ("hbm_read_bytes", "hbm_write_bytes"))
     return [
         made(
-            Change(
+            Reschedule(
                 schedule=offer.schedule.model_dump(mode="json"),
                 sentence=f"{offer.sentence}{saving(moved, offer.moved_bytes)}.",
             ),
@@ -131,7 +130,9 @@ def offered(
         if isinstance(kept, dict):
             return _authored(lifted, Offers.from_json(kept))
         values = [
-            Argument(a.shape, a.dtype) if isinstance(a, TensorArgument) else Argument(value=a)
+            AbstractArgument(a.shape, a.dtype)
+            if isinstance(a, TensorArgument)
+            else AbstractArgument(value=a)
             for a in lifted.arguments
         ]
         found = search(lifted.algorithm, values, lifted.interface, target, times=times)

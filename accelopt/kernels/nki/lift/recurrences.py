@@ -14,12 +14,12 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
     NEUTRAL,
-    Call,
+    Application,
     Carried,
-    Chain,
     Choice,
     Fold,
     Product,
+    ScanElement,
     Sum,
     Undefined,
     Value,
@@ -113,9 +113,9 @@ class _Closing:
             return own.initial
         if isinstance(value, Choice):
             return self._chosen(value, own)
-        if isinstance(value, Chain):
+        if isinstance(value, ScanElement):
             return self._chained(value, own)
-        if isinstance(value, Call) and value.function in ("maximum", "minimum"):
+        if isinstance(value, Application) and value.function in ("maximum", "minimum"):
             rest = self._others(value, value.function, own)
             folded = fold(values, value.function, [self.trip], rest)
             return self._with_initial(value.function, own, folded)
@@ -137,13 +137,13 @@ class _Closing:
             return own.initial
         return apply(self.values, "add" if combiner == "add" else combiner, [own.initial, folded])
 
-    def _others(self, value: Call, function: str, own: Carried) -> Value:
+    def _others(self, value: Application, function: str, own: Carried) -> Value:
         """The arguments of an extreme but the one that was before."""
         parts: list[Value] = []
         waiting: list[Value] = list(value.arguments)
         while waiting:
             part = waiting.pop()
-            if isinstance(part, Call) and part.function == function:
+            if isinstance(part, Application) and part.function == function:
                 waiting.extend(part.arguments)
             elif part != own:
                 if self.met(part):
@@ -160,9 +160,9 @@ class _Closing:
         on_true, on_false = value.on_true, value.on_false
         if on_false == own and not any(self.trip in c.axes for c in value.conditions):
             return values.where(value.conditions, self.last(on_true, own), own.initial)
-        if on_false == own and isinstance(on_true, (Sum, Product, Call)):
+        if on_false == own and isinstance(on_true, (Sum, Product, Application)):
             combiner = "add" if isinstance(on_true, Sum) else (
-                on_true.function if isinstance(on_true, Call) else "multiply")  # fmt: skip
+                on_true.function if isinstance(on_true, Application) else "multiply")  # fmt: skip
             if combiner in NEUTRAL:
                 rest = self._rest(on_true, own, combiner)
                 neutral = values.number(NEUTRAL[combiner])
@@ -172,7 +172,7 @@ class _Closing:
         raise self.refusal("whether this loop keeps what it has depends on the iteration")
 
     def _rest(self, value: Value, own: Carried, combiner: str) -> Value:
-        if isinstance(value, Call):
+        if isinstance(value, Application):
             return self._others(value, combiner, own)
         if isinstance(value, Sum):
             rest = [(t, c) for t, c in value.terms if t != own]
@@ -207,7 +207,7 @@ class _Closing:
         if self.met(factor) or self.met(term):
             return self._rescaled(own, factor, term)
         at = Index(self.trip.extent - 1)
-        return values.same(Chain("multiply", factor, "add", term, own.initial, self.trip, at))
+        return values.same(ScanElement("multiply", factor, "add", term, own.initial, self.trip, at))
 
     # Online softmax.
 
@@ -234,7 +234,7 @@ class _Closing:
 
     def _exponent(self, factor: Value, state: Carried, now: Value) -> float | None:
         """a where the factor is exp(a * (state - now))."""
-        if not isinstance(factor, Call) or factor.function != "exp":
+        if not isinstance(factor, Application) or factor.function != "exp":
             return None
         argument: Value = factor.arguments[0]
         terms = argument.terms if isinstance(argument, Sum) else ()
@@ -257,7 +257,7 @@ class _Closing:
             holding = [f for f, _ in term.factors if _made_of(f, now)]
             return len(holding) == 1 and (holding[0], 1.0) in term.factors and self._decays(
                 holding[0], now, scale)  # fmt: skip
-        if isinstance(term, Call) and term.function == "exp":
+        if isinstance(term, Application) and term.function == "exp":
             argument: Value = term.arguments[0]
             rest = values.sum([(argument, 1.0), (now, scale)])
             return not _made_of(rest, now) and not self.met(rest)
@@ -265,7 +265,7 @@ class _Closing:
 
     # Scans.
 
-    def _chained(self, value: Chain, own: Carried) -> Value:
+    def _chained(self, value: ScanElement, own: Carried) -> Value:
         """A scan over each tile that goes on where the tile before ended is one over all."""
         length = value.along.extent
         last = Index(length - 1)
@@ -273,11 +273,11 @@ class _Closing:
             raise self.refusal()
         if self.met(value.factor) or self.met(value.term):
             raise self.refusal()
-        return joined_chain(self.values, value, self.trip, own.initial, None)
+        return joined_scan(self.values, value, self.trip, own.initial, None)
 
 
-def joined_chain(
-    values: Values, tile: Chain, trip: Axis, initial: Value, at: Index | None
+def joined_scan(
+    values: Values, tile: ScanElement, trip: Axis, initial: Value, at: Index | None
 ) -> Value:
     """The scan over the tiles that `trip` counts and the elements of each; its last element, or
     the one at an index of the whole."""
@@ -287,7 +287,7 @@ def joined_chain(
     digits = {trip: index_of(whole) // length, tile.along: index_of(whole) % length}
     factor, term = values.substitute(tile.factor, digits), values.substitute(tile.term, digits)
     end = Index(whole.extent - 1) if at is None else at
-    return values.same(Chain(tile.scale, factor, tile.combine, term, initial, whole, end))
+    return values.same(ScanElement(tile.scale, factor, tile.combine, term, initial, whole, end))
 
 
 def _made_of(value: Value, part: Value) -> bool:

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
     INFINITE,
     NEUTRAL,
-    Call,
+    Application,
     Choice,
     Fold,
     Product,
@@ -170,7 +170,7 @@ def _plain(values: Values, combiner: str, axes: list[Axis], body: Value) -> Valu
     """The reduction with one that it is made of taken in."""
     if isinstance(body, Fold) and body.combiner == combiner:
         return _joined(values, combiner, axes, body)
-    if combiner in FLIPPED and isinstance(body, Call) and body.function == combiner:
+    if combiner in FLIPPED and isinstance(body, Application) and body.function == combiner:
         # max over t of max(x, y)
         parts = [fold(values, combiner, axes, part) for part in body.arguments]
         return apply(values, combiner, parts)

@@ -67,7 +67,7 @@ Times = Callable[[Sequence[str]], Sequence[float]]
 """The predicted milliseconds of kernels, in order; infinitely many for one that breaks a rule."""
 
 
-class Argument(NamedTuple):
+class AbstractArgument(NamedTuple):
     """What a kernel is given: a tensor's shape and format, or a plain value."""
 
     shape: tuple[int, ...] = ()
@@ -161,7 +161,7 @@ def neighbours(graph: Graph, schedule: Schedule) -> Iterator[Schedule]:
 
 def search(
     algorithm: Algorithm,
-    arguments: Sequence[Argument],
+    arguments: Sequence[AbstractArgument],
     interface: Interface = Interface(),  # noqa: B008  (immutable)
     target: str = "trn1",
     first: int = 6,
@@ -215,7 +215,7 @@ def _look(pricing: Pricing, times: Times, first: int, further: int) -> None:
 
 
 @contextmanager
-def own_processes(arguments: Sequence[Argument], target: str) -> Iterator[Times]:
+def own_processes(arguments: Sequence[AbstractArgument], target: str) -> Iterator[Times]:
     """Times sources on all cores, in processes that import the caller's main module anew."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context) as pool:
@@ -293,7 +293,7 @@ def _time(times: Times, pairs: list[tuple[Schedule, Lowered]], found: Found) -> 
     found.timed.sort(key=lambda timed: timed.latency_ms)
 
 
-def simulated_ms(source: str, arguments: tuple[Argument, ...], target: str) -> float:
+def simulated_ms(source: str, arguments: tuple[AbstractArgument, ...], target: str) -> float:
     """The predicted latency of a kernel that we wrote ourselves; infinite where it breaks a rule.
     Runs in a process of its own: it makes `neuronxcc` the simulated one."""
     from accelopt.hardware import TARGETS

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
     Carried,
-    Chain,
     Fold,
     Product,
+    ScanElement,
     Sum,
     Value,
     children,
 )
-from accelopt.kernels.nki.lift.recurrences import joined_chain
+from accelopt.kernels.nki.lift.recurrences import joined_scan
 from accelopt.kernels.nki.lift.reductions import fold
 from accelopt.kernels.nki.lift.unrolling import rolled
 from accelopt.kernels.nki.lift.values import Values, fresh_axis
@@ -52,7 +52,7 @@ def rewritten(values: Values, value: Value, rule: Rule) -> Value:
 
 
 def _settled(reaching: Reaching, value: Value) -> Value:
-    if isinstance(value, Chain) and isinstance(value.initial, Carried):
+    if isinstance(value, ScanElement) and isinstance(value.initial, Carried):
         return _continued(reaching, value, value.initial)
     if isinstance(value, Carried):
         return _before(reaching, value)
@@ -91,16 +91,16 @@ def _before(reaching: Reaching, carried: Carried) -> Value:
     return carried
 
 
-def _continued(reaching: Reaching, tile: Chain, carried: Carried) -> Value:
+def _continued(reaching: Reaching, tile: ScanElement, carried: Carried) -> Value:
     """A scan over a tile that goes on where the tile before ended, as one scan over all."""
     values = reaching.values
     trip, left = _left(reaching, carried)
-    if not isinstance(left, Chain) or left.at != Index(left.along.extent - 1):
+    if not isinstance(left, ScanElement) or left.at != Index(left.along.extent - 1):
         return tile
     if not isinstance(left.initial, Carried) or left.initial.loop != carried.loop:
         return tile
     now = values.substitute(left, {trip: carried.iteration})
-    assert isinstance(now, Chain)
+    assert isinstance(now, ScanElement)
     alike = (now.scale, now.combine, now.along.extent) == (
         tile.scale, tile.combine, tile.along.extent)  # fmt: skip
     moved = {now.along: index_of(tile.along)}
@@ -109,7 +109,7 @@ def _continued(reaching: Reaching, tile: Chain, carried: Carried) -> Value:
     if values.substitute(now.factor, moved) != tile.factor:
         return tile
     at = carried.iteration * tile.along.extent + tile.at
-    return joined_chain(values, left, trip, carried.initial, at)
+    return joined_scan(values, left, trip, carried.initial, at)
 
 
 def _two_passes(values: Values, value: Value) -> Value:

@@ -14,7 +14,7 @@ from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.functions import FUNCTIONS
 from accelopt.kernels.nki.lift.index import Axis, Index
 from accelopt.kernels.nki.lift.nodes import (
-    Call,
+    Application,
     Carried,
     Choice,
     Element,
@@ -45,7 +45,7 @@ def written_where(
     return [index_from(c, variables, coordinates) for c in masks]
 
 
-class Site(NamedTuple):
+class WriteSite(NamedTuple):
     """One element of one execution of an instruction."""
 
     reaching: Reaching
@@ -133,7 +133,7 @@ class Site(NamedTuple):
             return values.where(value.conditions, *parts)
         if not dtypes.is_float(dtype) or name not in FUNCTIONS:
             raise self.refusal(f"it converts to {name}, which real numbers have no counterpart for")
-        return values.same(Call(name, (value,)))
+        return values.same(Application(name, (value,)))
 
 
 def _is_exact(value: Value, dtype: np.dtype) -> bool:
@@ -150,7 +150,7 @@ def _is_exact(value: Value, dtype: np.dtype) -> bool:
         return (
             whole and dtypes.is_integer(dtype) and all(_is_exact(t, dtype) for t, _ in value.terms)
         )
-    if isinstance(value, Call):
+    if isinstance(value, Application):
         return value.function == name or value.function in COMPARISONS
     if isinstance(value, Carried):
         return True  # rounded where it is written

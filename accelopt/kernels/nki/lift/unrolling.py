@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from accelopt.kernels.nki.lift.algorithm import Constant, Position
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
-    Call,
-    Chain,
+    Application,
     Choice,
     Element,
     Fold,
     Product,
+    ScanElement,
     Sum,
     Value,
     children,
@@ -40,7 +40,7 @@ def rolled(values: Values, value: Value) -> Value:
             parts += [(t, coefficient) for t in _grouped(values, "add", terms)]
         if len(parts) < len(value.terms):
             return values.sum(parts, value.constant)
-    if isinstance(value, Call) and value.function in FLIPPED:
+    if isinstance(value, Application) and value.function in FLIPPED:
         terms = _arguments(value, value.function)
         found = _grouped(values, value.function, terms)
         if len(found) < len(terms):
@@ -102,7 +102,7 @@ def _pieces(value: Choice) -> tuple[Axis, list[tuple[int, int, Value]]] | None:
 
 
 def _arguments(value: Value, function: str) -> list[Value]:
-    if isinstance(value, Call) and value.function == function:
+    if isinstance(value, Application) and value.function == function:
         return [part for argument in value.arguments for part in _arguments(argument, function)]
     return [value]
 
@@ -164,11 +164,11 @@ def _skeleton(value: Value) -> str:
     details: object = ""
     if isinstance(value, Element):
         details = value.array
-    elif isinstance(value, Call):
+    elif isinstance(value, Application):
         details = value.function
     elif isinstance(value, Fold):
         details = (value.combiner, value.axes)
-    elif isinstance(value, Chain):
+    elif isinstance(value, ScanElement):
         details = (value.scale, value.combine, value.along)
     elif isinstance(value, Sum):
         details = (value.constant, [c for _, c in value.terms])
@@ -193,8 +193,10 @@ def _moved(values: Values, value: Value, steps: Iterator[int], axis: Axis) -> Va
         return values.position(own[0])
     if isinstance(value, Choice):
         return values.where(own, parts[0], parts[1])
-    if isinstance(value, Chain):
+    if isinstance(value, ScanElement):
         return values.same(
-            Chain(value.scale, parts[0], value.combine, parts[1], parts[2], value.along, own[0])
+            ScanElement(
+                value.scale, parts[0], value.combine, parts[1], parts[2], value.along, own[0]
+            )
         )
     return values.with_parts(value, parts) if parts else value

@@ -14,13 +14,13 @@ from accelopt.kernels.nki.lift.algorithm import Constant, Position
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 from accelopt.kernels.nki.lift.nodes import (
     UNDEFINED,
-    Call,
+    Application,
     Carried,
-    Chain,
     Choice,
     Element,
     Fold,
     Product,
+    ScanElement,
     Sum,
     Undefined,
     Value,
@@ -64,7 +64,7 @@ class Values:
             found: frozenset[Axis] = frozenset()
             for part in children(value):
                 found |= self.axes(part)
-            if isinstance(value, Chain):
+            if isinstance(value, ScanElement):
                 found = (self.axes(value.factor) | self.axes(value.term)) - {value.along}
                 found |= self.axes(value.initial)
             found -= set(bound_axes(value))
@@ -89,7 +89,7 @@ class Values:
                                for t, c in value.address.terms)  # fmt: skip
                 below = f"{value.number:03}+{value.address.constant}{sizes}"
             rank = "0" if isinstance(value, Element) else "1"
-            if isinstance(value, Call):
+            if isinstance(value, Application):
                 below = f"{value.function}({below})"
             if isinstance(value, Position):
                 below = str(value.index)
@@ -258,11 +258,13 @@ class Values:
                     self._substituted(value.initial, axes, done),
                 )
             )
-        if isinstance(value, Chain):
+        if isinstance(value, ScanElement):
             factor, term = (self._substituted(v, inner, below) for v in (value.factor, value.term))
             initial = self._substituted(value.initial, axes, done)
             at = value.at.substitute(axes)
-            return self.same(Chain(value.scale, factor, value.combine, term, initial, bound[0], at))
+            return self.same(
+                ScanElement(value.scale, factor, value.combine, term, initial, bound[0], at)
+            )
         if isinstance(value, Choice):
             conditions = [c.substitute(axes) for c in value.conditions]
             return self.where(
@@ -279,10 +281,12 @@ class Values:
         """A value with other parts, of the same axes, in the places of its own."""
         if isinstance(value, Fold):
             return self.same(Fold(value.combiner, value.axes, parts[0]))
-        if isinstance(value, Chain):
+        if isinstance(value, ScanElement):
             factor, term, initial = parts
             return self.same(
-                Chain(value.scale, factor, value.combine, term, initial, value.along, value.at)
+                ScanElement(
+                    value.scale, factor, value.combine, term, initial, value.along, value.at
+                )
             )
         if isinstance(value, Carried):
             return self.same(
@@ -297,8 +301,8 @@ class Values:
             return self.product(pairs, value.coefficient)
         if isinstance(value, Choice):
             return self.where(value.conditions, parts[0], parts[1])
-        assert isinstance(value, Call)
-        return self.same(Call(value.function, tuple(parts)))
+        assert isinstance(value, Application)
+        return self.same(Application(value.function, tuple(parts)))
 
     def replace(self, value: Value, old: Value, new: Value) -> Value:
         """The value with one of its parts replaced by another of the same axes."""

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lifting import lift
 from accelopt.kernels.nki.lift.lowering import Interface, lower
 from accelopt.kernels.nki.lift.recovery import own_schedule
-from accelopt.kernels.nki.lift.search import Argument, simulated_ms
+from accelopt.kernels.nki.lift.search import AbstractArgument, simulated_ms
 from accelopt.sim import timing
 
 KERNELS = Path(__file__).parents[4] / "NKIBench" / "kernels"
@@ -45,7 +45,7 @@ def test_the_own_schedule_recovers(name: str, tmp_path: Path) -> None:
     algorithm = lift(kernel.program)
     metrics = {**found.summary, "latency": found.latency_ms}
     interface = Interface(sequence=kernel.program.returns_sequence)
-    arguments = tuple(Argument(shape) for shape in CASES[name])
+    arguments = tuple(AbstractArgument(shape) for shape in CASES[name])
 
     def times(sources: Sequence[str]) -> list[float]:
         return [simulated_ms(source, arguments, "trn1") for source in sources]

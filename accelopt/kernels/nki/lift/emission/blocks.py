@@ -35,7 +35,7 @@ from accelopt.kernels.nki.lift.emission.products import Products
 from accelopt.kernels.nki.lift.emission.results import Results
 from accelopt.kernels.nki.lift.emission.row_phases import RowPhases
 from accelopt.kernels.nki.lift.emission.selection import (
-    Step,
+    Selection,
     forms,
     select,
 )
@@ -273,7 +273,7 @@ class RowBlock:
             self.storage.count(name, (spot.block,), dtype=placed.value.dtype)
         self.tiles[placed] = Tile(name, "temporary")
 
-    def step(self, body: list[Node], step: Step, layout: Layout, spot: Spot) -> None:
+    def step(self, body: list[Node], step: Selection, layout: Layout, spot: Spot) -> None:
         """Emits one instruction."""
         placed = Placed(step.value, layout)
         if step.opcode != "reduce" and placed not in self.lives.kept and placed not in self.tiles:
@@ -315,7 +315,7 @@ class RowBlock:
             tile = self.turned_phases.spread.get(value, tile)
         return tile is not None and tile.psum
 
-    def text(self, step: Step, value: Value, layout: Layout, spot: Spot) -> str:
+    def text(self, step: Selection, value: Value, layout: Layout, spot: Spot) -> str:
         """An operand of a step, as text."""
         if value is step.total:
             return self.number_part(value, spot)

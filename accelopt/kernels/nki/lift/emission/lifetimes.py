@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
 from accelopt.kernels.nki.lift.emission.phases import Phase, Phases, Placed
-from accelopt.kernels.nki.lift.emission.selection import NoEngine, Step, select
+from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, select
 
 
 class Lifetimes:
@@ -18,7 +18,7 @@ class Lifetimes:
         self.overwrite = overwrite
         self.roles = plan.roles
         self.graph = plan.roles.graph
-        self.steps: dict[int, list[Step]] = {}
+        self.steps: dict[int, list[Selection]] = {}
         self.numbers: dict[int, list[Value]] = {}
         self.kept: set[Placed] = set()
         self.alias: dict[Placed, Placed] = {}
@@ -53,7 +53,7 @@ class Lifetimes:
         """True when a user takes its operands in the layout of a phase."""
         return Placed(user, phase.layout) in self.plan.level or user.kind == "reduce"
 
-    def _steps(self, phase: Phase, single: set[Value]) -> list[Step]:
+    def _steps(self, phase: Phase, single: set[Value]) -> list[Selection]:
         def is_number(value: Value) -> bool:
             if value.kind == "constant":
                 return True
@@ -136,12 +136,12 @@ class Lifetimes:
         """True for a value that is stored."""
         return any(output.value is value for output in self.graph.outputs)
 
-    def split(self, number: int, phase: Phase) -> tuple[list[Step], list[Step]]:
+    def split(self, number: int, phase: Phase) -> tuple[list[Selection], list[Selection]]:
         """The steps that read sums in PSUM, and those that come after."""
         products = {value for value in phase.values if value.kind == "product"}
         made_outside: set[Value] = set()
-        inner: list[Step] = []
-        outer: list[Step] = []
+        inner: list[Selection] = []
+        outer: list[Selection] = []
         for step in self.steps[number]:
             reads = products & set(step.tiles)
             free = not made_outside & set(step.tiles)
@@ -153,7 +153,7 @@ class Lifetimes:
         return inner, outer
 
     def needs_copy(
-        self, product: Value, inner: list[Step], outer: list[Step], phase: Phase
+        self, product: Value, inner: list[Selection], outer: list[Selection], phase: Phase
     ) -> bool:
         """True when something reads a product that cannot read it in PSUM."""
         placed = Placed(product, phase.layout)

@@ -8,7 +8,7 @@ from accelopt.kernels.nki.lift.emission.graph import NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, line
 from accelopt.kernels.nki.lift.emission.phases import Layout
 from accelopt.kernels.nki.lift.emission.places import At, Span, Spot, variable
-from accelopt.kernels.nki.lift.emission.selection import Step
+from accelopt.kernels.nki.lift.emission.selection import Selection
 from accelopt.kernels.nki.lift.index import Axis, Index
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ class Masks:
         self._grids: dict[tuple[int, int], tuple[str, str]] = {}
         self._filled: dict[tuple[float, int, int], str] = {}
 
-    def select(self, body: list[Node], step: Step, target: str, layout: Layout, spot: Spot) -> None:
+    def select(
+        self, body: list[Node], step: Selection, target: str, layout: Layout, spot: Spot
+    ) -> None:
         """`target = data where the step's condition holds, else its number`."""
         block = self.block
         axis = block.roles.feature(step.value)

@@ -9,7 +9,7 @@ from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, largest_di
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import BANK, START, Spot, Tile, variable
 from accelopt.kernels.nki.lift.emission.scans import Recurrence
-from accelopt.kernels.nki.lift.emission.selection import Step, copy_forms
+from accelopt.kernels.nki.lift.emission.selection import Selection, copy_forms
 
 if TYPE_CHECKING:
     from accelopt.kernels.nki.lift.emission.blocks import RowBlock
@@ -148,7 +148,7 @@ class RowPhases:
         body: list[Node],
         products: list[Value],
         evicted: list[Value],
-        inner: list[Step],
+        inner: list[Selection],
         spot: Spot,
     ) -> None:
         for product in products:

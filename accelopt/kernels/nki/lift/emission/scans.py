@@ -29,7 +29,7 @@ from accelopt.kernels.nki.lift.emission.places import (
     subscript,
     variable,
 )
-from accelopt.kernels.nki.lift.emission.selection import Step, copy_forms, forms
+from accelopt.kernels.nki.lift.emission.selection import Selection, copy_forms, forms
 from accelopt.kernels.nki.lift.index import Axis
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ class Recurrence:
             block.storage.count(name, (count,))
             self.states[step.value] = name
 
-    def _split(self) -> tuple[list[Step], list[Step], list[Step]]:
+    def _split(self) -> tuple[list[Selection], list[Selection], list[Selection]]:
         """What comes before the inner loop, in it, and after it."""
         inner = self.block.roles.inner
-        before: list[Step] = []
-        inside: list[Step] = []
-        after: list[Step] = []
+        before: list[Selection] = []
+        inside: list[Selection] = []
+        after: list[Selection] = []
         late: set[Value] = set()
         for step in self.steps:
             if step.value.axes & inner or step.opcode == "accumulate":
@@ -123,7 +123,7 @@ class Recurrence:
                 before.append(step)
         return before, inside, after
 
-    def _run(self, body: list[Node], steps: list[Step]) -> None:
+    def _run(self, body: list[Node], steps: list[Selection]) -> None:
         """The steps in order; those that need PSUM in pieces of one bank."""
         for place, step in enumerate(steps):
             narrow = self._in_pieces(step)
@@ -143,7 +143,7 @@ class Recurrence:
             )
             self._emit(inner, step, small)
 
-    def _in_pieces(self, step: Step) -> bool:
+    def _in_pieces(self, step: Selection) -> bool:
         rows = self.block.roles
         spread = any(
             not rows.has_rows(tile) and rows.feature(tile) and tile.kind != "constant"
@@ -151,7 +151,7 @@ class Recurrence:
         )
         return self.pieces > 1 and (spread or step.opcode == "accumulate")
 
-    def _prepare(self, body: list[Node], step: Step) -> None:
+    def _prepare(self, body: list[Node], step: Selection) -> None:
         """Declares the tile that pieces fill, and loads the rows that are spread over partitions."""
         block, spot = self.block, self.spot
         for tile in step.tiles:
@@ -176,12 +176,12 @@ class Recurrence:
         if not self._only_added(step):
             block.target(body, placed, spot, declare=True)
 
-    def _only_added(self, step: Step) -> bool:
+    def _only_added(self, step: Selection) -> bool:
         """True for what is added to a sum at once, and read by nobody else."""
         readers = [other for other in self.steps if step.value in other.tiles]
         return len(readers) == 1 and readers[0].opcode == "accumulate"
 
-    def _emit(self, body: list[Node], step: Step, spot: Spot) -> None:
+    def _emit(self, body: list[Node], step: Selection, spot: Spot) -> None:
         block = self.block
         if step.opcode == "accumulate":
             self._accumulate(body, step, spot)
@@ -240,7 +240,7 @@ class Recurrence:
             block.constants[number] = name
         return block.constants[number]
 
-    def _declare_sums(self, body: list[Node], step: Step) -> None:
+    def _declare_sums(self, body: list[Node], step: Selection) -> None:
         block, spot = self.block, self.spot
         if step.functions[0] != "add":
             raise NotLowered(f"a {step.functions[0]} over an inner axis")
@@ -251,7 +251,7 @@ class Recurrence:
             line(f"{name}[...] = nisa.memset(({rows}, {spot.width}), 0.0, dtype=nl.float32)")
         )
 
-    def _accumulate(self, body: list[Node], step: Step, spot: Spot) -> None:
+    def _accumulate(self, body: list[Node], step: Selection, spot: Spot) -> None:
         """Adds to a sum in SBUF. What is added lies in PSUM, where that is one bank of it: the
         Vector engine then takes one cycle an element, not two."""
         block, spec = self.block, self.block.spec

@@ -32,7 +32,7 @@ COMMUTES = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equ
 
 
 @dataclass
-class Step:
+class Selection:
     """One instruction that gives `value`: `opcode` with its functions, the tile it works on, a
     second tile, and the numbers (constants, or one a partition) that go with its functions. With
     `total`, it also gives the sum of its result along the free axis."""
@@ -68,11 +68,11 @@ def select(
     single: Collection[Value],
     times: Callable[[Value, float], Value],
     inner: Collection[Axis] = (),
-) -> list[Step]:
+) -> list[Selection]:
     """The steps of a phase, in order. `single` are the values that one other value of the phase
     alone reads, `inner` the axes that are summed over inside the phase; `times` makes a number times a constant."""
     chooser = _Chooser(is_number, set(single), times)
-    steps: list[Step] = []
+    steps: list[Selection] = []
     for value in reversed(values):
         if value.kind in ("apply", "where") and value not in chooser.taken:
             steps.append(chooser.step(value))
@@ -82,11 +82,13 @@ def select(
     for value in values:
         if value.kind == "scan":
             factor, term, initial = value.arguments
-            steps.append(Step(value, "scan", ("multiply", "add"), factor, term, numbers=(initial,)))
+            steps.append(
+                Selection(value, "scan", ("multiply", "add"), factor, term, numbers=(initial,))
+            )
         if value.kind != "reduce":
             continue
         if value.reduced[0] in inner:
-            steps.append(Step(value, "accumulate", (value.function,), value.arguments[0]))
+            steps.append(Selection(value, "accumulate", (value.function,), value.arguments[0]))
             continue
         source = made.get(value.arguments[0])
         if (
@@ -97,7 +99,7 @@ def select(
         ):
             source.total = value
         else:
-            steps.append(Step(value, "reduce", (value.function,), value.arguments[0]))
+            steps.append(Selection(value, "reduce", (value.function,), value.arguments[0]))
     steps.sort(key=lambda step: order[step.value])
     return steps
 
@@ -114,15 +116,15 @@ class _Chooser:
         self.times = times
         self.taken: set[Value] = set()
 
-    def step(self, value: Value) -> Step:
+    def step(self, value: Value) -> Selection:
         """The instruction for one value, with what it takes along."""
         function, arguments = value.function, value.arguments
         if value.kind == "where":
-            return Step(value, "select", (), arguments[0], numbers=arguments[1:])
+            return Selection(value, "select", (), arguments[0], numbers=arguments[1:])
         if function in ROUNDINGS:
             (exact,) = arguments
             if exact not in self.single or exact.kind == "input":
-                return Step(value, "copy", (), exact)
+                return Selection(value, "copy", (), exact)
             self.taken.add(exact)
             step = self.step(exact)
             step.value = value  # engines write any format
@@ -150,7 +152,7 @@ class _Chooser:
             return right, left
         return None
 
-    def _activation(self, value: Value) -> Step:
+    def _activation(self, value: Value) -> Selection:
         data = value.arguments[0]
         bias: Value | None = None
         scale: Value | None = None
@@ -173,23 +175,25 @@ class _Chooser:
         if scaled and scale is None:
             self.taken.add(data)
             data, scale = scaled
-        return Step(value, "activation", (value.function,), data, numbers=(scale, bias))
+        return Selection(value, "activation", (value.function,), data, numbers=(scale, bias))
 
-    def _with_number(self, value: Value, arguments: tuple[Value, ...], number_first: bool) -> Step:
+    def _with_number(
+        self, value: Value, arguments: tuple[Value, ...], number_first: bool
+    ) -> Selection:
         data, number = arguments if not number_first else arguments[::-1]
         backwards = number_first and value.function not in COMMUTES
         inside = None if backwards else self._inside(data, ARITHMETIC)
         if inside:
             self.taken.add(data)
-            return Step(
+            return Selection(
                 value, "tensor_scalar", (data.function, value.function), inside[0],
                 numbers=(inside[1], number),
             )  # fmt: skip
-        return Step(
+        return Selection(
             value, "tensor_scalar", (value.function,), data, numbers=(number,), reversed=backwards
         )
 
-    def _with_tile(self, value: Value, arguments: tuple[Value, ...]) -> Step:
+    def _with_tile(self, value: Value, arguments: tuple[Value, ...]) -> Selection:
         left, right = arguments
         for first, second in ((left, right), (right, left)):
             if first is right and value.function not in COMMUTES:
@@ -197,18 +201,18 @@ class _Chooser:
             inside = self._inside(first, ("multiply", "add", "subtract", "maximum", "minimum"))
             if inside and first is not second:
                 self.taken.add(first)
-                return Step(
+                return Selection(
                     value, "scalar_tensor_tensor", (first.function, value.function), inside[0],
                     second, (inside[1],),
                 )  # fmt: skip
-        return Step(value, "tensor_tensor", (value.function,), left, right)
+        return Selection(value, "tensor_tensor", (value.function,), left, right)
 
 
 Text = Callable[[Value], str]
 
 
 def forms(
-    step: Step, target: str, text: Text, width: int, psum: bool, spec: Hardware
+    step: Selection, target: str, text: Text, width: int, psum: bool, spec: Hardware
 ) -> tuple[Form, ...]:
     """The step as text for every engine that can carry it out. `target` is what it assigns to,
     `width` its elements a partition, `psum` True when an operand lies in PSUM."""
@@ -259,7 +263,7 @@ def forms(
 
 
 def _activation(
-    step: Step,
+    step: Selection,
     target: str,
     data: str,
     numbers: list[str | None],
@@ -292,7 +296,7 @@ def _activation(
 
 
 def _tensor_scalar(
-    step: Step, target: str, data: str, numbers: list[str | None], ns: float
+    step: Selection, target: str, data: str, numbers: list[str | None], ns: float
 ) -> Form:
     parts = [f"op0=nl.{step.functions[0]}, operand0={numbers[0]}"]
     if step.reversed:
@@ -307,7 +311,7 @@ def _tensor_scalar(
 
 
 def _on_scalar_engine(
-    step: Step, target: str, data: str, numbers: list[str | None], ns: float
+    step: Selection, target: str, data: str, numbers: list[str | None], ns: float
 ) -> list[Form]:
     """`x * scale + bias` as an activation: where the bias is a tile, or nothing."""
     scale = bias = None
