@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from accelopt.ptx.module import Statement
 from accelopt.ptx.regions import Region, RegionDag
-from accelopt.ptx.values import Values, values
+from accelopt.ptx.registers import Registers, registers
 
 _NAME = re.compile(r"(?<![\w.$%])[A-Za-z_%$][\w$%]*")
 
@@ -19,7 +19,7 @@ def touched(before: RegionDag, after: RegionDag) -> tuple[Region, ...]:
     new between regions of `before`. Equal DAGs, whatever their registers, labels and lines are called,
     give none; a region whose own statements are equal counts as changed when it reads another value.
     """
-    known = (values(before.function), values(after.function))
+    known = (registers(before.function), registers(after.function))
     shapes = [
         [_shape(one, names) for one in dag.regions]
         for dag, names in zip((before, after), known, strict=True)
@@ -39,12 +39,12 @@ def touched(before: RegionDag, after: RegionDag) -> tuple[Region, ...]:
     return (*(before.regions[at] for at in sorted(changed)), *new)
 
 
-def _shape(region: Region, known: Values) -> tuple[str, ...]:
+def _shape(region: Region, known: Registers) -> tuple[str, ...]:
     """The statements of a region without the names of registers and labels."""
     return (region.phase, *(_plain(one, known) for one in region.statements))
 
 
-def _plain(one: Statement, known: Values) -> str:
+def _plain(one: Statement, known: Registers) -> str:
     def replaced(match: re.Match[str]) -> str:
         if known.declared(match[0], one.scope):
             return "%"
@@ -55,7 +55,9 @@ def _plain(one: Statement, known: Values) -> str:
     return f"{guard} {one.name} {','.join(operands)}"
 
 
-def _rewired(pairs: list[tuple[Region, Region]], before: Values, after: Values) -> Iterator[int]:
+def _rewired(
+    pairs: list[tuple[Region, Region]], before: Registers, after: Registers
+) -> Iterator[int]:
     """Regions that look equal but write or read another register, or jump elsewhere. Which is which
     most statements say, and where they are at odds, the name."""
     uses: list[tuple[int, str, str]] = []
@@ -73,7 +75,7 @@ def _rewired(pairs: list[tuple[Region, Region]], before: Values, after: Values) 
     yield from (region for region, name, other in uses if meaning[name] != other)
 
 
-def _names(one: Statement, known: Values) -> list[str]:
+def _names(one: Statement, known: Registers) -> list[str]:
     """Declared registers and labels, in the order of the text."""
     found = []
     for match in _NAME.finditer(" ".join((one.guard, *one.operands))):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from accelopt.ptx.flow import Flow
 from accelopt.ptx.module import Statement
 from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, MBARRIER, SHARED_LOAD, plain
-from accelopt.ptx.values import Values
+from accelopt.ptx.registers import Registers
 
 _MOST_GROUPS = 33  # older groups are taken together
 
@@ -57,7 +57,7 @@ def _union(
     return (*both, *longer[len(shorter) :])
 
 
-def follow(known: Values, flow: Flow, phases: tuple[str, ...]) -> Copies:
+def follow(known: Registers, flow: Flow, phases: tuple[str, ...]) -> Copies:
     """Carry copies along all ways through a function until nothing changes."""
     statements = known.function.statements
     special = [
@@ -118,7 +118,7 @@ def _is_counted(one: Statement, phase: str) -> bool:
 
 
 def _after(
-    state: _State, at: int, one: Statement, phase: str, known: Values, seen: _Seen
+    state: _State, at: int, one: Statement, phase: str, known: Registers, seen: _Seen
 ) -> _State:
     words = [plain(word) for word in one.modifiers]
     bulk = "bulk" in words
@@ -148,7 +148,7 @@ def _after(
 
 
 def _waited(
-    state: _State, at: int, one: Statement, bulk: bool, known: Values, seen: _Seen
+    state: _State, at: int, one: Statement, bulk: bool, known: Registers, seen: _Seen
 ) -> _State:
     groups = state.groups(bulk)
     left = known.constant(one.operands[0], one.scope) if one.operands else None

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from accelopt.ptx.module import Function, Statement
+from accelopt.ptx.registers import LANES, Registers, registers
 from accelopt.ptx.trips import stays
-from accelopt.ptx.values import LANES, Values, values
 
 ENDS = frozenset({"ret", "exit", "trap"})
 JUMPS = frozenset({"bra", "brx"})
@@ -73,7 +73,7 @@ class Flow:
 @lru_cache(maxsize=16)
 def blocks(function: Function) -> Flow:
     """The control flow of a function."""
-    known = values(function)
+    known = registers(function)
     found = _blocks(function, known)
     arrows = [block.successors for block in found]
     order = reverse_postorder(arrows, 0)
@@ -106,7 +106,7 @@ def blocks(function: Function) -> Flow:
     )
 
 
-def _blocks(function: Function, known: Values) -> list[Block]:
+def _blocks(function: Function, known: Registers) -> list[Block]:
     statements = function.statements
     count = len(statements)
     leaders = {0}  # a label that nothing jumps to (they mark debug ranges) begins no block
@@ -130,7 +130,7 @@ def _blocks(function: Function, known: Values) -> list[Block]:
     return found
 
 
-def _goals(function: Function, known: Values, jump: Statement) -> list[int]:
+def _goals(function: Function, known: Registers, jump: Statement) -> list[int]:
     """The statements that a jump may lead to."""
     names = list(jump.operands[:1])
     if jump.opcode == "brx":
@@ -193,7 +193,7 @@ def dominates(dominators: Mapping[int, int], above: int, below: int) -> bool:
 
 
 def _loops(
-    function: Function, known: Values, found: Sequence[Block], back: Mapping[int, list[int]],
+    function: Function, known: Registers, found: Sequence[Block], back: Mapping[int, list[int]],
     dominators: Mapping[int, int], order: Sequence[int],
 ) -> list[NaturalLoop]:  # fmt: skip
     before: dict[int, list[int]] = {}
@@ -233,7 +233,7 @@ def _loops(
 
 
 def _trips(
-    known: Values, found: Sequence[Block], dominators: Mapping[int, int], order: Sequence[int],
+    known: Registers, found: Sequence[Block], dominators: Mapping[int, int], order: Sequence[int],
     head: int, body: set[int], tails: Sequence[int], bodies: Mapping[int, set[int]],
 ) -> int | None:  # fmt: skip
     """Runs of the body of the loop at `head`, where it has one exit, in its first or last block."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from accelopt.ptx.module import Statement
-from accelopt.ptx.values import Values
+from accelopt.ptx.registers import Registers
 
 GLOBAL_LOAD, GLOBAL_STORE = "global_load", "global_store"
 SHARED_LOAD, SHARED_STORE = "shared_load", "shared_store"
@@ -67,7 +67,7 @@ def bits(kind: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def space(one: Statement, known: Values, operand: str = "") -> str:
+def space(one: Statement, known: Registers, operand: str = "") -> str:
     """The memory that a load or store goes to: as it says, or where its pointer comes from (`local`,
     `shared`), else `generic`."""
     for modifier in map(plain, one.modifiers):
@@ -87,7 +87,7 @@ def space(one: Statement, known: Values, operand: str = "") -> str:
     return found.pop() if len(found) == 1 and "global" not in found else "generic"
 
 
-def phase(one: Statement, known: Values, at: int) -> str:
+def phase(one: Statement, known: Registers, at: int) -> str:
     """What statement number `at` is for. Integer arithmetic is `address` where an address, a descriptor
     or a branch depends on it, else `compute`."""
     opcode, first = one.opcode, plain(one.modifiers[0]) if one.modifiers else ""
@@ -117,7 +117,7 @@ def phase(one: Statement, known: Values, at: int) -> str:
     return OTHER if opcode in _OTHER else UNKNOWN
 
 
-def _arithmetic(one: Statement, known: Values, at: int) -> str:
+def _arithmetic(one: Statement, known: Registers, at: int) -> str:
     if one.opcode == "cvta":
         return ADDRESS
     if one.opcode == "prmt":
@@ -130,7 +130,7 @@ def _arithmetic(one: Statement, known: Values, at: int) -> str:
     return ADDRESS if set(known.effects[at].writes) <= known.indices else COMPUTE
 
 
-def _access(one: Statement, known: Values) -> str:
+def _access(one: Statement, known: Registers) -> str:
     where = space(one, known)
     if where == "shared" or (one.opcode == "st" and one.modifiers[:1] in (("async",), ("bulk",))):
         return SHARED_LOAD if one.opcode == "ld" else SHARED_STORE
@@ -148,6 +148,6 @@ def _wmma(one: Statement, first: str) -> str:
     return COMPUTE if first == "mma" else UNKNOWN
 
 
-def phases(known: Values) -> tuple[str, ...]:
+def phases(known: Registers) -> tuple[str, ...]:
     """The phase of every statement of a function, in order."""
     return tuple(phase(one, known, at) for at, one in enumerate(known.function.statements))

@@ -23,8 +23,8 @@ from accelopt.ptx.phases import (
     phases,
     space,
 )  # fmt: skip
+from accelopt.ptx.registers import Registers, registers
 from accelopt.ptx.statements import read
-from accelopt.ptx.values import Values, values
 from accelopt.ptx.work import Work, shared_memory, work
 
 ORDERED_BY = {BARRIER: "barrier", ASYNC_WAIT: "async_wait", FENCE: "mem_fence"}
@@ -190,7 +190,7 @@ def analyse_function(function: Function, module: Module, warps: int = 0) -> Regi
     """The Region-DAG of one function of a module."""
     if warps and not function.threads:
         function = replace(function, numbers={**function.numbers, ".reqntid": (32 * warps,)})
-    known, flow = values(function), blocks(function)
+    known, flow = registers(function), blocks(function)
     kinds = phases(known)
     amounts = [work(one, function) for one in function.statements]
     calls: dict[str, Work] = {}
@@ -250,7 +250,7 @@ def _called(function: Function, call: Statement, module: Module, known: dict[str
 
 
 def _regions(
-    function: Function, known: Values, flow: Flow, kinds: Sequence[str], amounts: Sequence[Work]
+    function: Function, known: Registers, flow: Flow, kinds: Sequence[str], amounts: Sequence[Work]
 ) -> tuple[Region, ...]:
     found: list[Region] = []
     stage, cut = 0, False
@@ -338,7 +338,7 @@ def _loop_work(
     )
 
 
-def _round_trips(known: Values, flow: Flow, regions: Sequence[Region]) -> tuple[RoundTrip, ...]:
+def _round_trips(known: Registers, flow: Flow, regions: Sequence[Region]) -> tuple[RoundTrip, ...]:
     """After the last loop that computes (or anywhere, without loops): stores to shared memory, then
     loads of it whose values only move on to global stores."""
     looped = [block for loop in flow.loops if not loop.waits for block in loop.blocks]
@@ -360,7 +360,7 @@ def _round_trips(known: Values, flow: Flow, regions: Sequence[Region]) -> tuple[
     return tuple(found)
 
 
-def _stored(known: Values) -> frozenset[str]:
+def _stored(known: Registers) -> frozenset[str]:
     """Registers that are written to global memory, or moved or converted into such."""
     found: set[str] = set()
     for at, one in enumerate(known.function.statements):

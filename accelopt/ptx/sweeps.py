@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from accelopt.ptx.flow import NaturalLoop
 from accelopt.ptx.regions import RegionDag
-from accelopt.ptx.values import Values, values
+from accelopt.ptx.registers import Registers, registers
 from accelopt.ptx.work import work
 
 
@@ -26,7 +26,7 @@ def sweeps(dag: RegionDag) -> Sweeps | None:
     total = dag.total
     if total is None or (total.unknown_bytes and not total.expected_bytes):
         return None
-    known, flow = values(dag.function), dag.flow
+    known, flow = registers(dag.function), dag.flow
     read: dict[str, Counter[int]] = {}
     for block in flow.blocks:
         loop = flow.loop_of(block.number)
@@ -54,7 +54,7 @@ def _times(dag: RegionDag, loop: NaturalLoop | None) -> tuple[int, int]:
     return times, outermost
 
 
-def _array(known: Values, at: int) -> str:
+def _array(known: Registers, at: int) -> str:
     """The parameter that a load's pointer comes from; empty where it is none, or one of several."""
     function = known.function
     found = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from accelopt.ptx.module import Statement
-from accelopt.ptx.values import Values
+from accelopt.ptx.registers import Registers
 
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -17,7 +17,7 @@ _ROUNDS = 4  # of the counter, looked at before it is believed to be linear
 
 
 def stays(
-    known: Values, members: frozenset[int], spine: Sequence[int], exit_: int, taken: bool
+    known: Registers, members: frozenset[int], spine: Sequence[int], exit_: int, taken: bool
 ) -> int | None:
     """How often the branch at place `exit_` of `spine` keeps a loop going before it leaves it.
 
@@ -63,7 +63,7 @@ def stays(
 
 
 def _rounds(
-    known: Values, members: frozenset[int], spine: Sequence[int], test: int, name: str
+    known: Registers, members: frozenset[int], spine: Sequence[int], test: int, name: str
 ) -> list[int]:
     """The values of register `name` at the statement `test` in the first rounds; none if unknown."""
     work, needed = [name], {name}
@@ -100,7 +100,7 @@ def _rounds(
     return found
 
 
-def _value(known: Values, one: Statement, state: dict[str, int]) -> int | None:
+def _value(known: Registers, one: Statement, state: dict[str, int]) -> int | None:
     """What a move or an addition gives."""
     given: list[int] = []
     for operand in one.operands[1:]:

@@ -16,7 +16,7 @@ from operator import add, attrgetter
 
 from accelopt.ptx.module import Function, Module, Statement
 from accelopt.ptx.phases import FLOATS, SFU, bits, plain, space
-from accelopt.ptx.values import Values, values
+from accelopt.ptx.registers import Registers, registers
 
 _SHAPE = re.compile(r"m(\d+)n(\d+)(?:k(\d+))?$")
 _ONE = frozenset("add sub mul min max div".split())
@@ -74,7 +74,7 @@ _AMOUNTS = attrgetter(*(one.name for one in fields(Work)))
 def work(statement: Statement, function: Function) -> Work:
     """What one run of `statement` by the whole block moves and computes; unknown opcodes count as an
     instruction."""
-    one, known = statement, values(function)
+    one, known = statement, registers(function)
     threads = function.threads or 1
     copied = [part for part in one.operands if part.startswith("[")]
     sizes = len(one.operands) - len(copied) - ("cache_hint" in one.name)
@@ -111,7 +111,7 @@ def _moved(where: str, amount: int, write: bool) -> Work:
     return Work()
 
 
-def _access(one: Statement, known: Values, threads: int) -> Work:
+def _access(one: Statement, known: Registers, threads: int) -> Work:
     if one.modifiers[:1] == ("bulk",):  # st.bulk [a], size, value: one thread
         size = known.constant(one.operands[1], one.scope) if len(one.operands) > 1 else None
         return Work(unknown_bytes=1) if size is None else Work(shared_write_bytes=size)
@@ -119,11 +119,11 @@ def _access(one: Statement, known: Values, threads: int) -> Work:
     return _moved(where, _bytes(one) * threads, one.opcode == "st")
 
 
-def _ldu(one: Statement, known: Values, threads: int) -> Work:
+def _ldu(one: Statement, known: Registers, threads: int) -> Work:
     return Work(global_read_bytes=_bytes(one) * threads)
 
 
-def _multimem(one: Statement, known: Values, threads: int) -> Work:
+def _multimem(one: Statement, known: Registers, threads: int) -> Work:
     if "cp" in one.modifiers:
         return Work(unknown_bytes=1)
     amount = _bytes(one) * threads
@@ -134,15 +134,15 @@ def _multimem(one: Statement, known: Values, threads: int) -> Work:
     return Work(global_write_bytes=amount)
 
 
-def _texture(one: Statement, known: Values, threads: int) -> Work:
+def _texture(one: Statement, known: Registers, threads: int) -> Work:
     return Work(unknown_bytes=1)
 
 
-def _atomic(one: Statement, known: Values, threads: int) -> Work:
+def _atomic(one: Statement, known: Registers, threads: int) -> Work:
     return Work(atomic_ops=_lanes(one) * threads)
 
 
-def _matrix(one: Statement, known: Values, threads: int) -> Work:
+def _matrix(one: Statement, known: Registers, threads: int) -> Work:
     count = next((int(word[1:]) for word in one.modifiers if re.fullmatch(r"x[124]", word)), 1)
     size = next((_MATRIX_BYTES[word] for word in one.modifiers if word in _MATRIX_BYTES), 128)
     return _moved("shared", size * count * threads // 32, one.opcode == "stmatrix")
@@ -156,7 +156,7 @@ def _shape(one: Statement) -> tuple[int, int, int] | None:
     return None
 
 
-def _mma(one: Statement, known: Values, threads: int) -> Work:
+def _mma(one: Statement, known: Registers, threads: int) -> Work:
     shape = _shape(one)
     if shape is None:
         return Work(unknown_flops=1)
@@ -164,7 +164,7 @@ def _mma(one: Statement, known: Values, threads: int) -> Work:
     return Work(flops=2 * prod(shape) * products * threads // 32)
 
 
-def _wmma(one: Statement, known: Values, threads: int) -> Work:
+def _wmma(one: Statement, known: Registers, threads: int) -> Work:
     shape = _shape(one)
     if one.modifiers[:1] == ("mma",):
         return _mma(one, known, threads)
@@ -178,7 +178,7 @@ def _wmma(one: Statement, known: Values, threads: int) -> Work:
     return _moved(space(one, known), amount, one.modifiers[:1] == ("store",))
 
 
-def _wgmma(one: Statement, known: Values, threads: int) -> Work:
+def _wgmma(one: Statement, known: Registers, threads: int) -> Work:
     if one.modifiers[:1] != ("mma_async",):
         return Work()
     shape = _shape(one)
@@ -196,12 +196,12 @@ def _wgmma(one: Statement, known: Values, threads: int) -> Work:
     return Work(flops=int(2 * m * n * k * groups), shared_read_bytes=int(read * groups))
 
 
-def _tcgen05(one: Statement, known: Values, threads: int) -> Work:
+def _tcgen05(one: Statement, known: Registers, threads: int) -> Work:
     first = one.modifiers[0] if one.modifiers else ""
     return Work(unknown_flops=int(first == "mma"), unknown_bytes=int(first == "cp"))
 
 
-def _copy(one: Statement, known: Values, threads: int) -> Work:
+def _copy(one: Statement, known: Registers, threads: int) -> Work:
     """`cp.async`: a thread's bytes are its size operand. `cp.async.bulk`: one thread's."""
     words = [plain(word) for word in one.modifiers]
     if {"wait_group", "wait_all", "commit_group", "prefetch", "arrive"} & set(words):
@@ -216,14 +216,14 @@ def _copy(one: Statement, known: Values, threads: int) -> Work:
     return _moved(ends[1], amount, False) + _moved(ends[0], amount, True)
 
 
-def _mbarrier(one: Statement, known: Values, threads: int) -> Work:
+def _mbarrier(one: Statement, known: Registers, threads: int) -> Work:
     if "expect_tx" not in one.modifiers or not one.operands:
         return Work()
     size = known.constant(one.operands[-1], one.scope)
     return Work(unknown_bytes=1) if size is None else Work(expected_bytes=size)
 
 
-def _scalar(one: Statement, known: Values, threads: int) -> Work:
+def _scalar(one: Statement, known: Registers, threads: int) -> Work:
     kinds = [kind for kind in one.modifiers if kind in FLOATS]
     if not kinds:
         return Work()

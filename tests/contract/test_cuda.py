@@ -9,7 +9,7 @@ from accelopt.contract.spec import KernelSpec
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda import compiling
 from accelopt.kernels.cuda.launching import (
-    Launch,
+    ExecutionConfiguration,
     launch_of,
     scalar_type,
     signature_of,
@@ -30,10 +30,12 @@ def start(made=kernels.vector_add):
 
 
 def test_a_launch_stands_in_the_source_and_is_read_back():
-    launch = Launch((65536, 1, 1), (256, 1, 1), 0)
+    launch = ExecutionConfiguration((65536, 1, 1), (256, 1, 1), 0)
     assert launch_of(start()) == launch
     changed = launch.updated({"grid_x": 128, "block": {"x": 64}, "shared": 1024})
-    assert launch_of(with_launch(start(), changed)) == Launch((128, 1, 1), (64, 1, 1), 1024)
+    assert launch_of(with_launch(start(), changed)) == ExecutionConfiguration(
+        (128, 1, 1), (64, 1, 1), 1024
+    )
     assert with_launch(start(), launch) == start()
     for wrong in ({"grid": 0}, {"block": {"x": "many"}}, {"shared": -1}):
         with pytest.raises(ConfigError, match="not a whole number"):
@@ -127,10 +129,10 @@ def test_what_the_rules_make_compiles(made):
 def test_blocks_change_with_their_grid_and_their_shared_arrays():
     by = {a.change.parameters.get("threads"): a.source for a in proposals(start(), "", 48)
           if a.method == "change_block_sizes"}  # fmt: skip
-    assert launch_of(by[1024]) == Launch((16384, 1, 1), (1024, 1, 1))
+    assert launch_of(by[1024]) == ExecutionConfiguration((16384, 1, 1), (1024, 1, 1))
     rows = {a.change.parameters.get("threads"): a.source
             for a in proposals(start(kernels.row_sums), "", 48)}  # fmt: skip
-    assert launch_of(rows[512]) == Launch((8192, 1, 1), (512, 1, 1))
+    assert launch_of(rows[512]) == ExecutionConfiguration((8192, 1, 1), (512, 1, 1))
     assert "partial[512]" in rows[512]
 
 

@@ -39,7 +39,7 @@ _SCALARS: Mapping[str, type[Number]] = {
 }  # fmt: skip
 
 
-class Launch(NamedTuple):
+class ExecutionConfiguration(NamedTuple):
     """Blocks of the grid and threads of a block along x, y and z; bytes of dynamic shared memory."""
 
     grid: tuple[int, int, int] = (1, 1, 1)
@@ -57,7 +57,7 @@ class Launch(NamedTuple):
         grid, block = (", ".join(map(str, three)) for three in (self.grid, self.block))
         return f"#pragma launch grid({grid}) block({block}) shared({self.shared})"
 
-    def updated(self, update: Mapping[str, object]) -> Launch:
+    def updated(self, update: Mapping[str, object]) -> ExecutionConfiguration:
         """With what a launch update says: `grid` and `block` as mappings of axes or lists, `grid_x` and
         the like, `shared`. Raises ConfigError for a value that is no positive number."""
         parts = {"grid": list(self.grid), "block": list(self.block)}
@@ -75,7 +75,7 @@ class Launch(NamedTuple):
             for axis, value in given.items():
                 three[_AXES.index(axis)] = _positive(f"{name}.{axis}", value)
         shared = update.get("shared", update.get("shared_mem", self.shared))
-        return Launch(
+        return ExecutionConfiguration(
             _three(parts["grid"]), _three(parts["block"]), _positive("shared", shared, least=0)
         )
 
@@ -97,7 +97,7 @@ class Signature(NamedTuple):
     unmangled: bool
 
 
-def launch_of(source: str) -> Launch:
+def launch_of(source: str) -> ExecutionConfiguration:
     """The launch that a source states. Raises ConfigError where it has none, or one that is no launch."""
     found = _PRAGMA.search(source)
     if found is None:
@@ -106,10 +106,12 @@ def launch_of(source: str) -> Launch:
         [_positive("#pragma launch", number) for number in text.split(",")]
         for text in found.groups()[:2]
     )
-    return Launch(_three(grid), _three(block), _positive("shared", found[3] or 0, least=0))
+    return ExecutionConfiguration(
+        _three(grid), _three(block), _positive("shared", found[3] or 0, least=0)
+    )
 
 
-def with_launch(source: str, launch: Launch) -> str:
+def with_launch(source: str, launch: ExecutionConfiguration) -> str:
     """The source with this launch in the place of its own, or above everything else."""
     if _PRAGMA.search(source) is None:
         return f"{launch.pragma}\n{source}"

@@ -15,7 +15,7 @@ from accelopt.contract.spec import Argument
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.compiling import Built, build
 from accelopt.kernels.cuda.launching import (
-    Launch,
+    ExecutionConfiguration,
     Number,
     Signature,
     launch_of,
@@ -95,7 +95,7 @@ class LoadedKernel:
         return self._torch.full(shape, argument.filled, dtype=dtype, device="cuda")
 
 
-def starter(built: Built, name: str, launch: Launch) -> Starter:
+def starter(built: Built, name: str, launch: ExecutionConfiguration) -> Starter:
     """By CuPy where it is installed, else by the driver."""
     if importlib.util.find_spec("cupy") is not None:
         return ByCuPy(built, name, launch)
@@ -105,7 +105,7 @@ def starter(built: Built, name: str, launch: Launch) -> Starter:
 class ByDriver:
     """Calls of libcuda."""
 
-    def __init__(self, built: Built, name: str, launch: Launch) -> None:
+    def __init__(self, built: Built, name: str, launch: ExecutionConfiguration) -> None:
         import torch
 
         torch.empty(1, device="cuda")  # PyTorch's context is the current one from here on
@@ -138,7 +138,7 @@ class ByDriver:
 class ByCuPy:
     """CuPy's RawModule on the machine code."""
 
-    def __init__(self, built: Built, name: str, launch: Launch) -> None:
+    def __init__(self, built: Built, name: str, launch: ExecutionConfiguration) -> None:
         import cupy
 
         self._cupy, self._launch = cupy, launch

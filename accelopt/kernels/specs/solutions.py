@@ -15,7 +15,7 @@ from pathlib import Path
 from accelopt.contract.spec import Argument, KernelSpec, LaunchConfig
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
-from accelopt.kernels.cuda.launching import Launch, signature_of, with_launch
+from accelopt.kernels.cuda.launching import ExecutionConfiguration, signature_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import (
     BuildSpec,
     Definition,
@@ -132,10 +132,10 @@ def solution_of(spec: KernelSpec) -> Solution:
     return made.model_copy(update={"spec": build})
 
 
-def launch_of_contract(said: LaunchConfig) -> Launch:
+def launch_of_contract(said: LaunchConfig) -> ExecutionConfiguration:
     """The launch that a contract states."""
     grid, block = ((three.x, three.y, three.z) for three in (said.grid, said.block))
-    return Launch(grid, block, said.shared)
+    return ExecutionConfiguration(grid, block, said.shared)
 
 
 def triton_module(spec: KernelSpec) -> str:

@@ -6,11 +6,17 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.loops import bodies, fresh_name
-from accelopt.kernels.triton.moves.source import Kernel, assigned_in, called, is_range, names_in
+from accelopt.kernels.triton.moves.source import (
+    JitFunction,
+    assigned_in,
+    called,
+    is_range,
+    names_in,
+)
 from accelopt.parsing import parse_python
 
 
-def looked_up_ahead(kernel: Kernel) -> ast.FunctionDef | None:
+def looked_up_ahead(kernel: JitFunction) -> ast.FunctionDef | None:
     """Load the numbers that later loads of a step are found by while the step before computes.
 
     Before: `for s in range(a, e, B): i = tl.load(p + s + r); x = tl.load(q + i * n); ...`. After:

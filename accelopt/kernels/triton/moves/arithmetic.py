@@ -6,7 +6,7 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.loops import bodies
-from accelopt.kernels.triton.moves.source import Kernel, assigned_in, called, names_in
+from accelopt.kernels.triton.moves.source import JitFunction, assigned_in, called, names_in
 from accelopt.parsing import parse_expression
 
 LOG2_E = 1.4426950408889634
@@ -14,7 +14,7 @@ LN_2 = 0.6931471805599453
 LARGEST_SINGLE = 3.4e38
 
 
-def base_two(kernel: Kernel) -> ast.FunctionDef | None:
+def base_two(kernel: JitFunction) -> ast.FunctionDef | None:
     """Raise two instead of e to a power, the change of base folded into a scale that is there.
 
     Before: `s = tl.dot(q, k) * scale; m = tl.maximum(m, tl.max(s, 1)); p = tl.exp(s - m[:, None])`.
@@ -270,7 +270,7 @@ def _scaled_number(node: ast.expr) -> ast.expr:
     return parse_expression(repr(float(text) * LOG2_E))
 
 
-def own_precision_dots(kernel: Kernel) -> ast.FunctionDef | None:
+def own_precision_dots(kernel: JitFunction) -> ast.FunctionDef | None:
     """Multiply tiles in the 16-bit format they are stored in, not widened to float32.
 
     Before: `a = tl.load(p).to(tl.float32); tl.dot(a, b)`. After: the load as it is, and computed

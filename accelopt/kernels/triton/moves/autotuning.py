@@ -6,22 +6,22 @@ import ast
 from collections.abc import Sequence
 
 from accelopt.kernels.triton.moves.configurations import Configuration
-from accelopt.kernels.triton.moves.source import Edit, Kernel, Source
+from accelopt.kernels.triton.moves.source import Edit, JitFunction, Source
 
 
-def configured_names(kernel: Kernel) -> list[str]:
+def configured_names(kernel: JitFunction) -> list[str]:
     """Names that the kernel's own configurations set."""
     names = {name: None for values in _listed(kernel) for name in values}
     return list(names)
 
 
-def first_configuration(kernel: Kernel) -> dict[str, int]:
+def first_configuration(kernel: JitFunction) -> dict[str, int]:
     """The integer values of the first listed configuration, by name."""
     listed = _listed(kernel)
     return {name: value for name, value in listed[0].items() if value is not None} if listed else {}
 
 
-def _listed(kernel: Kernel) -> list[dict[str, int | None]]:
+def _listed(kernel: JitFunction) -> list[dict[str, int | None]]:
     """Each `triton.Config` of the decorator as values by name; None where it is no integer."""
     if kernel.autotune is None:
         return []
@@ -42,7 +42,7 @@ def _listed(kernel: Kernel) -> list[dict[str, int | None]]:
 
 
 def with_configurations(
-    source: Source, kernel: Kernel, configurations: Sequence[Configuration]
+    source: Source, kernel: JitFunction, configurations: Sequence[Configuration]
 ) -> str | None:
     """The kernel tuned over other configurations. None when the list cannot be found."""
     if kernel.autotune is None:

@@ -6,12 +6,12 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.masks import conjuncts, is_condition, is_very_negative
-from accelopt.kernels.triton.moves.source import Kernel, called
+from accelopt.kernels.triton.moves.source import JitFunction, called
 
 REDUCTIONS = ("tl.sum", "tl.max", "tl.min", "tl.argmax", "tl.argmin", "tl.cumsum", "tl.sort")
 
 
-def fewer_conditions(kernel: Kernel) -> ast.FunctionDef | None:
+def fewer_conditions(kernel: JitFunction) -> ast.FunctionDef | None:
     """Leave out of masks what always holds, and out of scores what is asked again at every store.
 
     Before: `s = tl.where((rows < n)[:, None] & seen, s, -inf)` with every store masked by `rows < n`,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.knobs import Knob, Role
 from accelopt.kernels.triton.moves.source import QUERIES as QUERIES_TOGETHER
-from accelopt.kernels.triton.moves.source import Kernel, called, is_range
+from accelopt.kernels.triton.moves.source import JitFunction, called, is_range
 
 
 class KernelKind(str, Enum):
@@ -91,7 +91,7 @@ WARPS = (8, 16, 2, 4, 1, 32)
 LARGEST_SMALL = 32
 
 
-def kind_of(kernel: Kernel, knobs: list[Knob]) -> KernelKind:
+def kind_of(kernel: JitFunction, knobs: list[Knob]) -> KernelKind:
     """The kind of a kernel's work, from its dots, its loops and its tiles."""
     dots = sum(called(node).endswith("tl.dot") for node in ast.walk(kernel.node))
     loops = any(isinstance(n, ast.For) and is_range(n.iter) for n in ast.walk(kernel.node))
@@ -110,7 +110,7 @@ def kind_of(kernel: Kernel, knobs: list[Knob]) -> KernelKind:
     return KernelKind.ELEMENTS if programs else KernelKind.WHOLE
 
 
-def _has_tiles(kernel: Kernel) -> bool:
+def _has_tiles(kernel: JitFunction) -> bool:
     """Whether a loop gives a vector a second axis: it handles tiles, not a piece of a row."""
     return any(
         isinstance(inner, ast.Subscript) and ast.unparse(inner.slice).strip("()") == ":, None"
@@ -120,7 +120,7 @@ def _has_tiles(kernel: Kernel) -> bool:
     )
 
 
-def configurations(kernel: Kernel, knobs: list[Knob]) -> Iterator[Configuration]:
+def configurations(kernel: JitFunction, knobs: list[Knob]) -> Iterator[Configuration]:
     """Configurations to try, best expected first."""
     programs = [knob for knob in knobs if knob.role is Role.PROGRAM]
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]

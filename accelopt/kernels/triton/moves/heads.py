@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, Value
+from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, RankedExpression
 from accelopt.kernels.triton.moves.loops import fresh_name
 from accelopt.kernels.triton.moves.source import (
     HEADS,
@@ -109,10 +109,10 @@ def _with_lanes(
     if count is None:
         return None
     names = {word: fresh_name(word, node) for word in ("head_group", "first_head")}
-    known = {head.name: Value(ast.Name(head.name, ast.Load()), 0, laned=True)}
+    known = {head.name: RankedExpression(ast.Name(head.name, ast.Load()), 0, laned=True)}
     if shared_by is not None:
         group = ast.Name(names["head_group"], ast.Load())
-        known[f"{head.name} // {shared_by}"] = Value(group, 0)
+        known[f"{head.name} // {shared_by}"] = RankedExpression(group, 0)
     lanes = Lanes(HEADS, known)
     try:
         node.body = _body(node, head, names, lanes)
@@ -205,7 +205,7 @@ def _body(
         )
         if head.inner:
             row = parse_expression(f"{place} // {groups}")
-            lanes.known[f"{place} // {head.extent}"] = Value(row, 0)
+            lanes.known[f"{place} // {head.extent}"] = RankedExpression(row, 0)
     lines = (
         f"{group} = {value}\n"
         f"{names['first_head']} = {group} * {HEADS}\n"

@@ -6,7 +6,7 @@ import ast
 import copy
 import re
 
-from accelopt.kernels.triton.moves.source import Edit, Kernel, Source, called, names_in
+from accelopt.kernels.triton.moves.source import Edit, JitFunction, Source, called, names_in
 from accelopt.parsing import parse_expression
 
 _SIZE = re.compile(
@@ -14,7 +14,7 @@ _SIZE = re.compile(
 )
 
 
-def constant_sizes(kernel: Kernel, only: set[str] | None = None) -> ast.FunctionDef | None:
+def constant_sizes(kernel: JitFunction, only: set[str] | None = None) -> ast.FunctionDef | None:
     """Compile a kernel for its sizes: integer parameters become `tl.constexpr`.
 
     Divisions by them become multiplications, masks that always hold disappear, accesses widen. The
@@ -47,7 +47,7 @@ def _dereferenced(node: ast.AST) -> set[str]:
     return found
 
 
-def row_end_names(kernel: Kernel) -> set[str]:
+def row_end_names(kernel: JitFunction) -> set[str]:
     """Parameters that end a loop: the width of the row that the loop walks along."""
     found: set[str] = set()
     for node in ast.walk(kernel.node):
@@ -58,7 +58,7 @@ def row_end_names(kernel: Kernel) -> set[str]:
     return found
 
 
-def streaming_hints(source: Source, kernel: Kernel, *, stores: bool) -> str | None:
+def streaming_hints(source: Source, kernel: JitFunction, *, stores: bool) -> str | None:
     """Mark data that is read or written once, so that it does not push reused data out of L2.
 
     Loads whose address depends on a program id get `eviction_policy="evict_first"`, others
@@ -87,7 +87,7 @@ def _added(source: Source, call: ast.Call, keyword: str) -> Edit:
     return Edit(len(before), len(before), f"{comma}{keyword}")
 
 
-def _depends_on_program(address: ast.expr, kernel: Kernel) -> bool:
+def _depends_on_program(address: ast.expr, kernel: JitFunction) -> bool:
     names, seen = names_in(address), set[str]()
     while names - seen:
         seen |= names
@@ -103,7 +103,7 @@ def _depends_on_program(address: ast.expr, kernel: Kernel) -> bool:
     return False
 
 
-def pipelined_loops(source: Source, kernel: Kernel, stages: int) -> str | None:
+def pipelined_loops(source: Source, kernel: JitFunction, stages: int) -> str | None:
     """Prefetch the loads of loops without a dot: `tl.range(..., num_stages=S)`.
 
     The compiler pipelines loops around `tl.dot` by itself; others only when asked. Legal: the

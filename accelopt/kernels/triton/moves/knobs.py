@@ -18,7 +18,7 @@ from accelopt.kernels.triton.moves.source import (
     QUERIES,
     ROWS,
     Edit,
-    Kernel,
+    JitFunction,
     Launch,
     Source,
     is_range,
@@ -47,7 +47,7 @@ class Knob(NamedTuple):
         return [place._replace(text=text) for place in self.places]
 
 
-def tile_roles(kernel: Kernel) -> dict[str, Role]:
+def tile_roles(kernel: JitFunction) -> dict[str, Role]:
     """The tile parameters of a kernel, in the order of its parameters."""
     programs = program_names(kernel)
     roles: dict[str, Role] = {}
@@ -82,7 +82,7 @@ def _is_dimension(name: str) -> bool:
     )
 
 
-def _step_names(iterator: ast.Call, kernel: Kernel) -> list[str]:
+def _step_names(iterator: ast.Call, kernel: JitFunction) -> list[str]:
     """Constants that a loop steps by: its third argument, or the divisor of its count."""
     if len(iterator.args) == 3 and isinstance(iterator.args[2], ast.Name):
         return [iterator.args[2].id] if iterator.args[2].id in kernel.constants else []
@@ -98,14 +98,14 @@ def _step_names(iterator: ast.Call, kernel: Kernel) -> list[str]:
     return found
 
 
-def _value_of(name: str, kernel: Kernel) -> ast.expr | None:
+def _value_of(name: str, kernel: JitFunction) -> ast.expr | None:
     for node in ast.walk(kernel.node):
         if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
             return node.value
     return None
 
 
-def _spanned(kernel: Kernel) -> set[str]:
+def _spanned(kernel: JitFunction) -> set[str]:
     """Names that are the extent of a `tl.arange` or of a block's shape."""
     found: set[str] = set()
     for node in ast.walk(kernel.node):
@@ -159,7 +159,7 @@ def _places(source: Source, launch: Launch, name: str) -> tuple[list[Edit], int 
     return [], None
 
 
-def _default(kernel: Kernel, name: str) -> ast.expr | None:
+def _default(kernel: JitFunction, name: str) -> ast.expr | None:
     arguments = kernel.node.args
     named = [*arguments.posonlyargs, *arguments.args]
     defaults = dict(

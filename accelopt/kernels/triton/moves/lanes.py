@@ -28,7 +28,7 @@ class NotLaned(Exception):
     """The body cannot be written for several values at once."""
 
 
-class Value(NamedTuple):
+class RankedExpression(NamedTuple):
     """An expression, the rank it had, and whether it has the new axis.
 
     `line` is set for a vector with the axis that was given a second one, `x[None, :]` (1) or
@@ -50,11 +50,13 @@ class Lanes:
     the `products` made and the `accesses` that differ along the axis.
     """
 
-    def __init__(self, count: str, known: dict[str, Value], inside: str | None = None) -> None:
+    def __init__(
+        self, count: str, known: dict[str, RankedExpression], inside: str | None = None
+    ) -> None:
         self.count = count
         self.known = known
         self.inside = inside
-        self.env: dict[str, Value] = {}
+        self.env: dict[str, RankedExpression] = {}
         self.products = 0
         self.accesses = 0
 
@@ -108,7 +110,7 @@ class Lanes:
             return self._stored(name, self._value(node.value))
         raise NotLaned(ast.unparse(node))
 
-    def _stored(self, name: str, value: Value) -> ast.stmt:
+    def _stored(self, name: str, value: RankedExpression) -> ast.stmt:
         if value.line is not None:
             raise NotLaned(f"{name} is a tile of its own for every value")
         self._know(name, value.rank, value.laned)
@@ -122,12 +124,12 @@ class Lanes:
         if old is not None and old.rank != rank:
             raise NotLaned(f"{name} has rank {old.rank} and {rank}")
         laned = laned or (old is not None and old.laned)
-        self.env[name] = Value(ast.Name(name, ast.Load()), rank, laned)
+        self.env[name] = RankedExpression(ast.Name(name, ast.Load()), rank, laned)
 
     def _is_laned(self, name: str) -> bool:
         return name in self.env and self.env[name].laned
 
-    def _spread(self, value: Value) -> ast.expr:
+    def _spread(self, value: RankedExpression) -> ast.expr:
         """A value without the axis, where one with it is wanted."""
         node = value.node
         if isinstance(node, ast.Call) and called(node) in ("tl.zeros", "tl.full"):
@@ -151,7 +153,7 @@ class Lanes:
             raise NotLaned(ast.unparse(node))
         return value.node
 
-    def _aligned(self, value: Value, rank: int) -> ast.expr:
+    def _aligned(self, value: RankedExpression, rank: int) -> ast.expr:
         """The expression as it stands beside values of `rank` that have the axis."""
         if value.line is not None or rank > 1:
             raise NotLaned(ast.unparse(value.node))
@@ -159,51 +161,51 @@ class Lanes:
             return value.node if value.rank == rank else _indexed(value.node, "[:, None]")
         return _indexed(value.node, "[None, :]") if value.rank == 1 else value.node
 
-    def _together(self, parts: list[Value]) -> tuple[list[ast.expr], int, bool]:
+    def _together(self, parts: list[RankedExpression]) -> tuple[list[ast.expr], int, bool]:
         """The operands of something elementwise, aligned; its rank; whether it has the axis."""
         rank, laned = max((p.rank for p in parts), default=0), any(p.laned for p in parts)
         if not laned:
             return [p.node for p in parts], rank, False
         return [self._aligned(p, rank) for p in parts], rank, True
 
-    def _value(self, node: ast.expr) -> Value:
+    def _value(self, node: ast.expr) -> RankedExpression:
         found = self.known.get(ast.unparse(node))
         if found is not None:
             return found
         if isinstance(node, ast.Name):
-            return self.env.get(node.id, Value(node, 0))
+            return self.env.get(node.id, RankedExpression(node, 0))
         if isinstance(node, (ast.Constant, ast.Attribute)):
-            return Value(node, 0)
+            return RankedExpression(node, 0)
         if isinstance(node, ast.BinOp):
             operands, rank, laned = self._together(
                 [self._value(node.left), self._value(node.right)]
             )
-            return Value(ast.BinOp(operands[0], node.op, operands[1]), rank, laned)
+            return RankedExpression(ast.BinOp(operands[0], node.op, operands[1]), rank, laned)
         if isinstance(node, ast.UnaryOp):
             inner = self._value(node.operand)
             return inner._replace(node=ast.UnaryOp(node.op, inner.node))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             pair = [self._value(node.left), self._value(node.comparators[0])]
             operands, rank, laned = self._together(pair)
-            return Value(ast.Compare(operands[0], node.ops, operands[1:]), rank, laned)
+            return RankedExpression(ast.Compare(operands[0], node.ops, operands[1:]), rank, laned)
         if isinstance(node, ast.BoolOp):
-            return Value(ast.BoolOp(node.op, [self._plain(v) for v in node.values]), 0)
+            return RankedExpression(ast.BoolOp(node.op, [self._plain(v) for v in node.values]), 0)
         if isinstance(node, ast.Subscript):
             return self._subscript(node)
         if isinstance(node, ast.Call):
             return self._call(node)
         raise NotLaned(ast.unparse(node))
 
-    def _subscript(self, node: ast.Subscript) -> Value:
+    def _subscript(self, node: ast.Subscript) -> RankedExpression:
         inner = self._value(node.value)
         axes = ast.unparse(node.slice).strip("()").replace(" ", "")
         if axes not in ("None,:", ":,None") or inner.rank != 1 or inner.line is not None:
             raise NotLaned(ast.unparse(node))
         if inner.laned:
             return inner._replace(rank=2, line=1 if axes == "None,:" else 0)
-        return Value(ast.Subscript(inner.node, node.slice, ast.Load()), 2)
+        return RankedExpression(ast.Subscript(inner.node, node.slice, ast.Load()), 2)
 
-    def _call(self, node: ast.Call) -> Value:
+    def _call(self, node: ast.Call) -> RankedExpression:
         name = called(node)
         if name in REDUCTIONS:
             return self._reduction(node, name)
@@ -213,11 +215,13 @@ class Lanes:
             shape = node.args[0] if node.args else None
             if not isinstance(shape, (ast.Tuple, ast.List)):
                 raise NotLaned(ast.unparse(node))
-            return Value(node, len(shape.elts))
+            return RankedExpression(node, len(shape.elts))
         if name == "tl.arange":
-            return Value(node, 1)
+            return RankedExpression(node, 1)
         if name in NUMBERS:
-            return Value(ast.Call(node.func, [self._plain(a) for a in node.args], node.keywords), 0)
+            return RankedExpression(
+                ast.Call(node.func, [self._plain(a) for a in node.args], node.keywords), 0
+            )
         if name == "tl.trans":
             inner = self._value(node.args[0])
             if inner.laned or len(node.args) > 1:
@@ -231,10 +235,10 @@ class Lanes:
             if node.keywords:
                 raise NotLaned(ast.unparse(node))
             operands, rank, laned = self._together([self._value(a) for a in node.args])
-            return Value(ast.Call(node.func, operands, []), rank, laned)
+            return RankedExpression(ast.Call(node.func, operands, []), rank, laned)
         raise NotLaned(f"the rank of {ast.unparse(node)} is not known")
 
-    def _reduction(self, node: ast.Call, name: str) -> Value:
+    def _reduction(self, node: ast.Call, name: str) -> RankedExpression:
         axis = _axis(node)
         factors = _factors(node.args[0]) if name == "tl.sum" else []
         values = [self._value(factor) for factor in factors]
@@ -242,15 +246,15 @@ class Lanes:
             return self._product(values, axis)
         inner = self._value(node.args[0])
         if not inner.laned:
-            return Value(
+            return RankedExpression(
                 ast.Call(node.func, [inner.node, *node.args[1:]], node.keywords),
                 0 if axis is None else inner.rank - 1,
             )
         if inner.rank != 1 or inner.line is not None or axis not in (None, 0, -1):
             raise NotLaned(ast.unparse(node))
-        return Value(_parsed(f"{name}({ast.unparse(inner.node)}, axis=1)"), 0, True)
+        return RankedExpression(_parsed(f"{name}({ast.unparse(inner.node)}, axis=1)"), 0, True)
 
-    def _product(self, values: list[Value], axis: int | None) -> Value:
+    def _product(self, values: list[RankedExpression], axis: int | None) -> RankedExpression:
         """`sum(tile * x[None, :], 1)` and `sum(tile * x[:, None], 0)`, x with the axis."""
         lines = [v for v in values if v.line is not None]
         tiles = [v for v in values if v.rank == 2 and v.line is None]
@@ -264,16 +268,16 @@ class Lanes:
         self.products += 1
         for factor in rest:
             made = ast.BinOp(made, ast.Mult(), self._aligned(factor, 1))
-        return Value(made, 1, True)
+        return RankedExpression(made, 1, True)
 
-    def _load(self, node: ast.Call) -> Value:
+    def _load(self, node: ast.Call) -> RankedExpression:
         pointer, call = self._access(node, mask_place=1)
-        return Value(call, pointer.rank, pointer.laned)
+        return RankedExpression(call, pointer.rank, pointer.laned)
 
     def _store(self, node: ast.Call) -> ast.expr:
         return self._access(node, mask_place=2)[1]
 
-    def _access(self, node: ast.Call, mask_place: int) -> tuple[Value, ast.expr]:
+    def _access(self, node: ast.Call, mask_place: int) -> tuple[RankedExpression, ast.expr]:
         """The pointer and the call, everything in it in the pointer's shape."""
         pointer = self._value(node.args[0])
         if pointer.laned and pointer.rank > 1:
@@ -288,11 +292,11 @@ class Lanes:
         if pointer.laned:
             self.accesses += 1
             if self.inside is not None:
-                own = Value(ast.Name(self.inside, ast.Load()), 0, laned=True)
+                own = RankedExpression(ast.Name(self.inside, ast.Load()), 0, laned=True)
                 _also_masked(arguments, keywords, mask_place, self._aligned(own, pointer.rank))
         return pointer, ast.Call(node.func, arguments, keywords)
 
-    def _beside(self, node: ast.expr, pointer: Value) -> ast.expr:
+    def _beside(self, node: ast.expr, pointer: RankedExpression) -> ast.expr:
         """A mask, a value or a default, in the shape of its pointer."""
         value = self._value(node)
         if not pointer.laned:

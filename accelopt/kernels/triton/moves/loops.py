@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import copy
 
-from accelopt.kernels.triton.moves.source import Kernel, assigned_in, is_range, names_in
+from accelopt.kernels.triton.moves.source import JitFunction, assigned_in, is_range, names_in
 from accelopt.parsing import parse_expression, parse_python
 
 
-def counted_loop(kernel: Kernel) -> ast.FunctionDef | None:
+def counted_loop(kernel: JitFunction) -> ast.FunctionDef | None:
     """Count the steps of a loop that was left open, so that it can be pipelined and its tile be set.
 
     Before: `p = 0; while p < n: ...; p += B`. After: `for p in range(0, n, B): ...`. Legal when
@@ -73,7 +73,7 @@ def _counted(loop: ast.While, node: ast.FunctionDef) -> ast.For | None:
     return ast.For(ast.Name(name, ast.Store()), call, loop.body[:-1], [], lineno=loop.lineno)
 
 
-def one_pass(kernel: Kernel) -> ast.FunctionDef | None:
+def one_pass(kernel: JitFunction) -> ast.FunctionDef | None:
     """Keep what one loop loads, for the loops after it over the same row: for a whole row at once.
 
     Before: `for s in range(0, n, B): x = tl.load(p + s + r) ...` twice or more.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.loops import bodies, fresh_name, is_plain
-from accelopt.kernels.triton.moves.source import Kernel, assigned_in, called, names_in
+from accelopt.kernels.triton.moves.source import JitFunction, assigned_in, called, names_in
 from accelopt.parsing import parse_python
 
 
@@ -19,7 +19,7 @@ class _Bound(NamedTuple):
     vector: bool
 
 
-def peel_masks(kernel: Kernel) -> ast.FunctionDef | None:
+def peel_masks(kernel: JitFunction) -> ast.FunctionDef | None:
     """Split a loop in two, the first without the masks that only its last steps need.
 
     Before: `for s in range(0, end, B): p = s + tl.arange(0, B); x = tl.load(q, mask=p < n)`.
@@ -39,7 +39,7 @@ def peel_masks(kernel: Kernel) -> ast.FunctionDef | None:
     return node if changed else None
 
 
-def stop_at_bound(kernel: Kernel) -> ast.FunctionDef | None:
+def stop_at_bound(kernel: JitFunction) -> ast.FunctionDef | None:
     """End a loop at the last position that any row can see.
 
     Before: a loop over all keys whose scores are `tl.where(p[None, :] <= last[:, None], s, -inf)`.
@@ -268,7 +268,7 @@ def _fixed_definitions(
     return None if wanted else list(reversed(found))
 
 
-def _split(loop: ast.For, kernel: Kernel) -> list[ast.stmt] | None:
+def _split(loop: ast.For, kernel: JitFunction) -> list[ast.stmt] | None:
     positions = _positions(loop)
     assert isinstance(loop.iter, ast.Call)
     start, end, step = loop.iter.args

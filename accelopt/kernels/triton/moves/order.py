@@ -6,13 +6,13 @@ import ast
 import copy
 import re
 
-from accelopt.kernels.triton.moves.source import Kernel, called
+from accelopt.kernels.triton.moves.source import JitFunction, called
 from accelopt.parsing import parse_expression, parse_python
 
 GROUP = 8
 
 
-def grouped_order(kernel: Kernel, group: int = GROUP) -> ast.FunctionDef | None:
+def grouped_order(kernel: JitFunction, group: int = GROUP) -> ast.FunctionDef | None:
     """Let programs that run together share operands: walk the grid in groups of rows.
 
     Before: `m = tl.program_id(0); n = tl.program_id(1)`. After: the two are renumbered by
@@ -40,7 +40,7 @@ def grouped_order(kernel: Kernel, group: int = GROUP) -> ast.FunctionDef | None:
     return node
 
 
-def reversed_order(kernel: Kernel) -> ast.FunctionDef | None:
+def reversed_order(kernel: JitFunction) -> ast.FunctionDef | None:
     """Start the programs with the most work first: count the first grid axis from its end.
 
     For causal attention the last block of queries sees the most keys. Legal as a bijection.

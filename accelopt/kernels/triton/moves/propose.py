@@ -23,7 +23,7 @@ from accelopt.kernels.triton.moves.configurations import (
 )
 from accelopt.kernels.triton.moves.joins import JOINED
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
-from accelopt.kernels.triton.moves.source import Kernel, Launch, Source, called
+from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source, called
 from accelopt.kernels.triton.moves.steps import (
     COUNTED,
     HOST_STEPS,
@@ -190,7 +190,7 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
                 yield _Variant(("prefetch_loads",), text, pipelined, 0.7)
 
 
-def _whole_row(source: Source, kernel: Kernel) -> Iterator[_Variant]:
+def _whole_row(source: Source, kernel: JitFunction) -> Iterator[_Variant]:
     constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
     inner = source if constant is None else Source(source.with_kernel(kernel, constant))
     whole = on_kernel(loops.one_pass)(inner, kernel.name)
@@ -319,7 +319,7 @@ def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[_Opt
         )
 
 
-def _tuned(kernel: Kernel) -> list[Knob]:
+def _tuned(kernel: JitFunction) -> list[Knob]:
     """The tiles that a kernel's own autotuner chooses, with its first choice."""
     names, first = set(configured_names(kernel)), first_configuration(kernel)
     return [

@@ -15,7 +15,7 @@ from accelopt.kernels.triton.moves.heads import (
     quotient,
 )
 from accelopt.kernels.triton.moves.knobs import constant_value
-from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, Value
+from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, RankedExpression
 from accelopt.kernels.triton.moves.loops import fresh_name
 from accelopt.kernels.triton.moves.source import (
     HEADS,
@@ -131,12 +131,12 @@ class _Rows:
         self.node, self.head, self.query, self.looked_up = node, head, query, looked_up
         self.names = {word: fresh_name(word, node) for word in words}
         known = {
-            name: Value(ast.Name(name, ast.Load()), 0, laned=True)
+            name: RankedExpression(ast.Name(name, ast.Load()), 0, laned=True)
             for name in (head.name, query.name)
         }
         if shared_by is not None:
             group = ast.Name(self.names["head_group"], ast.Load())
-            known[f"{head.name} // {shared_by}"] = Value(group, 0)
+            known[f"{head.name} // {shared_by}"] = RankedExpression(group, 0)
         self.lanes = Lanes(COUNT, known, inside=self.names["row_is_inside"])
 
     def body(self) -> list[ast.stmt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, Value
+from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, RankedExpression
 from accelopt.kernels.triton.moves.loops import fresh_name
 from accelopt.kernels.triton.moves.source import (
     ROWS,
@@ -38,7 +38,7 @@ def several_rows(source: Source, launch: Launch, rows: int) -> str | None:
     names = {
         word: fresh_name(word, node) for word in ("row_count", "program_rows", "row_is_inside")
     }
-    number = Value(ast.Name(names["program_rows"], ast.Load()), 0, laned=True)
+    number = RankedExpression(ast.Name(names["program_rows"], ast.Load()), 0, laned=True)
     lanes = Lanes(ROWS, dict.fromkeys(PLACES, number), inside=names["row_is_inside"])
     try:
         body = lanes.body(node.body)

@@ -24,7 +24,7 @@ class Edit(NamedTuple):
     text: str
 
 
-class Kernel(NamedTuple):
+class JitFunction(NamedTuple):
     """A `@triton.jit` function. `autotune` is its decorator's call, if it has one."""
 
     name: str
@@ -51,7 +51,7 @@ class Kernel(NamedTuple):
 class Launch(NamedTuple):
     """`kernel[grid](...)` inside a host function."""
 
-    kernel: Kernel
+    kernel: JitFunction
     call: ast.Call
     grid: ast.expr
     function: ast.FunctionDef | None
@@ -115,7 +115,7 @@ class Source:
             data = data[: edit.start] + edit.text.encode() + data[edit.end :]
         return data.decode()
 
-    def with_kernel(self, kernel: Kernel, node: ast.FunctionDef) -> str:
+    def with_kernel(self, kernel: JitFunction, node: ast.FunctionDef) -> str:
         """The text with one kernel's function (decorators too) written anew from `node`."""
         begin = self._lines[first_line(kernel.node) - 1]
         text = ast.unparse(ast.fix_missing_locations(node)) + "\n"
@@ -141,7 +141,7 @@ class Source:
                 yield Launch(kernel, node, node.func.slice, owners.get(id(node)))
 
 
-def _kernel(function: ast.FunctionDef) -> Kernel | None:
+def _kernel(function: ast.FunctionDef) -> JitFunction | None:
     is_kernel, autotune = False, None
     for decorator in function.decorator_list:
         name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -149,7 +149,7 @@ def _kernel(function: ast.FunctionDef) -> Kernel | None:
             is_kernel = True
         if name in ("triton.autotune", "autotune") and isinstance(decorator, ast.Call):
             autotune = decorator
-    return Kernel(function.name, function, autotune) if is_kernel else None
+    return JitFunction(function.name, function, autotune) if is_kernel else None
 
 
 def grid_sizes(launch: Launch) -> list[ast.expr] | None:
@@ -329,7 +329,7 @@ def is_range(node: ast.expr) -> bool:
     return called(node) in ("range", "tl.range")
 
 
-def program_names(kernel: Kernel) -> set[str]:
+def program_names(kernel: JitFunction) -> set[str]:
     """Names whose value comes from `tl.program_id`, directly or through others."""
     found: set[str] = set()
     for _ in range(4):

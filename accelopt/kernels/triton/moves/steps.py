@@ -26,7 +26,7 @@ from accelopt.kernels.triton.moves import (
     splits,
 )
 from accelopt.kernels.triton.moves.configurations import KernelKind
-from accelopt.kernels.triton.moves.source import Kernel, Launch, Source
+from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source
 
 Move: TypeAlias = "Callable[[Source, str], str | None]"
 
@@ -40,7 +40,7 @@ class MoveStep(NamedTuple):
     weight: float
 
 
-def on_kernel(move: Callable[[Kernel], ast.FunctionDef | None]) -> Move:
+def on_kernel(move: Callable[[JitFunction], ast.FunctionDef | None]) -> Move:
     """A move on a kernel's tree as one on the text."""
 
     def on_text(source: Source, name: str) -> str | None:

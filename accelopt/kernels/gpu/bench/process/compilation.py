@@ -69,7 +69,7 @@ class SolutionCompiler:
         from triton.runtime.jit import JITFunction
 
         self.target = target
-        self.compiled: list[tuple[Any, Launch]] = []
+        self.compiled: list[tuple[Any, RecordedLaunch]] = []
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
         compiled = self.compiled
@@ -217,7 +217,7 @@ def _is_cuda_device(item: Any) -> bool:
     return isinstance(item, torch.device) and item.type == "cuda"
 
 
-def _code(kernel: Any, launch: Launch, folder: str) -> say.Code:
+def _code(kernel: Any, launch: RecordedLaunch, folder: str) -> say.Code:
     cubin = base64.b64encode(kernel.asm["cubin"]).decode()
     ptx = kernel.asm["ptx"].replace(f"{folder}/", "")
     return say.Code(
@@ -226,7 +226,9 @@ def _code(kernel: Any, launch: Launch, folder: str) -> say.Code:
     )  # fmt: skip
 
 
-def _launch(function: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Launch:
+def _launch(
+    function: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> RecordedLaunch:
     """What a launch says; nothing where it cannot be worked out."""
     try:
         known = function.signature.parameters
@@ -237,12 +239,12 @@ def _launch(function: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str
         if callable(grid):
             grid = grid(bound.arguments)
         sizes = (grid,) if isinstance(grid, int) else tuple(grid)
-        return Launch(tuple(int(size) for size in sizes), dict(bound.arguments))
+        return RecordedLaunch(tuple(int(size) for size in sizes), dict(bound.arguments))
     except Exception:  # a stranger's function, with or without the values that it wants
-        return Launch((0,), {})
+        return RecordedLaunch((0,), {})
 
 
-class Launch(NamedTuple):
+class RecordedLaunch(NamedTuple):
     """The blocks along each axis (0: unknown), and the arguments by name."""
 
     grid: tuple[int, ...]

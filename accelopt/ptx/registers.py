@@ -27,7 +27,7 @@ class Effect(NamedTuple):
     address: tuple[str, ...]
 
 
-class Values:
+class Registers:
     """The registers of one function; a name that inner braces declare is a register of its own."""
 
     def __init__(self, function: Function) -> None:
@@ -199,9 +199,9 @@ class Values:
 
 
 @lru_cache(maxsize=16)
-def values(function: Function) -> Values:
+def registers(function: Function) -> Registers:
     """The registers of `function`, worked out once."""
-    return Values(function)
+    return Registers(function)
 
 
 def results_of(one: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
