@@ -45,10 +45,8 @@ async def greet(client: Any, config: ModelConfig) -> str:
                 return ""
             said = clean(str(error.message), config.secrets)
             return f"the endpoint {config.url} may refuse the key: {said}"
-        except (
-            Exception
-        ):  # a server's own idea of such a list: it may answer questions all the same
-            return ""
+        except Exception:
+            return ""  # a server's own idea of such a list: it may answer questions all the same
         await asyncio.sleep(1.0)
 
 
