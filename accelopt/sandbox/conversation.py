@@ -36,6 +36,7 @@ from accelopt.sandbox.policy import Limits, Policy
 from accelopt.sandbox.starting import Start, spawn
 
 _TICK_SECONDS = 0.1
+_ENDING_SECONDS = 10.0  # a driver may take seconds to give up a device after the pipes are closed
 _MOST_CHARACTERS = 20_000
 
 
@@ -162,7 +163,7 @@ class Conversation:
     def _end(self, ending: Ending, said: str = "") -> ChildEnded:
         """Close the child; the exception that says how it ended, now and whenever it is asked."""
         if ending is Ending.FINISHED and not said:
-            self._child.ended_within(1.0)
+            self._child.ended_within(_ENDING_SECONDS)
         self._child.close()
         self._ended = ChildEnded(ending, said or _how(self._child, ending), self.printed())
         return self._ended
@@ -186,10 +187,15 @@ def _how(child: Child, ending: Ending) -> str:
         Ending.FLOOD: "it flooded its output",
         Ending.DISK: "it filled its scratch folder",
     }
-    code = child.exit_code
-    if 128 < code < 128 + signal.NSIG:
-        return words.get(ending, f"it was ended by {signal.Signals(code - 128).name}")
-    return words.get(ending, f"it exited with code {code}")
+    return words.get(ending) or _how_it_exited(child.exit_code)
+
+
+def _how_it_exited(code: int) -> str:
+    number = code - 128 if code > 128 else -code  # the worker's, or its keeper's
+    if number in set(signal.Signals):
+        killed = ", as when the machine runs out of memory" if number == signal.SIGKILL else ""
+        return f"it was ended by {signal.Signals(number).name}{killed}"
+    return f"it exited with code {code}"
 
 
 def serve(requests: BinaryIO, channel: BinaryIO, handlers: Handlers) -> None:

@@ -102,3 +102,23 @@ def test_a_failing_reference_is_the_baselines_fault(starter, interpreter):
     verdict = evaluate(task._replace(definition=broken))
     assert verdict.evaluation.status is Status.BASELINE_FAILED
     assert "no reference" in verdict.evaluation.message
+
+
+ENDS_ITS_PROCESS = """
+import os
+import signal
+
+
+def run(x, w):
+    print("about to fall", flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_reference_whose_process_ends_says_how_and_its_last_words(starter, interpreter):
+    task = task_of(starter, "rmsnorm_h4096", interpreter)
+    broken = task.definition.model_copy(update={"reference": ENDS_ITS_PROCESS})
+    found = evaluate(task._replace(definition=broken)).evaluation
+    assert found.status is Status.BASELINE_FAILED
+    for words in ("`expect`", "SIGSEGV", "about to fall"):
+        assert words in found.message

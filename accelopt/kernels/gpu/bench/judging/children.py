@@ -29,6 +29,7 @@ REFEREE = "accelopt.kernels.gpu.bench.process.referee:handlers"
 STARTUP_SECONDS = 180.0
 MEMORY_BYTES = 96 << 30
 ANSWER_BYTES = 64 << 20
+LAST_CHARACTERS = 200
 Reply = TypeVar("Reply", bound=Message)
 Own = TypeVar("Own", bound="Process")
 
@@ -129,7 +130,7 @@ class CandidateProcess(Process):
         try:
             place = self.child.ask(say.Introduce(), say.Place, STARTUP_SECONDS)
         except (ChildEnded, ChildRaised) as error:
-            text = "the candidate's process did not start"
+            text = f"the candidate's process did not start: {_why(error)}"
             raise Ended(Status.RUN_ERROR, text, _whole(error)) from None
         self.ask(say.Load(), say.Done)
         return place
@@ -144,7 +145,7 @@ class CandidateProcess(Process):
             if error.ending is Ending.TIMEOUT:
                 text = f"no answer to `{name}` within the time limit"
                 raise Ended(Status.TIMEOUT, text, _whole(error)) from None
-            text = f"the process died during `{name}`: {error}"
+            text = f"the process died during `{name}`: {_why(error)}"
             raise Ended(Status.CRASH, text, _whole(error)) from None
         except ChildRaised as error:
             status = status_of_error(error.kind, error.message)
@@ -176,7 +177,7 @@ class RefereeProcess(Process):
         try:
             return self.child.ask(say.Introduce(), say.Place, STARTUP_SECONDS)
         except (ChildEnded, ChildRaised) as error:
-            text = "the reference's process did not start"
+            text = f"the reference's process did not start: {_why(error)}"
             raise Ended(Status.BASELINE_FAILED, text, _whole(error)) from None
 
     def ask(self, request: Message, reply: type[Reply]) -> Reply:
@@ -184,11 +185,19 @@ class RefereeProcess(Process):
         try:
             return self.child.ask(request, reply, self.task.timeout_seconds)
         except ChildEnded as error:
-            text = "the reference did not finish"
+            name = type(request).__name__.lower()
+            text = f"the reference's process did not finish `{name}`: {_why(error)}"
             raise Ended(Status.BASELINE_FAILED, text, _whole(error)) from None
         except ChildRaised as error:
             text = f"the reference failed: {error}"
             raise Ended(Status.BASELINE_FAILED, text, error.traceback) from None
+
+
+def _why(error: ChildEnded | ChildRaised) -> str:
+    """How a child failed, and where it ended the last line that it printed."""
+    printed = error.output.split("\n") if isinstance(error, ChildEnded) else []
+    last = next((line.strip() for line in reversed(printed) if line.strip()), "")
+    return f"{error}; it printed last: {last[-LAST_CHARACTERS:]}" if last else str(error)
 
 
 def _whole(error: ChildEnded | ChildRaised) -> str:
