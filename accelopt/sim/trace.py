@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.program import Program
 from accelopt.sim.rules import control_flow
-from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, recording
+from accelopt.sim.tracer import PLAIN, Conventions, NeedsConcrete, Returned, Tracer, recording
 
 
 class AbstractTensor(NamedTuple):
@@ -42,7 +42,7 @@ def trace(
     target: str = "trn1",
     source: SourceLine = NOWHERE,
     report: Callable[[KernelError], None] | None = None,
-    view_type: type[Any] | None = None,
+    conventions: Conventions = PLAIN,
     unrolled: frozenset[LoopKey] = frozenset(),
     restarts: int | None = None,
 ) -> Program:
@@ -52,7 +52,7 @@ def trace(
     Raises KernelError for whatever the kernel does that NKI refuses, or hands it to `report`.
     """
     with collector_paused():
-        program = _recorded(record, name, target, source, report, view_type, unrolled, restarts)
+        program = _recorded(record, name, target, source, report, conventions, unrolled, restarts)
         return replace(program, **fold_assignments(program))
 
 
@@ -62,7 +62,7 @@ def _recorded(
     target: str,
     source: SourceLine,
     report: Callable[[KernelError], None] | None,
-    view_type: type[Any] | None,
+    conventions: Conventions,
     unrolled: frozenset[LoopKey],
     restarts: int | None,
 ) -> Program:
@@ -71,7 +71,7 @@ def _recorded(
     for attempt in itertools.count():
         collected: list[KernelError] = []
         listen = collected.append if report else None
-        tracer = Tracer(target, unrolled, listen, conditions, source, view_type)
+        tracer = Tracer(target, unrolled, listen, conditions, source, conventions)
         try:
             with recording(tracer):
                 returned = record(tracer)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -84,6 +85,18 @@ class Reduction(NamedTuple):
     mask: Mask
 
 
+class Conventions(NamedTuple):
+    """What a kernel's dialect has of its own: what it hands out for a tensor, what it asks of every
+    instruction, and its own words for what to do about an error, by identifier."""
+
+    view_type: type[Any] | None = None
+    check: Callable[[Instruction], KernelError | None] = lambda _: None
+    mends: Mapping[str, str] = MappingProxyType({})
+
+
+PLAIN = Conventions()
+
+
 class Tracer:
     """The recording of one kernel run. Lives as long as the run; nothing outlives it but the
     Program."""
@@ -95,10 +108,10 @@ class Tracer:
         report: Callable[[KernelError], None] | None = None,
         conditions: frozenset[GuardedBody] = frozenset(),
         entry: SourceLine = NOWHERE,
-        view_type: type[Any] | None = None,
+        conventions: Conventions = PLAIN,
     ) -> None:
         self.observer = _observer.get()  # told of every call of the NKI surface
-        self.view_type = view_type  # what the kernel's dialect hands out for a tensor
+        self.conventions = conventions
         self.conditions = set(conditions)
         self.target = target
         self.unrolled = unrolled
@@ -164,6 +177,7 @@ class Tracer:
             raise NeedsConcrete(frozenset(self.demanded), frozenset(self.conditions))
         if error.source == NOWHERE:
             error.source = running_line() if self.depth else self.entry
+            error.mend = self.conventions.mends.get(error.identifier, error.mend)
             error.args = (str(error),)
         self.failure = error
         return error
@@ -258,6 +272,9 @@ class Tracer:
             simple,
             running_line(),
         )
+        error = self.conventions.check(instruction)
+        if error is not None:
+            self.refuse(error)
         self.bodies[-1].nodes.append(instruction)
         for access in outputs.values():
             self.written.add(access.tensor)

@@ -291,7 +291,7 @@ def whole(tensor: Tensor) -> TensorView:
     """A view of everything, of the kind that the kernel's dialect knows."""
     rank = tensor.block_rank
     strides = row_major(tensor.shape[rank:])
-    kind: type[TensorView] = current().view_type or TensorView
+    kind: type[TensorView] = current().conventions.view_type or TensorView
     return kind(tensor, tensor.shape, (None,) * rank, ZERO, strides, tensor.dtype)
 
 

@@ -29,11 +29,11 @@ from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Program
 from accelopt.sim.rules import operands
 from accelopt.sim.standalone import cores, registers
+from accelopt.sim.standalone.conventions import CONVENTIONS
 from accelopt.sim.standalone.counting import BUILTINS, AllLoops
 from accelopt.sim.standalone.formats import element_of
 from accelopt.sim.standalone.language.memories import DEFAULT_TARGET
 from accelopt.sim.standalone.places import with_shared_bytes
-from accelopt.sim.standalone.tensor import NkiTensor
 from accelopt.sim.trace import AbstractTensor, trace
 from accelopt.sim.tracer import NeedsConcrete, Returned, Tracer, active
 
@@ -122,7 +122,7 @@ def trace_kernel(
         "name": function.__name__,
         "target": target or wrapped.target,
         "source": SourceLine(code.co_filename, code.co_firstlineno),
-        "view_type": NkiTensor,
+        "conventions": CONVENTIONS,
     }
 
     def record(tracer: Tracer) -> Returned:

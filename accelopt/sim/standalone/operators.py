@@ -12,6 +12,13 @@ _BINARY = {
     "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "floordiv": "//", "matmul": "@",
 }  # fmt: skip
 _OTHERS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "neg": "-", "invert": "~"}
+COMPARISONS = frozenset({"<", "<=", ">", ">="})
+COMPUTED = "Call nisa.tensor_tensor(dst, ...) or nl.add and its like."
+COMPARED = (
+    "Call nl.greater and its like for a tile of truth values. Python runs while the kernel is "
+    "compiled and cannot branch on them: select with nl.where, or loop on the device with "
+    "nl.while_loop and a register."
+)
 T = TypeVar("T", bound=type)
 
 
@@ -33,7 +40,7 @@ def _refused(name: str) -> Any:
             KernelTypeError(
                 "tensor_operator",
                 f"nki tensors have no operator {name}.",
-                "Call nisa.tensor_tensor(dst, ...) or nl.add and its like.",
+                COMPARED if name in COMPARISONS else COMPUTED,
             )
         )
 

@@ -44,12 +44,36 @@ REFUSED = {
     "nl.rsqrt(product)": "NKI 0.5",
     "nisa.nc_matmul(dst=t, stationary=t, moving=t)": "PSUM",
     "nisa.tensor_copy_dynamic_src(t)": "Removed in NKI 0.4",
+    "nisa.activation(dst=t[0:8], op=nl.exp, data=t[48:56])": "8 partitions of .* from partition 48",
+    "nisa.activation(dst=t[32:80], op=nl.exp, data=t[0:48])": "48 partitions start at 0 or 64",
+    "[nisa.activation(t[0:8], nl.exp, t[8 * i : 8 * i + 8]) for i in range(16)]": "start at 0, 32",
+    "nl.load(a[64:192])": "End the slice where the tensor ends",
+    "t if t > 1 else a": "cannot branch",
+    "range(t)": "nl.dynamic_range",
 }
 
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_this_dialect_refuses(nki_text, line):
     with pytest.raises(KernelError, match=REFUSED[line].replace("bf", "bfloat16")):
+        nki_text(KERNEL.format(line=line)).trace(A)
+
+
+def test_parts_of_a_tile_begin_where_engines_can_reach_them(nki_text):
+    """trainium_inferentia2_arch.rst: from 32 on 32 partitions, from 64 on 64; transfers from anywhere."""
+    line = (
+        "nisa.tensor_copy(t[32:64], t[96:128]); nisa.tensor_copy(t[64:128], t[0:64]); "
+        "nisa.dma_copy(dst=t[17:81], src=a[0:64])\n"
+        "    for i in range(4): nisa.activation(t[32 * i : 32 * i + 32], nl.copy, t[0:32])"
+    )
+    assert nki_text(KERNEL.format(line=line)).run(A).shape == A.shape
+    line = "for i in range(4): nisa.activation(t[16 * i : 16 * i + 16], nl.copy, t[0:16])"
+    with pytest.raises(
+        KernelError, match=r"start_partition.*16 partitions start at 0, 32, 64 or 96"
+    ):
+        nki_text(KERNEL.format(line=line)).trace(A)
+    line = "b = nl.ndarray((8, 64), nl.float32, address=(16, 0)); nisa.memset(b, value=0.0)"
+    with pytest.raises(KernelError, match=r"8 partitions of .* from partition 16"):
         nki_text(KERNEL.format(line=line)).trace(A)
 
 
