@@ -275,7 +275,9 @@ class EvaluationRequest(Row):
         default=0.0, description="roofline bound of the problem: a faster result is refused"
     )
     compile_seconds: float = Field(default=120.0, description="wall time for tracing or compiling")
-    total_seconds: float = Field(default=900.0, description="wall time for everything")
+    total_seconds: float = Field(
+        default=900.0, description="time for everything, but for waiting while other programs run"
+    )
     memory_bytes: int = 12 << 30
 
 

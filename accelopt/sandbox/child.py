@@ -79,6 +79,7 @@ class Child:
         self.isolation: tuple[str, ...] | None = None
         self.exit_code = -1
         self.started = self._watched = time.monotonic()
+        self._queued = 0.0
         self._printed = 0
         self._selector = selectors.DefaultSelector()
         self._open = True
@@ -104,6 +105,11 @@ class Child:
             os.fdopen(self._ends.job, "wb", closefd=False) as file,
         ):
             file.write(line)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been at work: not while other programs had the processor that it waited for."""
+        return time.monotonic() - self.started - self._queued
 
     @property
     def running(self) -> bool:
@@ -166,7 +172,9 @@ class Child:
                 used = usage(self.scratch, most)
                 if used.bytes > most.bytes or used.entries > most.entries:
                     return Ending.DISK
-            if _resident_bytes(self._process.pid) > limits.memory_bytes:
+            family = list(_family(self._process.pid))
+            self._queued = max([self._queued, *map(_queued_seconds, family)])
+            if sum(map(_resident_bytes, family)) > limits.memory_bytes:
                 return Ending.MEMORY
         return None
 
@@ -222,15 +230,27 @@ def _isolation(line: bytes | bytearray) -> tuple[str, ...]:
     return ()
 
 
-def _resident_bytes(root: int) -> int:
-    """Resident memory of a process and its descendants, by Linux's /proc; 0 where there is none."""
-    total, waiting = 0, [root]
-    page = os.sysconf("SC_PAGE_SIZE")
+def _family(root: int) -> Iterator[int]:
+    """A process and its descendants, by Linux's /proc; itself alone where there is none."""
+    waiting = [root]
     while waiting:
         pid = waiting.pop()
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
-            total += (int(resident) - int(shared)) * page
+        yield pid
+        with contextlib.suppress(OSError, ValueError):
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
             waiting.extend(int(child) for child in children.split())
-    return total
+
+
+def _resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 where nobody tells."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _queued_seconds(pid: int) -> float:
+    """How long a process was ready to run and another one ran; 0 where nobody tells."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0

@@ -77,7 +77,7 @@ def _follow(child: Child, cancelled: Callable[[], bool], listen: Callable[[bytes
             heard = len(child.result)
         if (ending := child.overstepped()) is not None:
             return ending
-        if time.monotonic() - child.started > child.limits.seconds:
+        if child.seconds > child.limits.seconds:
             return Ending.TIMEOUT
         if cancelled():
             return Ending.CANCELLED

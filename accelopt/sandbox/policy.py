@@ -62,7 +62,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much the child may use. Sizes in bytes, time in seconds of the wall clock."""
+    """How much the child may use. Sizes in bytes; time in seconds of the wall clock, but for those in
+    which it was ready to run and the processors were busy with others."""
 
     seconds: float = 120.0
     memory_bytes: int = 4 << 30

@@ -55,6 +55,12 @@ def name_this_process(mark: object) -> None:
     ctypes.CDLL(None).prctl(15, str(mark).encode(), 0, 0, 0)  # PR_SET_NAME
 
 
+def work(payload: Payload, channel: BinaryIO) -> None:
+    """Take a second of the processor."""
+    while time.process_time() < 1.0:
+        pass
+
+
 def hang(payload: Payload, channel: BinaryIO) -> None:
     name_this_process(payload.get("mark", "hangs"))
     while True:

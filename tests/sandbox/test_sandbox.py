@@ -103,6 +103,24 @@ def test_a_child_beyond_its_limits_is_ended(entry, ending):
     assert len(outcome.output) <= limits.kept_output_bytes
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")
+def test_waiting_for_a_busy_processor_is_no_work():
+    """A judgement of three minutes met a limit of fifteen on a machine that gave it a tenth of a core."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    others = [
+        subprocess.Popen(spin, start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))
+    ]
+    try:
+        began = time.monotonic()
+        outcome = call("work", limits=Limits(seconds=2))
+        assert outcome.ending is Ending.FINISHED and outcome.exit_code == 0
+        assert time.monotonic() - began > 2
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def test_memory_runs_out_inside_of_the_child():
     outcome = call("eat_memory")
     assert outcome.ending is Ending.FINISHED and outcome.exit_code != 0
