@@ -202,7 +202,7 @@ class Bottleneck(Row):
     """One resource that limits a kernel."""
 
     category: str = Field(description="memory, compute, or latency: something waits")
-    resource: str = Field(description="by its name in `kernels.methods`")
+    resource: str = Field(description="by its name in `kernels.moves`")
     share: float = Field(description="of the time that it works, 0 to 1; of overlap, is idle")
     gain: float | None = Field(default=None, description="share of the time saved if it took none")
     reason: str
@@ -211,7 +211,7 @@ class Bottleneck(Row):
 
 
 class Diagnosis(Row):
-    """Where the time of a kernel goes. Resources are named as in `kernels.methods`.
+    """Where the time of a kernel goes. Resources are named as in `kernels.moves`.
 
     `bottlenecks` are of distinct resources, the largest gain first, else the largest share. `compute_sol` and `memory_sol` are
     the fractions of the peak rates that are reached (each None where unknown, like all below them),

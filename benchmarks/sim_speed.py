@@ -103,7 +103,7 @@ def measure(case: Case, repeats: int, check: bool) -> Measurement:
     """Runs one problem, alternating between the core and NumPy."""
     standin.install()
     from accelopt.sim.compute import compile_program
-    from accelopt.sim.nki.launch import argument_arrays, shape_results
+    from accelopt.sim.nki.launch import shape_results, tensors_of
 
     np.random.seed(0)
     task, module = load_module(case.task), load_module(case.kernel)
@@ -112,7 +112,7 @@ def measure(case: Case, repeats: int, check: bool) -> Measurement:
     arguments = task.transform_to_nki_inputs(inputs)
     trace_seconds, program = timed(trace_and_check, kernel, arguments)
     compile_seconds, executable = timed(compile_program, program)
-    arrays = argument_arrays(tuple(arguments), {})
+    arrays = tensors_of(arguments)
     core: list[float] = []
     reference: list[float] = []
     difference, peak = math.nan, 0

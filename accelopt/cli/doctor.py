@@ -28,9 +28,9 @@ from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import search
 from accelopt.nodes import Node
-from accelopt.search.experts import Experts
-from accelopt.search.samplers import EXPERTS, TriedValues, best_of
+from accelopt.search.experts import EXPERTS, TriedValues, best_of
 from accelopt.search.strategy import Settings
+from accelopt.search.tuning import Experts
 from accelopt.space import KnobSpec, Space, values_in
 from accelopt.stages.roles import Calls
 from accelopt.stages.run import Run

@@ -21,7 +21,7 @@ from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
 from accelopt.report.tables import ResultRow, names_of
-from accelopt.search.methods import Learned, read_learned
+from accelopt.search.catalog import Learned, read_learned
 from accelopt.search.strategy import Settings, refuse_wrong_options
 from accelopt.shipped import shipped_folder
 from accelopt.stages.findings import read_findings

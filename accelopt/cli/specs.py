@@ -20,7 +20,7 @@ from accelopt.kernels.gpu.cases import ProblemFiles
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.nodes import Node
-from accelopt.search.methods import DATASET, GRAPH, ReGraphDataset
+from accelopt.search.catalog import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.artifacts import SearchedKernel, write_artifacts
 from accelopt.stages.project import write_tactics

@@ -19,7 +19,8 @@ from accelopt.evaluation import Case
 from accelopt.kernels.nki.sizes import sizes_in
 from accelopt.kernels.triton.schemas import SCHEMAS, shipped_case
 from accelopt.report.console import output
-from accelopt.search.samplers import EXPERTS, SAMPLERS
+from accelopt.search.experts import EXPERTS
+from accelopt.search.samplers import SAMPLERS
 from accelopt.search.strategy import UNBOUNDED
 from accelopt.space import sentence
 from accelopt.stages.run import Outcome

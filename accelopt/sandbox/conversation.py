@@ -1,6 +1,4 @@
-"""A child that answers requests: the caller's side, and the one loop on the child's.
-
-Both sides speak typed messages, one JSON line each. A child's entry is a function of the payload
+"""A child that answers requests: the caller's side. The child's is `serving`. A child's entry is a function of the payload
 that returns its handlers:
 
     class Load(Message):
@@ -23,30 +21,22 @@ import contextlib
 import json
 import signal
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from accelopt.errors import printable
 from accelopt.sandbox.child import Child, Ending, prepared
 from accelopt.sandbox.policy import Limits, Policy
+from accelopt.sandbox.serving import Message, Raised
 from accelopt.sandbox.starting import Start, spawn
 
 _TICK_SECONDS = 0.1
 _ENDING_SECONDS = 10.0  # a driver may take seconds to give up a device after the pipes are closed
-_MOST_CHARACTERS = 20_000
 
 
-class Message(BaseModel):
-    """What one side tells the other; frozen, and unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-Handlers = Mapping[type[Message], Callable[[Any], Message]]
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -67,12 +57,6 @@ class ChildRaised(Exception):
         self.kind = kind
         self.message = message
         self.traceback = trace
-
-
-class _Raised(Message):
-    kind: str
-    message: str
-    traceback: str
 
 
 class Conversation:
@@ -133,7 +117,7 @@ class Conversation:
         try:
             said = json.loads(answer)
             if "raised" in said:
-                raised = _Raised.model_validate(said["raised"])
+                raised = Raised.model_validate(said["raised"])
             else:
                 return reply.model_validate(said["answer"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:  # or ValidationError
@@ -196,27 +180,3 @@ def _how_it_exited(code: int) -> str:
         killed = ", as when the machine runs out of memory" if number == signal.SIGKILL else ""
         return f"it was ended by {signal.Signals(number).name}{killed}"
     return f"it exited with code {code}"
-
-
-def serve(requests: BinaryIO, channel: BinaryIO, handlers: Handlers) -> None:
-    """Answer requests until the caller is gone. What a handler raises is an answer, too."""
-    named = {kind.__name__: (kind, handler) for kind, handler in handlers.items()}
-    for line in requests:
-        channel.write(json.dumps(_answer(line, named)).encode() + b"\n")
-        channel.flush()
-
-
-def _answer(
-    line: bytes, named: Mapping[str, tuple[type[Message], Callable[[Any], Message]]]
-) -> dict[str, object]:
-    try:
-        asked = json.loads(line)
-        kind, handler = named[asked["request"]]
-        return {"answer": handler(kind.model_validate(asked["fields"])).model_dump(mode="json")}
-    except Exception as error:  # the one place where what a handler raises becomes data
-        raised = _Raised(
-            kind=f"{type(error).__module__}.{type(error).__qualname__}",
-            message=str(error)[:_MOST_CHARACTERS],
-            traceback=traceback.format_exc()[-_MOST_CHARACTERS:],
-        )
-        return {"raised": raised.model_dump()}

@@ -10,8 +10,6 @@ The result goes to the first descriptor named on the command line: one line of J
 written before any of the job's code runs, then whatever the entry writes. From the second come the
 requests of a job that serves. The keeper's exit code is the worker's, or 128 plus the signal that
 ended it.
-
-`python -I entry.py serve DESCRIPTOR SEARCH_PATH MODULE...` is a fork server instead (see `forkserver`).
 """
 
 from __future__ import annotations
@@ -193,7 +191,7 @@ def _work(job: ChildJob, entered: list[str], result: int, requests: int) -> None
             module, _, name = job.entry.partition(":")
             function = getattr(importlib.import_module(module), name)
             if job.serves:
-                from accelopt.sandbox.conversation import serve
+                from accelopt.sandbox.serving import serve
 
                 with os.fdopen(requests, "rb") as asked:
                     serve(asked, channel, function(job.payload))
@@ -215,15 +213,5 @@ def _work(job: ChildJob, entered: list[str], result: int, requests: int) -> None
         os._exit(code)
 
 
-def _serve(descriptor: str, search_path: str, *modules: str) -> None:
-    sys.path[:0] = search_path.split(os.pathsep)
-    from accelopt.sandbox import forkserver
-
-    forkserver.serve(int(descriptor), modules)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        _serve(*sys.argv[2:])
-    else:
-        sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -24,7 +24,6 @@ from pathlib import Path
 from accelopt.sandbox import kernel
 from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import (
-    ENTRY,
     ChildProcess,
     ChildSetting,
     Streams,
@@ -36,6 +35,12 @@ from accelopt.sandbox.starting import (
 
 _MESSAGE_BYTES = 1 << 16
 _GRACE_SECONDS = 3.0
+_SERVER = """\
+import os, sys
+sys.path[:0] = sys.argv[2].split(os.pathsep)
+from accelopt.sandbox.forkserver import serve
+serve(int(sys.argv[1]), sys.argv[3:])
+"""
 
 
 class ForkServer:
@@ -73,11 +78,11 @@ class ForkServer:
         if self._process is None or self._process.poll() is not None or self._socket is None:
             self.close()
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            words = ["serve", str(theirs.fileno()), search_path(), *self.modules]
+            words = [_SERVER, str(theirs.fileno()), search_path(), *self.modules]
             folder = Path(tempfile.gettempdir())
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-B", str(ENTRY), *words],
+                    [sys.executable, "-I", "-B", "-c", *words],
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                     cwd=folder,

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.nodes import Job, Node, Result
+from accelopt.search.catalog import ReGraph
 from accelopt.search.memory import MemorySettings
-from accelopt.search.methods import ReGraph
 
 STRATEGIES = {
     "beam": "accelopt.search.beam:Beam",
@@ -23,7 +23,7 @@ STRATEGIES = {
     "mcgs": "accelopt.search.mcgs:MCGS",
     "regraph": "accelopt.search.regraph:ReGraphSearch",
     "fsm": "accelopt.search.bottlenecks:BottleneckSearch",
-    "experts": "accelopt.search.experts:Experts",
+    "experts": "accelopt.search.tuning:Experts",
 }
 
 

@@ -21,7 +21,7 @@ from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.folding import fold_assignments
 from accelopt.sim.program import Program
 from accelopt.sim.rules import control_flow
-from accelopt.sim.tracer import PLAIN, Conventions, NeedsConcrete, Returned, Tracer, recording
+from accelopt.sim.tracer import Conventions, NeedsConcrete, Returned, Tracer, recording
 
 
 class AbstractTensor(NamedTuple):
@@ -39,10 +39,10 @@ def trace(
     record: Record,
     *,
     name: str,
+    conventions: Conventions,
     target: str = "trn1",
     source: SourceLine = NOWHERE,
     report: Callable[[KernelError], None] | None = None,
-    conventions: Conventions = PLAIN,
     unrolled: frozenset[LoopKey] = frozenset(),
     restarts: int | None = None,
 ) -> Program:
@@ -71,7 +71,7 @@ def _recorded(
     for attempt in itertools.count():
         collected: list[KernelError] = []
         listen = collected.append if report else None
-        tracer = Tracer(target, unrolled, listen, conditions, source, conventions)
+        tracer = Tracer(target, conventions, unrolled, listen, conditions, source)
         try:
             with recording(tracer):
                 returned = record(tracer)

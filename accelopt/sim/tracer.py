@@ -89,12 +89,9 @@ class Conventions(NamedTuple):
     """What a kernel's dialect has of its own: what it hands out for a tensor, what it asks of every
     instruction, and its own words for what to do about an error, by identifier."""
 
-    view_type: type[Any] | None = None
+    view_type: type[Any]
     check: Callable[[Instruction], KernelError | None] = lambda _: None
     mends: Mapping[str, str] = MappingProxyType({})
-
-
-PLAIN = Conventions()
 
 
 class Tracer:
@@ -104,11 +101,11 @@ class Tracer:
     def __init__(
         self,
         target: str,
+        conventions: Conventions,
         unrolled: frozenset[LoopKey],
         report: Callable[[KernelError], None] | None = None,
         conditions: frozenset[GuardedBody] = frozenset(),
         entry: SourceLine = NOWHERE,
-        conventions: Conventions = PLAIN,
     ) -> None:
         self.observer = _observer.get()  # told of every call of the NKI surface
         self.conventions = conventions

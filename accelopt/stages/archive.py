@@ -19,7 +19,7 @@ from accelopt.findings import Finding, Transition
 from accelopt.kernels.language import Language
 from accelopt.nodes import Known, Node
 from accelopt.published import Experience
-from accelopt.search.methods import Learned, ReGraph
+from accelopt.search.catalog import Learned, ReGraph
 from accelopt.stages.evaluations import Evaluations
 from accelopt.store import Journal, content_key
 

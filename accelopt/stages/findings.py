@@ -12,7 +12,7 @@ from accelopt.agents.developer_by_rule import reflexion_by_rule
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, faults
 from accelopt.findings import Attempt, Finding
-from accelopt.kernels.methods import METHODS
+from accelopt.kernels.moves import METHODS
 from accelopt.nodes import Node, Plan, Result, Rewrite
 from accelopt.store import read_text, write_json
 

@@ -14,7 +14,7 @@ from accelopt.errors import AcceloptError
 from accelopt.evaluation import Diagnosis
 from accelopt.findings import Finding
 from accelopt.kernels.language import Configured
-from accelopt.kernels.methods import methods_of, what_it_does
+from accelopt.kernels.moves import methods_of, what_it_does
 from accelopt.nodes import (
     CANDIDATES,
     METHODS_ALONE,
@@ -27,8 +27,8 @@ from accelopt.nodes import (
     Want,
 )
 from accelopt.published import Experience, plan_id
+from accelopt.search.catalog import Learned
 from accelopt.search.graph import EXPECTED, LITTLE
-from accelopt.search.methods import Learned
 from accelopt.space import sentence
 from accelopt.stages.develop import (
     develop,

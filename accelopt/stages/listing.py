@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from accelopt.agents.lister import plan_of
 from accelopt.agents.proposer import KernelView
 from accelopt.kernel_source import fingerprint
-from accelopt.kernels.methods import methods_of
+from accelopt.kernels.moves import methods_of
 from accelopt.nodes import Action, Job, Result
-from accelopt.search.methods import LabelledStep
+from accelopt.search.catalog import LabelledStep
 from accelopt.stages.run import Run
 from accelopt.stages.transitions import catalog_of
 

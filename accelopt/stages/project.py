@@ -9,7 +9,7 @@ from typing import Any
 
 from accelopt.agents.budget import Ledger
 from accelopt.evaluation import Case, to_json
-from accelopt.kernels.methods import METHODS, methods_of, what_it_does
+from accelopt.kernels.moves import METHODS, methods_of, what_it_does
 from accelopt.nodes import Node
 from accelopt.published import CandidateRow, PlannerResult, ResultRow, SampleResult, ServiceResult
 from accelopt.report.diffs import patch_of

@@ -7,10 +7,10 @@ from math import log
 
 from accelopt.evaluation import NO_VERDICTS, Case
 from accelopt.findings import START, Transition
-from accelopt.kernels.methods import methods_of
+from accelopt.kernels.moves import methods_of
 from accelopt.nodes import Node, Plan, Result, method_of
+from accelopt.search.catalog import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.search.graph_report import Report, Spent, report_of
-from accelopt.search.methods import DATASET, GRAPH, Catalog, ReGraphDataset
 from accelopt.stages.run import Run
 from accelopt.stages.workshop import Workshop
 from accelopt.store import write_atomically, write_json

@@ -11,7 +11,7 @@ from accelopt.agents.proposer import WrittenKernel
 from accelopt.agents.scripted_server import ScriptedServer
 from accelopt.findings import Transition
 from accelopt.nodes import Plan
-from accelopt.search.methods import DATASET
+from accelopt.search.catalog import DATASET
 from accelopt.stages.transitions import METRICS
 
 REGRAPH = SETTINGS._replace(strategy="regraph", evaluations=10)

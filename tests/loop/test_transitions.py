@@ -8,7 +8,7 @@ import toy
 from drive import SETTINGS, run_toy
 
 from accelopt.findings import Transition
-from accelopt.search.methods import DATASET, GRAPH, ReGraph, read_learned
+from accelopt.search.catalog import DATASET, GRAPH, ReGraph, read_learned
 from accelopt.stages.archive import REGRAPH
 from accelopt.stages.jobs import Knowledge
 from accelopt.stages.run import Watcher

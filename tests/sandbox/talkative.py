@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from accelopt.sandbox.conversation import Message
+from accelopt.sandbox.serving import Message
 
 
 class Add(Message):

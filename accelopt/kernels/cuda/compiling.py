@@ -5,16 +5,22 @@ Neither needs a GPU. Both give PTX, machine code, and the assembler's notes on w
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import functools
 import importlib.util
+import math
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from accelopt.kernels.cuda.launching import compilable
+from accelopt.kernels.cuda.launching import compilable, launch_of
+from accelopt.kernels.gpu.bench.files.tracefiles import Solution
+from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.targets import Target
 
 NO_COMPILER = (
     "no CUDA compiler: install the CUDA toolkit (nvcc), or `pip install nvidia-cuda-nvrtc "
@@ -161,3 +167,41 @@ def _by_nvrtc(library: Path, text: str, arch: str) -> Built:
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return Built(ptx, cubin, said, f"NVRTC {major.value}.{minor.value}")
+
+
+class CudaCompiler:
+    """Compiles kernels that are given alone; what comes with host code is built where it runs."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def compile(self, asked: say.Compile) -> say.Compiled:
+        """The solution's kernel, compiled for the target."""
+        solution = Solution.model_validate(asked.solution)
+        if solution.spec.binding != "driver":
+            raise NotImplementedError(f"{solution.name} is built where it runs")
+        source = solution.main_source
+        launch = launch_of(source)
+        with tempfile.TemporaryDirectory(prefix="accelopt-source-") as folder:
+            built = build(source, self.target.capability, Path(folder))
+        return say.Compiled(
+            resources=tuple(
+                say.Resources(
+                    kernel=kernel.name,
+                    warps=-(-launch.threads // 32),
+                    stages=0,
+                    shared_bytes=kernel.shared_bytes + launch.shared,
+                    registers=kernel.registers,
+                    spilled_bytes=kernel.stack_bytes,
+                )
+                for kernel in used(built.notes)
+            ),
+            code=(
+                say.Code(
+                    kernel=solution.spec.entry_point.split("::")[-1],
+                    ptx=built.ptx,
+                    cubin=base64.b64encode(built.cubin).decode(),
+                    blocks=math.prod(launch.grid),
+                ),
+            ),
+        )

@@ -16,7 +16,7 @@ from accelopt.kernels.cuda.launching import (
     signature_of,
     with_launch,
 )
-from accelopt.kernels.methods import METHODS
+from accelopt.kernels.moves import METHODS
 from accelopt.nodes import Action, Rewrite, made
 
 BLOCKS = (128, 256, 512, 1024, 64)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accelopt.evaluation import Bottleneck, Diagnosis
-from accelopt.kernels.methods import what_it_does
+from accelopt.kernels.moves import what_it_does
 from accelopt.space import Space
 
 RESOURCES = {

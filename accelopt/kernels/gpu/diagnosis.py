@@ -10,7 +10,7 @@ from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.structure import Evidence
-from accelopt.kernels.methods import methods_that_touch
+from accelopt.kernels.moves import methods_that_touch
 
 ROOFLINE, STRUCTURE, COUNTERS = "roofline", "Region-DAG", "Nsight Compute"
 CATEGORIES = {"gmem": "memory", "compute": "compute", "sfu": "compute", "overlap": "latency"}

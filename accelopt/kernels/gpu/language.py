@@ -58,7 +58,7 @@ class Solutions(Language):
         "what is not its own."
     )
     written_in = ""
-    """The language of its methods in `kernels.methods`."""
+    """The language of its methods in `kernels.moves`."""
     compiled_with: tuple[str, ...] = ("torch", "triton")
     """Packages that the compile check needs."""
 

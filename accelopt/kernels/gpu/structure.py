@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from accelopt.kernels.gpu.bench.process.compilation import Resources
-from accelopt.kernels.gpu.bench.process.messages import Code
+from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.ptx.changes import touched

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt.evaluation import Bottleneck, CostlyLine, Diagnosis, Profile
-from accelopt.kernels.methods import methods_that_touch
+from accelopt.kernels.moves import methods_that_touch
 from accelopt.kernels.nki.moves.propose import busy_shares
 from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.timing import KernelProfile, LineCost, Spills

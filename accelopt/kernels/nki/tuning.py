@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from accelopt.kernels.language import Configured
-from accelopt.kernels.methods import METHODS
+from accelopt.kernels.moves import METHODS
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.knobs import FactorKnobs, Knobs, ScheduleKnobs, fields
 from accelopt.kernels.nki.lift.describing import describe

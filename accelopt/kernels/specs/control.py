@@ -25,6 +25,7 @@ from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, Compi
 from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
+from accelopt.kernels.gpu.bench.process.messages import Compiled
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.profiling.ncu import collect
@@ -159,8 +160,6 @@ def _compiled(
     target = next((n for n, t in TARGETS.items() if f"sm_{t.capability}" == arch), DEFAULT_TARGET)
     kept = cache / f"{content_key(target, solution.main_source)}.json" if cache else None
     if kept is not None and kept.exists():
-        from accelopt.kernels.gpu.bench.process.messages import Compiled
-
         return CompileVerdict(code=Compiled.model_validate_json(kept.read_text()).code)
     with CompilerPool(1, target) as pool:
         found = pool.check(definition_of(spec, solution, near), workload_of(spec), solution)

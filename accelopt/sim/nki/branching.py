@@ -13,8 +13,6 @@ from accelopt.sim.tracer import current
 def enter_branch() -> None:
     """The running line is such a condition: its branches become scopes of tensors, and what leaves
     them is refused. A tensor updated by `+=` stays the tensor that it is."""
-    from accelopt.sim.nki.tensor import TensorView
-
     tracer = current()
     tracer.note_condition()
     frame = running_frame()
@@ -22,7 +20,9 @@ def enter_branch() -> None:
         return
     found = escapes(frame.f_code.co_filename, frame.f_lineno)
     for escape in found.names:
-        if escape.updated and isinstance(frame.f_locals.get(escape.name), TensorView):
+        if escape.updated and isinstance(
+            frame.f_locals.get(escape.name), tracer.conventions.view_type
+        ):
             continue
         error = control_flow.bound_in_branch(escape.name, found.line)
         error.source = SourceLine(frame.f_code.co_filename, escape.line)

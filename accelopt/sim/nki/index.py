@@ -11,6 +11,7 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.conditions import is_tested
 from accelopt.sim.errors import KernelError, KernelSyntaxError, KernelTypeError
 from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
+from accelopt.sim.nki.branching import enter_branch
 from accelopt.sim.rules import control_flow, indexing
 from accelopt.sim.tracer import current
 
@@ -264,8 +265,6 @@ class MaskExpression:
         for constraint in self.mask.constraints:
             variables |= constraint.loop_variables
         if variables or self.loops:
-            from accelopt.sim.nki.branching import enter_branch
-
             enter_branch()  # even where bounds decide: the real tracer does not look at them
         if self.mask.always or self.mask.never:
             return self.mask.always != self.negated

@@ -9,14 +9,13 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-from accelopt.sim import source_text
+from accelopt.sim import rules, source_text
 from accelopt.sim.affine import Affine, LoopVariable, variable
 from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
@@ -25,13 +24,16 @@ from accelopt.sim.nki import results, rewriting
 from accelopt.sim.nki.builder import parse_dtype
 from accelopt.sim.nki.extremum import kernel_max, kernel_min
 from accelopt.sim.nki.index import TileIndex, number_of
+from accelopt.sim.nki.kernel_tensor import KernelTensor
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program
 from accelopt.sim.rules import kernels
 from accelopt.sim.trace import AbstractTensor, trace
-from accelopt.sim.tracer import Returned, Tracer, active
+from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
+CONVENTIONS = Conventions(KernelTensor)
+MEASURED_MODES = frozenset({"benchmark", "profile"})
 
 
 class Kernel:
@@ -83,9 +85,26 @@ class Kernel:
             if self.grid:
                 tracer.refuse(kernels.nested_grid(self.function.__name__))
             return run_kernel(tracer, self.function, args, kwargs)
-        from accelopt.sim.nki import launch
+        return self._run(args, kwargs)
 
-        return launch.run(self, args, kwargs)
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """On the host: the results as NumPy arrays, measured and kept in files as the mode asks."""
+        from accelopt.sim.nki import launch, measurement  # which tracing alone does not need
+
+        program = self.trace(*args, **kwargs)
+        rules.check(program)
+        if self.mode in HOST_MODES:
+            measurement.keep_files(program, self.options)
+        if self.mode in MEASURED_MODES:
+            measured = self.options.get("measured_by") or self
+            self.benchmark_result = measured.benchmark_result = measurement.benchmark(program)
+            return launch.undefined_results(program)
+        return launch.execute(
+            program,
+            [*args, *kwargs.values()],
+            wide_floats=self.mode == "simulation",
+            writes_parameters=self.writes_parameters,
+        )
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The Program for these arguments: arrays or AbstractTensors, and plain values."""
@@ -142,6 +161,7 @@ def trace_kernel(
     return trace(
         record,
         name=function.__name__,
+        conventions=CONVENTIONS,
         target=target or wrapped.target,
         source=SourceLine(code.co_filename, code.co_firstlineno),
         report=report,
@@ -286,10 +306,3 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
         return inspect.get_annotations(function, eval_str=True)
     except Exception:  # a name that exists for type checkers only
         return inspect.get_annotations(function)
-
-
-def flatten(value: Any) -> list[Any]:
-    """The leaves of nested tuples and lists."""
-    if isinstance(value, (tuple, list)):
-        return list(itertools.chain.from_iterable(flatten(item) for item in value))
-    return [value]

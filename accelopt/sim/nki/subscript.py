@@ -25,7 +25,7 @@ from accelopt.sim.errors import (
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.extremum import Extremum
 from accelopt.sim.nki.index import TileIndex, broadcast_shapes, tile_axis
-from accelopt.sim.nki.tensor import DynamicSlice, IndexBound, RuntimeIndex, TensorView
+from accelopt.sim.nki.tensor import DynamicSlice, IndexBound, RuntimeIndex, TensorView, View
 from accelopt.sim.rules import indexing, operands
 
 Number = int | Affine
@@ -36,7 +36,7 @@ RANGES = frozenset((slice, DynamicSlice))
 PLAIN = RANGES | {int}
 
 
-def subscript(view: TensorView, key: Any) -> TensorView:
+def subscript(view: View, key: Any) -> View:
     """`view[key]`."""
     if key is Ellipsis and not view.open_blocks:
         return view.replaced()
@@ -85,7 +85,7 @@ def _expand(items: tuple[Any, ...], ndim: int) -> tuple[Any, ...]:
     return (*items[:at], *(slice(None),) * (ndim - given), *items[at + 1 :])
 
 
-def _with_new_axes(view: TensorView, items: tuple[Any, ...]) -> TensorView:
+def _with_new_axes(view: View, items: tuple[Any, ...]) -> View:
     """`t[:, None, :]`: the subscript without None, then the new axes."""
     kept = subscript(view, tuple(item for item in items if item is not None))
     position = 0
@@ -124,7 +124,7 @@ def _completed(rest: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]
 # Block dimensions.
 
 
-def _choose_blocks(view: TensorView, items: tuple[Any, ...]) -> TensorView:
+def _choose_blocks(view: View, items: tuple[Any, ...]) -> View:
     if not view.open_blocks:
         return view
     block = list(view.block)
@@ -153,7 +153,7 @@ def _choose_blocks(view: TensorView, items: tuple[Any, ...]) -> TensorView:
 # Basic indexing: numbers, loop indices, slices.
 
 
-def _basic(view: TensorView, items: tuple[Any, ...]) -> TensorView:
+def _basic(view: View, items: tuple[Any, ...]) -> View:
     shape: list[int] = []
     strides: list[int] = []
     offset, steps = view.offset, 0
@@ -252,7 +252,7 @@ def _slice_parts(item: Any, size: int) -> tuple[Number, int, int]:
 # Advanced indexing: nl.arange, nl.mgrid, run-time indices.
 
 
-def _advanced(view: TensorView, items: tuple[Any, ...]) -> TensorView:
+def _advanced(view: View, items: tuple[Any, ...]) -> View:
     shapes = [
         item.shape for item in items if isinstance(item, (TileIndex, TensorView, RuntimeIndex))
     ]

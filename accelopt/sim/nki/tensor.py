@@ -1,23 +1,25 @@
-"""The tensor that kernel code holds: a view of storage that can be indexed, never read."""
+"""A view of storage: what instructions read and write, and what of it kernel code can never see."""
 
 from __future__ import annotations
 
 import functools
 import linecache
-from typing import Any, NoReturn
+import math
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import ZERO, Affine
 from accelopt.sim.call_sites import running_line
-from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError
-from accelopt.sim.mask import EVERYTHING, NOTHING, Mask
-from accelopt.sim.nki.index import MaskExpression, TileIndex, broadcast_shapes
-from accelopt.sim.nki.poison import POISON, is_poisoned
+from accelopt.sim.errors import KernelAssertionError, KernelError, KernelTypeError, KernelValueError
+from accelopt.sim.mask import EVERYTHING, Mask
+from accelopt.sim.nki.index import TileIndex, broadcast_shapes
 from accelopt.sim.program import Buffer, Tensor
-from accelopt.sim.rules import control_flow, indexing, operands
+from accelopt.sim.rules import control_flow, indexing, operands, shapes
 from accelopt.sim.tracer import current
+
+View = TypeVar("View", bound="TensorView")
 
 
 class IndexBound:
@@ -118,13 +120,6 @@ class TensorView:
         return self.dtype.itemsize
 
     @property
-    def buffer(self) -> Any:
-        """Its memory: nl.hbm, nl.shared_hbm, nl.sbuf or nl.psum."""
-        from accelopt.sim.nki.language.creation import NAMES
-
-        return NAMES[self.storage.buffer.value]
-
-    @property
     def in_psum(self) -> bool:
         """True in PSUM."""
         return self.storage.buffer is Buffer.PSUM
@@ -137,7 +132,7 @@ class TensorView:
     def __repr__(self) -> str:
         return f"<{self.storage.buffer.value} tensor '{self.name}' {self.shape} {self.dtype}>"
 
-    def replaced(self, **changes: Any) -> TensorView:
+    def replaced(self: View, **changes: Any) -> View:
         """The same view with some of its fields changed, or none."""
         values = {
             "tensor": self.storage,
@@ -152,56 +147,52 @@ class TensorView:
         }
         return type(self)(**{**values, **changes})
 
-    # Other views of the same elements.
+    def reshape(self: View, *sizes: Any, shape: Any = None) -> View:
+        """Another shape over the same elements; on-chip only free dimensions split and merge, and
+        block dimensions stay as they are."""
+        wanted = _sizes(sizes or (shape,))
+        if -1 in wanted:
+            known = -math.prod(wanted)
+            wanted = tuple(math.prod(self.shape) // known if n == -1 else n for n in wanted)
+        if math.prod(wanted) != math.prod(self.shape):
+            _fail(KernelValueError("reshape", f"cannot reshape {self.shape} to {wanted}."))
+        blocks = self.open_blocks
+        if wanted[:blocks] != self.shape[:blocks]:
+            _fail(operands.not_a_tile(repr(self), "its block dimensions cannot be reshaped"))
+        tile = wanted[blocks:]
+        if self.on_chip and (not tile or tile[0] != self.tile_shape[0]):
+            _fail(shapes.leading_dimension(repr(self), wanted))
+        strides = reshaped_strides(self.tile_shape, self.strides, tile)
+        if strides is None:
+            mend = "Reshape before slicing, or copy it first."
+            problem = f"{self!r} is not contiguous enough to become {wanted}."
+            _fail(KernelValueError("reshape", problem, mend))
+        return self.replaced(shape=wanted, strides=strides)
 
-    def __getitem__(self, key: Any) -> TensorView:
-        from accelopt.sim.nki.subscript import subscript
-
-        if isinstance(key, MaskExpression):
-            return self.replaced(mask=self.mask & key.mask)
-        if isinstance(key, (bool, np.bool_)):  # a comparison of numbers, where a loop is unrolled
-            return self if key else self.replaced(mask=NOTHING)
-        tracer = current()
-        if not tracer.collecting:
-            return subscript(self, key)
-        try:
-            return subscript(self, key)
-        except KernelError as error:
-            tracer.collect(error)
-            return POISON  # type: ignore[return-value]
-
-    def reshape(self, *sizes: Any, shape: Any = None) -> TensorView:
-        """Another shape over the same elements (HBM), or over the free dimensions (on-chip)."""
-        from accelopt.sim.nki import shaping
-
-        return shaping.reshape(self, shaping.wanted_shape(sizes or (shape,)))
-
-    def broadcast_to(self, *sizes: Any, shape: Any = None) -> TensorView:
+    def broadcast_to(self: View, *sizes: Any, shape: Any = None) -> View:
         """Axes of length 1 repeated, without copying."""
-        from accelopt.sim.nki import shaping
+        try:
+            access = self.access(self.mask).broadcast_to(_sizes(sizes or (shape,)))
+        except ValueError as error:
+            _fail(KernelValueError("broadcast", f"{error}."))
+        return self.replaced(shape=access.shape, strides=access.strides)
 
-        return shaping.broadcast(self, shaping.wanted_shape(sizes or (shape,)))
-
-    def expand_dims(self, axis: Any) -> TensorView:
+    def expand_dims(self: View, axis: Any) -> View:
         """New axes of length 1."""
-        from accelopt.sim.nki import shaping
+        axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+        rank = self.ndim + len(axes)
+        view = self
+        for at in sorted(int(n) % rank for n in axes):
+            if view.on_chip and at <= view.open_blocks:
+                _fail(shapes.leading_dimension(repr(view), (1, *view.shape)))
+            tile = at - view.open_blocks
+            view = view.replaced(
+                shape=(*view.shape[:at], 1, *view.shape[at:]),
+                strides=(*view.strides[:tile], 0, *view.strides[tile:]),
+            )
+        return view
 
-        return shaping.expand_dims(self, axis)
-
-    def view(self, dtype: Any) -> TensorView:
-        """The same bytes as another dtype; the last dimension changes with the item size."""
-        from accelopt.sim.nki import shaping
-
-        return shaping.reinterpret(self, dtype)
-
-    def astype(self, dtype: Any) -> TensorView:
-        """A copy in another dtype."""
-        from accelopt.sim.nki.language import movement
-
-        converted: TensorView = movement.copy(self, dtype=dtype)
-        return converted
-
-    def assert_shape(self, shape: Any) -> TensorView:
+    def assert_shape(self: View, shape: Any) -> View:
         """Itself, when it has that shape."""
         if tuple(shape) != self.shape:
             error = KernelAssertionError(
@@ -240,21 +231,6 @@ class TensorView:
             self._access = access  # no mask can make it wrong
         return access
 
-    # Assignment and arithmetic are instructions; other modules know them.
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        from accelopt.sim.nki import assignment
-
-        target = self[key]
-        if is_poisoned((target, value)):
-            current().written.add(self.storage)
-            return
-        if isinstance(value, TensorView) and value.updated_in_place:
-            value.updated_in_place = False
-            if value.access(value.mask).same_elements(target.access(value.mask)):
-                return
-        assignment.assign(target, value)
-
     def __bool__(self) -> bool:
         line = current_line()
         if line.startswith("while"):
@@ -291,7 +267,7 @@ def whole(tensor: Tensor) -> TensorView:
     """A view of everything, of the kind that the kernel's dialect knows."""
     rank = tensor.block_rank
     strides = row_major(tensor.shape[rank:])
-    kind: type[TensorView] = current().conventions.view_type or TensorView
+    kind: type[TensorView] = current().conventions.view_type
     return kind(tensor, tensor.shape, (None,) * rank, ZERO, strides, tensor.dtype)
 
 
@@ -304,6 +280,43 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the same elements in another shape, or None when that needs a copy."""
+    pairs = [(n, s) for n, s in zip(shape, strides, strict=True) if n != 1]
+    result: list[int] = []
+    used = 0
+    available, stride = 1, 1
+    for size in reversed(wanted):
+        if size == 1:
+            result.append(0)
+            continue
+        while available < size or available % size:
+            if used == len(pairs):
+                return None
+            n, s = pairs[-1 - used]
+            if available > 1 and s != stride * available:
+                return None
+            if available == 1:
+                stride = s
+            available *= n
+            used += 1
+        result.append(stride)
+        stride *= size
+        available //= size
+        if available == 1:
+            stride = 1
+    return tuple(reversed(result))
+
+
+def _sizes(arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape in `reshape(2, 3)` or `reshape((2, 3))`."""
+    first = arguments[0]
+    given = arguments if isinstance(first, (int, np.integer)) else tuple(first)
+    return tuple(int(n) for n in given)
 
 
 def current_line() -> str:

@@ -15,8 +15,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import assignment, builder
 from accelopt.sim.nki.builder import fail, refuse
-from accelopt.sim.nki.shaping import reshaped_strides
-from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.nki.tensor import TensorView, reshaped_strides
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.tracer import current

@@ -23,7 +23,7 @@ from accelopt.sim import compute, rules, source_text
 from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
 from accelopt.sim.nki import results
 from accelopt.sim.nki.kernel import annotations_of, run_kernel
-from accelopt.sim.nki.launch import shape_results
+from accelopt.sim.nki.launch import shape_results, write_back
 from accelopt.sim.nki.rewriting import check_annotation
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, Program
@@ -69,21 +69,12 @@ class Kernel:
         given = [leaf for leaf in _leaves([*args, *kwargs.values()]) if _is_array(leaf)]
         arrays = [np.ascontiguousarray(array) for array in given]
         outputs = compute.execute(program, arrays)
-        _write_back(program, outputs, given)
+        write_back(program, given, outputs)
         return shape_results(program, outputs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The Program for these arguments: arrays or AbstractTensors, and plain values."""
         return trace_kernel(self, args, kwargs)
-
-
-def _write_back(program: Program, outputs: Any, given: list[Any]) -> None:
-    """Arguments that the kernel wrote, in the caller's arrays."""
-    places = dict(zip(program.arguments, given, strict=True))
-    for tensor, values in zip(program.results, outputs, strict=True):
-        place = None if tensor is None else places.get(tensor)
-        if isinstance(place, np.ndarray) and values is not None and values is not place:
-            place[...] = values
 
 
 def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

@@ -14,10 +14,11 @@ import numpy as np
 
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
-from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError
-from accelopt.sim.nki import shaping
+from accelopt.sim.call_sites import running_line
+from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError, Unsupported
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.index import MaskExpression, TileIndex
+from accelopt.sim.nki.kernel_tensor import KernelTensor
 from accelopt.sim.nki.poison import POISON
 from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major, whole
@@ -30,7 +31,7 @@ from accelopt.sim.tracer import current
 
 
 @without_operators
-class NkiTensor(TensorView):
+class NkiTensor(KernelTensor):
     """A strided view of a tensor in SBUF, PSUM or HBM."""
 
     __slots__ = ()
@@ -127,7 +128,7 @@ class NkiTensor(TensorView):
             fail(KernelValueError("vector_select", said))
         shape = (vector_offset.shape[0], *self.shape[1:])
         view = self.replaced(shape=shape, strides=(0, *self.strides[1:]))
-        return view._with_vector(vector_offset, self.strides[0], self.shape[0])  # type: ignore[attr-defined,no-any-return]
+        return view._with_vector(vector_offset, self.strides[0], self.shape[0])
 
     def permute(self, dims: Any) -> NkiTensor:
         """The dimensions in another order; on-chip the partitions stay first."""
@@ -185,10 +186,6 @@ class NkiTensor(TensorView):
             fail(_partition_moves("flatten_dims"))
         merged = math.prod(self.shape[first : last + 1])
         return self.reshape((*self.shape[:first], merged, *self.shape[last + 1 :]))
-
-    def reshape(self, *sizes: Any, shape: Any = None) -> NkiTensor:
-        """Other dimensions over the same elements; on-chip the partition dimension stays."""
-        return shaping.reshape(self, shaping.wanted_shape(sizes or (shape,)))  # type: ignore[return-value]
 
     def rearrange(
         self, src_pattern: Any, dst_pattern: Any, fixed_sizes: dict[str, int] | None = None
@@ -254,15 +251,12 @@ class NkiTensor(TensorView):
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes in another format; the last dimension changes with the element's size."""
-        return shaping.reinterpret(self, element_of(dtype))  # type: ignore[return-value]
+        return super().view(element_of(dtype))  # type: ignore[return-value]
 
     reinterpret_cast = view
 
     def indirect_elements(self, *_: Any, **__: Any) -> NoReturn:
         """Tensor indirection of NeuronCore-v4."""
-        from accelopt.sim.call_sites import running_line
-        from accelopt.sim.errors import Unsupported
-
         mend = "Gather with nisa.nc_n_gather or nisa.dma_copy and vector_offset."
         raise Unsupported("tensor indirection (NkiTensor.indirect, trn3)", mend, running_line())
 

@@ -7,8 +7,7 @@ import pytest
 
 from accelopt.evaluation import Profile
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
-from accelopt.kernels.gpu.bench.process.compilation import Resources
-from accelopt.kernels.gpu.bench.process.messages import Code
+from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
 from accelopt.kernels.gpu.bench.targets import TARGETS
 from accelopt.kernels.gpu.diagnosis import of_structure
@@ -103,7 +102,9 @@ def test_a_change_that_misses_what_limited_the_kernel() -> None:
 
 def test_warps_of_a_kernel_that_does_not_say() -> None:
     plain = code("cuda_sm90a").model_copy(update={"kernel": "calls"})
-    taken = Resources("_Z5callsPfPKfi", 8, 0, 0, 32, 0)
+    taken = Resources(
+        kernel="_Z5callsPfPKfi", warps=8, stages=0, shared_bytes=0, registers=32, spilled_bytes=0
+    )
     assert structures([plain])[0].dag.threads is None
     assert structures([plain], [taken])[0].dag.threads == 256
 

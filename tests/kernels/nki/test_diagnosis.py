@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from accelopt.evaluation import Diagnosis, Profile
-from accelopt.kernels.methods import METHODS, methods_that_touch
+from accelopt.kernels.moves import METHODS, methods_that_touch
 from accelopt.kernels.nki.benchmark import read_benchmark, summary_path
 from accelopt.kernels.nki.diagnosis import diagnose, measured
 from accelopt.kernels.nki.inspection import _profiled

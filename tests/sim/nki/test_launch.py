@@ -55,6 +55,12 @@ def test_modes_that_run_return_arrays(module):
     assert np.array_equal(nki.simulate_kernel(module.kernel, A, b=A), A + A)
 
 
+def test_a_specification_without_data_is_zeros(module):
+    """SDK 2.26.1: nt.tensor[[shape], dtype] stands for an array whose contents do not matter."""
+    nt, nl = module.nt, module.nl
+    assert np.array_equal(module.kernel(A, nt.tensor[[128, 512], nl.float32]), A)
+
+
 def test_older_kernels_write_their_arguments(module):
     out = np.zeros_like(A)
     assert module.nki.simulate_kernel(module.writes, A, out) is None

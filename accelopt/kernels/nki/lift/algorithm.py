@@ -18,8 +18,6 @@ from typing import Any
 
 from accelopt.kernels.nki.lift.index import Axis, Floor, Index, Kept
 
-"""What a Reduce may combine with."""
-
 
 @dataclass(frozen=True, slots=True)
 class Array:
@@ -142,11 +140,6 @@ class Algorithm:
     def to_json(self) -> str:
         """As JSON text, which `from_json` reads."""
         return json.dumps(_plain(self))
-
-    def __str__(self) -> str:
-        from accelopt.kernels.nki.lift.notation import algorithm_text
-
-        return algorithm_text(self)
 
 
 def from_json(text: str) -> Algorithm:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from accelopt.kernels.methods import METHODS
+from accelopt.kernels.moves import METHODS
 from accelopt.kernels.triton.moves import hints, host, loops, rows
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accelopt.sim.nki.absent import absent_names
+from accelopt.sim.nki.kernel_tensor import KernelTensor
 from accelopt.sim.nki.language import constants
 from accelopt.sim.nki.language.control import (
     affine_range,
@@ -140,9 +141,8 @@ from accelopt.sim.nki.language.reductions import (
     sum,
     var,
 )
-from accelopt.sim.nki.tensor import TensorView
 
-give_operators(TensorView)
+give_operators(KernelTensor)
 
 __all__ = [
     "abs",

@@ -11,8 +11,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
 from accelopt.sim.nki.isa.checks import check_tiling, double_rows
-from accelopt.sim.nki.shaping import reshaped_strides
-from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.nki.tensor import TensorView, reshaped_strides
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 from accelopt.sim.standalone.calls import (

@@ -10,6 +10,7 @@ from accelopt.sim.errors import KernelTypeError, KernelValueError
 from accelopt.sim.nki import builder
 from accelopt.sim.nki.builder import check, emit, fail, refuse, tile
 from accelopt.sim.nki.isa import checks
+from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.nki.tokens import op_name
 from accelopt.sim.operators import ARITHMETIC, BITWISE, REDUCTIONS
@@ -195,8 +196,9 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: Any = 0, padding_val: A
         fail(KernelValueError("destination_shape", said))
     attributes: dict[str, Any] = {"offset": int(index_offset), "padding": int(padding_val)}
     for first in range(0, source.tile_shape[0], CORE_PARTITIONS):
-        one = slice(first, first + 1)
-        emit("nonzero", result=target[one], inputs={"data": source[one]}, attributes=attributes)
+        core = slice(first, first + 1)
+        one = {"data": subscript(source, core)}
+        emit("nonzero", result=subscript(target, core), inputs=one, attributes=attributes)
 
 
 @instruction

@@ -8,6 +8,7 @@ import pytest
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
 from accelopt.kernels.nki.lift.evaluation import evaluate
 from accelopt.kernels.nki.lift.lifting import lift
+from accelopt.kernels.nki.lift.notation import algorithm_text
 from accelopt.sim import standin
 from accelopt.sim.compute.executor import execute
 from accelopt.sim.nki.kernel import trace_kernel
@@ -112,7 +113,7 @@ def lifted(request):
 
 def test_a_kernel_lifts_to_its_problem(lifted):
     name, _, algorithm = lifted
-    found = [line.strip() for line in str(algorithm).splitlines()[1:-1]]
+    found = [line.strip() for line in algorithm_text(algorithm).splitlines()[1:-1]]
     assert found == CASES[name][1].splitlines()
 
 

@@ -21,8 +21,9 @@ from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
 from accelopt.sandbox import Ending, Limits, Policy
-from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation, Message
+from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 from accelopt.sandbox.drivers import NVIDIA
+from accelopt.sandbox.serving import Message
 
 CANDIDATE = "accelopt.kernels.gpu.bench.process.candidate:handlers"
 REFEREE = "accelopt.kernels.gpu.bench.process.referee:handlers"

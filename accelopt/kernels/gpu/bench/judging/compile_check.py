@@ -14,7 +14,6 @@ from accelopt.kernels.gpu.bench.judging.children import STARTUP_SECONDS, convers
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
-from accelopt.kernels.gpu.bench.process.compilation import Resources
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.ptx.lines import by_source
 from accelopt.ptx.module import SourcePlace, Statement
@@ -34,7 +33,7 @@ class CompileVerdict(NamedTuple):
     compiled, one for each kernel and its options.
     """
 
-    resources: tuple[Resources, ...] = ()
+    resources: tuple[say.Resources, ...] = ()
     failure: str = ""
     unknown: bool = False
     code: tuple[say.Code, ...] = ()
@@ -87,16 +86,15 @@ class CompilerPool:
             return CompileVerdict(failure=str(error), unknown=status is not Status.COMPILE_ERROR)
         except ChildEnded as error:
             return CompileVerdict(failure=f"{error}\n{error.output}".strip(), unknown=True)
-        resources = tuple(Resources(**item) for item in reply.resources)
         limit = self.target.shared_memory_bytes
-        for item in resources:
+        for item in reply.resources:
             if item.shared_bytes > limit:
                 return CompileVerdict(
-                    resources,
+                    reply.resources,
                     f"{item.kernel} needs {item.shared_bytes} bytes of shared memory; "
                     f"{self.target.name} has {limit}",
                 )
-        return CompileVerdict(resources, code=reply.code)
+        return CompileVerdict(reply.resources, code=reply.code)
 
     @contextlib.contextmanager
     def _compiler(self) -> Iterator[tuple[Conversation, float]]:

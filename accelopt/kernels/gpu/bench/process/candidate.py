@@ -29,7 +29,7 @@ from accelopt.kernels.gpu.bench.process.observation import (
 from accelopt.kernels.gpu.bench.process.sealing import Sealer
 from accelopt.kernels.gpu.bench.process.surroundings import describe
 from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock
-from accelopt.sandbox.conversation import Handlers
+from accelopt.sandbox.serving import Handlers
 
 SET_BUDGET_BYTES = 24 << 30
 MOST_CALLS = 240  # of a batch

@@ -17,24 +17,18 @@ import subprocess
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process import messages as say
+from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
+from accelopt.kernels.gpu.bench.process.loading import load_entry
+from accelopt.kernels.gpu.bench.process.messages import Resources
 from accelopt.kernels.gpu.bench.targets import TARGETS, Target
-from accelopt.sandbox.conversation import Handlers
-
-
-class Resources(NamedTuple):
-    """What one compiled kernel takes: bytes and 32-bit registers a thread; spills in bytes."""
-
-    kernel: str
-    warps: int
-    stages: int
-    shared_bytes: int
-    registers: int
-    spilled_bytes: int
+from accelopt.sandbox.serving import Handlers
 
 
 class _TargetDriver:
@@ -97,8 +91,6 @@ class SolutionCompiler:
         """Every kernel that one call of the solution would launch, compiled for the target."""
         import torch
 
-        from accelopt.kernels.gpu.bench.process.loading import load_entry
-
         self.compiled.clear()
         definition = Definition.model_validate(asked.definition)
         workload = Trace.model_validate(asked.workload)
@@ -118,17 +110,12 @@ class SolutionCompiler:
         for kernel, launch in self.compiled:
             one = _code(kernel, launch, folder)
             code.setdefault((one.kernel, one.ptx, one.blocks), one)
-        return say.Compiled(
-            resources=tuple(item._asdict() for item in resources), code=tuple(code.values())
-        )
+        return say.Compiled(resources=tuple(resources), code=tuple(code.values()))
 
 
 def _arguments(definition: Definition, workload: Trace) -> list[Any]:
     """Unfilled tensors of the right shapes; index tensors with their values."""
     import torch
-
-    from accelopt.kernels.gpu.bench.files import blobs
-    from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
 
     generated = blobs.generate(definition, workload.workload, 1)
     made: list[Any] = []
@@ -146,8 +133,6 @@ def _arguments(definition: Definition, workload: Trace) -> list[Any]:
 
 def _outputs(definition: Definition, workload: Trace) -> list[Any]:
     import torch
-
-    from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
 
     return [
         torch.empty(definition.shape(spec, workload.workload) or (), dtype=torch_dtype(spec.dtype))
@@ -301,61 +286,33 @@ def _from_binary(cubin: bytes) -> tuple[int, int]:
     return int(registers[1]) if registers else 0, int(stack[1]) if stack else 0
 
 
-class CudaCompiler:
-    """Compiles kernels that are given alone; what comes with host code is built where it runs."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
+class Compiler(Protocol):
+    """Compiles kernels for a target, in this process."""
 
     def compile(self, asked: say.Compile) -> say.Compiled:
-        """The solution's kernel, compiled for the target."""
-        from accelopt.kernels.cuda.compiling import build, used
-        from accelopt.kernels.cuda.launching import launch_of
+        """What a solution's kernels take, and what was made of them."""
+        ...
 
-        solution = Solution.model_validate(asked.solution)
-        if solution.spec.binding != "driver":
-            raise NotImplementedError(f"{solution.name} is built where it runs")
-        source = solution.main_source
-        launch = launch_of(source)
-        with tempfile.TemporaryDirectory(prefix="accelopt-source-") as folder:
-            built = build(source, self.target.capability, Path(folder))
-        return say.Compiled(
-            resources=tuple(
-                Resources(
-                    kernel=kernel.name,
-                    warps=-(-launch.threads // 32),
-                    stages=0,
-                    shared_bytes=kernel.shared_bytes + launch.shared,
-                    registers=kernel.registers,
-                    spilled_bytes=kernel.stack_bytes,
-                )._asdict()
-                for kernel in used(built.notes)
-            ),
-            code=(
-                say.Code(
-                    kernel=solution.spec.entry_point.split("::")[-1],
-                    ptx=built.ptx,
-                    cubin=base64.b64encode(built.cubin).decode(),
-                    blocks=math.prod(launch.grid),
-                ),
-            ),
-        )
+
+COMPILERS = {"cuda": "accelopt.kernels.cuda.compiling:CudaCompiler"}
+"""Languages with a compiler of their own, by the language of a solution: `module:Class` of a target."""
 
 
 class Compilers:
     """One for each language, made when it is first needed."""
 
     def __init__(self, target: Target) -> None:
-        self._makers = {"cuda": lambda: CudaCompiler(target)}
-        self._default = lambda: SolutionCompiler(target)
-        self._made: dict[str, SolutionCompiler | CudaCompiler] = {}
+        self._target = target
+        self._made: dict[str, Compiler] = {}
 
     def compile(self, asked: say.Compile) -> say.Compiled:
-        """By the compiler of the solution's language."""
-        language = str(asked.solution["spec"]["language"])
-        if language not in self._made:
-            self._made[language] = self._makers.get(language, self._default)()
-        return self._made[language].compile(asked)
+        """By the compiler of the solution's language; where it has none, by running its host code."""
+        place = COMPILERS.get(str(asked.solution["spec"]["language"]), "")
+        if place not in self._made:
+            module, _, name = place.partition(":")
+            kind = getattr(import_module(module), name) if place else SolutionCompiler
+            self._made[place] = kind(self._target)
+        return self._made[place].compile(asked)
 
 
 def handlers(payload: Mapping[str, Any]) -> Handlers:

@@ -9,7 +9,7 @@ from pydantic import Field
 from accelopt.kernels.gpu.bench.files.draws import Draw
 from accelopt.kernels.gpu.bench.process.comparison import Figures
 from accelopt.kernels.gpu.bench.process.timing import Statistics
-from accelopt.sandbox.conversation import Message
+from accelopt.sandbox.serving import Message
 
 
 class Done(Message):
@@ -224,10 +224,21 @@ class Code(Message):
     launch: dict[str, int] = Field(default_factory=dict)
 
 
-class Compiled(Message):
-    """What each kernel takes (see `compilation.Resources`), and what was made of it."""
+class Resources(Message):
+    """What one compiled kernel takes: bytes and 32-bit registers a thread; spills in bytes."""
 
-    resources: tuple[dict[str, Any], ...]
+    kernel: str
+    warps: int
+    stages: int
+    shared_bytes: int
+    registers: int
+    spilled_bytes: int
+
+
+class Compiled(Message):
+    """What each kernel takes, and what was made of it."""
+
+    resources: tuple[Resources, ...]
     code: tuple[Code, ...] = ()
 
 

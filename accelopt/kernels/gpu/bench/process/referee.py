@@ -22,7 +22,7 @@ from accelopt.kernels.gpu.bench.process.inputs import InputFactory, torch_dtype
 from accelopt.kernels.gpu.bench.process.sealing import Sealer
 from accelopt.kernels.gpu.bench.process.surroundings import describe
 from accelopt.kernels.gpu.bench.process.timing import BUSY_SECONDS, Clock, summarise
-from accelopt.sandbox.conversation import Handlers
+from accelopt.sandbox.serving import Handlers
 
 # Inputs are disturbed by this share to learn how much the problem itself amplifies rounding.
 DISTURBANCE = 2.0**-9

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.sandbox.conversation import Handlers
+from accelopt.sandbox.serving import Handlers
 
 GRACE_SECONDS = 5.0
 

@@ -47,7 +47,7 @@ ALIASES = {
     "loop fusion": "fuse_loops",
     "loop interchange": "interchange",
 }
-"""Other names of the moves in `kernels.methods.METHODS`, in the form that `normal` gives."""
+"""Other names of the moves in `kernels.moves.METHODS`, in the form that `normal` gives."""
 
 
 def normal(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from functools import cache
 
-from accelopt.kernels.methods import methods_of
+from accelopt.kernels.moves import methods_of
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Move, Option, Site
 from accelopt.kernels.nki.moves.reading.source import ParsedKernel
 

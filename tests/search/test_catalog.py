@@ -6,7 +6,7 @@ import pytest
 
 from accelopt.errors import ConfigError
 from accelopt.findings import Transition
-from accelopt.search.methods import (
+from accelopt.search.catalog import (
     DATASET,
     LOST,
     Catalog,
