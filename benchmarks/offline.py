@@ -24,7 +24,7 @@ from accelopt.hardware import TARGETS
 from accelopt.kernel_wrapper import NKIKernel
 from accelopt.kernels.nki import roofline
 from accelopt.kernels.nki.benchmark import read_benchmark
-from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.lift.offers import Offer, Offers, offered
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
@@ -87,7 +87,7 @@ def measure(case: Case, options: Namespace) -> Row:
     kernel, task = Path(case.kernel), Path(case.task)
     source = kernel.read_text(encoding="utf-8")
     given = kernel_arguments(source, task.read_text(encoding="utf-8"))
-    arguments: list[Argument] = [
+    arguments: list[KernelArgument] = [
         TensorArgument(what.shape, what.dtype) if what.shape else EPSILON for what in given.values()
     ]
     before = _profile(kernel, arguments)
@@ -117,7 +117,9 @@ def measure(case: Case, options: Namespace) -> Row:
     )
 
 
-def _surest(offers: list[Offer], path: Path, arguments: list[Argument]) -> tuple[Offer, float]:
+def _surest(
+    offers: list[Offer], path: Path, arguments: list[KernelArgument]
+) -> tuple[Offer, float]:
     """Of the offers within the interval of the first, the one that takes least at the most, with
     that time in ms. `path` is where their kernels are written."""
     ranges = []
@@ -132,7 +134,7 @@ def _surest(offers: list[Offer], path: Path, arguments: list[Argument]) -> tuple
     return min(within, key=lambda pair: pair[1])
 
 
-def _profile(kernel: Path, arguments: list[Argument]) -> timing.KernelProfile:
+def _profile(kernel: Path, arguments: list[KernelArgument]) -> timing.KernelProfile:
     program = SimulatedDevice(TARGET).compile(str(kernel), arguments).program
     return timing.profile(program, TARGETS[TARGET])
 

@@ -34,7 +34,7 @@ from timing_record import Recorded, model_name, read_record, write_record
 
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.sim import standin
-from accelopt.sim.program import Loop, Node
+from accelopt.sim.program import Loop, ProgramNode
 from accelopt.sim.timing import latencies, profile
 
 APART = 1.05
@@ -92,7 +92,7 @@ def fitted(core: Hardware) -> list[str]:
     ]
 
 
-def instructions(nodes: tuple[Node, ...]) -> int:
+def instructions(nodes: tuple[ProgramNode, ...]) -> int:
     """How many instructions the loops stand for."""
     return sum(
         node.variable.trips * instructions(node.body) if isinstance(node, Loop) else 1

@@ -9,7 +9,7 @@ with nothing_to_lose():
     from accelopt.report.console import output
     from accelopt.report.page import page
     from accelopt.report.story import write_story
-    from accelopt.report.tables import ResultRow, ResultsTable
+    from accelopt.report.tables import ProblemResult, ResultsTable
     from accelopt.stages import command_line
     from accelopt.stages.shell_loops import loops_in, prepare_loops, tell_loops
     from accelopt.store import write_atomically
@@ -24,7 +24,7 @@ async def main(args: Namespace) -> None:
     write_story(story, args.loops_path)
     write_atomically(args.loops_path / "report.html", page([story]))
     rows = [
-        ResultRow(
+        ProblemResult(
             problem.name, problem.baseline, problem.best, problem.before, problem.after,
             problem.changes,
             str(loop / "best.py"),

@@ -11,10 +11,10 @@ import typer
 from accelopt.cli.apart import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     KernelFile,
-    Reference,
+    ReferenceOption,
     RelTol,
     Seconds,
-    Target,
+    TargetOption,
     named,
     naming,
     order,
@@ -27,8 +27,8 @@ from accelopt.report.check import check_text
 
 def check(
     kernel: KernelFile,
-    reference: Reference = None,
-    target: Target = None,
+    reference: ReferenceOption = None,
+    target: TargetOption = None,
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
     ] = "float32",

@@ -19,7 +19,7 @@ from accelopt.agents.budget import Budget, Ledger
 from accelopt.agents.calls import NO_ANSWER, InMemory, Question
 from accelopt.agents.configuration import ModelConfig, load_model_config
 from accelopt.agents.proposer import Proposer
-from accelopt.cli.kernel_file import Target, default_target
+from accelopt.cli.kernel_file import TargetOption, default_target
 from accelopt.cli.optimize import own_kernel
 from accelopt.cli.session import base_folder
 from accelopt.errors import AcceloptError, ConfigError, sentence
@@ -96,7 +96,7 @@ def doctor(
     kernel: Annotated[Path | None, typer.Argument(help="a kernel of one's own")] = None,
     reference: Annotated[Path | None, typer.Option(help="its NumPy module")] = None,
     model_config: Annotated[Path | None, typer.Option(help="model configuration")] = None,
-    target: Target = None,
+    target: TargetOption = None,
 ) -> None:
     """Say what a run needs and what is missing, in the order in which a run would meet it."""
     if (kernel is None) != (reference is None):

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from accelopt.cli.apart import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, naming, order, simulated
+from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
 from accelopt.cli.profile import ReferenceFile
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.problem import problem_text
@@ -17,7 +17,7 @@ from accelopt.report.problem import problem_text
 def explain(
     kernel: KernelFile,
     reference: ReferenceFile,
-    target: Target = None,
+    target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Say what KERNEL computes, in which loops and tiles, and what limits it."""

@@ -16,14 +16,14 @@ from accelopt.sim import timing
 from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
-Reference = Annotated[
+ReferenceOption = Annotated[
     Path | None, typer.Option(help="NumPy module that says what the kernel computes")
 ]
-Definition = Annotated[
+DefinitionOption = Annotated[
     Path | None, typer.Option(help="FlashInfer-Bench definition, for a Triton solution")
 ]
-Workload = Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")]
-Target = Annotated[
+WorkloadOption = Annotated[Path | None, typer.Option(help="FlashInfer-Bench workload")]
+TargetOption = Annotated[
     str | None,
     typer.Option(help="trn1, trn2 or trn3; without it trn2 for `nki.*`, trn1 for `neuronxcc.nki`"),
 ]

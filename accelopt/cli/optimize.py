@@ -10,7 +10,12 @@ from typing import Annotated
 
 import typer
 
-from accelopt.cli.kernel_file import Definition, Reference, Workload, default_target
+from accelopt.cli.kernel_file import (
+    DefinitionOption,
+    ReferenceOption,
+    WorkloadOption,
+    default_target,
+)
 from accelopt.cli.options import Shared, with_shared_options
 from accelopt.cli.report import REPORT
 from accelopt.cli.session import device_of, hold_session, result_rows
@@ -33,9 +38,9 @@ NO_RULE = (
 @with_shared_options(rounds=4, beam=3, plans=4, samples=2)
 def optimize(
     kernel: Annotated[Path, typer.Argument(help="the kernel's file")],
-    reference: Reference = None,
-    definition: Definition = None,
-    workload: Workload = None,
+    reference: ReferenceOption = None,
+    definition: DefinitionOption = None,
+    workload: WorkloadOption = None,
     also: Annotated[
         list[str] | None,
         typer.Option(

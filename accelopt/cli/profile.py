@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.cli.apart import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, Seconds, Target, naming, order, simulated
+from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
@@ -24,7 +24,7 @@ ReferenceFile = Annotated[Path, typer.Option(help="NumPy module that makes the a
 def profile(
     kernel: KernelFile,
     reference: ReferenceFile,
-    target: Target = None,
+    target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
     compiler: Annotated[
         str,
@@ -57,7 +57,7 @@ def timeline(
     kernel: KernelFile,
     reference: ReferenceFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="the trace")] = Path("trace.json"),
-    target: Target = None,
+    target: TargetOption = None,
     seconds: Seconds = TRACE_SECONDS,
 ) -> None:
     """Write the simulated execution of KERNEL as a trace that https://ui.perfetto.dev opens."""

@@ -20,7 +20,7 @@ from accelopt.loop import optimize_all
 from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
 from accelopt.report.story import write_story
-from accelopt.report.tables import ResultRow, names_of
+from accelopt.report.tables import ProblemResult, names_of
 from accelopt.search.catalog import Learned, read_learned
 from accelopt.search.strategy import Settings, refuse_wrong_options
 from accelopt.shipped import shipped_folder
@@ -212,11 +212,11 @@ def _saved(
     }
 
 
-def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ResultRow]:
+def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ProblemResult]:
     """The outcomes as rows of the final table."""
     names = names_of([outcome.start.case for outcome in outcomes])
     return [
-        ResultRow(
+        ProblemResult(
             problem=names[outcome.start.case.case_name],
             baseline_ms=outcome.start.latency,
             best_ms=outcome.best.latency if outcome.best else None,

@@ -9,7 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt.cli.kernel_file import Definition, Reference, Target, Workload, default_target
+from accelopt.cli.kernel_file import (
+    DefinitionOption,
+    ReferenceOption,
+    TargetOption,
+    WorkloadOption,
+    default_target,
+)
 from accelopt.cli.optimize import mind_earlier_run, starting_case
 from accelopt.cli.options import Shared
 from accelopt.cli.report import REPORT
@@ -34,9 +40,9 @@ def tune(
         Path,
         typer.Argument(help=f"the kernel's file, a Triton solution, or {' or '.join(SCHEMAS)}"),
     ],
-    reference: Reference = None,
-    definition: Definition = None,
-    workload: Workload = None,
+    reference: ReferenceOption = None,
+    definition: DefinitionOption = None,
+    workload: WorkloadOption = None,
     shape: Annotated[
         str, typer.Option(help=f"sizes of {' or '.join(SCHEMAS)}, such as M=1024,N=512")
     ] = "",
@@ -61,7 +67,7 @@ def tune(
     sequential: Annotated[
         bool, typer.Option("--sequential", help="each expert sees what came of the one before")
     ] = False,
-    target: Target = None,
+    target: TargetOption = None,
     workers: Annotated[int, typer.Option(min=0, help="evaluations at a time; 0: by CPUs")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="of the experts' choices")] = 0,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,

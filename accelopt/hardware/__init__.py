@@ -13,16 +13,16 @@ timings of the SDK's matmul and mamba tutorials.
 from __future__ import annotations
 
 from accelopt.hardware.generations import TARGETS, TRN1, TRN2, TRN3
-from accelopt.hardware.neuroncore import Hardware, Provenance, Sourced, Status, constant
+from accelopt.hardware.neuroncore import Evidence, Hardware, Provenance, Sourced, constant
 
 __all__ = [
     "TARGETS",
     "TRN1",
     "TRN2",
     "TRN3",
+    "Evidence",
     "Hardware",
     "Provenance",
     "Sourced",
-    "Status",
     "constant",
 ]

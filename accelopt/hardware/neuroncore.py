@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-Status = Literal["documented", "measured", "fitted", "assumed"]
+Evidence = Literal["documented", "measured", "fitted", "assumed"]
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,11 @@ class Provenance:
     """Where a constant comes from."""
 
     unit: str
-    status: Status
+    status: Evidence
     note: str
 
 
-def constant(unit: str, status: Status, note: str, **default: Any) -> Any:
+def constant(unit: str, status: Evidence, note: str, **default: Any) -> Any:
     """A field of a `Sourced` dataclass, with where it comes from."""
     return field(metadata={"source": Provenance(unit, status, note)}, **default)
 

@@ -15,7 +15,7 @@ from accelopt.kernels.nki.lift.notation import array_text, axes_text, definition
 from accelopt.kernels.nki.lift.walks import Walk, blocks_kept, loops_around_uses, walks
 from accelopt.kernels.nki.sources import Sources
 from accelopt.sim.affine import LoopVariable
-from accelopt.sim.program import Buffer, Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Buffer, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.timing import KernelProfile
 
 WIDTH = 80
@@ -109,7 +109,7 @@ def _loops(program: Program, steps: Mapping[LoopVariable, Walk], sources: Source
 
 
 def _nodes(
-    nodes: tuple[Node, ...], depth: int, steps: Mapping[LoopVariable, Walk], sources: Sources
+    nodes: tuple[ProgramNode, ...], depth: int, steps: Mapping[LoopVariable, Walk], sources: Sources
 ) -> Iterator[str]:
     before: tuple[str, int] | None = None
     for node in nodes:

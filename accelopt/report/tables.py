@@ -21,7 +21,7 @@ def names_of(cases: Sequence[Case]) -> dict[str, str]:
     return {case.case_name: case.problem if alone else case.case_name for case in cases}
 
 
-class ResultRow(NamedTuple):
+class ProblemResult(NamedTuple):
     """One problem's result. Latencies in milliseconds, fractions of peak between 0 and 1."""
 
     problem: str
@@ -68,7 +68,7 @@ class ResultsTable:
     not. Numbers are never cut.
     """
 
-    def __init__(self, rows: Sequence[ResultRow], device: str) -> None:
+    def __init__(self, rows: Sequence[ProblemResult], device: str) -> None:
         self.rows = rows
         self.device = device
 
@@ -108,12 +108,12 @@ def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.4g} ms"
 
 
-def _speedup(row: ResultRow) -> str:
+def _speedup(row: ProblemResult) -> str:
     if row.speedup is None:
         return ""
     return f"{row.speedup:.2f}x"
 
 
-def _peak(row: ResultRow) -> str:
+def _peak(row: ProblemResult) -> str:
     shares = [f"{share:.0%}" for share in (row.before, row.after) if share is not None]
     return " → ".join(shares)

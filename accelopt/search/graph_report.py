@@ -16,7 +16,7 @@ BEST_EDGES = 10
 NORMAL_95 = 1.959964  # standard deviations on either side that hold 95% of a normal distribution
 NOT_COMPILED = (Status.COMPILE_ERROR.value, Status.REFUSED.value)
 
-Event = Mapping[str, Any]
+EventRow = Mapping[str, Any]
 
 
 class Share(NamedTuple):
@@ -160,13 +160,13 @@ def _won(rows: Sequence[Transition]) -> Share:
     return Share(sum(faster), len(rows))
 
 
-def events_text(events: Iterable[Event], kernel: str) -> str:
+def events_text(events: Iterable[EventRow], kernel: str) -> str:
     """`events.jsonl`: a line for each kernel that was asked for, numbered in the order of telling."""
     rows = ({"t": number, "kernel": kernel, **event} for number, event in enumerate(events))
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def trace_text(events: Iterable[Event], kernel: str, baseline: float | None, ended: str) -> str:
+def trace_text(events: Iterable[EventRow], kernel: str, baseline: float | None, ended: str) -> str:
     """`trace.md`: the way to each kernel that was asked for, what it was, and each new best."""
     lines = [f"# {kernel}", ""]
     lines += [f"Baseline {baseline:.4g} ms." if baseline else "The baseline has no time.", ""]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.call_sites import LoopKey
-from accelopt.sim.program import LoopKind, Node, Tensor
+from accelopt.sim.program import LoopKind, ProgramNode, Tensor
 
 
 class LoopIteration(NamedTuple):
@@ -25,7 +25,7 @@ class LoopIteration(NamedTuple):
 class Body:
     """A list of nodes under construction and the scope of the tensors declared in it."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[ProgramNode] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     variable: LoopVariable | None = None
     kind: LoopKind | None = None

@@ -21,7 +21,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 
 MOST_ADDRESSES = 1 << 22
 """Of one instruction's access in all iterations, or of one tensor in all iterations that make it
@@ -97,7 +97,7 @@ class _Coverage:
             left -= math.prod(shape) if fits else 0
             yield tensor, np.zeros(shape if fits else (1, 1), dtype=bool)
 
-    def _visit(self, nodes: Iterable[Node], loops: tuple[Loop, ...]) -> None:
+    def _visit(self, nodes: Iterable[ProgramNode], loops: tuple[Loop, ...]) -> None:
         for node in nodes:
             if isinstance(node, Loop):
                 self._note(node.tensors, (*loops, node))

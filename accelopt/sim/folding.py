@@ -14,7 +14,7 @@ from typing import TypedDict
 from accelopt.sim.access import Access
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.last_uses import LastUses, indices_of
-from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Buffer, Engine, Instruction, Loop, Program, ProgramNode, Tensor
 
 ASSIGN = "assign"
 """Attribute of a `copy` that stands for `dst[...] = value`, and of the `tensor_tensor` that stands
@@ -24,7 +24,7 @@ for `dst[...] += value`; gone from finished Programs."""
 class Folded(TypedDict):
     """The parts of a Program that folding replaces."""
 
-    body: tuple[Node, ...]
+    body: tuple[ProgramNode, ...]
     tensors: tuple[Tensor, ...]
 
 
@@ -65,8 +65,10 @@ def _used_once(program: Program, tensors: set[Tensor]) -> set[Tensor]:
     return {tensor for tensor in values if readers[tensor] == writers[tensor] == 1}
 
 
-def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tuple[Node, ...]:
-    out: list[Node] = []
+def _fold(
+    nodes: tuple[ProgramNode, ...], single: set[Tensor], gone: set[Tensor]
+) -> tuple[ProgramNode, ...]:
+    out: list[ProgramNode] = []
     producer: dict[Tensor, int] = {}  # temporary -> position in `out` of the instruction making it
     last = LastUses()
     for node in nodes:
@@ -89,7 +91,7 @@ def _fold(nodes: tuple[Node, ...], single: set[Tensor], gone: set[Tensor]) -> tu
 
 def _merge(
     assignment: Instruction,
-    out: list[Node],
+    out: list[ProgramNode],
     producer: dict[Tensor, int],
     last: LastUses,
     gone: set[Tensor],
@@ -139,7 +141,7 @@ def _may_write(made: Instruction, target: Access, accumulates: bool) -> bool:
     return free_choice and target.tensor.buffer.on_chip
 
 
-def _without_tensors(nodes: tuple[Node, ...], gone: set[Tensor]) -> tuple[Node, ...]:
+def _without_tensors(nodes: tuple[ProgramNode, ...], gone: set[Tensor]) -> tuple[ProgramNode, ...]:
     return tuple(
         replace(
             node,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accelopt.sim.access import Access
-from accelopt.sim.program import Loop, Node, Tensor
+from accelopt.sim.program import Loop, ProgramNode, Tensor
 
 
 class LastUses:
@@ -16,7 +16,7 @@ class LastUses:
         self._touched: dict[Tensor, int] = {}
         self._written: dict[Tensor, int] = {}
 
-    def note(self, position: int, node: Node) -> None:
+    def note(self, position: int, node: ProgramNode) -> None:
         """Takes note of a node that stands at a position."""
         if isinstance(node, Loop):
             for child in node.body:

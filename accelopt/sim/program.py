@@ -125,12 +125,12 @@ class Loop:
 
     variable: LoopVariable
     kind: LoopKind
-    body: tuple[Node, ...]
+    body: tuple[ProgramNode, ...]
     tensors: tuple[Tensor, ...] = ()
     source: SourceLine = NOWHERE
 
 
-Node = Loop | Instruction
+ProgramNode = Loop | Instruction
 
 
 def is_dynamic(loop: Loop) -> bool:
@@ -148,7 +148,7 @@ class Program:
     name: str
     arguments: tuple[Tensor, ...]
     results: tuple[Tensor | None, ...]
-    body: tuple[Node, ...]
+    body: tuple[ProgramNode, ...]
     tensors: tuple[Tensor, ...] = ()
     returns_sequence: bool = False
     target: str = "trn1"
@@ -165,7 +165,7 @@ class Program:
         """Every instruction with the loops around it, outermost first, in program order."""
 
         def visit(
-            nodes: tuple[Node, ...], loops: tuple[Loop, ...]
+            nodes: tuple[ProgramNode, ...], loops: tuple[Loop, ...]
         ) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
             for node in nodes:
                 if isinstance(node, Loop):
@@ -180,7 +180,7 @@ class Program:
         yield from self.arguments
         yield from self.tensors
 
-        def visit(nodes: tuple[Node, ...]) -> Iterator[Tensor]:
+        def visit(nodes: tuple[ProgramNode, ...]) -> Iterator[Tensor]:
             for node in nodes:
                 if isinstance(node, Loop):
                     yield from node.tensors

@@ -32,7 +32,7 @@ FILES = {"cuda": "kernel.cu", "triton": "kernel_module.py", "nki": "kernel_modul
 TIMING = {"warmup": 10, "iters": 100, "repeat": 3}
 BASELINE = "baseline"
 _NUMBER = re.compile(r"plan_(\d+)")
-Compile = Callable[[Node], CompileVerdict | None]
+CompileSource = Callable[[Node], CompileVerdict | None]
 
 
 class SearchedKernel(NamedTuple):
@@ -45,7 +45,7 @@ class SearchedKernel(NamedTuple):
     spec: dict[str, Any]
     outcome: Outcome
     state: dict[str, Any]
-    compiled: Compile = lambda _: None
+    compiled: CompileSource = lambda _: None
     profiled: bool = False
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from accelopt.agents.budget import Spending
 from accelopt.report.progress import Board
-from accelopt.report.tables import ResultRow, ResultsTable, plain
+from accelopt.report.tables import ProblemResult, ResultsTable, plain
 
 
 def shown(thing, width=160):
@@ -18,14 +18,14 @@ def shown(thing, width=160):
 
 
 ROWS = [
-    ResultRow(
+    ProblemResult(
         "matmul_K5120_M4096_N12288", 39.28, 26.19, 0.55, 0.83,
         ['Hoist [x]. [moves: {"steps": []}]', "Widen.", "and so on " * 30], "runs/first/matmul/best.py",
     ),
-    ResultRow("b", 2.0, 1.99, None, None, ["Split."], "b.py", confirmed=False),
-    ResultRow("e", 2.0, 2.0, None, None, [], "e.py", resolved=False),
-    ResultRow("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"]),
-    ResultRow("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
+    ProblemResult("b", 2.0, 1.99, None, None, ["Split."], "b.py", confirmed=False),
+    ProblemResult("e", 2.0, 2.0, None, None, [], "e.py", resolved=False),
+    ProblemResult("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"]),
+    ProblemResult("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
 ]  # fmt: skip
 
 

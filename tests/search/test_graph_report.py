@@ -1,7 +1,7 @@
 """The report of a graph search, against figures worked out by hand."""
 
 import pytest
-from test_methods import ROWS, row
+from test_catalog import ROWS, row
 
 from accelopt.search.catalog import build_regraph
 from accelopt.search.graph_report import Share, Spent, report_of

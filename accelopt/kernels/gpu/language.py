@@ -25,7 +25,7 @@ from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
-from accelopt.kernels.gpu.profiling.ncu import Found, collect
+from accelopt.kernels.gpu.profiling.ncu import Profiled, collect
 from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
@@ -69,7 +69,7 @@ class Solutions(Language):
         self._environment = _environment(os.environ)
         self._compilers: CompilerPool | None = None
         self._problems: dict[str, ProblemFiles] = {}
-        self._counters: dict[str, Found] = {}
+        self._counters: dict[str, Profiled] = {}
         self._profiling = threading.Lock()
         interpreted = self._environment.get("TRITON_INTERPRET") == "1"
         gpus = tuple(f"cuda:{number}" for number in options.gpus)
@@ -254,7 +254,7 @@ class Solutions(Language):
             self._compilers.check, problem.definition, problem.workload, problem.solution(source)
         )
 
-    def _counted(self, node: Node) -> Found:
+    def _counted(self, node: Node) -> Profiled:
         """The counters of a kernel, each kernel's once. One thread at a time."""
         with self._profiling:
             if node.source not in self._counters:

@@ -9,11 +9,11 @@ import numpy as np
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Row, Status
-from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.referee.reference import Reference
 
 
-def argument_of(value: object) -> Argument:
+def argument_of(value: object) -> KernelArgument:
     """A kernel input without its data. Raises KernelFailure for what no kernel can be given."""
     if isinstance(value, np.ndarray) and value.ndim:
         return TensorArgument(value.shape, value.dtype.name)

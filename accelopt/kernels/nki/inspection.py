@@ -15,7 +15,7 @@ from pydantic import Field
 from accelopt.evaluation import Evaluation, Profile, Row, Status
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing
-from accelopt.kernels.nki.devices import Argument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.diagnosis import diagnose, moved_again
 from accelopt.kernels.nki.moves.reading.source import PlainValue
@@ -123,7 +123,7 @@ def inspect_job(payload: Mapping[str, Any]) -> Evaluation:
 
 def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
     """Raises KernelFailure and KernelError."""
-    arguments: list[Argument] = [
+    arguments: list[KernelArgument] = [
         TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
         for value in payload["arguments"]
     ]

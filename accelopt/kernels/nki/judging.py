@@ -32,9 +32,9 @@ from accelopt.kernels.nki import devices, physics
 from accelopt.kernels.nki.arguments import argument_of, shaped_outputs
 from accelopt.kernels.nki.devices import (
     BACKWARDS,
-    Argument,
     CompiledKernel,
     Device,
+    KernelArgument,
     KernelFailure,
     TensorArgument,
     Timings,
@@ -180,7 +180,7 @@ class _Run:
         self.isolation = executable.isolation
         return executable
 
-    def _compiled(self, arguments: list[Argument], stack: ExitStack) -> CompiledKernel:
+    def _compiled(self, arguments: list[KernelArgument], stack: ExitStack) -> CompiledKernel:
         note("tracing the kernel")
         seconds = self.request.compile_seconds
         executable = self.device.compile(self.request.kernel, arguments, seconds=seconds)
@@ -247,7 +247,7 @@ class _Run:
             elif name in (STRESS, ONE_SIDED):  # the others do not arise for every problem
                 self.notes.append(f"the reference is undefined on most of {name}: not judged")
 
-    def _arguments(self, trial: Trial) -> list[Argument]:
+    def _arguments(self, trial: Trial) -> list[KernelArgument]:
         return [argument_of(value) for value in self.reference.kernel_inputs(trial.inputs)]
 
     def _read_source(self) -> None:
@@ -303,7 +303,12 @@ class _Run:
             self.holds_for = "any"
 
     def _try(
-        self, arguments: list[Argument], name: TrialName, given: str, where: str, stack: ExitStack
+        self,
+        arguments: list[KernelArgument],
+        name: TrialName,
+        given: str,
+        where: str,
+        stack: ExitStack,
     ) -> bool:
         """Whether the kernel is right for other arguments; a note says what it is where not."""
         note(f"trying {name}")

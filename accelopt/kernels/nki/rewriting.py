@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from accelopt.evaluation import Row
-from accelopt.kernels.nki.devices import Argument, TensorArgument
+from accelopt.kernels.nki.devices import KernelArgument, TensorArgument
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.inspection import WARM
 from accelopt.kernels.nki.moves.move import Facts
@@ -100,7 +100,7 @@ def _likeness(one: str, other: str) -> float:
     return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-def _plain(facts: Facts) -> Sequence[Argument]:
+def _plain(facts: Facts) -> Sequence[KernelArgument]:
     """The kernel's arguments without data; different numbers stand for floating-point ones."""
     return [
         TensorArgument(what.shape, what.dtype)

@@ -31,14 +31,14 @@ from accelopt.sim.compute.instructions import (
 )
 from accelopt.sim.compute.tiles.addressing import register_slots
 from accelopt.sim.compute.tiles.lane import Lane
-from accelopt.sim.compute.tiles.operands import LaneSite, Step
+from accelopt.sim.compute.tiles.operands import Closure, LaneSite
 from accelopt.sim.errors import KernelValueError
 from accelopt.sim.program import (
     Instruction,
     Loop,
     LoopKind,
-    Node,
     Program,
+    ProgramNode,
     Tensor,
     is_dynamic,
 )
@@ -50,7 +50,7 @@ Taken = Callable[[range], Sequence[int]]
 """In which order a loop takes its values."""
 
 PARALLEL = frozenset({LoopKind.AFFINE, LoopKind.PROGRAM})
-Emitter = Callable[[LaneSite], Step]
+Emitter = Callable[[LaneSite], Closure]
 
 EMITTERS: dict[str, Emitter] = {
     "dma_copy": movement.dma_copy,
@@ -172,7 +172,7 @@ class Executable:
         self._lanes = [self._lane]
         self._steps = [self._compile(node, (), self._lane) for node in program.body]
 
-    def _compile(self, node: Node, loops: tuple[Loop, ...], lane: Lane) -> Step:
+    def _compile(self, node: ProgramNode, loops: tuple[Loop, ...], lane: Lane) -> Closure:
         if isinstance(node, Instruction):
             return compile_instruction(node, loops, lane)
         bodies = [self._body(node, loops, lane)]
@@ -183,11 +183,11 @@ class Executable:
         bodies += [self._body(node, loops, helper) for helper in helpers]
         return self._split_loop(node, bodies, [lane, *helpers])
 
-    def _body(self, loop: Loop, loops: tuple[Loop, ...], lane: Lane) -> list[Step]:
-        fresh: list[Step] = [lane.storages[t].refresh for t in self._fresh.get(loop, ())]
+    def _body(self, loop: Loop, loops: tuple[Loop, ...], lane: Lane) -> list[Closure]:
+        fresh: list[Closure] = [lane.storages[t].refresh for t in self._fresh.get(loop, ())]
         return fresh + [self._compile(child, (*loops, loop), lane) for child in loop.body]
 
-    def _loop(self, loop: Loop, steps: list[Step], lane: Lane) -> Step:
+    def _loop(self, loop: Loop, steps: list[Closure], lane: Lane) -> Closure:
         slot, values = lane.slots[loop.variable], loop.variable.values
         registers, positions = lane.registers, lane.positions
         taken = self._taken if loop.kind in PARALLEL else None
@@ -203,7 +203,7 @@ class Executable:
 
         return run
 
-    def _dynamic_loop(self, loop: Loop, steps: list[Step], lane: Lane) -> Step:
+    def _dynamic_loop(self, loop: Loop, steps: list[Closure], lane: Lane) -> Closure:
         """A loop that runs until its condition says stop."""
         slot, registers, positions = lane.slots[loop.variable], lane.registers, lane.positions
         at = len(self._fresh.get(loop, ()))
@@ -222,11 +222,11 @@ class Executable:
 
         return run
 
-    def _split_loop(self, loop: Loop, bodies: list[list[Step]], lanes: list[Lane]) -> Step:
+    def _split_loop(self, loop: Loop, bodies: list[list[Closure]], lanes: list[Lane]) -> Closure:
         """A loop whose iterations go to whichever thread is free."""
         slot, values = lanes[0].slots[loop.variable], loop.variable.values
 
-        def work(lane: Lane, steps: list[Step], iterations: Iterator[tuple[int, int]]) -> None:
+        def work(lane: Lane, steps: list[Closure], iterations: Iterator[tuple[int, int]]) -> None:
             registers, positions = lane.registers, lane.positions
             with np.errstate(all="ignore"):
                 for position, value in iterations:  # taking the next one is atomic
@@ -340,7 +340,7 @@ class Executable:
         return array.copy() if tensor in self.arguments else array
 
 
-def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Step:
+def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane: Lane) -> Closure:
     """A function that carries an instruction out for the current loop values."""
     site = LaneSite(instruction, loops, lane)
     body = EMITTERS[instruction.opcode](site)
@@ -357,7 +357,7 @@ def compile_instruction(instruction: Instruction, loops: tuple[Loop, ...], lane:
     return step
 
 
-def _both(first: Step, second: Step) -> Step:
+def _both(first: Closure, second: Closure) -> Closure:
     def step() -> None:
         first()
         second()

@@ -8,7 +8,7 @@ from typing import Any
 from accelopt.sim.nki import compiler, isa, language, typing
 from accelopt.sim.nki.absent import AbsentCallable
 from accelopt.sim.nki.kernel import Kernel
-from accelopt.sim.nki.kernel_tensor import KernelTensor as tensor
+from accelopt.sim.nki.neuronxcc_tensor import NeuronxccTensor as tensor
 
 __all__ = [
     "FrameworkKernel", "baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",

@@ -24,7 +24,7 @@ from accelopt.sim.nki import results, rewriting
 from accelopt.sim.nki.builder import parse_dtype
 from accelopt.sim.nki.extremum import kernel_max, kernel_min
 from accelopt.sim.nki.index import TileIndex, number_of
-from accelopt.sim.nki.kernel_tensor import KernelTensor
+from accelopt.sim.nki.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.nki.tensor import TensorView, whole
 from accelopt.sim.program import Buffer, LoopKind, Program
 from accelopt.sim.rules import kernels
@@ -32,7 +32,7 @@ from accelopt.sim.trace import AbstractTensor, trace
 from accelopt.sim.tracer import Conventions, Returned, Tracer, active
 
 HOST_MODES = frozenset({"baremetal", "benchmark", "profile", "simulation"})
-CONVENTIONS = Conventions(KernelTensor)
+CONVENTIONS = Conventions(NeuronxccTensor)
 MEASURED_MODES = frozenset({"benchmark", "profile"})
 
 

@@ -13,7 +13,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.errors import KernelError, KernelSyntaxError, SourceLine
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import Buffer, Instruction, Loop, LoopKind, Node, Program, Tensor
+from accelopt.sim.program import Buffer, Instruction, Loop, LoopKind, Program, ProgramNode, Tensor
 
 PARALLEL = frozenset({LoopKind.AFFINE, LoopKind.PROGRAM})
 ASSOCIATIVE = frozenset("add subtract multiply maximum minimum bitwise_and bitwise_or".split())
@@ -120,7 +120,7 @@ def unwritten_reads(program: Program) -> Iterator[KernelError]:
     written: set[Tensor] = set(program.arguments)
     reported: set[Tensor] = set()
 
-    def visit(nodes: tuple[Node, ...]) -> Iterator[KernelError]:
+    def visit(nodes: tuple[ProgramNode, ...]) -> Iterator[KernelError]:
         for node in nodes:
             if isinstance(node, Loop):
                 if node.variable.trips:

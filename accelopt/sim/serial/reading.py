@@ -25,9 +25,9 @@ from accelopt.sim.program import (
     Instruction,
     Loop,
     LoopKind,
-    Node,
     Placement,
     Program,
+    ProgramNode,
     Tensor,
 )
 from accelopt.sim.serial.attributes import check_operands, is_number
@@ -309,7 +309,7 @@ class _Reader:
 
     # Instructions and loops.
 
-    def node(self, item: Any) -> Node:
+    def node(self, item: Any) -> ProgramNode:
         if item[0] == "loop":
             with self.deeper():
                 return self.loop(item)

@@ -16,7 +16,7 @@ from accelopt.sim.affine import Affine, LoopVariable, Quotient, Term, TileAxis
 from accelopt.sim.collector import collector_paused
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import AttributeValue, Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import AttributeValue, Instruction, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.serial.layout import DOCUMENT, VERSION
 
 
@@ -85,7 +85,7 @@ class _Writer:
         known = self.tensors.setdefault(key, number := len(self.tensors))
         return [tensor.id, name, _tensor_form(tensor) if known == number else known]
 
-    def node(self, node: Node) -> list[Any]:
+    def node(self, node: ProgramNode) -> list[Any]:
         return self.loop(node) if isinstance(node, Loop) else self.instruction(node)
 
     def loop(self, loop: Loop) -> list[Any]:

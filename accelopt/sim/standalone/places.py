@@ -20,7 +20,7 @@ from accelopt.sim import dtypes
 from accelopt.sim.access import Access, Indirect
 from accelopt.sim.affine import Affine
 from accelopt.sim.errors import KernelError
-from accelopt.sim.program import Buffer, Loop, Node, Placement, Program, Tensor
+from accelopt.sim.program import Buffer, Loop, Placement, Program, ProgramNode, Tensor
 from accelopt.sim.rules.allocation import bad_placement
 from accelopt.sim.rules.limits import PSUM_BANK_BYTES
 
@@ -144,7 +144,7 @@ def _left(tensors: Iterable[Tensor], moved: Moved) -> tuple[Tensor, ...]:
     return tuple(tensor for tensor in tensors if tensor not in moved)
 
 
-def _node(node: Node, moved: Moved) -> Node:
+def _node(node: ProgramNode, moved: Moved) -> ProgramNode:
     if isinstance(node, Loop):
         body = tuple(_node(child, moved) for child in node.body)
         return replace(node, body=body, tensors=_left(node.tensors, moved))

@@ -18,7 +18,7 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError, Unsupported
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.index import MaskExpression, TileIndex
-from accelopt.sim.nki.kernel_tensor import KernelTensor
+from accelopt.sim.nki.neuronxcc_tensor import NeuronxccTensor
 from accelopt.sim.nki.poison import POISON
 from accelopt.sim.nki.subscript import subscript
 from accelopt.sim.nki.tensor import DynamicSlice, TensorView, row_major, whole
@@ -31,7 +31,7 @@ from accelopt.sim.tracer import current
 
 
 @without_operators
-class NkiTensor(KernelTensor):
+class NkiTensor(NeuronxccTensor):
     """A strided view of a tensor in SBUF, PSUM or HBM."""
 
     __slots__ = ()

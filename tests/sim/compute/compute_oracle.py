@@ -8,7 +8,7 @@ import numpy as np
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, TileAxis, variable
-from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 
 Values = dict[LoopVariable, int]
 
@@ -34,7 +34,7 @@ class Oracle:
             None if t is None else self.memory[t].reshape(t.shape) for t in self.program.results
         ]
 
-    def nodes(self, nodes: tuple[Node, ...], values: Values) -> None:
+    def nodes(self, nodes: tuple[ProgramNode, ...], values: Values) -> None:
         for node in nodes:
             if isinstance(node, Instruction):
                 self.instruction(node, values)

@@ -20,8 +20,8 @@ from accelopt.sim.program import (
     Instruction,
     Loop,
     LoopKind,
-    Node,
     Program,
+    ProgramNode,
     Tensor,
 )
 
@@ -93,12 +93,12 @@ def copy_in(to: Access, source: Access, **more: Any) -> Instruction:
     return instruction("dma_copy", to, {"source": source}, engine=Engine.DMA, **more)
 
 
-def loop(over: LoopVariable, body: Sequence[Node], tensors: Sequence[Tensor] = (),
+def loop(over: LoopVariable, body: Sequence[ProgramNode], tensors: Sequence[Tensor] = (),
          kind: LoopKind = LoopKind.AFFINE) -> Loop:  # fmt: skip
     return Loop(over, kind, tuple(body), tuple(tensors), HERE)
 
 
-def program(arguments: Sequence[Tensor], results: Sequence[Tensor], body: Sequence[Node],
+def program(arguments: Sequence[Tensor], results: Sequence[Tensor], body: Sequence[ProgramNode],
             tensors: Sequence[Tensor] = ()) -> Program:  # fmt: skip
     return Program("kernel", tuple(arguments), tuple(results), tuple(body), tuple(tensors))
 

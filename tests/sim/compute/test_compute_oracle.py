@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.executor import Executable
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import LoopKind, Node, Tensor
+from accelopt.sim.program import LoopKind, ProgramNode, Tensor
 
 ROWS, COLUMNS = 4, 6
 TILES = [((0, 4), (0, 6)), ((0, 2), (0, 6)), ((2, 2), (0, 6)), ((0, 4), (0, 3)), ((0, 4), (3, 3))]
@@ -71,10 +71,10 @@ class Writer:
 
     def body(
         self, variables: list[LoopVariable], known: list[Tensor], depth: int
-    ) -> tuple[list[Node], list[Tensor]]:
+    ) -> tuple[list[ProgramNode], list[Tensor]]:
         own = [self.tensor() for _ in range(self.draw(st.integers(0 if known else 1, 2)))]
         known = known + own
-        nodes: list[Node] = []
+        nodes: list[ProgramNode] = []
         for _ in range(self.draw(st.integers(1, 5))):
             kind = self.draw(st.integers(0, 5))
             if depth < 2 and kind == 0:
@@ -88,7 +88,7 @@ class Writer:
 
     def passing(
         self, variables: list[LoopVariable], known: list[Tensor], through: Tensor
-    ) -> list[Node]:
+    ) -> list[ProgramNode]:
         """A tile that is made, perhaps left for a while, and moved on."""
         shape = self.draw(st.sampled_from(TILES))
         masks = [self.mask(shape, variables), self.mask(shape, variables)]
@@ -117,12 +117,12 @@ class Writer:
         fill = self.draw(st.sampled_from([None, None, 0.0]))
         return tensor((*blocks, ROWS, COLUMNS), blocks=len(blocks), fill=fill)
 
-    def loop(self, variables: list[LoopVariable], known: list[Tensor], depth: int) -> Node:
+    def loop(self, variables: list[LoopVariable], known: list[Tensor], depth: int) -> ProgramNode:
         over = loop_variable(self.draw(st.integers(1, 3)))
         nodes, own = self.body([*variables, over], known, depth + 1)
         return loop(over, nodes, own, LoopKind.SEQUENTIAL)
 
-    def instruction(self, variables: list[LoopVariable], known: list[Tensor]) -> Node:
+    def instruction(self, variables: list[LoopVariable], known: list[Tensor]) -> ProgramNode:
         shape = self.draw(st.sampled_from(TILES))
         mask = self.mask(shape, variables)
         target = self.part(self.draw(st.sampled_from(known)), variables, shape)

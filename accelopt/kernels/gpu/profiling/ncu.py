@@ -43,13 +43,13 @@ PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
 SECONDS = (
     300.0  # to start, and to count, as published: on an H200 6 and 3; 60 to start on a busy host
 )
-Found: TypeAlias = "Metrics | Unavailable"
+Profiled: TypeAlias = "Metrics | Unavailable"
 PAUSES = (1.0, 4.0)  # seconds, before it is tried again where another profiler has the counters
 _TAKEN = "driver resource was unavailable"
 _DENIED = ("ERR_NVGPUCTRPERM", "permission to access NVIDIA GPU Performance Counters")
 
 
-def collect(task: Task, every: int = 1, number: int = 0) -> Found:
+def collect(task: Task, every: int = 1, number: int = 0) -> Profiled:
     """The counters of one call of `task`'s solution, on fresh inputs.
 
     Of the kernels that a run diagnoses, `number` counting them from 0, each `every`-th is profiled;
@@ -83,7 +83,7 @@ def _probe(tool: str, device: str) -> Unavailable | None:
     return found if isinstance(found, Unavailable) else None
 
 
-def _profile(task: Task) -> Found:
+def _profile(task: Task) -> Profiled:
     style = passes_destination(task.solution, task.definition, task.destination_passing_style)
     materialise(task.root, task.definition, task.workload.workload)
     blobs = tuple(
@@ -108,7 +108,7 @@ def _run(
     metrics: tuple[str, ...],
     tool: str,
     environment: Mapping[str, str] | None = None,
-) -> Found:
+) -> Profiled:
     """The longest kernel of one call under `ncu`, the first of all kernels being our own."""
     told = folder / "profiled.json"
     told.write_text(json.dumps(payload))

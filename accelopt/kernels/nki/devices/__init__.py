@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
-    Argument,
     CompiledKernel,
     Device,
     Inexactness,
+    KernelArgument,
     KernelFailure,
     LowPrecision,
     TensorArgument,
@@ -19,10 +19,10 @@ from accelopt.kernels.nki.devices.protocol import (
 
 __all__ = [
     "BACKWARDS",
-    "Argument",
     "CompiledKernel",
     "Device",
     "Inexactness",
+    "KernelArgument",
     "KernelFailure",
     "LowPrecision",
     "TensorArgument",

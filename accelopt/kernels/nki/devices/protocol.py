@@ -21,7 +21,7 @@ class TensorArgument(NamedTuple):
     dtype: str
 
 
-Argument = TensorArgument | float | int | bool | str | None
+KernelArgument = TensorArgument | float | int | bool | str | None
 """A tensor, or a plain value that is passed as it is (`eps`)."""
 
 
@@ -88,7 +88,9 @@ class CompiledKernel(Protocol):
         """Of each array among the arguments the elements that reach no result (bools of its shape),
         None where all do or the device cannot tell."""
 
-    def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
+    def is_made_again(
+        self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
+    ) -> bool:
         """Whether compiling the kernel once more, under conditions that `again` numbers, gives the
         same program; True where the device cannot tell."""
 
@@ -112,6 +114,6 @@ class Device(Protocol):
     rounding: float
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float
+        self, kernel_path: str, arguments: Sequence[KernelArgument], *, seconds: float
     ) -> CompiledKernel:
         """The kernel in `kernel_path` for arguments of these shapes, or KernelFailure."""

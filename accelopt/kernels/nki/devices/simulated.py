@@ -20,8 +20,8 @@ from accelopt.hardware import TARGETS
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
-    Argument,
     Inexactness,
+    KernelArgument,
     KernelFailure,
     LowPrecision,
     TensorArgument,
@@ -84,7 +84,11 @@ class SimulatedDevice:
         self.name = f"simulated {target}"
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = TRACE_SECONDS
+        self,
+        kernel_path: str,
+        arguments: Sequence[KernelArgument],
+        *,
+        seconds: float = TRACE_SECONDS,
     ) -> SimulatedExecutable:
         """Trace the kernel in a child process and verify the Program it leaves."""
         kernel = str(Path(kernel_path).resolve())
@@ -101,7 +105,7 @@ class SimulatedDevice:
         return SimulatedExecutable(program, outcome.isolation, self, data)
 
     def traced_again(
-        self, kernel_path: str, arguments: Sequence[Argument], again: int, seconds: float
+        self, kernel_path: str, arguments: Sequence[KernelArgument], again: int, seconds: float
     ) -> bytes:
         """The Program's bytes as the kernel leaves them at another date, in another home."""
         kernel = str(Path(kernel_path).resolve())
@@ -115,7 +119,7 @@ class SimulatedDevice:
     def survey(
         self,
         kernel_path: str,
-        arguments: Sequence[Argument] | None,
+        arguments: Sequence[KernelArgument] | None,
         *,
         seconds: float = TRACE_SECONDS,
     ) -> Survey:
@@ -220,7 +224,7 @@ def _program(data: bytes, outcome: ChildOutcome, target: str, kernel: str) -> Pr
 
 
 def _check_arguments(
-    program: Program, arguments: Sequence[Argument], outcome: ChildOutcome
+    program: Program, arguments: Sequence[KernelArgument], outcome: ChildOutcome
 ) -> None:
     """The Program must be for the tensors that were asked for: it is timed with those it says."""
     wanted = [
@@ -285,7 +289,9 @@ class SimulatedExecutable:
         self.device = device
         self.data = data
 
-    def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
+    def is_made_again(
+        self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
+    ) -> bool:
         """Whether tracing again, under other conditions, leaves the same bytes."""
         if self.device is None:
             return True

@@ -20,7 +20,7 @@ import numpy as np
 from accelopt.errors import printable
 from accelopt.kernels.nki.devices.conditions import change
 from accelopt.kernels.nki.devices.kernel_file import NoKernel, load_kernel
-from accelopt.kernels.nki.devices.protocol import Argument, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
 
 if TYPE_CHECKING:
     from accelopt.sim.errors import KernelError
@@ -36,7 +36,7 @@ class UnknownShapes(ValueError):
     """A kernel whose annotations do not tell its arguments."""
 
 
-def arguments_to_json(arguments: Sequence[Argument]) -> list[object]:
+def arguments_to_json(arguments: Sequence[KernelArgument]) -> list[object]:
     """Arguments as plain JSON: a tensor is an object, everything else itself."""
     return [
         {"shape": list(argument.shape), "dtype": argument.dtype}

@@ -19,8 +19,8 @@ from accelopt.evaluation import Status
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices import neuron_profile
 from accelopt.kernels.nki.devices.protocol import (
-    Argument,
     Inexactness,
+    KernelArgument,
     KernelFailure,
     LowPrecision,
     TensorArgument,
@@ -97,7 +97,7 @@ class TrainiumDevice:
         }
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[Argument], *, seconds: float = 120.0
+        self, kernel_path: str, arguments: Sequence[KernelArgument], *, seconds: float = 120.0
     ) -> TrainiumExecutable:
         """Compile the kernel by running it once on ones."""
         executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()))
@@ -140,7 +140,9 @@ class TrainiumExecutable:
         """Nothing is known: the compiled file does not tell, the source rules must do."""
         return ()
 
-    def is_made_again(self, kernel_path: str, arguments: Sequence[Argument], again: int) -> bool:
+    def is_made_again(
+        self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
+    ) -> bool:
         """A second compilation would take minutes, and tell little of a binary file."""
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accelopt.kernels.nki.lift.emission.flattening import flat_elements
-from accelopt.kernels.nki.lift.emission.graph import Graph, Value
+from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of
 from accelopt.kernels.nki.lift.emission.storage import Tiling, tilings
 from accelopt.kernels.nki.lift.schedule import Schedule
@@ -60,7 +60,7 @@ def _words(graph: Graph, schedule: Schedule) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _weights(weights: Value, mode: str, tiling: Tiling) -> str:
+def _weights(weights: GraphValue, mode: str, tiling: Tiling) -> str:
     name = weights.array
     if mode == "resident":
         features = sorted(weights.axes, key=lambda axis: axis.extent)[-2:]

@@ -13,7 +13,7 @@ from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
 from accelopt.kernels.nki.lift.nodes import Fold, Value, bound_axes, children, own_indices
 from accelopt.kernels.nki.lift.reductions import fold
 from accelopt.kernels.nki.lift.values import Values, fresh_axis
-from accelopt.sim.program import Loop, Node, Program, Tensor
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 MOST_PAIRS = 90
 """Axes are joined in a pair at a time, as long as there are no more pairs than this to try."""
@@ -38,7 +38,7 @@ def output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple
     return tuple(Axis(f"o{n}", extent) for n, extent in enumerate(extents))
 
 
-def _written_strides(nodes: Iterable[Node], tensor: Tensor) -> set[int]:
+def _written_strides(nodes: Iterable[ProgramNode], tensor: Tensor) -> set[int]:
     found: set[int] = set()
     for node in nodes:
         if isinstance(node, Loop):

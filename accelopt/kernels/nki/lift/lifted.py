@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.kernel_source import functions
-from accelopt.kernels.nki.devices.protocol import Argument, KernelFailure, TensorArgument
+from accelopt.kernels.nki.devices.protocol import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
 from accelopt.kernels.nki.devices.tracing import arguments_to_json
 from accelopt.kernels.nki.lift.algorithm import Algorithm
@@ -49,7 +49,7 @@ class Lifted(NamedTuple):
     interface: Interface
     twins: tuple[Lifted, ...] = ()
     dialect: Dialect = "neuronxcc"
-    arguments: tuple[Argument, ...] = ()  # without data, with what stands for plain ones
+    arguments: tuple[KernelArgument, ...] = ()  # without data, with what stands for plain ones
     author: Author | None = None
 
     def lowered(self, schedule: Schedule, target: str = "trn1") -> Lowered:

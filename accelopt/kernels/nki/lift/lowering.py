@@ -11,7 +11,7 @@ from accelopt.kernels.nki.lift.algorithm import Algorithm
 from accelopt.kernels.nki.lift.emission.blocks import RowBlock
 from accelopt.kernels.nki.lift.emission.flattening import flattened
 from accelopt.kernels.nki.lift.emission.graph import Graph
-from accelopt.kernels.nki.lift.emission.nest import Node, Price, price, rendered
+from accelopt.kernels.nki.lift.emission.nest import NestNode, Price, price, rendered
 from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.emission.text import LONGEST, wrapped
 from accelopt.kernels.nki.lift.schedule import ResourceShort, Schedule
@@ -112,7 +112,7 @@ def lower(
 
 def _emitted(
     graph: Graph, schedule: Schedule, spec: Hardware, numbers: Mapping[float, str]
-) -> list[Node]:
+) -> list[NestNode]:
     """The kernel's statements. What is loaded is written over only where the next block of rows
     would have no room beside it: a load can begin once nobody reads what lies there."""
     fresh = RowBlock(graph, schedule, spec, numbers)

@@ -21,7 +21,7 @@ from accelopt.kernels.nki.lift.algorithm import (
 )
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
-Place = tuple[str, int | Axis]
+NamedAxis = tuple[str, int | Axis]
 """A dimension of an array, by number, or an axis of the definition of an array."""
 
 _OUTPUT_LETTERS = {1: "m", 2: "mn", 3: "bmn", 4: "bhmn", 5: "bghmn"}
@@ -37,8 +37,8 @@ class AxisNames:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._definitions = list(definitions)
-        self._parent: dict[Place, Place] = {}
-        self._members: dict[Place, set[Place]] = {}
+        self._parent: dict[NamedAxis, NamedAxis] = {}
+        self._members: dict[NamedAxis, set[NamedAxis]] = {}
 
     def algorithm(self, name: str) -> Algorithm:
         """The Algorithm with its axes named."""
@@ -61,13 +61,13 @@ class AxisNames:
                 if isinstance(term, Axis) and coefficient == 1:
                     self._unite((definition.out, term), (read.array, number))
 
-    def _root(self, place: Place) -> Place:
+    def _root(self, place: NamedAxis) -> NamedAxis:
         self._members.setdefault(place, {place})
         while self._parent.get(place, place) != place:
             place = self._parent[place]
         return place
 
-    def _unite(self, first: Place, second: Place) -> None:
+    def _unite(self, first: NamedAxis, second: NamedAxis) -> None:
         """Makes both one axis, unless that made two axes of one definition the same."""
         one, other = self._root(first), self._root(second)
         if one == other:
@@ -79,12 +79,12 @@ class AxisNames:
             self._parent[other] = one
             self._members[one] = members
 
-    def _letters(self) -> dict[Place, str]:
+    def _letters(self) -> dict[NamedAxis, str]:
         """A name for every axis of the problem, those of the last output first."""
-        found: dict[Place, str] = {}
+        found: dict[NamedAxis, str] = {}
         taken = {array.name for array in (*self._inputs, *self._outputs)}
 
-        def give(place: Place, wanted: str) -> None:
+        def give(place: NamedAxis, wanted: str) -> None:
             root = self._root(place)
             if root not in found:
                 others = (c for c in "ijk" + _LETTERS if c not in taken)
@@ -107,7 +107,7 @@ class AxisNames:
     def _is_output(self, definition: Definition) -> bool:
         return any(array.name == definition.out for array in self._outputs)
 
-    def _renamed(self, definition: Definition, letters: dict[Place, str]) -> Definition:
+    def _renamed(self, definition: Definition, letters: dict[NamedAxis, str]) -> Definition:
         names: dict[Axis, Axis] = {}
         for axis in _axes_in(definition):
             place = self._root((definition.out, axis))

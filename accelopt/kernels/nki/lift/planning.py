@@ -13,7 +13,7 @@ from accelopt.kernel_source import fenced_blocks
 from accelopt.kernels.nki.lift.describing import describe
 from accelopt.kernels.nki.lift.emission.beside import beside_counts
 from accelopt.kernels.nki.lift.emission.flattening import ROWS, flat_elements, flat_offsets
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Value
+from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import Price
 from accelopt.kernels.nki.lift.emission.phases import Phases, roles_of, row_axes
 from accelopt.kernels.nki.lift.emission.reading import graph_of
@@ -25,9 +25,9 @@ from accelopt.kernels.nki.lift.offers import Offer
 from accelopt.kernels.nki.lift.recovery import own_schedule
 from accelopt.kernels.nki.lift.schedule import (
     Operand,
-    Reduction,
+    ReductionForm,
     ResourceShort,
-    Result,
+    ResultForm,
     Schedule,
     Streaming,
 )
@@ -164,7 +164,7 @@ def _products(plan: Phases) -> tuple[str, ...]:
         f'- "operands": one of {_values(Operand)} for each operand with rows, {_order(operands)}: '
         "computed with rows on partitions and transposed by the Tensor engine, or in squares of 32 by "
         "the Vector engine, or computed the other way round at once",
-        f'- "results": one of {_values(Result)} for each matrix product: summed with rows on '
+        f'- "results": one of {_values(ResultForm)} for each matrix product: summed with rows on '
         "partitions, or along the free axis and turned afterwards",
         *_reductions(plan),
         '- "ahead": true to make operands of the next block of rows ready while the present one is '
@@ -177,7 +177,7 @@ def _reductions(plan: Phases) -> Iterator[str]:
     if plan.reductions:
         reduced = [f"{v.function} of {arrays_in(v.arguments[0])}" for v in plan.reductions]
         yield (
-            f'- "reductions": one of {_values(Reduction)} for each maximum, {_order(reduced)}: taken '
+            f'- "reductions": one of {_values(ReductionForm)} for each maximum, {_order(reduced)}: taken '
             "along the free axis, for which products that are read the other way round are computed "
             "once more, or of those across partitions"
         )
@@ -193,11 +193,11 @@ def _order(names: Sequence[str]) -> str:
     return "in this order: " + "; ".join(f"{n}. {name}" for n, name in enumerate(names, 1))
 
 
-def arrays_in(value: Value) -> str:
+def arrays_in(value: GraphValue) -> str:
     """The inputs that a value is made of, in words."""
     found: dict[str, None] = {}
 
-    def visit(part: Value) -> None:
+    def visit(part: GraphValue) -> None:
         if part.kind == "input":
             found[part.array] = None
         for argument in part.arguments:

@@ -25,7 +25,7 @@ from accelopt.kernels.nki.lift.values import Values
 from accelopt.sim.access import Access
 from accelopt.sim.affine import LoopVariable
 from accelopt.sim.dtypes import name_of
-from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 
 MOST_NESTED = 60
 """Times that a search may come back to one loop before it is a recurrence without end."""
@@ -46,7 +46,7 @@ class Moment:
 
 @dataclass(slots=True)
 class _Block:
-    nodes: tuple[Node, ...]
+    nodes: tuple[ProgramNode, ...]
     loops: tuple[Loop, ...]
     writers: dict[Tensor, list[int]] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class Reaching:
         self._entered: dict[tuple[Path, Tensor], int] = {}
         self._visit(program.body, (), ())
 
-    def _visit(self, nodes: tuple[Node, ...], path: Path, loops: tuple[Loop, ...]) -> None:
+    def _visit(self, nodes: tuple[ProgramNode, ...], path: Path, loops: tuple[Loop, ...]) -> None:
         block = self._blocks[path] = _Block(nodes, loops)
         for number, node in enumerate(nodes):
             own = (*path, number)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 Streaming = Literal["resident", "columns", "accumulate"]
 Operand = Literal["transposed", "squares", "direct"]
-Result = Literal["rows", "turned"]
-Reduction = Literal["along", "across"]
+ResultForm = Literal["rows", "turned"]
+ReductionForm = Literal["along", "across"]
 
 
 class Schedule(BaseModel):
@@ -48,8 +48,8 @@ class Schedule(BaseModel):
     flat: int = 0
     weights: tuple[Streaming, ...] = ()
     operands: tuple[Operand, ...] = ()
-    results: tuple[Result, ...] = ()
-    reductions: tuple[Reduction, ...] = ()
+    results: tuple[ResultForm, ...] = ()
+    reductions: tuple[ReductionForm, ...] = ()
     ahead: bool = False
 
 

@@ -35,9 +35,9 @@ from accelopt.kernels.nki.lift.emission.reading import graph_of
 from accelopt.kernels.nki.lift.lowering import Interface, Lowered, lower
 from accelopt.kernels.nki.lift.schedule import (
     Operand,
-    Reduction,
+    ReductionForm,
     ResourceShort,
-    Result,
+    ResultForm,
     Schedule,
     Streaming,
 )
@@ -46,8 +46,8 @@ COLUMNS = (512, 1024, 2048, 4096, 8192)
 FLAT_COLUMNS = (512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 ROW_TILES = (1, 2, 4, 8)
 STREAMING: tuple[Streaming, ...] = ("resident", "columns", "accumulate")
-RESULTS: tuple[Result, ...] = ("rows", "turned")
-REDUCTIONS: tuple[Reduction, ...] = ("along", "across")
+RESULTS: tuple[ResultForm, ...] = ("rows", "turned")
+REDUCTIONS: tuple[ReductionForm, ...] = ("along", "across")
 OPERANDS: tuple[Operand, ...] = ("transposed", "squares", "direct")
 WAYS_ROUND: tuple[Operand, ...] = ("transposed", "direct")
 """Of OPERANDS, those that a search begins with: squares are a single change away."""

@@ -12,11 +12,11 @@ from accelopt.kernels.nki.moves.places import path_text
 from accelopt.kernels.nki.moves.reading.legality import uses_of
 from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
-    Node,
     ParsedKernel,
-    Path,
     SourceLoop,
+    SourceNode,
     SourceStatement,
+    StatementPath,
     code_of,
     parts,
 )
@@ -100,7 +100,7 @@ class ReuseLoad:
 def _without_copy(
     kernel: ParsedKernel, statement: ReadStatement, source: TileUse, readers: list[ReadStatement]
 ) -> ParsedKernel:
-    changes: dict[Path, SourceStatement] = {}
+    changes: dict[StatementPath, SourceStatement] = {}
     made = _tensor(statement)
     for reader in readers:
         nodes: dict[cst.CSTNode, cst.CSTNode] = {
@@ -116,8 +116,8 @@ def _without_load(
     old, new = _tensor(later), _tensor(earlier)
     assert old is not None and new is not None
 
-    def visit(nodes: tuple[Node, ...], prefix: Path) -> list[Node]:
-        result: list[Node] = []
+    def visit(nodes: tuple[SourceNode, ...], prefix: StatementPath) -> list[SourceNode]:
+        result: list[SourceNode] = []
         for position, node in enumerate(nodes):
             path = (*prefix, position)
             if path in {later.path, old.path}:
@@ -293,7 +293,9 @@ def _mask(call: KnownCall) -> str:
     return code_of(call.arguments["mask"]) if _masked(call) else ""
 
 
-def _with_lines(kernel: ParsedKernel, changes: dict[Path, SourceStatement]) -> ParsedKernel:
+def _with_lines(
+    kernel: ParsedKernel, changes: dict[StatementPath, SourceStatement]
+) -> ParsedKernel:
     for path, changed in changes.items():
         kernel = kernel.replaced(path, [changed])
     return kernel

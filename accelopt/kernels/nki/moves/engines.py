@@ -17,9 +17,9 @@ from accelopt.kernels.nki.moves.reading.values import (
     KnownCall,
     KnownConstant,
     Name,
+    ReadValue,
     TensorValue,
     UnboundResult,
-    Value,
     shape_of,
 )
 from accelopt.kernels.nki.moves.surgery.rewriting import with_expression
@@ -85,7 +85,7 @@ def _rewritten(reading: Reading, place: ValuePlace, engine: str) -> str | None:
     return _binary(kernel, call, engine, kept, suffix)
 
 
-def _in_psum(value: Value) -> bool:
+def _in_psum(value: ReadValue) -> bool:
     if isinstance(value, UnboundResult):
         return value.buffer == "psum"
     return isinstance(value, TensorValue) and value.access.tensor.buffer == "psum"

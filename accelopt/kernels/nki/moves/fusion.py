@@ -11,9 +11,9 @@ from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
 from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
-    Node,
     ParsedKernel,
     SourceLoop,
+    SourceNode,
     SourceStatement,
 )
 from accelopt.kernels.nki.moves.reading.values import KernelTensor, TileUse
@@ -61,7 +61,7 @@ def _joined(kernel: ParsedKernel, first: LoopFacts, second: LoopFacts) -> Parsed
     return kernel.replaced(first.path, [*between, fused])
 
 
-def _siblings(kernel: ParsedKernel, facts: LoopFacts) -> tuple[Node, ...]:
+def _siblings(kernel: ParsedKernel, facts: LoopFacts) -> tuple[SourceNode, ...]:
     if len(facts.path) == 1:
         return kernel.body
     parent = kernel.at(facts.path[:-1])
@@ -69,7 +69,7 @@ def _siblings(kernel: ParsedKernel, facts: LoopFacts) -> tuple[Node, ...]:
     return parent.body
 
 
-def _between(kernel: ParsedKernel, first: LoopFacts, second: LoopFacts) -> list[Node]:
+def _between(kernel: ParsedKernel, first: LoopFacts, second: LoopFacts) -> list[SourceNode]:
     return list(_siblings(kernel, first)[first.path[-1] + 1 : second.path[-1]])
 
 

@@ -11,9 +11,9 @@ import libcst as cst
 from accelopt.kernels.nki.moves.move import Facts, IllegalMove, Option, Site
 from accelopt.kernels.nki.moves.reading.signatures import SIGNATURES, WRITES
 from accelopt.kernels.nki.moves.reading.source import (
-    Node,
     ParsedKernel,
     SourceLoop,
+    SourceNode,
     SourceStatement,
     names_in,
     parts,
@@ -77,7 +77,7 @@ def _helpers(kernel: ParsedKernel) -> dict[str, cst.FunctionDef]:
     }
 
 
-def _calls(node: Node, name: str) -> list[cst.Call]:
+def _calls(node: SourceNode, name: str) -> list[cst.Call]:
     """Calls of `name` in a line that are evaluated exactly once, inner ones first."""
     if isinstance(node, SourceLoop) or not isinstance(node.node, cst.SimpleStatementLine):
         return []
@@ -191,8 +191,8 @@ class _Inlining:
     def kernel_without_calls(self) -> ParsedKernel:
         return self.kernel.with_body(self._nodes(self.kernel.body))
 
-    def _nodes(self, nodes: Sequence[Node]) -> list[Node]:
-        result: list[Node] = []
+    def _nodes(self, nodes: Sequence[SourceNode]) -> list[SourceNode]:
+        result: list[SourceNode] = []
         for node in nodes:
             if isinstance(node, SourceLoop):
                 result.append(SourceLoop(node.node, tuple(self._nodes(node.body)), node.number))
@@ -200,9 +200,9 @@ class _Inlining:
                 result += self._line(node)
         return result
 
-    def _line(self, line: SourceStatement) -> list[Node]:
+    def _line(self, line: SourceStatement) -> list[SourceNode]:
         """The line after the lines that work out what its calls return."""
-        before: list[Node] = []
+        before: list[SourceNode] = []
         while calls := _calls(line, self.helper.name):
             steps, value = self._written_out(calls[0])
             if not (isinstance(value, cst.Name) or _is_whole_value(line, calls[0])):

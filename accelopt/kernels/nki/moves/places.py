@@ -9,7 +9,7 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.move import Parameter, Site
 from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement
-from accelopt.kernels.nki.moves.reading.source import Path, SourceStatement, parts
+from accelopt.kernels.nki.moves.reading.source import SourceStatement, StatementPath, parts
 from accelopt.kernels.nki.moves.reading.values import UnboundResult
 
 
@@ -34,7 +34,7 @@ def places(reading: Reading) -> Iterator[ValuePlace]:
             yield ValuePlace(statement, part, node)
 
 
-def path_text(path: Path) -> str:
+def path_text(path: StatementPath) -> str:
     """A path as plans write it: 6.2.0."""
     return ".".join(map(str, path))
 

@@ -32,7 +32,7 @@ ACTIVE_FIELDS = {
 }
 
 
-class Change(NamedTuple):
+class RewrittenSource(NamedTuple):
     """A site and the source after it."""
 
     site: Site
@@ -54,7 +54,7 @@ def propose(source: str, facts: Facts, limit: int, rng: random.Random) -> list[S
     return [change.site for change in _varied(changes)[:limit]]
 
 
-def rewrites(source: str, facts: Facts) -> list[Change]:
+def rewrites(source: str, facts: Facts) -> list[RewrittenSource]:
     """Every change that a move can make to the source, best first, each with a sentence of its own.
 
     Which there are depends on the source and the arguments alone; the profile only orders them.
@@ -63,7 +63,7 @@ def rewrites(source: str, facts: Facts) -> list[Change]:
     kernel = prepare(source, facts)
     before = work(kernel)
     seen = {kernel.render()}
-    changes: list[Change] = []
+    changes: list[RewrittenSource] = []
     for name in MOVES:
         for site, make in move(name).options(kernel, facts):
             try:
@@ -78,7 +78,7 @@ def rewrites(source: str, facts: Facts) -> list[Change]:
             if name not in REVEALING:
                 benefit = _benefit(before, work(changed), facts.metrics)
             sentence = _distinct(site, {change.site.text for change in changes})
-            changes.append(Change(replace(site, text=sentence, benefit=benefit), text))
+            changes.append(RewrittenSource(replace(site, text=sentence, benefit=benefit), text))
     return _varied(changes)
 
 
@@ -91,9 +91,9 @@ def _distinct(site: Site, used: set[str]) -> str:
     return sentence
 
 
-def _varied(changes: list[Change]) -> list[Change]:
+def _varied(changes: list[RewrittenSource]) -> list[RewrittenSource]:
     """Best first, but each further variant of the same change (another factor) counts half."""
-    chosen: list[Change] = []
+    chosen: list[RewrittenSource] = []
     taken: Counter[tuple[str, Parameter]] = Counter()
     left = list(changes)
     while left:

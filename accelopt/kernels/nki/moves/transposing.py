@@ -10,7 +10,7 @@ import libcst as cst
 from accelopt.kernels.nki.moves.move import Facts, Option
 from accelopt.kernels.nki.moves.places import ValuePlace, places
 from accelopt.kernels.nki.moves.reading.reader import Reading, read
-from accelopt.kernels.nki.moves.reading.source import Node, ParsedKernel, code_of, line, loop
+from accelopt.kernels.nki.moves.reading.source import ParsedKernel, SourceNode, code_of, line, loop
 from accelopt.kernels.nki.moves.reading.values import KnownCall, KnownConstant
 from accelopt.kernels.nki.moves.surgery.names import fresh, taken
 from accelopt.kernels.nki.moves.surgery.rewriting import with_expression
@@ -49,7 +49,7 @@ class TransposeOnEngine:
             yield Option(place.site(self.name, text), made)
 
 
-def _rewritten(reading: Reading, place: ValuePlace) -> list[Node] | None:
+def _rewritten(reading: Reading, place: ValuePlace) -> list[SourceNode] | None:
     """The statements in the place of one with a transposing load; None where it must stay."""
     call = reading.calls.get(place.node)
     if call is None or call.name != "nl.load_transpose2d":
@@ -78,7 +78,7 @@ def _turned(kernel: ParsedKernel, call: KnownCall, source: str) -> str:
 
 def _in_blocks(
     kernel: ParsedKernel, place: ValuePlace, call: KnownCall, rows: int, columns: int
-) -> list[Node] | None:
+) -> list[SourceNode] | None:
     """A tile of its own, filled block by block."""
     statement, access = place.statement, call.access("src")
     node = statement.line.node

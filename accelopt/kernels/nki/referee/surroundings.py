@@ -24,7 +24,7 @@ _OF_NUMPY = frozenset({"random", "datetime64", "fromfile", "load", "loadtxt", "m
 # Files, and numbers that are others in each process.
 _BUILTIN = frozenset({"open", "input", "id", "hash"})
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+PythonDefinition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def asks_the_machine(source: str) -> list[Remark]:
@@ -76,9 +76,9 @@ def _asked(node: ast.AST, outside: dict[str, str], numpy: set[str]) -> Iterator[
 def _reached(tree: ast.Module) -> list[ast.stmt]:
     """The statements that run when the file is imported and its kernel traced, as far as names tell:
     decorated functions, those named as kernels, and all that these and the file's own lines name."""
-    waiting = {node.name: node for node in tree.body if isinstance(node, Definition)}
+    waiting = {node.name: node for node in tree.body if isinstance(node, PythonDefinition)}
     reached: list[ast.stmt] = [
-        node for node in tree.body if not isinstance(node, Definition) and not _is_main(node)
+        node for node in tree.body if not isinstance(node, PythonDefinition) and not _is_main(node)
     ]
     reached += [
         waiting.pop(name)

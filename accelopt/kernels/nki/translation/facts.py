@@ -21,7 +21,7 @@ from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.program import Program
 from accelopt.sim.tracer import observed
 
-Place = tuple[int, int, int, int]
+CallRange = tuple[int, int, int, int]
 """First line and column, last line and column; columns count characters from 0."""
 
 
@@ -50,12 +50,12 @@ class CallFacts:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.found: dict[Place, Fact] = {}
+        self.found: dict[CallRange, Fact] = {}
         self.symbolic: frozenset[int] = frozenset()  # lines of loops that stayed loops
         self.product_lines: frozenset[int] = frozenset()  # where tiles of products are made
         self.tile_lines: frozenset[int] = frozenset()  # where two whole tiles are combined
 
-    def at(self, place: Place) -> Fact | None:
+    def at(self, place: CallRange) -> Fact | None:
         """The call that stands there."""
         return self.found.get(place)
 
@@ -107,7 +107,7 @@ def tile_of(view: TensorView) -> TileFact:
     return TileFact(view.shape, name, view.storage.buffer.value, view.storage.block_rank)
 
 
-def _place(frame: FrameType) -> Place | None:
+def _place(frame: FrameType) -> CallRange | None:
     positions = frame.f_code.co_positions()  # type: ignore[attr-defined]
     found = next(itertools.islice(positions, frame.f_lasti // 2, None), None)
     if found is None or None in found:

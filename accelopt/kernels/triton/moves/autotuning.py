@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from accelopt.kernels.triton.moves.configurations import Configuration
+from accelopt.kernels.triton.moves.configurations import LaunchConfiguration
 from accelopt.kernels.triton.moves.source import Edit, JitFunction, Source
 
 
@@ -42,7 +42,7 @@ def _listed(kernel: JitFunction) -> list[dict[str, int | None]]:
 
 
 def with_configurations(
-    source: Source, kernel: JitFunction, configurations: Sequence[Configuration]
+    source: Source, kernel: JitFunction, configurations: Sequence[LaunchConfiguration]
 ) -> str | None:
     """The kernel tuned over other configurations. None when the list cannot be found."""
     if kernel.autotune is None:

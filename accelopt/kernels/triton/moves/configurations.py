@@ -30,7 +30,7 @@ class KernelKind(str, Enum):
     WHOLE = "a whole row at once"
 
 
-class Configuration(NamedTuple):
+class LaunchConfiguration(NamedTuple):
     """Values by knob name and launch options; `registers` is the most that a thread may have, None
     for as many as the compiler takes."""
 
@@ -120,7 +120,7 @@ def _has_tiles(kernel: JitFunction) -> bool:
     )
 
 
-def configurations(kernel: JitFunction, knobs: list[Knob]) -> Iterator[Configuration]:
+def configurations(kernel: JitFunction, knobs: list[Knob]) -> Iterator[LaunchConfiguration]:
     """Configurations to try, best expected first."""
     programs = [knob for knob in knobs if knob.role is Role.PROGRAM]
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
@@ -129,31 +129,31 @@ def configurations(kernel: JitFunction, knobs: list[Knob]) -> Iterator[Configura
     if kind is KernelKind.PRODUCT:
         names = [programs[0].name, programs[1].name, stepped[0].name]
         for *sizes, warps, stages in PRODUCT:
-            yield Configuration(tuple(zip(names, sizes, strict=True)), warps, stages)
+            yield LaunchConfiguration(tuple(zip(names, sizes, strict=True)), warps, stages)
     elif kind is KernelKind.ATTENTION:
         for first, loop, warps, stages, registers in ATTENTION:
             tiles = ((names[0], first), (stepped[0].name, loop))
-            yield Configuration(tiles, warps, stages, registers)
+            yield LaunchConfiguration(tiles, warps, stages, registers)
     elif kind in (KernelKind.DECODE, KernelKind.QUERIES):
         for loop, warps, stages in DECODE if kind is KernelKind.DECODE else QUERIES:
-            yield Configuration(((stepped[0].name, loop),), warps, stages)
+            yield LaunchConfiguration(((stepped[0].name, loop),), warps, stages)
     elif kind is KernelKind.ROWS:
         for loop, warps in ROWS:
-            yield Configuration(((stepped[0].name, loop),), warps, None)
+            yield LaunchConfiguration(((stepped[0].name, loop),), warps, None)
     elif kind is KernelKind.ELEMENTS:
         yield from _elements(programs)
     else:
         for warps in WARPS:
-            yield Configuration((), warps, None)
+            yield LaunchConfiguration((), warps, None)
 
 
-def _elements(programs: list[Knob]) -> Iterator[Configuration]:
+def _elements(programs: list[Knob]) -> Iterator[LaunchConfiguration]:
     if len(programs) >= 2:
         for first, second, warps in PAIRS:
-            yield Configuration(
+            yield LaunchConfiguration(
                 ((programs[0].name, first), (programs[1].name, second)), warps, None
             )
         return
     table = SMALL if programs[0].value <= LARGEST_SMALL else ELEMENTS
     for tile, warps in table:
-        yield Configuration(((programs[0].name, tile),), warps, None)
+        yield LaunchConfiguration(((programs[0].name, tile),), warps, None)

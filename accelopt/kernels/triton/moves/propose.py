@@ -16,8 +16,8 @@ from accelopt.kernels.triton.moves.autotuning import (
     with_configurations,
 )
 from accelopt.kernels.triton.moves.configurations import (
-    Configuration,
     KernelKind,
+    LaunchConfiguration,
     configurations,
     kind_of,
 )
@@ -46,7 +46,7 @@ CONFIGURED = "change_block_sizes"
 ROW_WARPS = (8, 16, 4, 2, 32)
 ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
 
-Roles = Mapping[str, Mapping[str, Role]]
+KnobRoles = Mapping[str, Mapping[str, Role]]
 
 
 class _Variant(NamedTuple):
@@ -217,7 +217,7 @@ def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
         yield _Variant(("fuse_cast",), text, fused, 1.4)
 
 
-def _with_configurations(variant: _Variant, original: str, roles: Roles) -> Iterator[_Option]:
+def _with_configurations(variant: _Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:
     """The variant as it is, and with each configuration of each of its launches."""
     source = Source(variant.source)
     whole_row = "static_assert" in variant.source and "static_assert" not in original
@@ -265,7 +265,7 @@ def _whole_rows(
         yield _option(
             variant,
             variant.weight * 0.5 ** (place / HALF_PLACE),
-            partial(_configured, source, launch, knobs, tile, Configuration((), warps, None)),
+            partial(_configured, source, launch, knobs, tile, LaunchConfiguration((), warps, None)),
             f"Give it {warps} warps.",
             kernel=kernel.name,
             warps=warps,
@@ -288,7 +288,7 @@ def _configured(
     launch: Launch,
     knobs: list[Knob],
     values: Mapping[str, str],
-    choice: Configuration,
+    choice: LaunchConfiguration,
 ) -> str:
     edits = [
         edit for knob in knobs if knob.name in values for edit in knob.set_to(values[knob.name])

@@ -13,8 +13,8 @@ from accelopt.kernels.triton.moves.autotuning import (
 )
 from accelopt.kernels.triton.moves.configurations import (
     LARGEST_SMALL,
-    Configuration,
     KernelKind,
+    LaunchConfiguration,
     kind_of,
 )
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
@@ -68,7 +68,7 @@ def _set(source: Source, site: _Site, values: Mapping[str, Parameter]) -> str:
              if name.startswith(prefix)}  # fmt: skip
     if launch.kernel.autotune is not None:
         tiles = tuple((knob.name, given.get(knob.name, knob.value)) for knob in site.tiles)
-        choice = Configuration(tiles, given.get(WARPS, DEFAULT_WARPS), given.get(STAGES))
+        choice = LaunchConfiguration(tiles, given.get(WARPS, DEFAULT_WARPS), given.get(STAGES))
         return with_configurations(source, launch.kernel, [choice]) or source.text
     edits = [
         edit

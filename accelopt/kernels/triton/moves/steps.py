@@ -28,7 +28,7 @@ from accelopt.kernels.triton.moves import (
 from accelopt.kernels.triton.moves.configurations import KernelKind
 from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source
 
-Move: TypeAlias = "Callable[[Source, str], str | None]"
+MoveFunction: TypeAlias = "Callable[[Source, str], str | None]"
 
 
 class MoveStep(NamedTuple):
@@ -36,11 +36,11 @@ class MoveStep(NamedTuple):
 
     method: str
     sentence: str
-    move: Move
+    move: MoveFunction
     weight: float
 
 
-def on_kernel(move: Callable[[JitFunction], ast.FunctionDef | None]) -> Move:
+def on_kernel(move: Callable[[JitFunction], ast.FunctionDef | None]) -> MoveFunction:
     """A move on a kernel's tree as one on the text."""
 
     def on_text(source: Source, name: str) -> str | None:
@@ -51,7 +51,7 @@ def on_kernel(move: Callable[[JitFunction], ast.FunctionDef | None]) -> Move:
     return on_text
 
 
-def on_launch(move: Callable[[Source, Launch], str | None]) -> Move:
+def on_launch(move: Callable[[Source, Launch], str | None]) -> MoveFunction:
     """A move on a launch, wherever it stands in the text by now."""
 
     def on_text(source: Source, name: str) -> str | None:
@@ -61,7 +61,7 @@ def on_launch(move: Callable[[Source, Launch], str | None]) -> Move:
     return on_text
 
 
-def on_host(move: Callable[[Source], str | None]) -> Move:
+def on_host(move: Callable[[Source], str | None]) -> MoveFunction:
     """A move on the host code as one on the text."""
     return lambda source, _: move(source)
 

@@ -19,7 +19,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned, uses_by_tensor
 from accelopt.sim.last_uses import LastUses
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import Engine, Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Engine, Instruction, Loop, Program, ProgramNode, Tensor
 
 
 def forward_copies(program: Program) -> Program:
@@ -36,8 +36,10 @@ def forward_copies(program: Program) -> Program:
     return replace(program, body=_forward(program.body, passing))
 
 
-def _forward(nodes: tuple[Node, ...], passing: dict[Tensor, list[Use]]) -> tuple[Node, ...]:
-    out: list[Node | None] = []
+def _forward(
+    nodes: tuple[ProgramNode, ...], passing: dict[Tensor, list[Use]]
+) -> tuple[ProgramNode, ...]:
+    out: list[ProgramNode | None] = []
     makers: dict[Tensor, int] = {}  # a passing tensor -> where in `out` it is made
     last = LastUses()
     for node in nodes:
@@ -79,7 +81,7 @@ def _keeps_format(instruction: Instruction) -> bool:
 
 
 def _write_through(
-    copy: Instruction, out: list[Node | None], makers: dict[Tensor, int], last: LastUses
+    copy: Instruction, out: list[ProgramNode | None], makers: dict[Tensor, int], last: LastUses
 ) -> int | None:
     """Lets the instruction that made a copy's source write its destination instead. Returns its
     place, None when it may not."""
@@ -117,7 +119,7 @@ def _joined_mask(made: Instruction, copy: Instruction) -> Mask | None:
 def _read_through(
     reader: Instruction,
     name: str,
-    out: list[Node | None],
+    out: list[ProgramNode | None],
     makers: dict[Tensor, int],
     last: LastUses,
 ) -> Instruction:

@@ -17,7 +17,7 @@ from accelopt.sim.compute.analysis.storage import Layout
 from accelopt.sim.compute.analysis.uses import Use, mask_is_aligned
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
-from accelopt.sim.program import Loop, Node, Program, Tensor
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 WORTHWHILE = 2_000_000
 """Elements a loop must touch before splitting it pays for waking a thread."""
@@ -43,7 +43,7 @@ def loops_to_split(
 
 
 def _choose(
-    nodes: tuple[Node, ...],
+    nodes: tuple[ProgramNode, ...],
     around: tuple[Loop, ...],
     uses: dict[Tensor, list[Use]],
     layouts: dict[Tensor, Layout],
@@ -66,7 +66,7 @@ def _balance(trips: int, threads: int) -> float:
     return trips / (math.ceil(trips / threads) * threads)
 
 
-def _work(node: Node) -> int:
+def _work(node: ProgramNode) -> int:
     """Elements that the instructions under a node touch in one execution of it."""
     if isinstance(node, Loop):
         return node.variable.trips * sum(map(_work, node.body))

@@ -18,7 +18,7 @@ from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.compute.analysis.history import History
 from accelopt.sim.compute.analysis.regions import normal
 from accelopt.sim.compute.analysis.uses import Use, carried_loops
-from accelopt.sim.program import Loop, Node, Program, Tensor
+from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 ALIGNMENT = 64  # bytes of a cache line and of the widest vector register
 
@@ -61,7 +61,7 @@ def plan(program: Program, uses: dict[Tensor, list[Use]]) -> dict[Tensor, Layout
 def _scopes(program: Program) -> dict[Tensor, tuple[Loop, ...]]:
     found: dict[Tensor, tuple[Loop, ...]] = {}
 
-    def visit(nodes: tuple[Node, ...], loops: tuple[Loop, ...]) -> None:
+    def visit(nodes: tuple[ProgramNode, ...], loops: tuple[Loop, ...]) -> None:
         for node in nodes:
             if isinstance(node, Loop):
                 inside = (*loops, node)
@@ -75,7 +75,7 @@ def _scopes(program: Program) -> dict[Tensor, tuple[Loop, ...]]:
 def _top_level_positions(program: Program) -> list[int]:
     """The top-level node of each instruction, by its order in the program."""
 
-    def count(node: Node) -> int:
+    def count(node: ProgramNode) -> int:
         return sum(map(count, node.body)) if isinstance(node, Loop) else 1
 
     return [at for at, node in enumerate(program.body) for _ in range(count(node))]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
-from accelopt.sim.program import Instruction, Loop, Node, Program, Tensor
+from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 
 _NARROW = (dtypes.BFLOAT16, dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E5M2, dtypes.TFLOAT32)
 
@@ -40,7 +40,7 @@ def _narrow_tensors(program: Program) -> set[Tensor]:
     return found
 
 
-def _node(node: Node, twins: Mapping[Tensor, Tensor]) -> Node:
+def _node(node: ProgramNode, twins: Mapping[Tensor, Tensor]) -> ProgramNode:
     if isinstance(node, Loop):
         body = tuple(_node(child, twins) for child in node.body)
         return replace(node, body=body, tensors=tuple(twins.get(t, t) for t in node.tensors))

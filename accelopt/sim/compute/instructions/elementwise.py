@@ -11,7 +11,7 @@ from accelopt.sim.access import Access
 from accelopt.sim.compute.instructions import arithmetic
 from accelopt.sim.compute.instructions.arithmetic import Unary
 from accelopt.sim.compute.instructions.reductions import register_reduction
-from accelopt.sim.compute.tiles.operands import Destination, LaneSite, Read, Step, column
+from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure, column
 from accelopt.sim.operators import BINARY, BITWISE
 from accelopt.sim.program import Engine
 
@@ -21,7 +21,7 @@ Calculate = Callable[[np.ndarray], object]
 _GPSIMD_INTEGERS = frozenset(("add", "subtract", "multiply"))
 
 
-def step(destination: Destination, calculate: Calculate) -> Step:
+def step(destination: Destination, calculate: Calculate) -> Closure:
     """Computes into the destination and stores."""
     target, commit = destination
     if commit is None:
@@ -48,7 +48,7 @@ def _touches(site: LaneSite, *names: str) -> bool:
     )
 
 
-def activation(site: LaneSite) -> Step:
+def activation(site: LaneSite) -> Closure:
     """result = op(data * scale + bias), and a reduction of it into the engine's registers."""
     name = site.text("op")
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
@@ -76,13 +76,13 @@ def activation(site: LaneSite) -> Step:
     return step(destination, calculate)
 
 
-def _scale(site: LaneSite) -> Read | None:
+def _scale(site: LaneSite) -> ReadClosure | None:
     if site.input("scale") is None and site.attribute("scale", 1.0) == 1.0:
         return None
     return site.operand("scale", len(site.result.shape))
 
 
-def _bias(site: LaneSite) -> Read | None:
+def _bias(site: LaneSite) -> ReadClosure | None:
     access = site.input("bias")
     if access is None and not site.attribute("bias"):
         return None
@@ -91,7 +91,7 @@ def _bias(site: LaneSite) -> Read | None:
     return site.operand("bias", len(site.result.shape))
 
 
-def _bitwise_unary(site: LaneSite) -> Step:
+def _bitwise_unary(site: LaneSite) -> Closure:
     held = dtypes.stored(site.result.dtype)
     read = site.view(site.instruction.inputs["data"])
     return step(
@@ -100,13 +100,13 @@ def _bitwise_unary(site: LaneSite) -> Step:
     )
 
 
-def reciprocal(site: LaneSite) -> Step:
+def reciprocal(site: LaneSite) -> Closure:
     """result = 1 / data."""
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
     return step(site.destination(site.result), lambda out: np.reciprocal(data(), out))
 
 
-def tensor_scalar(site: LaneSite) -> Step:
+def tensor_scalar(site: LaneSite) -> Closure:
     """result = op1(op0(data, operand0), operand1), operands numbers or (P, 1) tiles."""
     names = [site.text("op0"), site.text("op1")]
     if names[0] in BITWISE:
@@ -141,14 +141,14 @@ def _chained(site: LaneSite, number: int, rank: int) -> Unary:
     return _with_operand(name, operand, bool(site.attribute(f"reverse{number}")))
 
 
-def _with_operand(name: str, operand: Read, reverse: bool) -> Unary:
+def _with_operand(name: str, operand: ReadClosure, reverse: bool) -> Unary:
     function = arithmetic.binary(name)
     if reverse:
         return lambda values, out: function(operand(), values, out)
     return lambda values, out: function(values, operand(), out)
 
 
-def _bitwise_chain(site: LaneSite, names: list[str]) -> Step:
+def _bitwise_chain(site: LaneSite, names: list[str]) -> Closure:
     """Bit operations act on the data's integers as they are."""
     data = site.instruction.inputs["data"]
     held = dtypes.stored(data.dtype)
@@ -167,7 +167,7 @@ def _bitwise_chain(site: LaneSite, names: list[str]) -> Step:
     return step(site.destination(site.result, held, alias=True), calculate)
 
 
-def _integers(site: LaneSite, name: str, dtype: np.dtype) -> Read:
+def _integers(site: LaneSite, name: str, dtype: np.dtype) -> ReadClosure:
     access = site.input(name)
     if access is None:
         value = site.attribute(name, 0)
@@ -178,7 +178,7 @@ def _integers(site: LaneSite, name: str, dtype: np.dtype) -> Read:
     return lambda: read().astype(dtype)
 
 
-def tensor_tensor(site: LaneSite) -> Step:
+def tensor_tensor(site: LaneSite) -> Closure:
     """result = op(data1, data2); whole numbers stay so for bit operations and for 32-bit
     arithmetic, which runs on GpSimd."""
     name = site.text("op")
@@ -207,7 +207,7 @@ def _integer_math(site: LaneSite, name: str, formats: list[np.dtype]) -> np.dtyp
     return wide if name in _GPSIMD_INTEGERS and free and whole else None
 
 
-def scalar_tensor_tensor(site: LaneSite) -> Step:
+def scalar_tensor_tensor(site: LaneSite) -> Closure:
     """result = op1(op0(data, operand0), operand1), operand1 a tile like data."""
     rank = len(site.result.shape)
     data = site.values(_fitted(site, site.instruction.inputs["data"]))
@@ -222,7 +222,7 @@ def scalar_tensor_tensor(site: LaneSite) -> Step:
     return step(site.destination(site.result, alias=_touches(site, "operand1")), calculate)
 
 
-def select(site: LaneSite) -> Step:
+def select(site: LaneSite) -> Closure:
     """result = where(predicate, on_true, on_false), each a tile or a number."""
     rank = len(site.result.shape)
     predicate = site.view(_fitted(site, site.instruction.inputs["predicate"]))
@@ -236,7 +236,7 @@ def select(site: LaneSite) -> Step:
     return step(destination, calculate)
 
 
-def dropout(site: LaneSite) -> Step:
+def dropout(site: LaneSite) -> Closure:
     """result = data, or zero with the given probability."""
     data = site.values(site.instruction.inputs["data"])
     probability = site.operand("probability", len(site.result.shape))
@@ -250,7 +250,7 @@ def dropout(site: LaneSite) -> Step:
     return step(site.destination(site.result), calculate)
 
 
-def random(site: LaneSite) -> Step:
+def random(site: LaneSite) -> Closure:
     """result = uniform in [0, 1)."""
     lane = site.lane
 

@@ -13,7 +13,7 @@ from accelopt.sim.compute.instructions.elementwise import step
 from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.instructions.reductions import masked, register_reduction
 from accelopt.sim.compute.tiles.addressing import Address
-from accelopt.sim.compute.tiles.operands import LaneSite, Read, Step
+from accelopt.sim.compute.tiles.operands import Closure, LaneSite, ReadClosure
 from accelopt.sim.compute.tiles.window import Pattern
 from accelopt.sim.mask import Mask
 
@@ -40,7 +40,7 @@ def _evaluate(
     return total
 
 
-def iota(site: LaneSite) -> Step:
+def iota(site: LaneSite) -> Closure:
     """result = an affine expression of the tile's axes, in 32-bit integers, then converted."""
     expression = site.attribute("expression")
     assert isinstance(expression, Affine)
@@ -62,7 +62,7 @@ def iota(site: LaneSite) -> Step:
     return put(site.destination(site.result, None), read, held)
 
 
-def affine_select(site: LaneSite) -> Step:
+def affine_select(site: LaneSite) -> Closure:
     """result = data where the predicate over the tile's axes holds, else a number."""
     predicate = site.attribute("predicate")
     constraints = list(predicate.constraints) if isinstance(predicate, Mask) else [predicate]
@@ -91,7 +91,7 @@ def _number(site: LaneSite, name: str) -> Address:
     return lambda: int(value)
 
 
-def range_select(site: LaneSite) -> Step:
+def range_select(site: LaneSite) -> Closure:
     """result = data where op0(i, bound0) and op1(i, bound1), i = range_start + free index."""
     rank = len(site.result.shape)
     data = site.values(site.instruction.inputs["data"])
@@ -117,7 +117,7 @@ def range_select(site: LaneSite) -> Step:
     return step(site.destination(site.result, alias=reduces is not None), calculate)
 
 
-def select_reduce(site: LaneSite) -> Step:
+def select_reduce(site: LaneSite) -> Closure:
     """result = where(predicate, on_true, on_false), with a reduction of it."""
     rank = len(site.result.shape)
     predicate = site.view(site.instruction.inputs["predicate"])
@@ -135,7 +135,7 @@ def select_reduce(site: LaneSite) -> Step:
     return step(site.destination(site.result, alias=reduces is not None), calculate)
 
 
-def gather(site: LaneSite) -> Step:
+def gather(site: LaneSite) -> Closure:
     """result[p, i] = data[p].flat[indices[p, i]]."""
     data = site.view(site.instruction.inputs["data"])
     indices = site.view(site.instruction.inputs["indices"])
@@ -150,7 +150,7 @@ def gather(site: LaneSite) -> Step:
     return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
 
 
-def local_gather(site: LaneSite) -> Step:
+def local_gather(site: LaneSite) -> Closure:
     """Each GpSimd core gathers from its 16 partitions at the indices it reads, partition first,
     from the same 16 partitions of `index`; an index is an element offset in a partition."""
     source = site.view(site.instruction.inputs["source"])
@@ -174,7 +174,7 @@ def local_gather(site: LaneSite) -> Step:
     return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
 
 
-def sequence_bounds(site: LaneSite) -> Step:
+def sequence_bounds(site: LaneSite) -> Closure:
     """(1, 2, F): where each element's segment starts and ends; (F, -1) for padding (id 0)."""
     data = site.values(site.instruction.inputs["segment_ids"])
 
@@ -190,7 +190,7 @@ def sequence_bounds(site: LaneSite) -> Step:
     return put(site.destination(site.result, None), read, dtypes.stored(site.result.dtype))
 
 
-def _rows(read: Read) -> Callable[[], np.ndarray]:
+def _rows(read: ReadClosure) -> Callable[[], np.ndarray]:
     def rows() -> np.ndarray:
         values = read()
         return values.reshape(values.shape[0], -1)
@@ -202,7 +202,7 @@ def _partition_keys(site: LaneSite, rank: int) -> list[int | None]:
     return [-len(site.mask_shape), *([None] * (rank - 1))]
 
 
-def max8(site: LaneSite) -> Step:
+def max8(site: LaneSite) -> Closure:
     """(P, 8): the largest elements of each partition, descending."""
     read = _rows(masked(site, site.values(site.instruction.inputs["data"]), "maximum"))
     destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
@@ -216,7 +216,7 @@ def max8(site: LaneSite) -> Step:
     return put(destination, largest, held)
 
 
-def find_index8(site: LaneSite) -> Step:
+def find_index8(site: LaneSite) -> Closure:
     """(P, 8): the first position of each of eight values in its partition. With `successive` equal
     values have successive ones, and what does not occur has all bits set (NKI 0.6 release notes)."""
     data = _rows(site.values(site.instruction.inputs["data"]))
@@ -244,7 +244,7 @@ def find_index8(site: LaneSite) -> Step:
     return put(destination, positions, held)
 
 
-def nonzero(site: LaneSite) -> Step:
+def nonzero(site: LaneSite) -> Closure:
     """(P, F + 1): the positions of what is not 0, padding, and their number."""
     data = _rows(site.values(site.instruction.inputs["data"]))
     destination = site.destination(site.result, None, _partition_keys(site, len(site.result.shape)))
@@ -263,7 +263,7 @@ def nonzero(site: LaneSite) -> Step:
     return put(destination, positions, held)
 
 
-def match_replace8(site: LaneSite) -> Step:
+def match_replace8(site: LaneSite) -> Closure:
     """result = data with the first match of each of eight values replaced, one after the other, from
     the last value with `from_last` (NKI 0.6 release notes);
     `indices` receives their positions."""
@@ -307,13 +307,13 @@ def match_replace8(site: LaneSite) -> Step:
     return run
 
 
-def condition(site: LaneSite) -> Step:
+def condition(site: LaneSite) -> Closure:
     """Whether a loop of the device goes on."""
     read = site.view(site.instruction.inputs["condition"])
     return lambda: bool(read().flat[0])  # type: ignore[return-value]
 
 
-def device_print(site: LaneSite) -> Step:
+def device_print(site: LaneSite) -> Closure:
     """Prints a tile with its prefix."""
     read, prefix = site.view(site.instruction.inputs["data"]), site.text("prefix")
     return lambda: print(prefix, read())

@@ -15,10 +15,10 @@ from accelopt.sim.compute.instructions.movement import put
 from accelopt.sim.compute.tiles.addressing import Address
 from accelopt.sim.compute.tiles.operands import (
     FLOAT32,
+    Closure,
     Destination,
     LaneSite,
-    Read,
-    Step,
+    ReadClosure,
     flat_free,
 )
 from accelopt.sim.instruction_set import scale_names
@@ -27,7 +27,7 @@ from accelopt.sim.microscaling import SCALES
 CONTRACTION = "contraction"
 
 
-def matmul(site: LaneSite) -> Step:
+def matmul(site: LaneSite) -> Closure:
     """result = or += stationary.T @ moving; operand masks narrow K, M and N."""
     inputs, result = site.instruction.inputs, site.result
     stationary, moving = inputs["stationary"], inputs["moving"]
@@ -115,7 +115,7 @@ def _matrix(site: LaneSite, access: Access) -> _Matrix | None:
     return None
 
 
-def _called_directly(site: LaneSite, plan: _Plan, sgemm: blas.Sgemm, accumulate: bool) -> Step:
+def _called_directly(site: LaneSite, plan: _Plan, sgemm: blas.Sgemm, accumulate: bool) -> Closure:
     a, b, c = plan.stationary, plan.moving, plan.result
     a_storage, b_storage, c_storage = (site.storage(m.access) for m in (a, b, c))
     a_at, b_at, c_at = a.address, b.address, c.address
@@ -137,7 +137,7 @@ def _called_directly(site: LaneSite, plan: _Plan, sgemm: blas.Sgemm, accumulate:
     return run
 
 
-def _microscaled(site: LaneSite, accumulate: bool) -> Step:
+def _microscaled(site: LaneSite, accumulate: bool) -> Closure:
     """Packed elements times their scales, which float32 holds exactly; the sum is float32's."""
     stationary, moving = _scaled(site, "stationary"), _scaled(site, "moving")
     old = site.values(site.result)
@@ -154,7 +154,7 @@ def _microscaled(site: LaneSite, accumulate: bool) -> Step:
     return run
 
 
-def _scaled(site: LaneSite, name: str) -> Read:
+def _scaled(site: LaneSite, name: str) -> ReadClosure:
     """An operand's numbers as (K * 4, columns)."""
     data = site.instruction.inputs[name]
     packed = site.whole(data)
@@ -173,13 +173,13 @@ def _scaled(site: LaneSite, name: str) -> Read:
     return read
 
 
-def quantize_mx(site: LaneSite) -> Step:
+def quantize_mx(site: LaneSite) -> Closure:
     """result, scales = data in groups of 8 partitions by 4 elements."""
     data, result = site.instruction.inputs["data"], site.result
     read = site.values(data)
     made: dict[str, np.ndarray] = {}
 
-    def store(name: str) -> Step:
+    def store(name: str) -> Closure:
         access = site.instruction.outputs[name]
         return put(site.destination(access, None), lambda: made[name], dtypes.stored(access.dtype))
 
@@ -198,7 +198,7 @@ def quantize_mx(site: LaneSite) -> Step:
     return run
 
 
-def _general(site: LaneSite, keys: _Keys, accumulate: bool, double_row: bool = False) -> Step:
+def _general(site: LaneSite, keys: _Keys, accumulate: bool, double_row: bool = False) -> Closure:
     """Any dtype, mask and layout. `double_row` operands are (K, 2, free): both K and 2 are summed."""
     inputs, result = site.instruction.inputs, site.result
     left = site.values(inputs["stationary"], keys.stationary)

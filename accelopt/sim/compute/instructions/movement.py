@@ -9,11 +9,17 @@ import numpy as np
 from accelopt.sim import dtypes
 from accelopt.sim.access import Access
 from accelopt.sim.compute.tiles.elements import Elements
-from accelopt.sim.compute.tiles.operands import Destination, LaneSite, Read, Step, flat_free
+from accelopt.sim.compute.tiles.operands import (
+    Closure,
+    Destination,
+    LaneSite,
+    ReadClosure,
+    flat_free,
+)
 from accelopt.sim.program import Engine
 
 
-def put(destination: Destination, read: Read, held: np.dtype) -> Step:
+def put(destination: Destination, read: ReadClosure, held: np.dtype) -> Closure:
     """Stores what `read` returns, converted."""
     target, commit = destination
     if commit is not None:
@@ -29,7 +35,7 @@ def put(destination: Destination, read: Read, held: np.dtype) -> Step:
     return step
 
 
-def copy(site: LaneSite) -> Step:
+def copy(site: LaneSite) -> Closure:
     """result = data, converting. The same format is copied bit by bit, except that the Scalar
     engine passes everything through float32 (SDK 2.26.1 `nisa.tensor_copy`)."""
     data, result = site.instruction.inputs["data"], site.result
@@ -42,7 +48,7 @@ def _held(access: Access) -> np.dtype:
     return dtypes.stored(access.dtype)
 
 
-def _shaped(read: Read, data: Access, result: Access) -> Read:
+def _shaped(read: ReadClosure, data: Access, result: Access) -> ReadClosure:
     """The data in the result's shape, when the two only group their elements differently."""
     if len(data.shape) == len(result.shape) or data.elements != result.elements:
         return read
@@ -50,7 +56,7 @@ def _shaped(read: Read, data: Access, result: Access) -> Read:
     return lambda: read().reshape(shape)
 
 
-def memset(site: LaneSite) -> Step:
+def memset(site: LaneSite) -> Closure:
     """result = value."""
     held = _held(site.result)
     value = site.attribute("value")
@@ -68,7 +74,7 @@ def memset(site: LaneSite) -> Step:
     return lambda: commit(np.broadcast_to(constant, target().shape))
 
 
-def dma_copy(site: LaneSite) -> Step:
+def dma_copy(site: LaneSite) -> Closure:
     """result = source (or result += source), with run-time indices on either side."""
     source, result = site.instruction.inputs["source"], site.result
     skip = site.attribute("oob_mode") in (1, "skip")
@@ -85,7 +91,7 @@ def _keys(access: Access) -> tuple[int, ...]:
     return tuple(range(-len(access.shape), 0))
 
 
-def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Step:
+def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Closure:
     """Elements whose run-time index is out of range, on either side, are left as they are."""
     taken, given = Elements(site, source, _keys(source)), Elements(site, result, _keys(result))
     held = _held(result)
@@ -102,7 +108,7 @@ def _skipping_copy(site: LaneSite, source: Access, result: Access) -> Step:
     return step
 
 
-def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Step:
+def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Closure:
     """result += source, where elements that are named twice receive both."""
     read = site.values(source)
     elements = Elements(site, result, _keys(result))
@@ -114,7 +120,7 @@ def _accumulating_copy(site: LaneSite, source: Access, result: Access) -> Step:
     return step
 
 
-def transpose(site: LaneSite) -> Step:
+def transpose(site: LaneSite) -> Closure:
     """(F, P) = data (P, F).T, free axes as one."""
     data, result = site.instruction.inputs["data"], site.result
     flat = flat_free(data) or data
@@ -132,7 +138,7 @@ def transpose(site: LaneSite) -> Step:
     return put(site.destination(result, None), turn, _held(result))
 
 
-def copy_predicated(site: LaneSite) -> Step:
+def copy_predicated(site: LaneSite) -> Closure:
     """result = source where predicate, else as it was."""
     result = site.result
     predicate = site.view(site.instruction.inputs["predicate"])
@@ -154,7 +160,7 @@ def copy_predicated(site: LaneSite) -> Step:
     return step
 
 
-def stream_shuffle(site: LaneSite) -> Step:
+def stream_shuffle(site: LaneSite) -> Closure:
     """Partition p of each group of 32 takes partition shuffle_mask[p] of the source's group; 255
     keeps what is there."""
     source, result = site.instruction.inputs["source"], site.result

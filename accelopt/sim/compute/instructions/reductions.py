@@ -8,14 +8,14 @@ import numpy as np
 
 from accelopt.sim import dtypes
 from accelopt.sim.compute.instructions import arithmetic
-from accelopt.sim.compute.tiles.operands import Destination, LaneSite, Read, Step, column
+from accelopt.sim.compute.tiles.operands import Closure, Destination, LaneSite, ReadClosure, column
 from accelopt.sim.operators import BITWISE
 
 _COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nisa.reduce_cmd 0..3
 PARTITIONS = 128
 
 
-def masked(site: LaneSite, read: Read, op: str) -> Read:
+def masked(site: LaneSite, read: ReadClosure, op: str) -> ReadClosure:
     """The values of a reduction, the elements that a pattern excludes replaced by its identity."""
     if site.pattern is None:
         return read
@@ -79,7 +79,7 @@ def register_reduction(site: LaneSite, engine: str) -> Callable[[np.ndarray], No
     return run
 
 
-def tensor_reduce(site: LaneSite) -> Step:
+def tensor_reduce(site: LaneSite) -> Closure:
     """result = (-) reduction of data over axes; the result keeps them with length 1 or drops them."""
     data, result, op = site.instruction.inputs["data"], site.result, site.text("op")
     axes = _axes(site)
@@ -134,7 +134,7 @@ def _masked_moment(
     return np.asarray(function(values, axis=axes, keepdims=True, where=pattern))
 
 
-def partition_reduce(site: LaneSite) -> Step:
+def partition_reduce(site: LaneSite) -> Closure:
     """(1, F) = reduction of data over its partitions."""
     data, op = site.instruction.inputs["data"], site.text("op")
     whole = op in BITWISE
@@ -145,7 +145,7 @@ def partition_reduce(site: LaneSite) -> Step:
     return lambda: store(arithmetic.reduce(op, read(), (0,)))
 
 
-def loop_reduce(site: LaneSite) -> Step:
+def loop_reduce(site: LaneSite) -> Closure:
     """result = op(result, data); the first iteration of the named loops assigns (S14)."""
     op = site.text("op")
     function = arithmetic.binary(op)
@@ -186,7 +186,7 @@ def loop_reduce(site: LaneSite) -> Step:
 SCAN_BLOCK = 512  # columns turned into rows at a time: three blocks of 128 partitions fit the cache
 
 
-def tensor_tensor_scan(site: LaneSite) -> Step:
+def tensor_tensor_scan(site: LaneSite) -> Closure:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]), r[-1] = initial, along the free axes.
 
     Each step is a vector over partitions, so blocks of columns are turned into contiguous rows.
@@ -254,7 +254,7 @@ def put_columns(site: LaneSite) -> Callable[[np.ndarray], None]:
     return store
 
 
-def bn_stats(site: LaneSite) -> Step:
+def bn_stats(site: LaneSite) -> Closure:
     """(P, 6): count, mean and variance times count of the even, then of the odd elements."""
     data = site.values(site.instruction.inputs["data"])
     store = _store(site.destination(site.result, keys=_partition_keys(site)))
@@ -279,7 +279,7 @@ def _partition_keys(site: LaneSite) -> list[int | None]:
     return [-rank, *([None] * (len(site.result.shape) - 1))]
 
 
-def bn_aggr(site: LaneSite) -> Step:
+def bn_aggr(site: LaneSite) -> Closure:
     """(P, 2): mean and variance of the groups (count, mean, variance * count) in data."""
     data = site.values(site.instruction.inputs["data"])
     store = _store(site.destination(site.result, keys=_partition_keys(site)))

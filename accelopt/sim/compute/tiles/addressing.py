@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable, Quotient, Remainder
-from accelopt.sim.program import Loop, Node, Program
+from accelopt.sim.program import Loop, Program, ProgramNode
 
 Address = Callable[[], int]
 
@@ -19,7 +19,7 @@ def register_slots(program: Program) -> dict[LoopVariable, int]:
     """A register number for each loop variable of a program."""
     slots: dict[LoopVariable, int] = {}
 
-    def visit(nodes: tuple[Node, ...]) -> None:
+    def visit(nodes: tuple[ProgramNode, ...]) -> None:
         for node in nodes:
             if isinstance(node, Loop):
                 slots.setdefault(node.variable, len(slots))

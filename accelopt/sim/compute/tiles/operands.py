@@ -35,10 +35,10 @@ from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import AttributeValue, Instruction, Loop
 
-Step = Callable[[], object]
+Closure = Callable[[], object]
 """Runs one instruction for the current loop values."""
 
-Read = Callable[[], np.ndarray]
+ReadClosure = Callable[[], np.ndarray]
 FLOAT32 = dtypes.FLOAT32
 
 
@@ -46,7 +46,7 @@ class Destination(NamedTuple):
     """Where an instruction puts its result: `target` returns the array to compute into, `commit`
     converts and stores it, None when the target is the memory itself."""
 
-    target: Read
+    target: ReadClosure
     commit: Callable[[np.ndarray], None] | None
 
 
@@ -71,7 +71,7 @@ class LaneSite:
         self.pattern = Pattern(several, self.mask_shape, self.compile) if several else None
         self._starts: dict[int, Affine] = {}  # by identity of accesses, which `_held` keeps alive
         self._held: list[Access] = []
-        self.prelude: Step | None = None  # runs first, also when the mask leaves nothing
+        self.prelude: Closure | None = None  # runs first, also when the mask leaves nothing
 
     def constrain(self, mask: Mask, keys: dict[int, Hashable]) -> None:
         """Adds an operand's own mask, one axis at a time."""
@@ -111,7 +111,7 @@ class LaneSite:
         keys = [-n for n in range(len(self.mask_shape), 0, -1)]
         return self.pattern()[self.window.slices(keys, self.mask_shape)]
 
-    def view(self, access: Access, keys: Keys | None = None) -> Read:
+    def view(self, access: Access, keys: Keys | None = None) -> ReadClosure:
         """The tile as it is stored: a view, or a copy of gathered elements."""
         keys = _positions(access) if keys is None else keys
         if access.indirect or not self.inside(access):
@@ -119,18 +119,18 @@ class LaneSite:
             return lambda: gather.load(self.pattern_now())
         return self._view(access, keys)
 
-    def whole(self, access: Access) -> Read:
+    def whole(self, access: Access) -> ReadClosure:
         """A view of the tile that no mask narrows."""
         return self._view(access, (None,) * len(access.shape))
 
-    def values(self, access: Access, keys: Keys | None = None) -> Read:
+    def values(self, access: Access, keys: Keys | None = None) -> ReadClosure:
         """The tile in float32, as engines compute."""
         read = self.view(access, keys)
         if dtypes.stored(access.dtype) == FLOAT32:
             return read
         return lambda: read().astype(np.float32)
 
-    def operand(self, name: str, rank: int) -> Read:
+    def operand(self, name: str, rank: int) -> ReadClosure:
         """A number or (P, 1) tile that broadcasts against a tile of some rank, in float32."""
         access = self.input(name)
         if access is None:
@@ -178,7 +178,7 @@ class LaneSite:
             return lambda values: dtypes.convert(dtypes.convert(values, wanted), access.dtype)
         return partial(dtypes.convert, dtype=wanted)
 
-    def _temporary(self, like: Read, dtype: np.dtype) -> Read:
+    def _temporary(self, like: ReadClosure, dtype: np.dtype) -> ReadClosure:
         lane = self.lane
         return lambda: lane.scratch(like().shape, dtype)
 
@@ -230,7 +230,7 @@ class LaneSite:
             return True
         return self.pattern is None and not access.indirect and not self.window.trivial
 
-    def _view(self, access: Access, keys: Keys) -> Read:
+    def _view(self, access: Access, keys: Keys) -> ReadClosure:
         storage, address = self.storage(access), self.address(access)
         dtype = dtypes.stored(access.dtype)
         strides = tuple(s * dtype.itemsize for s in access.strides)
@@ -270,7 +270,7 @@ class LaneSite:
         return view
 
     def _windowed(self, address: Address, make: Callable[..., np.ndarray], keys: Keys,
-                  shape: tuple[int, ...], storage: Storage) -> Read:  # fmt: skip
+                  shape: tuple[int, ...], storage: Storage) -> ReadClosure:  # fmt: skip
         window = self.window
         views: dict[object, np.ndarray] = {}
         storage.views.append(views)

@@ -33,10 +33,10 @@ class _Bound:
     lasts: list[tuple[Address, int]]
 
 
-Compile = Callable[[Affine], Address]
+CompileAddress = Callable[[Affine], Address]
 
 
-def compiler(slots: Mapping[LoopVariable, int], registers: list[int]) -> Compile:
+def compiler(slots: Mapping[LoopVariable, int], registers: list[int]) -> CompileAddress:
     """Compiles expressions for one set of registers."""
     return lambda expression: compile_affine(expression, slots, registers)
 
@@ -47,7 +47,7 @@ class Window:
     Axes have keys; `extents` holds an Extent for each constrained one after `refresh`.
     """
 
-    def __init__(self, compile_expression: Compile) -> None:
+    def __init__(self, compile_expression: CompileAddress) -> None:
         self._compile = compile_expression
         self._bounds: dict[Hashable, _Bound] = {}
         self._conditions: list[Address] = []
@@ -125,7 +125,7 @@ class Pattern:
     """The constraints of a mask over several axes, as a boolean array over a tile."""
 
     def __init__(
-        self, constraints: list[Affine], shape: tuple[int, ...], compile_expression: Compile
+        self, constraints: list[Affine], shape: tuple[int, ...], compile_expression: CompileAddress
     ) -> None:
         self.shape = shape
         self._parts: list[tuple[Address, np.ndarray]] = []

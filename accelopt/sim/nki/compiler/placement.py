@@ -28,13 +28,13 @@ from accelopt.sim.tracer import current
 
 MAX_BLOCKS = 1 << 20
 
-Place = Callable[..., Any]
+PlacingFunction = Callable[..., Any]
 
 
 class DirectBuffer(BufferName):
     """A memory whose blocks the kernel places itself: `place(index, partitions, bytes)`."""
 
-    def __init__(self, buffer: Buffer, place: Place) -> None:
+    def __init__(self, buffer: Buffer, place: PlacingFunction) -> None:
         super().__init__(buffer)
         self.place = place
 
@@ -54,7 +54,7 @@ class DirectBuffer(BufferName):
         return Placement(starts, addresses)
 
 
-def _called(place: Place, index: tuple[int, ...], partitions: int, size: int) -> Any:
+def _called(place: PlacingFunction, index: tuple[int, ...], partitions: int, size: int) -> Any:
     """The function's answer; its parameters are passed by their documented names when it has them,
     so that functools.partial may bind others."""
     names = ("idx", "pdim_size", "fdim_size")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from accelopt.sim.nki.absent import absent_names
-from accelopt.sim.nki.kernel_tensor import KernelTensor
 from accelopt.sim.nki.language import constants
 from accelopt.sim.nki.language.control import (
     affine_range,
@@ -141,8 +140,9 @@ from accelopt.sim.nki.language.reductions import (
     sum,
     var,
 )
+from accelopt.sim.nki.neuronxcc_tensor import NeuronxccTensor
 
-give_operators(KernelTensor)
+give_operators(NeuronxccTensor)
 
 __all__ = [
     "abs",

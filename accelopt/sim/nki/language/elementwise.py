@@ -21,7 +21,7 @@ from accelopt.sim.operators import BITWISE
 from accelopt.sim.program import Engine
 from accelopt.sim.rules import operands
 
-Tile = Any
+AnyTile = Any
 
 
 def binary(op: str, x: Any, y: Any, dtype: Any, mask: Any) -> TensorView:

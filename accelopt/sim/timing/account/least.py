@@ -143,7 +143,7 @@ def _needed(program: Program) -> Iterator[_Work]:
         yield _Work(instruction, loops, math.prod(trips))
 
 
-Instructions = list[tuple[tuple[Loop, ...], Instruction]]
+NestedInstructions = list[tuple[tuple[Loop, ...], Instruction]]
 
 
 def _own_variables(instruction: Instruction) -> frozenset[LoopVariable]:
@@ -155,7 +155,7 @@ def _own_variables(instruction: Instruction) -> frozenset[LoopVariable]:
     )
 
 
-def _varying(needed: Instructions) -> dict[Tensor, set[LoopVariable]]:
+def _varying(needed: NestedInstructions) -> dict[Tensor, set[LoopVariable]]:
     """The loops in whose iterations a tensor may hold something else."""
     found: dict[Tensor, set[LoopVariable]] = {}
     grows = True
@@ -174,7 +174,7 @@ def _varying(needed: Instructions) -> dict[Tensor, set[LoopVariable]]:
     return found
 
 
-def _once(needed: Instructions) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
+def _once(needed: NestedInstructions) -> Iterator[tuple[tuple[Loop, ...], Instruction]]:
     """Without those that do to the same values what another has done."""
     writers: dict[Tensor, int] = {}
     for _, instruction in needed:

@@ -17,14 +17,14 @@ from accelopt.sim.program import Buffer, LoopKind, Tensor
 from accelopt.sim.timing.compiler.lowering import rewrite, walk
 from accelopt.sim.timing.stream.operation import Decision, Nest, Operation
 
-Node = Nest | Operation
+BodyItem = Nest | Operation
 
 
 def fuse_loops(nest: Nest, spec: Hardware, decisions: list[Decision]) -> Nest:
     """The tree in which an affine loop joins the one right before it if it reads, iteration by
     iteration, an array made there that is larger than SBUF. Inside of the two, loops that use the
     same data join as well, where the order allows it."""
-    body: list[Node] = []
+    body: list[BodyItem] = []
     for node in nest.body:
         if isinstance(node, Nest):
             node = fuse_loops(node, spec, decisions)
@@ -78,7 +78,7 @@ def _fused(first: Nest, second: Nest) -> Nest | None:
     return Nest(replace(a, tensors=(*a.tensors, *b.tensors)), tuple(body))
 
 
-def _join(body: list[Node], open_ends: list[Nest], node: Nest) -> bool:
+def _join(body: list[BodyItem], open_ends: list[Nest], node: Nest) -> bool:
     """Fuses a nest, in place, with one of the open ones that uses some of its data: there, if
     nothing in between keeps it from moving up, or at the end, if that one can move down."""
     for other in open_ends:
@@ -97,19 +97,19 @@ def _join(body: list[Node], open_ends: list[Nest], node: Nest) -> bool:
     return False
 
 
-def _operations(node: Node) -> list[Operation]:
+def _operations(node: BodyItem) -> list[Operation]:
     return [node] if isinstance(node, Operation) else [operation for _, operation in walk(node)]
 
 
-def _accesses(node: Node) -> list[Access]:
+def _accesses(node: BodyItem) -> list[Access]:
     return [a for operation in _operations(node) for a in (*operation.reads, *operation.writes)]
 
 
-def _written(node: Node) -> set[Tensor]:
+def _written(node: BodyItem) -> set[Tensor]:
     return {access.tensor for operation in _operations(node) for access in operation.writes}
 
 
-def _conflict(first: Node, second: Node) -> bool:
+def _conflict(first: BodyItem, second: BodyItem) -> bool:
     """True when one writes what the other touches: their order matters."""
     touched, other = ({a.tensor for a in _accesses(node)} for node in (first, second))
     return bool(_written(first) & other or _written(second) & touched)

@@ -25,8 +25,8 @@ from accelopt.sim.program import (
     Engine,
     Instruction,
     Loop,
-    Node,
     Program,
+    ProgramNode,
     Tensor,
 )
 from accelopt.sim.timing.machine.pricing import opcode_label
@@ -124,7 +124,7 @@ def _identity(dtype: np.dtype, source: SourceLine, number: int) -> Operation:
 
 
 def _lower_nodes(
-    nodes: tuple[Node, ...], chosen: Counter[tuple[str, Queue, SourceLine]], choose: bool
+    nodes: tuple[ProgramNode, ...], chosen: Counter[tuple[str, Queue, SourceLine]], choose: bool
 ) -> Iterator[Nest | Operation]:
     """The nodes as operations. Counts the engines that it chooses."""
     multiplied = {
@@ -261,10 +261,10 @@ def _is_column(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return all(n == 1 or stride == 0 for n, stride in zip(shape[1:], strides[1:], strict=True))
 
 
-Rewrite = Callable[[Operation], tuple[Operation, ...]]
+OperationRewrite = Callable[[Operation], tuple[Operation, ...]]
 
 
-def rewrite(nest: Nest, change: Rewrite) -> Nest:
+def rewrite(nest: Nest, change: OperationRewrite) -> Nest:
     """The tree with every operation replaced by those that `change` makes of it."""
     body: list[Nest | Operation] = []
     for node in nest.body:

@@ -62,7 +62,7 @@ class Compilation:
         del self.nest
 
 
-Step = Callable[[Compilation], None]
+PassFunction = Callable[[Compilation], None]
 
 
 def _nothing(at: Compilation) -> None:
@@ -78,19 +78,19 @@ class Pass:
     """
 
     name: str
-    do: Step
-    otherwise: Step = _nothing
+    do: PassFunction
+    otherwise: PassFunction = _nothing
     question: str = ""
 
 
-def _loops(change: Callable[[Nest, Compilation], Nest]) -> Step:
+def _loops(change: Callable[[Nest, Compilation], Nest]) -> PassFunction:
     def step(at: Compilation) -> None:
         at.nest = change(at.nest, at)
 
     return step
 
 
-def _lower(choose_engines: bool) -> Step:
+def _lower(choose_engines: bool) -> PassFunction:
     def step(at: Compilation) -> None:
         at.nest = lowering.lower(at.program, at.decisions, choose_engines=choose_engines)
 
@@ -126,7 +126,7 @@ def _drain_transfers(at: Compilation) -> None:
     at.costs = draining.with_latency(at.costs, at.drained, at.spec)
 
 
-def _depend(rotate: bool) -> Step:
+def _depend(rotate: bool) -> PassFunction:
     def step(at: Compilation) -> None:
         bounds = at.bounds if rotate else None
         spilled = bool(at.spills)

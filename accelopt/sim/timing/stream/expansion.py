@@ -15,7 +15,7 @@ import numpy as np
 
 from accelopt.sim.instruction_set import mask_shape
 from accelopt.sim.program import Instruction, Loop, Tensor
-from accelopt.sim.timing.stream.extents import Values, masked_extent
+from accelopt.sim.timing.stream.extents import IndexValues, masked_extent
 from accelopt.sim.timing.stream.forms import Forms
 from accelopt.sim.timing.stream.operation import Nest, Operation, Queue
 
@@ -26,7 +26,7 @@ class BodyIterations:
 
     loops: tuple[Loop, ...]
     starts: np.ndarray  # (n,) position of the body's first operation
-    values: Values  # (n,) each
+    values: IndexValues  # (n,) each
     iterations: np.ndarray  # (n, depth) trip numbers
 
 
@@ -37,7 +37,7 @@ class Instances(NamedTuple):
     form: Operation  # the one that stands for all of its form
     loops: tuple[Loop, ...]
     positions: np.ndarray  # (n,) increasing
-    values: Values  # (n,) each
+    values: IndexValues  # (n,) each
     iterations: np.ndarray  # (n, depth)
     partitions: np.ndarray | None = None  # (n,) of masked transfers: how many partitions are left
     elements: np.ndarray | None = None  # (n,) and how many elements of each

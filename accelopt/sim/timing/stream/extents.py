@@ -17,7 +17,7 @@ from accelopt.sim.mask import Mask
 MAX_POINTS = 1 << 26
 """Oblique masks over more points than this cost as if they left all of the tile."""
 
-Values = dict[LoopVariable, np.ndarray]
+IndexValues = dict[LoopVariable, np.ndarray]
 
 
 class Extent(NamedTuple):
@@ -35,7 +35,7 @@ class _Oblique(NamedTuple):
     slack: np.ndarray
 
 
-def masked_extent(mask: Mask, shape: tuple[int, ...], values: Values, n: int) -> Extent:
+def masked_extent(mask: Mask, shape: tuple[int, ...], values: IndexValues, n: int) -> Extent:
     """What a mask over the axes of `shape` leaves in each of n iterations."""
     shape = shape or (1,)
     low = np.zeros((len(shape), n), np.int64)
@@ -64,7 +64,7 @@ def masked_extent(mask: Mask, shape: tuple[int, ...], values: Values, n: int) ->
 
 
 def _conditions(
-    mask: Mask, rank: int, values: Values, n: int
+    mask: Mask, rank: int, values: IndexValues, n: int
 ) -> list[tuple[tuple[int, ...], np.ndarray]]:
     """The coefficients of all axes, in lowest terms, and what the rest amounts to, (n,)."""
     found: list[tuple[tuple[int, ...], np.ndarray]] = []

@@ -286,7 +286,7 @@ def _from_binary(cubin: bytes) -> tuple[int, int]:
     return int(registers[1]) if registers else 0, int(stack[1]) if stack else 0
 
 
-class Compiler(Protocol):
+class KernelCompiler(Protocol):
     """Compiles kernels for a target, in this process."""
 
     def compile(self, asked: say.Compile) -> say.Compiled:
@@ -303,7 +303,7 @@ class Compilers:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._made: dict[str, Compiler] = {}
+        self._made: dict[str, KernelCompiler] = {}
 
     def compile(self, asked: say.Compile) -> say.Compiled:
         """By the compiler of the solution's language; where it has none, by running its host code."""

@@ -31,7 +31,7 @@ MOST_BACKLOG_MS = 40.0
 FLUSH_BYTES = 256 << 20
 BUSY_SECONDS = 0.04  # of its own load before a round
 
-Call = Callable[[list[Any]], Any]
+CandidateCall = Callable[[list[Any]], Any]
 
 
 def _nothing(*_: object) -> None:
@@ -138,7 +138,7 @@ class Clock:
 
     def round(
         self,
-        call: Call,
+        call: CandidateCall,
         sets: list[list[Any]],
         backlog_ms: float,
         before: Callable[[int], object] = _nothing,
@@ -171,7 +171,7 @@ class Clock:
 
     def _round_on_cpu(
         self,
-        call: Call,
+        call: CandidateCall,
         sets: list[list[Any]],
         before: Callable[[int], object],
         after: Callable[[int, Any], object],
@@ -186,13 +186,13 @@ class Clock:
         return latencies, results
 
     def backlog_ms(
-        self, call: Call, sets: list[list[Any]], before: Callable[[int], object] = _nothing
+        self, call: CandidateCall, sets: list[list[Any]], before: Callable[[int], object] = _nothing
     ) -> float:
         """How long the GPU must wait so that the host has queued a round, with room to spare."""
         self.round(call, sets, 0.0, before)
         return min(MOST_BACKLOG_MS, BACKLOG_FACTOR * self.queued_ms + 0.2)
 
-    def queueing_ms(self, call: Call, inputs: list[Any]) -> float:
+    def queueing_ms(self, call: CandidateCall, inputs: list[Any]) -> float:
         """Milliseconds of the host for one call: the median of five, while the device waits."""
         taken = []
         for _ in range(5):
@@ -218,7 +218,7 @@ class Clock:
                 work()
             self._synchronize()
 
-    def lag_ms(self, call: Call, inputs: list[Any]) -> float:
+    def lag_ms(self, call: CandidateCall, inputs: list[Any]) -> float:
         """Work left on other streams when the call's own stream is done, in milliseconds.
 
         The smallest of five, less what a synchronisation of an idle device takes.

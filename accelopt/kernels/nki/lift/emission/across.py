@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import Value
-from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, line
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, line
 from accelopt.kernels.nki.lift.emission.phases import Placed
 from accelopt.kernels.nki.lift.emission.places import Tile, part, variable
 from accelopt.kernels.nki.lift.emission.prices import matmul_ns, transpose_ns
@@ -26,9 +26,9 @@ class Across:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
         self.ones: dict[int, str] = {}
-        self.running: dict[Value, str] = {}  # the tiles that chunks are combined in
+        self.running: dict[GraphValue, str] = {}  # the tiles that chunks are combined in
 
-    def begin(self, body: list[Node], value: Value, axis: Axis) -> None:
+    def begin(self, body: list[NestNode], value: GraphValue, axis: Axis) -> None:
         """Declares what the chunks of `value` are combined in: sums in PSUM, where adding a tile
         of SBUF takes half as long; maxima in SBUF, for what they are taken of lies in PSUM mostly."""
         block, tiling = self.block, self.block.tiling
@@ -45,7 +45,9 @@ class Across:
             body.append(line(f"{name} = {text}"))
             self.running[user] = name
 
-    def add(self, body: list[Node], value: Value, data: str, axis: Axis, psum: bool) -> None:
+    def add(
+        self, body: list[NestNode], value: GraphValue, data: str, axis: Axis, psum: bool
+    ) -> None:
         """Combines one chunk of `value` with those before it."""
         block, rows = self.block, self.block.tiling.block
         if block.tiling.chunks(axis.extent) == 1:
@@ -59,7 +61,7 @@ class Across:
             text = f"{name}[...] = nisa.tensor_tensor({data}, {name}, op=nl.{user.function})"
             body.append(Line((Form(text, "vector", cycles / block.spec.vector_ghz),)))
 
-    def combine(self, body: list[Node], value: Value) -> None:
+    def combine(self, body: list[NestNode], value: GraphValue) -> None:
         """What is combined of the chunks, over partitions: one number a row."""
         block, tiling, spec = self.block, self.block.tiling, self.block.spec
         (terms,) = value.arguments
@@ -90,7 +92,7 @@ class Across:
             each.append(Line((Form(text, "vector", ns),)))
         block.tiles[Placed(value, "rows")] = Tile(name, "number")
 
-    def _parts(self, body: list[Node], value: Value, axis: Axis) -> str:
+    def _parts(self, body: list[NestNode], value: GraphValue, axis: Axis) -> str:
         """What chunks were combined in, in SBUF, as far as the rows in its subscript."""
         block, tiling = self.block, self.block.tiling
         if tiling.chunks(axis.extent) == 1:

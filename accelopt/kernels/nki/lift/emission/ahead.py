@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from accelopt.kernels.nki.lift.emission.nest import Comment, For, If, Line, Node, line, walk
+from accelopt.kernels.nki.lift.emission.nest import Comment, For, If, Line, NestNode, line, walk
 from accelopt.kernels.nki.lift.emission.phases import Phases
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -25,7 +25,7 @@ def phases_ahead(plan: Phases) -> int:
     return count if gives and count < len(plan.phases) else 0
 
 
-def carried(ready: list[Node], rest: list[Node], declared: list[Node]) -> list[str]:
+def carried(ready: list[NestNode], rest: list[NestNode], declared: list[NestNode]) -> list[str]:
     """The tiles that are filled for the next block and read when it has become the present one."""
     given = {m[1] for item, _ in walk(ready) if (m := _ASSIGNED.match(item.forms[0].text))}
     kept = {m[1] for item, _ in walk(declared) if (m := _ASSIGNED.match(item.forms[0].text))}
@@ -34,8 +34,8 @@ def carried(ready: list[Node], rest: list[Node], declared: list[Node]) -> list[s
 
 
 def pipelined(
-    ready: list[Node], rest: list[Node], declared: list[Node], rows: str, blocks: int
-) -> list[Node]:
+    ready: list[NestNode], rest: list[NestNode], declared: list[NestNode], rows: str, blocks: int
+) -> list[NestNode]:
     """The loop over blocks in which `ready` is one block ahead of `rest`: it counts by `rows`_next,
     rest by `rows`."""
     names = {name: f"{name}_next" for name in carried(ready, rest, declared)}
@@ -44,7 +44,7 @@ def pipelined(
     late = [n for n in declared if n not in early]
     present = line(f"{rows} = {following} - 1")
     moved = [line(f"{name} = {other}") for name, other in names.items()]
-    body: list[Node] = [
+    body: list[NestNode] = [
         If(f"{following} < {blocks}", _renamed([*early, *ready], names)),
         If(f"{following} > 0", [present, *late, *rest]),
         *moved,
@@ -56,14 +56,14 @@ def pipelined(
     ]
 
 
-def _words(nodes: list[Node]) -> set[str]:
+def _words(nodes: list[NestNode]) -> set[str]:
     return {
         word for item, _ in walk(nodes) for form in item.forms for word in _WORD.findall(form.text)
     }
 
 
-def _renamed(nodes: list[Node], names: Mapping[str, str]) -> list[Node]:
-    found: list[Node] = []
+def _renamed(nodes: list[NestNode], names: Mapping[str, str]) -> list[NestNode]:
+    found: list[NestNode] = []
     for node in nodes:
         if isinstance(node, (For, If)):
             node.body[:] = _renamed(node.body, names)

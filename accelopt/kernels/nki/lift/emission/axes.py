@@ -64,7 +64,7 @@ def pieces_of(definition: Definition) -> list[dict[Axis, Index]]:
     return [{}]
 
 
-Place = tuple[int, Axis]
+DefinitionAxis = tuple[int, Axis]
 """An axis of a definition, by the definition's number."""
 
 
@@ -97,9 +97,9 @@ class _Joined:
     """Axes of all definitions, in classes of those that run along one dimension."""
 
     def __init__(self, algorithm: Algorithm) -> None:
-        self._parent: dict[Place, Place] = {}
-        self._members: dict[Place, list[Place]] = {}
-        self.dimensions: dict[tuple[str, int], Place] = {}
+        self._parent: dict[DefinitionAxis, DefinitionAxis] = {}
+        self._members: dict[DefinitionAxis, list[DefinitionAxis]] = {}
+        self.dimensions: dict[tuple[str, int], DefinitionAxis] = {}
         """An axis that runs along each dimension of an array."""
         for number, definition in enumerate(algorithm.definitions):
             for axis in own_axes(definition):
@@ -114,13 +114,13 @@ class _Joined:
             for dimension, axis in enumerate(definition.axes):
                 self.dimensions.setdefault((definition.out, dimension), (number, axis))
 
-    def root(self, place: Place) -> Place:
+    def root(self, place: DefinitionAxis) -> DefinitionAxis:
         """The class of a place."""
         while self._parent[place] != place:
             place = self._parent[place]
         return place
 
-    def join(self, one: Place, other: Place) -> None:
+    def join(self, one: DefinitionAxis, other: DefinitionAxis) -> None:
         """Makes two classes one, unless that made two axes of one definition the same."""
         first, second = self.root(one), self.root(other)
         if first == second or one[1].extent != other[1].extent:
@@ -131,7 +131,7 @@ class _Joined:
         self._members[first] += self._members.pop(second)
 
     @property
-    def classes(self) -> dict[Place, list[Place]]:
+    def classes(self) -> dict[DefinitionAxis, list[DefinitionAxis]]:
         """The members of each class."""
         return self._members
 
@@ -144,9 +144,9 @@ def _plain_reads(definition: Definition) -> Iterator[tuple[str, int, Axis]]:
             yield array, dimension, axis
 
 
-def _divisors(algorithm: Algorithm, joined: _Joined) -> dict[Place, int]:
+def _divisors(algorithm: Algorithm, joined: _Joined) -> dict[DefinitionAxis, int]:
     """Classes of axes that are read through a floor, and the divisor."""
-    found: dict[Place, int] = {}
+    found: dict[DefinitionAxis, int] = {}
     for number, definition in enumerate(algorithm.definitions):
         for expression in expressions_of(definition):
             for part in walk(expression):
@@ -163,11 +163,11 @@ def _divisors(algorithm: Algorithm, joined: _Joined) -> dict[Place, int]:
     return found
 
 
-Pair = tuple[tuple[Place, int], tuple[Place, int]]
+Pair = tuple[tuple[DefinitionAxis, int], tuple[DefinitionAxis, int]]
 """The classes of an outer and an inner axis, with their extents."""
 
 
-def _pairs(algorithm: Algorithm, joined: _Joined) -> dict[Place, Pair]:
+def _pairs(algorithm: Algorithm, joined: _Joined) -> dict[DefinitionAxis, Pair]:
     """Classes of axes that are two axes elsewhere: what one definition computes for every row, another
     reads for groups of rows, at `8 * group + row`. Axes of arrays that are only read are left as they
     are where something is combined along them."""
@@ -177,7 +177,7 @@ def _pairs(algorithm: Algorithm, joined: _Joined) -> dict[Place, Pair]:
         for number, definition in enumerate(algorithm.definitions)
         for axis in (definition.reduced if isinstance(definition, Reduce) else ())
     }
-    found: dict[Place, Pair] = {}
+    found: dict[DefinitionAxis, Pair] = {}
     for number, definition in enumerate(algorithm.definitions):
         for array, dimension, index in _reads(definition):
             if (array, dimension) not in joined.dimensions or not index.is_affine:
@@ -214,10 +214,10 @@ def _reads(definition: Definition) -> Iterator[tuple[str, int, Index]]:
                     yield part.array, dimension, index
 
 
-def _names(joined: _Joined) -> dict[Place, str]:
+def _names(joined: _Joined) -> dict[DefinitionAxis, str]:
     """A name for each class: the one that most of its axes have, told apart where two agree."""
     taken: set[str] = set()
-    names: dict[Place, str] = {}
+    names: dict[DefinitionAxis, str] = {}
     for root, members in joined.classes.items():
         called = [axis.name for _, axis in members]
         name = max(dict.fromkeys(called), key=called.count)

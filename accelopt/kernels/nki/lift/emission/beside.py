@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accelopt.kernels.nki.lift.emission.dimensions import with_dimension_cut
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import (
+    Graph,
+    GraphValue,
+    NotLowered,
+    ResultPart,
+    pruned,
+)
 from accelopt.kernels.nki.lift.emission.storage import PARTITIONS
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
@@ -61,7 +67,7 @@ def rows_beside(graph: Graph, rows: str, count: int) -> tuple[Graph, Axis]:
     def cut(indices: tuple[Index, ...]) -> tuple[Index, ...]:
         return tuple(index.substitute(renamed) for index in indices)
 
-    made: dict[Value, Value] = {}
+    made: dict[GraphValue, GraphValue] = {}
     for value in graph.values:
         if value.kind != "constant" and whole not in value.axes:
             raise NotLowered("something that has no rows beside rows that lie beside each other")

@@ -11,17 +11,17 @@ from accelopt.hardware import Hardware
 from accelopt.kernels.nki.lift.emission.across import Across
 from accelopt.kernels.nki.lift.emission.ahead import carried, phases_ahead, pipelined
 from accelopt.kernels.nki.lift.emission.beside import rows_beside
-from accelopt.kernels.nki.lift.emission.graph import Graph, Value
+from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue
 from accelopt.kernels.nki.lift.emission.lifetimes import Lifetimes
 from accelopt.kernels.nki.lift.emission.masks import Masks
 from accelopt.kernels.nki.lift.emission.nest import (
     Comment,
     For,
     Line,
-    Node,
+    NestNode,
     line,
 )
-from accelopt.kernels.nki.lift.emission.phases import Layout, Phases, Placed, roles_of
+from accelopt.kernels.nki.lift.emission.phases import Phases, Placed, TileLayout, roles_of
 from accelopt.kernels.nki.lift.emission.places import (
     START,
     At,
@@ -79,8 +79,10 @@ class RowBlock:
         self.names = self.storage.names
         self.tiles: dict[Placed, Tile] = {}
         self.loops: dict[Axis, At] = {}
-        self.first: list[Node] = []  # before all loops
-        self.scopes: list[list[Node]] = []  # the body of each batch loop, the first being `first`
+        self.first: list[NestNode] = []  # before all loops
+        self.scopes: list[
+            list[NestNode]
+        ] = []  # the body of each batch loop, the first being `first`
         self.weights = Weights(self)
         self.products = Products(self)
         self.transfers = Transfers(self)
@@ -96,14 +98,14 @@ class RowBlock:
 
     # ---- the whole kernel ---------------------------------------------------------------------
 
-    def emit(self) -> list[Node]:
+    def emit(self) -> list[NestNode]:
         """The kernel's statements."""
         self.views = self.transfers.views()
         body = self.first
         self.scopes = [body]
         bodies = [body]
         for axis in self.roles.batch:
-            inner: list[Node] = []
+            inner: list[NestNode] = []
             name = self.names.new(f"i_{axis.name}")
             self.loops[axis] = variable(name)
             bodies.append(inner)
@@ -119,7 +121,7 @@ class RowBlock:
             bodies[number].append(For(loop, axis.extent, bodies[number + 1]))
         return body
 
-    def _tiled(self, body: list[Node], tiling: Tiling) -> None:
+    def _tiled(self, body: list[NestNode], tiling: Tiling) -> None:
         """The blocks of some of the rows."""
         self.tiling, self.tiles, self.constants = tiling, {}, {}
         if tiling.first:
@@ -132,19 +134,19 @@ class RowBlock:
             return
         looped = variable(name if tiling.blocks > 1 else None)
         self.block_start = looped * tiling.block + tiling.first
-        rows: list[Node] = []
+        rows: list[NestNode] = []
         self._declare(rows)
         self._begin(rows)
         self._phases(rows, 0, len(self.plan.phases))
         self._end(rows)
         self._looped(body, rows, name)
 
-    def _ahead(self, body: list[Node], name: str, first: int) -> None:
+    def _ahead(self, body: list[NestNode], name: str, first: int) -> None:
         """The same with the `first` phases one block ahead of the others."""
         tiling = self.tiling
-        declared: list[Node] = []
-        ready: list[Node] = []
-        rest: list[Node] = []
+        declared: list[NestNode] = []
+        ready: list[NestNode] = []
+        rest: list[NestNode] = []
         self._declare(declared)
         self.block_start = variable(self.names.new(f"{name}_next")) * tiling.block + tiling.first
         self._begin(ready)
@@ -156,7 +158,7 @@ class RowBlock:
             self.storage.bytes[tile] = 2 * self.storage.bytes.get(tile, 0)
         body += pipelined(ready, rest, declared, name, tiling.blocks)
 
-    def _looped(self, body: list[Node], rows: list[Node], name: str) -> None:
+    def _looped(self, body: list[NestNode], rows: list[NestNode], name: str) -> None:
         if self.tiling.blocks > 1:
             body.append(For(name, self.tiling.blocks, rows))
         else:
@@ -164,14 +166,14 @@ class RowBlock:
 
     # ---- one block ----------------------------------------------------------------------------
 
-    def _begin(self, body: list[Node]) -> None:
+    def _begin(self, body: list[NestNode]) -> None:
         """What a block of rows begins with: a place for what later turns out to be needed, and one
         number a row."""
-        self.rows_body: list[Node] = []
+        self.rows_body: list[NestNode] = []
         body.append(For("", 1, self.rows_body))
         self.transfers.load_numbers(body)
 
-    def _phases(self, body: list[Node], start: int, stop: int) -> None:
+    def _phases(self, body: list[NestNode], start: int, stop: int) -> None:
         for number, phase in enumerate(self.plan.phases[start:stop], start):
             self._numbers(body, phase.level)
             if phase.values:
@@ -180,14 +182,14 @@ class RowBlock:
                 else:
                     self.turned_phases.emit(body, number, phase)
 
-    def _end(self, body: list[Node]) -> None:
+    def _end(self, body: list[NestNode]) -> None:
         """Numbers that no phase waits for, and those that are stored."""
         last = max((phase.level for phase in self.plan.phases), default=0) + 1
         for level in range(last, last + 3):
             self._numbers(body, level)
         self.transfers.store_numbers(body)
 
-    def _declare(self, body: list[Node]) -> None:
+    def _declare(self, body: list[NestNode]) -> None:
         """The tiles that a block of rows keeps."""
         tiling = self.tiling
         for operand in self.plan.transposed:
@@ -218,7 +220,7 @@ class RowBlock:
             if placed.layout == "transposed" and placed.value in self.plan.operands:
                 self.products.moving[placed.value] = self.tiles[other].name
 
-    def _numbers(self, body: list[Node], level: int) -> None:
+    def _numbers(self, body: list[NestNode], level: int) -> None:
         """What is worked out of one number a row, for all tiles of rows at once."""
         for value in self.plan.numbers_over_partitions(level):
             if Placed(value, "rows") not in self.tiles:
@@ -239,7 +241,7 @@ class RowBlock:
             self.storage.count(name, (self.tiling.tiles,))
             self.tiles[Placed(step.value, "rows")] = Tile(name, "number")
 
-    def number(self, value: Value, row: At = START, whole: bool = False) -> str:
+    def number(self, value: GraphValue, row: At = START, whole: bool = False) -> str:
         """One number a row: for one tile of rows, or with `whole` for all."""
         if value.kind == "constant":
             return self.constant(value.constant)
@@ -261,7 +263,7 @@ class RowBlock:
                     return form.format(name)
         return repr(number).replace("e+", "e")
 
-    def target(self, body: list[Node], placed: Placed, spot: Spot, declare: bool) -> None:
+    def target(self, body: list[NestNode], placed: Placed, spot: Spot, declare: bool) -> None:
         """Declares the tile that narrower steps fill."""
         if placed in self.tiles and self.tiles[placed].kind in ("kept", "temporary"):
             return
@@ -273,7 +275,7 @@ class RowBlock:
             self.storage.count(name, (spot.block,), dtype=placed.value.dtype)
         self.tiles[placed] = Tile(name, "temporary")
 
-    def step(self, body: list[Node], step: Selection, layout: Layout, spot: Spot) -> None:
+    def step(self, body: list[NestNode], step: Selection, layout: TileLayout, spot: Spot) -> None:
         """Emits one instruction."""
         placed = Placed(step.value, layout)
         if step.opcode != "reduce" and placed not in self.lives.kept and placed not in self.tiles:
@@ -297,7 +299,7 @@ class RowBlock:
         width = spot.width * math.prod(self.beside)
         body.append(Line(forms(step, target, text, width, psum, self.spec)))
 
-    def _bias(self, number: Value) -> None:
+    def _bias(self, number: GraphValue) -> None:
         placed = Placed(number, "rows")
         if placed in self.tiles:
             return
@@ -309,13 +311,13 @@ class RowBlock:
         )
         self.tiles[placed] = Tile(name, "column")
 
-    def _in_psum(self, value: Value, layout: Layout) -> bool:
+    def _in_psum(self, value: GraphValue, layout: TileLayout) -> bool:
         tile = self.tiles.get(Placed(value, layout))
         if tile is None or layout == "transposed":
             tile = self.turned_phases.spread.get(value, tile)
         return tile is not None and tile.psum
 
-    def text(self, step: Selection, value: Value, layout: Layout, spot: Spot) -> str:
+    def text(self, step: Selection, value: GraphValue, layout: TileLayout, spot: Spot) -> str:
         """An operand of a step, as text."""
         if value is step.total:
             return self.number_part(value, spot)
@@ -336,7 +338,7 @@ class RowBlock:
             )
         return self.place(Placed(value, layout), spot)
 
-    def number_part(self, value: Value, spot: Spot) -> str:
+    def number_part(self, value: GraphValue, spot: Spot) -> str:
         """Where a sum over one part of the free axis goes."""
         tile = self.tiles[Placed(value, "rows")]
         tiles = self.tiling.tiles
@@ -376,8 +378,8 @@ class RowBlock:
         return self.names.new(f"{axis.name}_{suffix}") if extent > 1 else None
 
     def loop(
-        self, body: list[Node], name: str | None, extent: int, kind: str = "affine_range"
-    ) -> list[Node]:
+        self, body: list[NestNode], name: str | None, extent: int, kind: str = "affine_range"
+    ) -> list[NestNode]:
         """The body of a new loop, or the body itself for a loop of one iteration."""
         if name is None or extent == 1:
             return body

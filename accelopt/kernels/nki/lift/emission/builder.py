@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from accelopt.kernels.nki.lift.emission.graph import Value, size_of
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, size_of
 from accelopt.kernels.nki.lift.index import Axis, Index
 
 LARGEST = 3e38
@@ -20,38 +20,38 @@ class Builder:
     """Makes values, each once, in normal form."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], Value] = {}
+        self._made: dict[tuple[object, ...], GraphValue] = {}
 
-    def _value(self, kind: str, axes: Iterable[Axis], **parts: object) -> Value:
+    def _value(self, kind: str, axes: Iterable[Axis], **parts: object) -> GraphValue:
         axes = frozenset(axes)
         key = (kind, axes, *sorted(parts.items(), key=lambda item: item[0]))
         if key not in self._made:
-            self._made[key] = Value(len(self._made), kind, axes, **parts)  # type: ignore[arg-type]
+            self._made[key] = GraphValue(len(self._made), kind, axes, **parts)  # type: ignore[arg-type]
         return self._made[key]
 
-    def constant(self, number: float) -> Value:
+    def constant(self, number: float) -> GraphValue:
         """A number."""
         return self._value("constant", (), constant=float(number))
 
-    def input(self, array: str, indices: tuple[Index, ...], dtype: str = "float32") -> Value:
+    def input(self, array: str, indices: tuple[Index, ...], dtype: str = "float32") -> GraphValue:
         """An element of an array in HBM."""
         axes = {axis for index in indices for axis in index.axes}
         return self._value("input", axes, array=array, indices=indices, dtype=dtype)
 
-    def padded(self, value: Value, number: float) -> Value:
+    def padded(self, value: GraphValue, number: float) -> GraphValue:
         """An input that is a number outside of its array."""
         return self._value(
             "input", value.axes, array=value.array, indices=value.indices, dtype=value.dtype,
             padding=number,
         )  # fmt: skip
 
-    def rounded(self, value: Value, dtype: str) -> Value:
+    def rounded(self, value: GraphValue, dtype: str) -> GraphValue:
         """A value in a format."""
         if value.dtype == dtype:
             return value
         return self._value("apply", value.axes, arguments=(value,), function=dtype, dtype=dtype)
 
-    def reduce(self, combiner: str, argument: Value, reduced: tuple[Axis, ...]) -> Value:
+    def reduce(self, combiner: str, argument: GraphValue, reduced: tuple[Axis, ...]) -> GraphValue:
         """What is combined; a factor that it does not run over comes after it."""
         if _is(argument, "multiply"):
             for factor, rest in (argument.arguments[::-1], argument.arguments):
@@ -68,8 +68,8 @@ class Builder:
         )
 
     def scaled_product(
-        self, left: Value, right: Value, axis: Axis, dtype: str = "float32"
-    ) -> Value:
+        self, left: GraphValue, right: GraphValue, axis: Axis, dtype: str = "float32"
+    ) -> GraphValue:
         """A matrix product of operands in `dtype`; factors that the sum does not run over are
         multiplied after it, those of the right operand that depend on nothing else go with the left
         one."""
@@ -80,7 +80,9 @@ class Builder:
         product = self.product([(left, self.rounded(right, dtype), axis)])
         return self.apply("multiply", product, self.apply("multiply", scale, outside))
 
-    def _factors(self, value: Value, stays: Callable[[Value], bool]) -> tuple[Value, Value]:
+    def _factors(
+        self, value: GraphValue, stays: Callable[[GraphValue], bool]
+    ) -> tuple[GraphValue, GraphValue]:
         """The factors of a product of values that stay in it, and the others."""
         one = self.constant(1.0)
         if not stays(value):
@@ -91,7 +93,7 @@ class Builder:
         inside = self.apply("multiply", parts[0][0], parts[1][0])
         return inside, self.apply("multiply", parts[0][1], parts[1][1])
 
-    def product(self, terms: Iterable[tuple[Value, Value, Axis]]) -> Value:
+    def product(self, terms: Iterable[tuple[GraphValue, GraphValue, Axis]]) -> GraphValue:
         """A sum of matrix products."""
         terms = tuple(terms)
         axes = {a for left, right, axis in terms for a in (left.axes | right.axes) - {axis}}
@@ -102,12 +104,16 @@ class Builder:
             reduced=tuple(axis for _, _, axis in terms),
         )
 
-    def scan(self, factor: Value, term: Value, initial: Value, along: Axis) -> Value:
+    def scan(
+        self, factor: GraphValue, term: GraphValue, initial: GraphValue, along: Axis
+    ) -> GraphValue:
         """`value = factor * previous value + term`."""
         axes = factor.axes | term.axes | {along}
         return self._value("scan", axes, arguments=(factor, term, initial), reduced=(along,))
 
-    def where(self, conditions: tuple[Index, ...], on_true: Value, on_false: Value) -> Value:
+    def where(
+        self, conditions: tuple[Index, ...], on_true: GraphValue, on_false: GraphValue
+    ) -> GraphValue:
         """One of two values, by conditions on axes: engines choose between a tile and a number, by
         one comparison at a time."""
         if len(conditions) > 1:
@@ -129,7 +135,7 @@ class Builder:
         axes = on_true.axes | condition.axes
         return self._value("where", axes, arguments=(on_true, on_false), indices=conditions)
 
-    def apply(self, function: str, *arguments: Value) -> Value:
+    def apply(self, function: str, *arguments: GraphValue) -> GraphValue:
         """The function of the arguments, as the engines have it."""
         if function == "subtract" and arguments[1].kind == "constant":
             return self.apply("add", arguments[0], self.constant(-arguments[1].constant))
@@ -156,13 +162,13 @@ class Builder:
         axes = frozenset[Axis]().union(*(argument.axes for argument in arguments))
         return self._value("apply", axes, arguments=arguments, function=function)
 
-    def _divided(self, left: Value, right: Value) -> Value:
+    def _divided(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if right.kind == "constant" and right.constant:
             return self.apply("multiply", left, self.constant(1.0 / right.constant))
         inverse = self.apply("reciprocal", right)
         return inverse if left is self.constant(1.0) else self.apply("multiply", left, inverse)
 
-    def _reciprocal(self, value: Value) -> Value:
+    def _reciprocal(self, value: GraphValue) -> GraphValue:
         if _is(value, "sqrt"):
             return self.apply("rsqrt", value.arguments[0])
         if _is(value, "add") and value.arguments[1] is self.constant(1.0):
@@ -171,7 +177,7 @@ class Builder:
                 return self.apply("sigmoid", self.apply("negative", power.arguments[0]))
         return self._value("apply", value.axes, arguments=(value,), function="reciprocal")
 
-    def _multiplied(self, left: Value, right: Value) -> Value:
+    def _multiplied(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if left.kind == "constant":
             left, right = right, left
         if right.kind == "constant":
@@ -201,7 +207,7 @@ class Builder:
         axes = left.axes | right.axes
         return self._value("apply", axes, arguments=(left, right), function="multiply")
 
-    def _added(self, left: Value, right: Value) -> Value:
+    def _added(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if left.kind == "constant":
             left, right = right, left
         if right.kind == "constant":
@@ -217,5 +223,5 @@ class Builder:
         return self._value("apply", axes, arguments=(left, right), function="add")
 
 
-def _is(value: Value, function: str) -> bool:
+def _is(value: GraphValue, function: str) -> bool:
     return value.kind == "apply" and value.function == function

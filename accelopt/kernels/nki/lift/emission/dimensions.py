@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import (
+    Graph,
+    GraphValue,
+    NotLowered,
+    ResultPart,
+    pruned,
+)
 from accelopt.kernels.nki.lift.index import Index
 
 
@@ -62,7 +68,7 @@ def with_dimension_cut(graph: Graph, name: str, place: int, length: int) -> Grap
     array = graph.arrays[name]
     sizes = (array.shape[place] // length, length)
     shape = (*array.shape[:place], *sizes, *array.shape[place + 1 :])
-    made: dict[Value, Value] = {}
+    made: dict[GraphValue, GraphValue] = {}
     for value in graph.values:
         arguments = tuple(made[argument] for argument in value.arguments)
         if value.kind == "input" and value.array == name:

@@ -9,7 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
+from accelopt.kernels.nki.lift.emission.graph import (
+    Graph,
+    GraphValue,
+    NotLowered,
+    ResultPart,
+    pruned,
+)
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
 
 ROWS, COLUMNS = "row", "column"
@@ -61,7 +67,7 @@ def flattened(graph: Graph, columns: int) -> Graph:
         start = _address(graph, array, indices).constant // columns
         return index_of(rows) + start, index_of(cols)
 
-    made: dict[Value, Value] = {}
+    made: dict[GraphValue, GraphValue] = {}
     for value in graph.values:
         axes = frozenset((rows, cols)) if value.axes else frozenset[Axis]()
         indices = place(value.array, value.indices) if value.kind == "input" else ()

@@ -19,7 +19,7 @@ class NotLowered(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class GraphValue:
     """A scalar that depends on axes, however it is laid out. `kind` is `input` (an element of
     `array`), `constant`, `apply` (`function` of the arguments), `reduce` (`function` over `reduced`),
     `product` (the sum of matrix products, two arguments and one axis of `reduced` each) or `scan`
@@ -29,7 +29,7 @@ class Value:
     number: int
     kind: str
     axes: frozenset[Axis]
-    arguments: tuple[Value, ...] = ()
+    arguments: tuple[GraphValue, ...] = ()
     function: str = ""
     constant: float = 0.0
     array: str = ""
@@ -39,7 +39,7 @@ class Value:
     padding: float | None = None
 
     @property
-    def terms(self) -> tuple[tuple[Value, Value, Axis], ...]:
+    def terms(self) -> tuple[tuple[GraphValue, GraphValue, Axis], ...]:
         """Of a product: left operand, right operand and the axis they share."""
         pairs = zip(self.arguments[::2], self.arguments[1::2], self.reduced, strict=True)
         return tuple((left, right, axis) for left, right, axis in pairs)
@@ -51,7 +51,7 @@ class ResultPart:
 
     array: str
     indices: tuple[Index, ...]
-    value: Value
+    value: GraphValue
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Graph:
     inputs: tuple[str, ...]
     results: tuple[str, ...]
     outputs: tuple[ResultPart, ...]
-    values: tuple[Value, ...] = ()
+    values: tuple[GraphValue, ...] = ()
 
-    def users(self) -> dict[Value, list[Value]]:
+    def users(self) -> dict[GraphValue, list[GraphValue]]:
         """Who takes each value as an argument."""
-        found: dict[Value, list[Value]] = {value: [] for value in self.values}
+        found: dict[GraphValue, list[GraphValue]] = {value: [] for value in self.values}
         for value in self.values:
             for argument in dict.fromkeys(value.arguments):
                 found[argument].append(value)
@@ -76,9 +76,9 @@ class Graph:
 
 def pruned(graph: Graph) -> Graph:
     """The graph with the values that its outputs need, arguments first."""
-    order: dict[Value, None] = {}
+    order: dict[GraphValue, None] = {}
 
-    def visit(value: Value) -> None:
+    def visit(value: GraphValue) -> None:
         if value not in order:
             for argument in value.arguments:
                 visit(argument)
@@ -97,7 +97,7 @@ def sums_of_rounded(graph: Graph) -> Graph:
         for value in graph.values
         if value.kind == "apply" and value.function == value.dtype
     }
-    made: dict[Value, Value] = {}
+    made: dict[GraphValue, GraphValue] = {}
     for value in graph.values:
         arguments = tuple(made[argument] for argument in value.arguments)
         if value.kind == "reduce" and value.function == "add" and value.arguments[0] in rounded:

@@ -3,7 +3,7 @@ written over what."""
 
 from __future__ import annotations
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.phases import Phase, Phases, Placed
 from accelopt.kernels.nki.lift.emission.selection import NoEngine, Selection, select
 
@@ -19,7 +19,7 @@ class Lifetimes:
         self.roles = plan.roles
         self.graph = plan.roles.graph
         self.steps: dict[int, list[Selection]] = {}
-        self.numbers: dict[int, list[Value]] = {}
+        self.numbers: dict[int, list[GraphValue]] = {}
         self.kept: set[Placed] = set()
         self.alias: dict[Placed, Placed] = {}
         self._made = 0
@@ -30,7 +30,7 @@ class Lifetimes:
         """The steps of every phase, which values outlive theirs, and where inputs are loaded."""
         outputs = {output.value for output in self.graph.outputs}
         operands = set(self.plan.operands)
-        levels: dict[tuple[Value, str], set[int]] = {}
+        levels: dict[tuple[GraphValue, str], set[int]] = {}
         for number, phase in enumerate(self.plan.phases):
             for value in phase.values:
                 for argument in value.arguments if value.kind != "product" else ():
@@ -49,12 +49,12 @@ class Lifetimes:
             }
             self.steps[number] = self._steps(phase, single)
 
-    def _reads(self, user: Value, phase: Phase) -> bool:
+    def _reads(self, user: GraphValue, phase: Phase) -> bool:
         """True when a user takes its operands in the layout of a phase."""
         return Placed(user, phase.layout) in self.plan.level or user.kind == "reduce"
 
-    def _steps(self, phase: Phase, single: set[Value]) -> list[Selection]:
-        def is_number(value: Value) -> bool:
+    def _steps(self, phase: Phase, single: set[GraphValue]) -> list[Selection]:
+        def is_number(value: GraphValue) -> bool:
             if value.kind == "constant":
                 return True
             has_rows = self.roles.has_rows(value)
@@ -65,13 +65,15 @@ class Lifetimes:
                 else (not has_rows and feature is not None)
             )
 
-        def times(value: Value, factor: float) -> Value:
+        def times(value: GraphValue, factor: float) -> GraphValue:
             number = factor * value.constant if value.kind == "constant" else factor
             self._made += 1
-            constant = Value(-2 * self._made, "constant", frozenset(), constant=number)
+            constant = GraphValue(-2 * self._made, "constant", frozenset(), constant=number)
             if value.kind == "constant":
                 return constant
-            made = Value(-2 * self._made - 1, "apply", value.axes, (value, constant), "multiply")
+            made = GraphValue(
+                -2 * self._made - 1, "apply", value.axes, (value, constant), "multiply"
+            )
             self.numbers.setdefault(phase.level, []).append(made)
             return made
 
@@ -132,14 +134,14 @@ class Lifetimes:
                         )
                         break
 
-    def is_output(self, value: Value) -> bool:
+    def is_output(self, value: GraphValue) -> bool:
         """True for a value that is stored."""
         return any(output.value is value for output in self.graph.outputs)
 
     def split(self, number: int, phase: Phase) -> tuple[list[Selection], list[Selection]]:
         """The steps that read sums in PSUM, and those that come after."""
         products = {value for value in phase.values if value.kind == "product"}
-        made_outside: set[Value] = set()
+        made_outside: set[GraphValue] = set()
         inner: list[Selection] = []
         outer: list[Selection] = []
         for step in self.steps[number]:
@@ -153,7 +155,7 @@ class Lifetimes:
         return inner, outer
 
     def needs_copy(
-        self, product: Value, inner: list[Selection], outer: list[Selection], phase: Phase
+        self, product: GraphValue, inner: list[Selection], outer: list[Selection], phase: Phase
     ) -> bool:
         """True when something reads a product that cannot read it in PSUM."""
         placed = Placed(product, phase.layout)

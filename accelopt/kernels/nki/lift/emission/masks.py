@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import NotLowered
-from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, line
-from accelopt.kernels.nki.lift.emission.phases import Layout
+from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, line
+from accelopt.kernels.nki.lift.emission.phases import TileLayout
 from accelopt.kernels.nki.lift.emission.places import At, Span, Spot, variable
 from accelopt.kernels.nki.lift.emission.selection import Selection
 from accelopt.kernels.nki.lift.index import Axis, Index
@@ -24,7 +24,7 @@ class Masks:
         self._filled: dict[tuple[float, int, int], str] = {}
 
     def select(
-        self, body: list[Node], step: Selection, target: str, layout: Layout, spot: Spot
+        self, body: list[NestNode], step: Selection, target: str, layout: TileLayout, spot: Spot
     ) -> None:
         """`target = data where the step's condition holds, else its number`."""
         block = self.block

@@ -46,7 +46,7 @@ class For:
 
     variable: str
     extent: int
-    body: list[Node] = field(default_factory=list)
+    body: list[NestNode] = field(default_factory=list)
     kind: str = "affine_range"
 
 
@@ -55,10 +55,10 @@ class If:
     """`if condition`, in a loop of which all iterations but one meet it."""
 
     condition: str
-    body: list[Node] = field(default_factory=list)
+    body: list[NestNode] = field(default_factory=list)
 
 
-Node = Line | Comment | For | If
+NestNode = Line | Comment | For | If
 
 
 def line(text: str) -> Line:
@@ -66,7 +66,7 @@ def line(text: str) -> Line:
     return Line((Form(text, "none", 0.0),))
 
 
-def walk(nodes: list[Node], times: int = 1) -> Iterator[tuple[Line, int]]:
+def walk(nodes: list[NestNode], times: int = 1) -> Iterator[tuple[Line, int]]:
     """Every line and how often it runs."""
     for node in nodes:
         if isinstance(node, For):
@@ -79,7 +79,7 @@ def walk(nodes: list[Node], times: int = 1) -> Iterator[tuple[Line, int]]:
             yield node, times
 
 
-def balanced(nodes: list[Node]) -> dict[int, Form]:
+def balanced(nodes: list[NestNode]) -> dict[int, Form]:
     """The form of every line, by the line's id: what has one engine first, then the rest, those
     with most to move first, wherever the kernel then ends soonest."""
     busy: dict[str, float] = {}
@@ -111,7 +111,7 @@ class Price(NamedTuple):
         return max(self.engines.values(), default=0.0)
 
 
-def price(nodes: list[Node], spec: Hardware) -> Price:
+def price(nodes: list[NestNode], spec: Hardware) -> Price:
     """The closed-form price of a lowered kernel."""
     chosen = balanced(nodes)
     engines: dict[str, float] = {}
@@ -129,12 +129,12 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"_\d+$")
 
 
-def rendered(nodes: list[Node], indent: int = 1) -> list[str]:
+def rendered(nodes: list[NestNode], indent: int = 1) -> list[str]:
     """The text, engines chosen. Loops that are not inside each other may have one name."""
     chosen = balanced(nodes)
     loops = set(_variables(nodes))
 
-    def lines(part: list[Node], depth: int, called: Mapping[str, str]) -> Iterator[str]:
+    def lines(part: list[NestNode], depth: int, called: Mapping[str, str]) -> Iterator[str]:
         pad = "    " * depth
         for node in part:
             if isinstance(node, For) and not node.variable:  # a place for what is needed later
@@ -157,7 +157,7 @@ def rendered(nodes: list[Node], indent: int = 1) -> list[str]:
     return list(lines(nodes, indent, {}))
 
 
-def _variables(nodes: list[Node]) -> Iterator[str]:
+def _variables(nodes: list[NestNode]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, For):
             yield node.variable

@@ -12,25 +12,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, Value
+from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue, NotLowered
 from accelopt.kernels.nki.lift.index import Axis, Index
 from accelopt.kernels.nki.lift.schedule import Schedule
 
-Layout = Literal["rows", "transposed"]
+TileLayout = Literal["rows", "transposed"]
 
 
 class Placed(NamedTuple):
     """A value in one of its layouts."""
 
-    value: Value
-    layout: Layout
+    value: GraphValue
+    layout: TileLayout
 
 
 class ProductTerm(NamedTuple):
     """`moving rows`: one matrix product of a product, its operand with rows and the one without."""
 
-    rows: Value
-    weights: Value
+    rows: GraphValue
+    weights: GraphValue
     axis: Axis
 
 
@@ -39,9 +39,9 @@ class Phase:
     """One loop over a feature axis."""
 
     level: int
-    layout: Layout
+    layout: TileLayout
     axis: Axis
-    values: list[Value] = field(default_factory=list)
+    values: list[GraphValue] = field(default_factory=list)
 
 
 @dataclass
@@ -57,11 +57,11 @@ class Roles:
     inner: frozenset[Axis] = frozenset()
     """Axes that a loop inside a phase runs over: sums over them have another feature axis left."""
 
-    def has_rows(self, value: Value) -> bool:
+    def has_rows(self, value: GraphValue) -> bool:
         """True when each row has a value of its own."""
         return self.rows in value.axes
 
-    def feature(self, value: Value) -> Axis | None:
+    def feature(self, value: GraphValue) -> Axis | None:
         """The feature axis of a value; None for one number a row."""
         found = [a for a in value.axes if a in self.features and a not in self.inner]
         if len(found) > 1:
@@ -69,14 +69,16 @@ class Roles:
             raise NotLowered(f"a value depends on {names} at once")
         return found[0] if found else None
 
-    def terms(self, product: Value) -> tuple[ProductTerm, ...]:
+    def terms(self, product: GraphValue) -> tuple[ProductTerm, ...]:
         """The matrix products of a product."""
         return tuple(
             _term(product, left, right, axis, self.rows) for left, right, axis in product.terms
         )
 
 
-def _term(product: Value, left: Value, right: Value, axis: Axis, rows: Axis) -> ProductTerm:
+def _term(
+    product: GraphValue, left: GraphValue, right: GraphValue, axis: Axis, rows: Axis
+) -> ProductTerm:
     for moving, weights in ((left, right), (right, left)):
         if rows in moving.axes and rows not in weights.axes:
             return ProductTerm(moving, weights, axis)
@@ -154,12 +156,12 @@ class Phases:
         self.reductions = [value for value in roles.graph.values if self._may_cross(value)]
         self.level: dict[Placed, int] = {}
         self.needed: dict[Placed, None] = {}
-        self._transposed: dict[Value, None] = {}
+        self._transposed: dict[GraphValue, None] = {}
         for output in roles.graph.outputs:
             self.need(output.value, self.stored_as(output.indices))
         self.phases = self._grouped()
 
-    def stored_as(self, indices: tuple[Index, ...]) -> Layout:
+    def stored_as(self, indices: tuple[Index, ...]) -> TileLayout:
         """The layout in which an array at these indices is moved: its earlier axis on partitions."""
         return "rows" if self._rows_first(indices) else "transposed"
 
@@ -168,7 +170,7 @@ class Phases:
         others = [n for n, index in enumerate(indices) if index.axes & self.roles.features]
         return not rows or not others or min(rows) < min(others)
 
-    def mode(self, operand: Value) -> str:
+    def mode(self, operand: GraphValue) -> str:
         """How an operand of products gets its contracted axis on partitions."""
         if operand.kind == "input" and not self._rows_first(operand.indices):
             return "direct"
@@ -176,7 +178,7 @@ class Phases:
         chosen = self.schedule.operands
         return chosen[number] if number < len(chosen) else "transposed"
 
-    def _may_cross(self, value: Value) -> bool:
+    def _may_cross(self, value: GraphValue) -> bool:
         """True for a maximum or minimum that can be taken over partitions."""
         return (
             value.kind == "reduce"
@@ -187,7 +189,7 @@ class Phases:
             and self.roles.has_rows(value)
         )
 
-    def over_partitions(self, value: Value) -> bool:
+    def over_partitions(self, value: GraphValue) -> bool:
         """True for what is combined over the partitions: a maximum where the schedule says so, and
         the sum of an operand that is computed with the axis that is summed over on partitions.
         Computed once more for its sum, the other way round, it would be rounded
@@ -205,17 +207,17 @@ class Phases:
             and self.mode(terms) == "direct"
         )
 
-    def turned(self, product: Value) -> bool:
+    def turned(self, product: GraphValue) -> bool:
         """True for a product that is summed with rows along the free axis and then transposed."""
         number, chosen = self.products.index(product), self.schedule.results
         return number < len(chosen) and chosen[number] == "turned"
 
     @property
-    def transposed(self) -> tuple[Value, ...]:
+    def transposed(self) -> tuple[GraphValue, ...]:
         """Operands that are computed with rows on partitions and then transposed."""
         return tuple(self._transposed)
 
-    def need(self, value: Value, layout: Layout) -> int:
+    def need(self, value: GraphValue, layout: TileLayout) -> int:
         """Plans a value, after what it is made of; returns the level of its phase."""
         placed = Placed(value, layout)
         if placed not in self.level:
@@ -223,7 +225,7 @@ class Phases:
             self.needed[placed] = None
         return self.level[placed]
 
-    def _planned(self, value: Value, layout: Layout) -> int:
+    def _planned(self, value: GraphValue, layout: TileLayout) -> int:
         if value.kind == "constant":
             return 0
         if not self.roles.has_rows(value):
@@ -258,13 +260,13 @@ class Phases:
             default=0,
         )
 
-    def _operand(self, value: Value) -> int:
+    def _operand(self, value: GraphValue) -> int:
         if self.mode(value) == "direct":
             return self.need(value, "transposed")
         self._transposed[value] = None
         return self.need(value, "rows")
 
-    def _postponed(self, order: dict[Value, int]) -> None:
+    def _postponed(self, order: dict[GraphValue, int]) -> None:
         """Moves what only one later phase reads into that phase: it is not kept until then."""
         outputs = {output.value for output in self.roles.graph.outputs}
         users = self.roles.graph.users()
@@ -289,7 +291,7 @@ class Phases:
                 self.level[placed] = max(level, self.level[placed])
 
     def _grouped(self) -> list[Phase]:
-        phases: dict[tuple[int, Layout, Axis], Phase] = {}
+        phases: dict[tuple[int, TileLayout, Axis], Phase] = {}
         order = {value: n for n, value in enumerate(self.roles.graph.values)}
         self._postponed(order)
         for placed in sorted(self.needed, key=lambda p: (self.level[p], order[p.value])):
@@ -313,7 +315,7 @@ class Phases:
             phase.values.sort(key=lambda value: order[value])
         return found
 
-    def numbers_over_partitions(self, level: int) -> list[Value]:
+    def numbers_over_partitions(self, level: int) -> list[GraphValue]:
         """What is combined over partitions before the phases of a level."""
         return [
             placed.value
@@ -321,11 +323,11 @@ class Phases:
             if self.over_partitions(placed.value) and self.level[placed] == level
         ]
 
-    def combined(self, value: Value) -> list[Value]:
+    def combined(self, value: GraphValue) -> list[GraphValue]:
         """What is combined of a value over partitions."""
         return [user for user in self.roles.graph.users()[value] if self.over_partitions(user)]
 
-    def row_numbers(self, level: int) -> list[Value]:
+    def row_numbers(self, level: int) -> list[GraphValue]:
         """Values of one number a row that are worked out before the phases of a level."""
         return [
             placed.value

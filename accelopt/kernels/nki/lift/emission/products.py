@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
-from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
+from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, ProductTerm
 from accelopt.kernels.nki.lift.emission.places import (
     START,
@@ -37,13 +37,13 @@ class Products:
 
     def __init__(self, block: RowBlock) -> None:
         self.block = block
-        self.moving: dict[Value, str] = {}  # operands with rows, contracted axis on partitions
-        self.streamed: dict[tuple[Value, Axis], str] = {}
-        self.sums: dict[Value, str] = {}
+        self.moving: dict[GraphValue, str] = {}  # operands with rows, contracted axis on partitions
+        self.streamed: dict[tuple[GraphValue, Axis], str] = {}
+        self.sums: dict[GraphValue, str] = {}
 
     # ---- streamed past a block of rows --------------------------------------------------------
 
-    def stream_rows(self, body: list[Node], product: Value, start: At, width: int) -> None:
+    def stream_rows(self, body: list[NestNode], product: GraphValue, start: At, width: int) -> None:
         """What a product with rows on partitions needs for columns from `start`: their weights, or
         its sums for every tile of rows."""
         tiles, row_tile = self.block.tiling.tiles, self.block.tiling.row_tile
@@ -62,7 +62,9 @@ class Products:
             target = f"{name}[:, {variable(row)}, :]"
             each.append(self._matmul(target, moving, weights, width, row_tile, term))
 
-    def stream_transposed(self, body: list[Node], product: Value, first: At, count: int) -> None:
+    def stream_transposed(
+        self, body: list[NestNode], product: GraphValue, first: At, count: int
+    ) -> None:
         """The same for a product with rows along the free axis, `count` chunks of columns."""
         axis = self.block.weights.columns(self.block.roles.terms(product)[0])
         chunk = self.block.tiling.chunk(axis.extent)
@@ -81,7 +83,7 @@ class Products:
             each.append(self._matmul(target, f"{weights}[:, {where}]", moving, rows, chunk, term))
 
     def _declare_sums(
-        self, body: list[Node], product: Value, partitions: int, count: int, width: int
+        self, body: list[NestNode], product: GraphValue, partitions: int, count: int, width: int
     ) -> str:
         name = self.block.storage.sums(product)
         body.append(
@@ -94,8 +96,8 @@ class Products:
         return name
 
     def _stream(
-        self, body: list[Node], term: ProductTerm, start: At, width: int
-    ) -> tuple[list[Node], At, str]:
+        self, body: list[NestNode], term: ProductTerm, start: At, width: int
+    ) -> tuple[list[NestNode], At, str]:
         """A loop over the contracted axis that loads one tile of the operand without rows."""
         self.block.weights.require_contracted_first(term)
         chunk, chunks = self.block.weights.chunks(term.axis)
@@ -109,7 +111,7 @@ class Products:
         self.block.storage.count(name, (width,), 4, dtype)
         return inner, at, name
 
-    def _columns(self, body: list[Node], product: Value, start: At, width: int) -> None:
+    def _columns(self, body: list[NestNode], product: GraphValue, start: At, width: int) -> None:
         """Loads the columns of the operands without rows, over all of the contracted axes."""
         for term in self.block.roles.terms(product):
             self.block.weights.require_contracted_first(term)
@@ -127,7 +129,7 @@ class Products:
     # ---- sums ---------------------------------------------------------------------------------
 
     def _weights(
-        self, product: Value, term: ProductTerm, at: At, spot: Spot, start: At, width: int
+        self, product: GraphValue, term: ProductTerm, at: At, spot: Spot, start: At, width: int
     ) -> str:
         if self.block.weights.streaming(product) == "resident":
             name, whole, begin = (
@@ -140,7 +142,7 @@ class Products:
             begin, whole = spot.offset, spot.block
         return f"{name}[:, {at}, {part(begin, width, whole)}]"
 
-    def rows_product(self, body: list[Node], product: Value, spot: Spot) -> str:
+    def rows_product(self, body: list[NestNode], product: GraphValue, spot: Spot) -> str:
         """Sums one part of a product, rows on partitions; the text of the sums in PSUM."""
         tiles, row_tile = self.block.tiling.tiles, self.block.tiling.row_tile
         if self.block.plan.turned(product):
@@ -161,7 +163,7 @@ class Products:
             inner.append(self._matmul(target, stationary, weights, spot.width, row_tile, term))
         return name
 
-    def _turned_back(self, body: list[Node], product: Value, spot: Spot) -> str:
+    def _turned_back(self, body: list[NestNode], product: GraphValue, spot: Spot) -> str:
         """A part of a product that was summed with rows along the free axis, rows on partitions."""
         block = self.block
         axis = self.block.weights.columns(self.block.roles.terms(product)[0])
@@ -186,7 +188,9 @@ class Products:
         inner.append(Line((Form(text, "tensor", transpose_ns(block.spec, chunk, row_tile)),)))
         return name
 
-    def transposed_product(self, body: list[Node], product: Value, axis: Axis, spot: Spot) -> str:
+    def transposed_product(
+        self, body: list[NestNode], product: GraphValue, axis: Axis, spot: Spot
+    ) -> str:
         """Sums one chunk of a product, rows along the free axis; the text of the sums in PSUM."""
         chunk, rows = self.block.tiling.chunk(axis.extent), self.block.tiling.block
         if self.block.weights.streaming(product) == "accumulate":
@@ -224,7 +228,7 @@ class Products:
 
     # ---- transposing --------------------------------------------------------------------------
 
-    def transpose(self, body: list[Node], value: Value, spot: Spot) -> None:
+    def transpose(self, body: list[NestNode], value: GraphValue, spot: Spot) -> None:
         """Transposes the part of an operand that was just computed with rows on partitions."""
         axis = self.block.roles.feature(value)
         assert axis is not None
@@ -250,7 +254,7 @@ class Products:
         )  # fmt: skip
 
     def _by_squares(
-        self, body: list[Node], value: Value, spot: Spot, first: At, chunk: int, count: int
+        self, body: list[NestNode], value: GraphValue, spot: Spot, first: At, chunk: int, count: int
     ) -> None:
         """The same by the Vector engine, a square of 32 by 32 elements at a time."""
         block, tiling, spec = self.block, self.block.tiling, self.block.spec
@@ -288,7 +292,7 @@ class Products:
 
     def transpose_into(
         self,
-        body: list[Node],
+        body: list[NestNode],
         source: str,
         begin: At,
         target: str,

@@ -28,9 +28,9 @@ from accelopt.kernels.nki.lift.emission.builder import Builder
 from accelopt.kernels.nki.lift.emission.dimensions import cut_dimensions
 from accelopt.kernels.nki.lift.emission.graph import (
     Graph,
+    GraphValue,
     NotLowered,
     ResultPart,
-    Value,
     pruned,
     sums_of_rounded,
 )
@@ -50,8 +50,8 @@ def graph_of(algorithm: Algorithm) -> Graph:
             raise NotLowered(f"{array.name} is {array.dtype}; lowered are {formats_known}")
     names = joined_axes(algorithm)
     builder = Builder()
-    formats: dict[Value, str] = {}
-    known: dict[str, tuple[tuple[Index, ...], Value]] = {}
+    formats: dict[GraphValue, str] = {}
+    known: dict[str, tuple[tuple[Index, ...], GraphValue]] = {}
     results = {array.name for array in algorithm.outputs}
     outputs: list[ResultPart] = []
     for number, definition in enumerate(algorithm.definitions):
@@ -89,19 +89,19 @@ class _Reader:
     def __init__(
         self,
         builder: Builder,
-        known: Mapping[str, tuple[tuple[Index, ...], Value]],
+        known: Mapping[str, tuple[tuple[Index, ...], GraphValue]],
         values: Mapping[Axis, Index],
         arrays: Mapping[str, Array],
-        formats: dict[Value, str],
+        formats: dict[GraphValue, str],
     ) -> None:
         self._builder = builder
         self._known = known
         self._values = values
         self._arrays = arrays
         self._formats = formats
-        self._memory: dict[Expression, Value] = {}
+        self._memory: dict[Expression, GraphValue] = {}
 
-    def defined(self, definition: Definition) -> Value:
+    def defined(self, definition: Definition) -> GraphValue:
         """What a definition defines."""
         if isinstance(definition, Map):
             return self.value(definition.expression)
@@ -144,7 +144,7 @@ class _Reader:
             return ()
         return short if math.prod(axis.extent for axis in short) <= MOST_UNROLLED else ()
 
-    def _reduced(self, definition: Reduce) -> Value:
+    def _reduced(self, definition: Reduce) -> GraphValue:
         if not definition.reduced:
             return self.value(definition.expression)
         found = contraction(definition)
@@ -161,20 +161,20 @@ class _Reader:
         product = self._builder.scaled_product(left, right, reduced[0], self._format(left, right))
         return self._builder.apply("multiply", product, self.value(found.scale))
 
-    def _format(self, *operands: Value) -> str:
+    def _format(self, *operands: GraphValue) -> str:
         """The format in which operands are multiplied: what the kernel rounded them to, or read."""
         found = {self._formats.get(operand, operand.dtype) for operand in operands}
         if len(found) > 1:
             raise NotLowered(f"a matrix product of {' and '.join(sorted(found))}")
         return found.pop()
 
-    def value(self, expression: Expression) -> Value:
+    def value(self, expression: Expression) -> GraphValue:
         """The value of an expression."""
         if expression not in self._memory:
             self._memory[expression] = self._made(expression)
         return self._memory[expression]
 
-    def _made(self, expression: Expression) -> Value:
+    def _made(self, expression: Expression) -> GraphValue:
         if isinstance(expression, Constant):
             return self._builder.constant(expression.value)
         if isinstance(expression, Apply) and expression.function in ROUNDINGS:
@@ -197,7 +197,9 @@ class _Reader:
             return self._chosen(open_ones, on_true, on_false)
         raise NotLowered("an index is used as a number")
 
-    def _chosen(self, conditions: Sequence[Index], on_true: Value, on_false: Value) -> Value:
+    def _chosen(
+        self, conditions: Sequence[Index], on_true: GraphValue, on_false: GraphValue
+    ) -> GraphValue:
         """A choice; one that only keeps an input within its array is a padded input."""
         rest: list[Index] = []
         for condition in conditions:
@@ -208,7 +210,9 @@ class _Reader:
                 rest.append(condition)
         return self._builder.where(tuple(rest), on_true, on_false) if rest else on_true
 
-    def _padded(self, condition: Index, value: Value, outside: Value) -> Value | None:
+    def _padded(
+        self, condition: Index, value: GraphValue, outside: GraphValue
+    ) -> GraphValue | None:
         if outside.kind != "constant":
             return None
         if value.kind == "apply" and value.function == "multiply" and outside.constant == 0.0:
@@ -222,7 +226,7 @@ class _Reader:
                 return self._builder.padded(value, outside.constant)
         return None
 
-    def _read(self, read: Read) -> Value:
+    def _read(self, read: Read) -> GraphValue:
         indices = tuple(index.substitute(self._values) for index in read.indices)
         if read.array not in self._known:
             return self._builder.input(read.array, indices, self._arrays[read.array].dtype)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.graph import ResultPart
-from accelopt.kernels.nki.lift.emission.nest import Node
+from accelopt.kernels.nki.lift.emission.nest import NestNode
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import START, Span, Spot, Tile, subscript
 from accelopt.kernels.nki.lift.index import Axis, Index
@@ -60,7 +60,7 @@ class Results:
         lives = self.block.lives
         return lives.kept | {*lives.alias}
 
-    def declare(self, body: list[Node], row: OutputRow, spot: Spot) -> None:
+    def declare(self, body: list[NestNode], row: OutputRow, spot: Spot) -> None:
         """The tile that a row is put together in; each part is a place in it."""
         block, first = self.block, row.parts[0]
         name = block.storage.name(first.value)
@@ -71,7 +71,7 @@ class Results:
             tile = Tile(name, "temporary", first=start, stride=1)
             block.tiles[Placed(output.value, "rows")] = tile
 
-    def store(self, body: list[Node], row: OutputRow, spot: Spot) -> None:
+    def store(self, body: list[NestNode], row: OutputRow, spot: Spot) -> None:
         """Stores a row."""
         block, first = self.block, row.parts[0]
         array = block.graph.arrays[first.array]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import Value
-from accelopt.kernels.nki.lift.emission.nest import Form, Line, Node, largest_divisor
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
+from accelopt.kernels.nki.lift.emission.nest import Form, Line, NestNode, largest_divisor
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import BANK, START, Spot, Tile, variable
 from accelopt.kernels.nki.lift.emission.scans import Recurrence
@@ -21,7 +21,7 @@ class RowPhases:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
 
-    def emit(self, body: list[Node], number: int, phase: Phase) -> None:
+    def emit(self, body: list[NestNode], number: int, phase: Phase) -> None:
         """Emits a phase into the body of the loop over blocks of rows."""
         extent = phase.axis.extent
         products = [value for value in phase.values if value.kind == "product"]
@@ -62,7 +62,7 @@ class RowPhases:
         self._cell(cell, number, phase, spot, narrow)
         self._combine(body, number, phase, extent // width)
 
-    def _partials(self, body: list[Node], number: int, phase: Phase, passes: int) -> None:
+    def _partials(self, body: list[NestNode], number: int, phase: Phase, passes: int) -> None:
         """The tiles that sums and maxima along the free axis go to."""
         tiles = self.block.tiling.tiles
         for value in self._reduced(number):
@@ -73,7 +73,7 @@ class RowPhases:
             self.block.storage.declare(body, name, tuple(shape))
             self.block.tiles[Placed(value, "rows")] = Tile(name, "number")
 
-    def _reduced(self, number: int) -> list[Value]:
+    def _reduced(self, number: int) -> list[GraphValue]:
         found = []
         for step in self.block.lives.steps[number]:
             if step.opcode == "reduce":
@@ -82,7 +82,7 @@ class RowPhases:
                 found.append(step.total)
         return found
 
-    def _combine(self, body: list[Node], number: int, phase: Phase, passes: int) -> None:
+    def _combine(self, body: list[NestNode], number: int, phase: Phase, passes: int) -> None:
         if passes == 1:
             return
         for value in self._reduced(number):
@@ -100,7 +100,9 @@ class RowPhases:
             self.block.storage.count(name, (self.block.tiling.tiles,))
             self.block.tiles[Placed(value, "rows")] = Tile(name, "number")
 
-    def _cell(self, body: list[Node], number: int, phase: Phase, spot: Spot, narrow: int) -> None:
+    def _cell(
+        self, body: list[NestNode], number: int, phase: Phase, spot: Spot, narrow: int
+    ) -> None:
         """The work of one pass: loads, products with what reads their sums, the rest, stores."""
         self._load(body, phase, spot)
         whole_rows = self.block.results.rows(phase, spot)
@@ -131,8 +133,8 @@ class RowPhases:
         stored = {output for row in whole_rows for output in row.parts}
         self.block.transfers.stores(body, phase, "rows", spot, stored)
 
-    def _load(self, body: list[Node], phase: Phase, spot: Spot) -> None:
-        seen: set[Value] = set()
+    def _load(self, body: list[NestNode], phase: Phase, spot: Spot) -> None:
+        seen: set[GraphValue] = set()
         for value in phase.values:
             if value.kind != "input" or value in seen:
                 continue
@@ -145,9 +147,9 @@ class RowPhases:
 
     def _sums(
         self,
-        body: list[Node],
-        products: list[Value],
-        evicted: list[Value],
+        body: list[NestNode],
+        products: list[GraphValue],
+        evicted: list[GraphValue],
         inner: list[Selection],
         spot: Spot,
     ) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
 from accelopt.kernels.nki.lift.emission.nest import (
     For,
     Form,
     Line,
-    Node,
+    NestNode,
     largest_divisor,
     line,
 )
@@ -48,15 +48,15 @@ class Recurrence:
         self.steps = block.lives.steps[number]
         self.piece = largest_divisor(spot.width, BANK)
         self.pieces = spot.width // self.piece
-        self.rows: dict[Value, str] = {}
-        self.states: dict[Value, str] = {}
+        self.rows: dict[GraphValue, str] = {}
+        self.states: dict[GraphValue, str] = {}
         axes = {axis for step in self.steps for axis in step.value.axes & block.roles.inner}
         axes |= {a for s in self.steps for t in s.tiles for a in t.axes & block.roles.inner}
         if len(axes) > 1 or block.tiling.tiles > 1:
             raise NotLowered("recurrences over several axes, or tiles of rows, at once")
         self.inner: Axis | None = next(iter(axes), None)
 
-    def emit(self, outer: list[Node], body: list[Node]) -> None:
+    def emit(self, outer: list[NestNode], body: list[NestNode]) -> None:
         """Emits the phase: `body` is that of the loop over parts of the axis, in `outer`."""
         block, spot = self.block, self.spot
         whole = self.phase.axis.extent == spot.width
@@ -81,7 +81,7 @@ class Recurrence:
         self._run(body, after)
         block.transfers.stores(body, self.phase, "rows", spot)
 
-    def _carry(self, outer: list[Node], body: list[Node]) -> None:
+    def _carry(self, outer: list[NestNode], body: list[NestNode]) -> None:
         """The states that go from one part of the axis to the next."""
         block = self.block
         for step in self.steps:
@@ -110,7 +110,7 @@ class Recurrence:
         before: list[Selection] = []
         inside: list[Selection] = []
         after: list[Selection] = []
-        late: set[Value] = set()
+        late: set[GraphValue] = set()
         for step in self.steps:
             if step.value.axes & inner or step.opcode == "accumulate":
                 inside.append(step)
@@ -123,7 +123,7 @@ class Recurrence:
                 before.append(step)
         return before, inside, after
 
-    def _run(self, body: list[Node], steps: list[Selection]) -> None:
+    def _run(self, body: list[NestNode], steps: list[Selection]) -> None:
         """The steps in order; those that need PSUM in pieces of one bank."""
         for place, step in enumerate(steps):
             narrow = self._in_pieces(step)
@@ -151,7 +151,7 @@ class Recurrence:
         )
         return self.pieces > 1 and (spread or step.opcode == "accumulate")
 
-    def _prepare(self, body: list[Node], step: Selection) -> None:
+    def _prepare(self, body: list[NestNode], step: Selection) -> None:
         """Declares the tile that pieces fill, and loads the rows that are spread over partitions."""
         block, spot = self.block, self.spot
         for tile in step.tiles:
@@ -181,7 +181,7 @@ class Recurrence:
         readers = [other for other in self.steps if step.value in other.tiles]
         return len(readers) == 1 and readers[0].opcode == "accumulate"
 
-    def _emit(self, body: list[Node], step: Selection, spot: Spot) -> None:
+    def _emit(self, body: list[NestNode], step: Selection, spot: Spot) -> None:
         block = self.block
         if step.opcode == "accumulate":
             self._accumulate(body, step, spot)
@@ -203,7 +203,7 @@ class Recurrence:
         if placed not in block.tiles:
             block.target(body, placed, spot, declare=False)
 
-        def text(value: Value) -> str:
+        def text(value: GraphValue) -> str:
             if value in self.rows:
                 where = part(spot.offset, spot.width, self.spot.width)
                 shape = f"({block.tiling.row_tile}, {spot.width})"
@@ -223,7 +223,7 @@ class Recurrence:
             last = f"{tile}[:, {part(At(spot.width - 1), 1, spot.width)}]"
             body.append(Line(copy_forms(self._state(step.value), last, 1, block.spec)))
 
-    def _state(self, value: Value) -> str:
+    def _state(self, value: GraphValue) -> str:
         count = self.inner.extent if self.inner else 1
         at = self.block.loops[self.inner] if self.inner else START
         return f"{self.states[value]}[:, {part(at, 1, count)}]"
@@ -240,7 +240,7 @@ class Recurrence:
             block.constants[number] = name
         return block.constants[number]
 
-    def _declare_sums(self, body: list[Node], step: Selection) -> None:
+    def _declare_sums(self, body: list[NestNode], step: Selection) -> None:
         block, spot = self.block, self.spot
         if step.functions[0] != "add":
             raise NotLowered(f"a {step.functions[0]} over an inner axis")
@@ -251,7 +251,7 @@ class Recurrence:
             line(f"{name}[...] = nisa.memset(({rows}, {spot.width}), 0.0, dtype=nl.float32)")
         )
 
-    def _accumulate(self, body: list[Node], step: Selection, spot: Spot) -> None:
+    def _accumulate(self, body: list[NestNode], step: Selection, spot: Spot) -> None:
         """Adds to a sum in SBUF. What is added lies in PSUM, where that is one bank of it: the
         Vector engine then takes one cycle an element, not two."""
         block, spec = self.block, self.block.spec

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.lift.emission.graph import Value
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
 from accelopt.kernels.nki.lift.emission.nest import Form
 from accelopt.kernels.nki.lift.functions import ROUNDINGS
 from accelopt.kernels.nki.lift.index import Axis
@@ -37,14 +37,14 @@ class Selection:
     second tile, and the numbers (constants, or one a partition) that go with its functions. With
     `total`, it also gives the sum of its result along the free axis."""
 
-    value: Value
+    value: GraphValue
     opcode: str
     functions: tuple[str, ...]
-    data: Value
-    other: Value | None = None
-    numbers: tuple[Value | None, ...] = ()
+    data: GraphValue
+    other: GraphValue | None = None
+    numbers: tuple[GraphValue | None, ...] = ()
     reversed: bool = False
-    total: Value | None = None
+    total: GraphValue | None = None
 
     @property
     def format_option(self) -> str:
@@ -53,7 +53,7 @@ class Selection:
         return "" if formats == {"float32"} else f", dtype=nl.{self.value.dtype}"
 
     @property
-    def tiles(self) -> tuple[Value, ...]:
+    def tiles(self) -> tuple[GraphValue, ...]:
         """The operands that are tiles."""
         return (self.data,) if self.other is None else (self.data, self.other)
 
@@ -63,10 +63,10 @@ class NoEngine(Exception):
 
 
 def select(
-    values: Sequence[Value],
-    is_number: Callable[[Value], bool],
-    single: Collection[Value],
-    times: Callable[[Value, float], Value],
+    values: Sequence[GraphValue],
+    is_number: Callable[[GraphValue], bool],
+    single: Collection[GraphValue],
+    times: Callable[[GraphValue, float], GraphValue],
     inner: Collection[Axis] = (),
 ) -> list[Selection]:
     """The steps of a phase, in order. `single` are the values that one other value of the phase
@@ -107,16 +107,16 @@ def select(
 class _Chooser:
     def __init__(
         self,
-        is_number: Callable[[Value], bool],
-        single: set[Value],
-        times: Callable[[Value, float], Value],
+        is_number: Callable[[GraphValue], bool],
+        single: set[GraphValue],
+        times: Callable[[GraphValue, float], GraphValue],
     ) -> None:
         self.is_number = is_number
         self.single = single
         self.times = times
-        self.taken: set[Value] = set()
+        self.taken: set[GraphValue] = set()
 
-    def step(self, value: Value) -> Selection:
+    def step(self, value: GraphValue) -> Selection:
         """The instruction for one value, with what it takes along."""
         function, arguments = value.function, value.arguments
         if value.kind == "where":
@@ -138,7 +138,9 @@ class _Chooser:
             return self._with_tile(value, arguments)
         raise NoEngine(f"no engine computes {function} of {len(arguments)} operands")
 
-    def _inside(self, value: Value, functions: Collection[str]) -> tuple[Value, Value] | None:
+    def _inside(
+        self, value: GraphValue, functions: Collection[str]
+    ) -> tuple[GraphValue, GraphValue] | None:
         """Tile and number of a value that only this instruction reads and that is one function of
         them."""
         if value not in self.single or value.function not in functions:
@@ -152,10 +154,10 @@ class _Chooser:
             return right, left
         return None
 
-    def _activation(self, value: Value) -> Selection:
+    def _activation(self, value: GraphValue) -> Selection:
         data = value.arguments[0]
-        bias: Value | None = None
-        scale: Value | None = None
+        bias: GraphValue | None = None
+        scale: GraphValue | None = None
         factor = 1.0
         scaled = self._inside(data, ("multiply",))
         if scaled and scaled[1].kind == "constant":  # f(scale * (x + shift))
@@ -178,7 +180,7 @@ class _Chooser:
         return Selection(value, "activation", (value.function,), data, numbers=(scale, bias))
 
     def _with_number(
-        self, value: Value, arguments: tuple[Value, ...], number_first: bool
+        self, value: GraphValue, arguments: tuple[GraphValue, ...], number_first: bool
     ) -> Selection:
         data, number = arguments if not number_first else arguments[::-1]
         backwards = number_first and value.function not in COMMUTES
@@ -193,7 +195,7 @@ class _Chooser:
             value, "tensor_scalar", (value.function,), data, numbers=(number,), reversed=backwards
         )
 
-    def _with_tile(self, value: Value, arguments: tuple[Value, ...]) -> Selection:
+    def _with_tile(self, value: GraphValue, arguments: tuple[GraphValue, ...]) -> Selection:
         left, right = arguments
         for first, second in ((left, right), (right, left)):
             if first is right and value.function not in COMMUTES:
@@ -208,7 +210,7 @@ class _Chooser:
         return Selection(value, "tensor_tensor", (value.function,), left, right)
 
 
-Text = Callable[[Value], str]
+Text = Callable[[GraphValue], str]
 
 
 def forms(

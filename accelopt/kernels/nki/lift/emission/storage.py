@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from accelopt.hardware import Hardware
-from accelopt.kernels.nki.lift.emission.graph import Graph, Value
-from accelopt.kernels.nki.lift.emission.nest import Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.graph import Graph, GraphValue
+from accelopt.kernels.nki.lift.emission.nest import NestNode, largest_divisor, line
 from accelopt.kernels.nki.lift.emission.phases import Placed, Roles
 from accelopt.kernels.nki.lift.emission.places import FreeNames, Tile
 from accelopt.kernels.nki.lift.emission.words import word_of
@@ -31,24 +31,24 @@ class TileStorage:
         self.bytes: dict[str, int] = {}
         self._outputs = {output.value: output.array for output in graph.outputs}
 
-    def name(self, value: Value, suffix: str = "") -> str:
+    def name(self, value: GraphValue, suffix: str = "") -> str:
         """A name for a tile of a value."""
         word = word_of(value, self._outputs)
         if not suffix and (value in self._outputs or value.kind == "input"):
             suffix = "_tile"
         return self.names.new(word + suffix)
 
-    def word(self, value: Value) -> str:
+    def word(self, value: GraphValue) -> str:
         """What a value is called, in names of other tiles."""
         return word_of(value, self._outputs)
 
-    def sums(self, product: Value) -> str:
+    def sums(self, product: GraphValue) -> str:
         """A name for the sums of a product in PSUM."""
         return self.names.new(word_of(product, {}).replace("_product", "_sums"))
 
     def declare(
         self,
-        body: list[Node],
+        body: list[NestNode],
         name: str,
         shape: tuple[int, ...],
         buffers: int = 1,
@@ -112,4 +112,4 @@ def tilings(rows: int, row_tiles: int) -> list[Tiling]:
     return [Tiling(full, row_tiles), Tiling(rows - full, 1, full)]
 
 
-Known = dict[Placed, Tile]
+PlacedTiles = dict[Placed, Tile]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, ResultPart, Value
-from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, line
-from accelopt.kernels.nki.lift.emission.phases import Layout, Phase, Placed
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered, ResultPart
+from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, NestNode, line
+from accelopt.kernels.nki.lift.emission.phases import Phase, Placed, TileLayout
 from accelopt.kernels.nki.lift.emission.places import (
     START,
     Span,
@@ -53,7 +53,7 @@ class Transfers:
             spans[axis] = Span(spot.start, spot.width)
         return spans
 
-    def load(self, body: list[Node], value: Value, spot: Spot) -> None:
+    def load(self, body: list[NestNode], value: GraphValue, spot: Spot) -> None:
         """Loads what one pass takes of an input."""
         placed = Placed(value, "rows")
         if placed not in self.block.lives.kept:
@@ -105,7 +105,7 @@ class Transfers:
                 block.first.append(line(f"{name}_view = {name}.reshape({array.shape})"))
         return found
 
-    def load_numbers(self, body: list[Node]) -> None:
+    def load_numbers(self, body: list[NestNode]) -> None:
         """Loads the inputs that have one number a row, for all tiles of a block."""
         block, tiling = self.block, self.block.tiling
         for value in block.graph.values:
@@ -125,7 +125,7 @@ class Transfers:
             each.append(self.dma(f"{target} = {text}", tiling.row_tile, 1, value.dtype))
             block.tiles[placed] = Tile(name, "number")
 
-    def _numbers(self, value: Value, spans: dict[Axis, Span]) -> str:
+    def _numbers(self, value: GraphValue, spans: dict[Axis, Span]) -> str:
         """One number a row of an input, as a column."""
         array = self.block.graph.arrays[value.array]
         view = self.block.views[value.array]
@@ -145,9 +145,9 @@ class Transfers:
 
     def stores(
         self,
-        body: list[Node],
+        body: list[NestNode],
         phase: Phase,
-        layout: Layout,
+        layout: TileLayout,
         spot: Spot,
         stored: Collection[ResultPart] = (),
     ) -> None:
@@ -172,7 +172,7 @@ class Transfers:
             text = f"nl.store({self.block.views[output.array]}[{where}], value={tile})"
             body.append(self.dma(text, self.block.tiling.row_tile, spot.width, array.dtype))
 
-    def store_numbers(self, body: list[Node]) -> None:
+    def store_numbers(self, body: list[NestNode]) -> None:
         """Stores results that are one number a row."""
         for output in self.block.graph.outputs:
             if self.block.roles.feature(output.value) is not None:
@@ -189,7 +189,7 @@ class Transfers:
             text = f"nl.store({view}[{where}], value={number})"
             tile.append(self.dma(text, self.block.tiling.row_tile, 1))
 
-    def vector(self, value: Value, layout: Layout, spot: Spot) -> str:
+    def vector(self, value: GraphValue, layout: TileLayout, spot: Spot) -> str:
         """An operand without rows."""
         if value.kind != "input":
             raise NotLowered("something that has no rows is computed on the way")
@@ -223,7 +223,7 @@ class Transfers:
             self.block.tiles[placed] = Tile(name, "vector")
         return f"{self.block.tiles[placed].name}[:, {part(spot.start, spot.width, axis.extent)}]"
 
-    def table(self, value: Value) -> str:
+    def table(self, value: GraphValue) -> str:
         """One number a row for each step of an inner loop: a column of a tile that holds all."""
         (axis,) = value.axes & self.block.roles.inner
         if value.kind != "input" or self.block.tiling.tiles > 1:

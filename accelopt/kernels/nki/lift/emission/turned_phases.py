@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
-from accelopt.kernels.nki.lift.emission.nest import Comment, Form, Line, Node, largest_divisor, line
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
+from accelopt.kernels.nki.lift.emission.nest import (
+    Comment,
+    Form,
+    Line,
+    NestNode,
+    largest_divisor,
+    line,
+)
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed
 from accelopt.kernels.nki.lift.emission.places import (
     BANK,
@@ -34,7 +41,7 @@ class TurnedPhases:
 
     def __init__(self, block: RowBlock) -> None:
         self.block = block
-        self.spread: dict[Value, Tile] = {}
+        self.spread: dict[GraphValue, Tile] = {}
 
     def spans(self, spot: Spot, axis: Axis) -> dict[Axis, Span]:
         """What one pass takes of the rows and of the feature axis."""
@@ -44,7 +51,7 @@ class TurnedPhases:
             axis: Span(spot.start * chunk, chunk),
         }
 
-    def emit(self, body: list[Node], number: int, phase: Phase) -> None:
+    def emit(self, body: list[NestNode], number: int, phase: Phase) -> None:
         """Emits a phase into the body of the loop over blocks of rows."""
         tiling = self.block.tiling
         extent = phase.axis.extent
@@ -69,7 +76,7 @@ class TurnedPhases:
         spot = Spot(START, first + variable(name), variable(name), tiling.block, tiling.block)
         self._turned_cell(tile, number, phase, spot, combined)
 
-    def _spread(self, body: list[Node], number: int, partitions: int) -> None:
+    def _spread(self, body: list[NestNode], number: int, partitions: int) -> None:
         """One number a row, along the free axis of every partition."""
         tiling = self.block.tiling
         self.spread = {}
@@ -106,12 +113,17 @@ class TurnedPhases:
                 each.append(Line(copied))
             self.spread[value] = Tile(name, "vector", psum=psum)
 
-    def _summed(self, number: int) -> set[Value]:
+    def _summed(self, number: int) -> set[GraphValue]:
         """The products of a phase."""
         return {v for v in self.block.plan.phases[number].values if v.kind == "product"}
 
     def _turned_cell(
-        self, body: list[Node], number: int, phase: Phase, spot: Spot, combined: list[Value]
+        self,
+        body: list[NestNode],
+        number: int,
+        phase: Phase,
+        spot: Spot,
+        combined: list[GraphValue],
     ) -> None:
         for value in phase.values:
             if value.kind == "input":
@@ -137,7 +149,7 @@ class TurnedPhases:
                 self.block.across.add(body, step.value, data, phase.axis, psum=False)
         self.block.transfers.stores(body, phase, "transposed", spot)
 
-    def _load_turned(self, body: list[Node], value: Value, spot: Spot) -> None:
+    def _load_turned(self, body: list[NestNode], value: GraphValue, spot: Spot) -> None:
         axis = self.block.roles.feature(value)
         assert axis is not None
         placed = Placed(value, "transposed")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accelopt.kernels.nki.lift.emission.graph import NotLowered, Value
-from accelopt.kernels.nki.lift.emission.nest import Comment, Node, largest_divisor
+from accelopt.kernels.nki.lift.emission.graph import GraphValue, NotLowered
+from accelopt.kernels.nki.lift.emission.nest import Comment, NestNode, largest_divisor
 from accelopt.kernels.nki.lift.emission.phases import ProductTerm
 from accelopt.kernels.nki.lift.emission.places import (
     START,
@@ -31,10 +31,10 @@ class Weights:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
         self.kept: dict[
-            tuple[Value, Axis], str
+            tuple[GraphValue, Axis], str
         ] = {}  # in SBUF for all rows, by the axis summed over
 
-    def streaming(self, product: Value) -> str:
+    def streaming(self, product: GraphValue) -> str:
         """Where the operands without rows of a product are."""
         number = self.block.plan.products.index(product)
         chosen = self.block.schedule.weights
@@ -93,7 +93,7 @@ class Weights:
                     if key not in self.kept:
                         self.kept[key] = self._loaded(term)
 
-    def _scope(self, term: ProductTerm) -> list[Node]:
+    def _scope(self, term: ProductTerm) -> list[NestNode]:
         """The body of the innermost batch loop that the operand depends on."""
         depth = 0
         for number, axis in enumerate(self.block.roles.batch):
@@ -128,7 +128,9 @@ class Weights:
         inner.append(block.transfers.dma(text, chunk, width, dtype))
         return name
 
-    def _load_turned(self, body: list[Node], term: ProductTerm, name: str, columns: Axis) -> None:
+    def _load_turned(
+        self, body: list[NestNode], term: ProductTerm, name: str, columns: Axis
+    ) -> None:
         """Loads rows of the columns' axis and transposes them."""
         block = self.block
         tile, tiles = self.chunks(columns)

@@ -9,8 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.emission.axes import axis_of
-from accelopt.kernels.nki.lift.emission.graph import Graph, NotLowered, ResultPart, Value, pruned
-from accelopt.kernels.nki.lift.emission.nest import Comment, Node, line
+from accelopt.kernels.nki.lift.emission.graph import (
+    Graph,
+    GraphValue,
+    NotLowered,
+    ResultPart,
+    pruned,
+)
+from accelopt.kernels.nki.lift.emission.nest import Comment, NestNode, line
 from accelopt.kernels.nki.lift.emission.phases import Phase, Placed, Roles
 from accelopt.kernels.nki.lift.emission.places import Spot, Tile, part, subscripts
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 def whole_rows(graph: Graph, rows: str) -> Graph:
     """The graph with every array whose rows are read at a stride as rows of one dimension."""
     arrays = dict(graph.arrays)
-    made: dict[Value, Value] = {}
+    made: dict[GraphValue, GraphValue] = {}
     for name in graph.inputs:
         reads = [value for value in graph.values if value.kind == "input" and value.array == name]
         depth = _row_dimension(reads, rows)
@@ -46,7 +52,7 @@ def whole_rows(graph: Graph, rows: str) -> Graph:
     return pruned(replace(graph, arrays=arrays, outputs=outputs))
 
 
-def _row_dimension(reads: Iterable[Value], rows: str) -> int | None:
+def _row_dimension(reads: Iterable[GraphValue], rows: str) -> int | None:
     """The dimension along which all reads have their rows, with nothing but one other axis and
     numbers behind it."""
     found: set[int | None] = set()
@@ -58,7 +64,7 @@ def _row_dimension(reads: Iterable[Value], rows: str) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _step(graph: Graph, value: Value, rows: str) -> int:
+def _step(graph: Graph, value: GraphValue, rows: str) -> int:
     """How far apart in memory neighbours along the last axis of a read are."""
     size, step = 1, 0
     for index, extent in zip(
@@ -76,7 +82,7 @@ class ReadWindow:
     """What several reads take of a row: from `first` before, to `last` behind each position, which
     are `stride` elements apart. Outside of the array it is `padding`."""
 
-    members: tuple[Value, ...]
+    members: tuple[GraphValue, ...]
     dimension: int
     first: int
     last: int
@@ -90,7 +96,7 @@ class Windows:
     def __init__(self, block: RowBlock) -> None:
         self.block = block
 
-    def of(self, value: Value, phase: Phase) -> ReadWindow | None:
+    def of(self, value: GraphValue, phase: Phase) -> ReadWindow | None:
         """The window of an input of a phase; None for one that is read by itself."""
         roles = self.block.roles
         axis = roles.feature(value)
@@ -120,7 +126,7 @@ class Windows:
             paddings.pop() if paddings else None,
         )  # fmt: skip
 
-    def load(self, body: list[Node], window: ReadWindow, phase: Phase, spot: Spot) -> None:
+    def load(self, body: list[NestNode], window: ReadWindow, phase: Phase, spot: Spot) -> None:
         """Loads a window, and says where in it its members are."""
         block, value = self.block, window.members[0]
         rows, extent = (
@@ -163,7 +169,7 @@ class Windows:
             )
 
 
-def _family(value: Value, axis: Axis, roles: Roles) -> tuple[object, ...]:
+def _family(value: GraphValue, axis: Axis, roles: Roles) -> tuple[object, ...]:
     """Equal for reads of one array that differ in an offset along the row alone."""
     for index in value.indices:
         if roles.rows in index.axes and index != index_of(roles.rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accelopt.kernels.nki.lift.emission.graph import Value
+from accelopt.kernels.nki.lift.emission.graph import GraphValue
 
 ROOT = "value"
 LONGEST = 22
@@ -28,7 +28,7 @@ BRIEF = {"add": "sums", "subtract": "differences", "multiply": "scaled"}
 REDUCED = {"maximum": "max", "minimum": "min", "add": "sum", "multiply": "product"}
 
 
-def word_of(value: Value, results: Mapping[Value, str]) -> str:
+def word_of(value: GraphValue, results: Mapping[GraphValue, str]) -> str:
     """A name for a value; `results` has the names of those that are stored."""
     if value in results:
         return results[value]
@@ -50,20 +50,20 @@ def word_of(value: Value, results: Mapping[Value, str]) -> str:
     return _applied(value)
 
 
-def _offset(value: Value) -> str:
+def _offset(value: GraphValue) -> str:
     """Where an element lies that is read at some distance from others."""
     steps = [index.constant for index in value.indices if index.constant]
     return "".join(f"_at_{step}" if step > 0 else f"_before_{-step}" for step in steps)
 
 
-def _brief(value: Value, otherwise: str) -> str:
+def _brief(value: GraphValue, otherwise: str) -> str:
     """The name of a value in that of another: short, or not told."""
     name = word_of(value, {})
     name = name.removesuffix("_product")
     return name if len(name) <= LONGEST // 2 + 2 else otherwise
 
 
-def _applied(value: Value) -> str:
+def _applied(value: GraphValue) -> str:
     function, arguments = value.function, value.arguments
     if len(arguments) == 1:
         form = RESULTS.get(function, f"{{}}_{function}")

@@ -5,10 +5,16 @@ from __future__ import annotations
 import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.polynomial import Polynomial, quotient, ramp, remainder
-from accelopt.kernels.nki.moves.reading.values import KnownConstant, Number, Ramp, Unknown, Value
+from accelopt.kernels.nki.moves.reading.values import (
+    KnownConstant,
+    Number,
+    Ramp,
+    ReadValue,
+    Unknown,
+)
 
 
-def placed(value: Ramp, node: cst.Subscript) -> Value:
+def placed(value: Ramp, node: cst.Subscript) -> ReadValue:
     """`nl.arange(n)[:, None]`: the ramp along the axis where the full slice stands."""
     axes = [
         position
@@ -21,7 +27,7 @@ def placed(value: Ramp, node: cst.Subscript) -> Value:
     return Number(value.start + ramp(value.size, axes[0] - rank), rank)
 
 
-def integers(operator: cst.BaseBinaryOp, left: Number, right: Number) -> Value:
+def integers(operator: cst.BaseBinaryOp, left: Number, right: Number) -> ReadValue:
     """An operator applied to two integers or index arrays."""
     rank = max(left.rank, right.rank)
     a, b = left.polynomial, right.polynomial
@@ -56,12 +62,12 @@ def floats(operator: cst.BaseBinaryOp, left: float, right: float) -> float | Non
     return None
 
 
-def constant_of(value: Value) -> int | None:
+def constant_of(value: ReadValue) -> int | None:
     """The integer a value is, None when it is none or not known."""
     return value.polynomial.constant if isinstance(value, Number) else None
 
 
-def float_of(value: Value) -> float | None:
+def float_of(value: ReadValue) -> float | None:
     """The number a value is, None when it is none or not known."""
     if isinstance(value, KnownConstant) and isinstance(value.value, (int, float)):
         return float(value.value)
@@ -69,7 +75,7 @@ def float_of(value: Value) -> float | None:
     return None if number is None else float(number)
 
 
-def trips_of(arguments: list[Value]) -> Polynomial | None:
+def trips_of(arguments: list[ReadValue]) -> Polynomial | None:
     """How often a range runs, when that is exact."""
     numbers = [a.polynomial for a in arguments if isinstance(a, Number)]
     if len(numbers) != len(arguments) or not numbers:
@@ -85,7 +91,7 @@ def trips_of(arguments: list[Value]) -> Polynomial | None:
     return Polynomial.number(length // step)
 
 
-def step_of(arguments: list[Value]) -> int | None:
+def step_of(arguments: list[ReadValue]) -> int | None:
     """The step of a range; None where it is not a number."""
     if len(arguments) < 3:
         return 1

@@ -18,11 +18,11 @@ from accelopt.kernels.nki.moves.reading.values import (
     KnownConstant,
     Number,
     Ramp,
+    ReadValue,
     Sequence,
     TensorValue,
     UnboundResult,
     Unknown,
-    Value,
     whole,
 )
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from accelopt.kernels.nki.moves.reading.expressions import Scope
 
 
-def read_call(scope: Scope, node: cst.Call) -> Value:
+def read_call(scope: Scope, node: cst.Call) -> ReadValue:
     """What a call gives; what it reads and writes is noted in the scope's statement."""
     assert scope.statement is not None
     name = scope.kernel.canonical(node.func)
@@ -47,7 +47,7 @@ def read_call(scope: Scope, node: cst.Call) -> Value:
     if name not in SIGNATURES:
         return _unknown_call(scope, values)
     arguments: dict[str, cst.BaseExpression] = {}
-    by_name: dict[str, Value] = {}
+    by_name: dict[str, ReadValue] = {}
     for position, (argument, value) in enumerate(zip(node.args, values, strict=True)):
         signature = SIGNATURES[name]
         if argument.keyword is None and position >= len(signature):
@@ -69,7 +69,7 @@ def read_call(scope: Scope, node: cst.Call) -> Value:
     return result_of(call)
 
 
-def _unknown_call(scope: Scope, values: list[Value]) -> Unknown:
+def _unknown_call(scope: Scope, values: list[ReadValue]) -> Unknown:
     """A helper or an instruction not known here: it may write whatever it is given."""
     assert scope.statement is not None
     scope.statement.opaque = True
@@ -80,7 +80,7 @@ def _unknown_call(scope: Scope, values: list[Value]) -> Unknown:
     return Unknown(tuple(values))
 
 
-def _method(scope: Scope, node: cst.Call) -> Value | None:
+def _method(scope: Scope, node: cst.Call) -> ReadValue | None:
     assert isinstance(node.func, cst.Attribute)
     base = node.func.value
     if isinstance(base, cst.Name) and base.value in scope.kernel.aliases:
@@ -109,7 +109,7 @@ def _method(scope: Scope, node: cst.Call) -> Value | None:
     return _unknown_call(scope, [owner, *values])
 
 
-def _simple_call(name: str | None, values: list[Value]) -> Value | None:
+def _simple_call(name: str | None, values: list[ReadValue]) -> ReadValue | None:
     numbers = [v.polynomial for v in values if isinstance(v, Number)]
     exact = len(numbers) == len(values) and bool(values)
     if name == "nl.arange" and exact:

@@ -32,12 +32,12 @@ from accelopt.kernels.nki.moves.reading.values import (
     Number,
     PolynomialMask,
     Ramp,
+    ReadValue,
     Sequence,
     TensorValue,
     TileUse,
     UnboundResult,
     Unknown,
-    Value,
     shape_of,
 )
 
@@ -77,9 +77,9 @@ class Scope:
     """Names in force at a point of the kernel, and the statement being read."""
 
     kernel: ParsedKernel
-    values: dict[cst.CSTNode, Value]
+    values: dict[cst.CSTNode, ReadValue]
     calls: dict[cst.CSTNode, KnownCall]
-    names: dict[str, Value] = field(default_factory=dict)
+    names: dict[str, ReadValue] = field(default_factory=dict)
     loop_names: dict[Symbol, str] = field(default_factory=dict)
     read_binding: dict[cst.Name, int] = field(default_factory=dict)
     statement: ReadStatement | None = None
@@ -95,7 +95,7 @@ class Scope:
         self.evaluate(node)
         self.statement.opaque = opaque_before
 
-    def use(self, value: Value) -> None:
+    def use(self, value: ReadValue) -> None:
         """A value is consumed as data: its tensors are read."""
         assert self.statement is not None
         if isinstance(value, TensorValue):
@@ -109,7 +109,7 @@ class Scope:
             for item in value.parts:
                 self.use(item)
 
-    def evaluate(self, node: cst.BaseExpression) -> Value:
+    def evaluate(self, node: cst.BaseExpression) -> ReadValue:
         """The value of an expression; every node's value is kept."""
         value = self._evaluate(node)
         self.values[node] = value
@@ -121,7 +121,7 @@ class Scope:
                 self.statement.mentions |= condition.loops
         return value
 
-    def _evaluate(self, node: cst.BaseExpression) -> Value:
+    def _evaluate(self, node: cst.BaseExpression) -> ReadValue:
         if isinstance(node, cst.Integer):
             return Number(Polynomial.number(int(node.value, 0)))
         if isinstance(node, cst.Float):
@@ -154,7 +154,7 @@ class Scope:
         ]
         return Unknown(tuple(parts))
 
-    def _name(self, node: cst.Name) -> Value:
+    def _name(self, node: cst.Name) -> ReadValue:
         assert self.statement is not None
         if node.value in {"None", "True", "False"}:
             return KnownConstant({"None": None, "True": True, "False": False}[node.value])
@@ -172,7 +172,7 @@ class Scope:
             return Name(canonical or node.value)
         return self._module_level(node)
 
-    def _module_level(self, node: cst.Name) -> Value:
+    def _module_level(self, node: cst.Name) -> ReadValue:
         """A number assigned at the top of the file, or made of such, else unknown."""
         for statement in self.kernel.module.body:
             if isinstance(statement, cst.SimpleStatementLine):
@@ -188,7 +188,7 @@ class Scope:
         self.statement.opaque = True
         return Unknown()
 
-    def _attribute(self, node: cst.Attribute) -> Value:
+    def _attribute(self, node: cst.Attribute) -> ReadValue:
         canonical = self.kernel.canonical(node)
         root = node
         while isinstance(root.value, cst.Attribute):
@@ -212,7 +212,7 @@ class Scope:
                 return base.items[position]
         return Unknown((base,))
 
-    def _subscript(self, node: cst.Subscript) -> Value:
+    def _subscript(self, node: cst.Subscript) -> ReadValue:
         if self.kernel.canonical(node.value) == "nl.mgrid":
             return self._mgrid(node)
         base = self.evaluate(node.value)
@@ -236,7 +236,7 @@ class Scope:
             return base.items[position]
         return self._not_understood(node)
 
-    def _element(self, element: cst.BaseSlice) -> Value:
+    def _element(self, element: cst.BaseSlice) -> ReadValue:
         """One index: a value, or a slice as a Sequence (start, stop) with None for the ends."""
         if isinstance(element, cst.Index):
             if isinstance(element.value, cst.Ellipsis):
@@ -248,9 +248,9 @@ class Scope:
         step = self.evaluate(element.step) if element.step else KnownConstant(None)
         return IndexSlice((start, stop, step))
 
-    def _mgrid(self, node: cst.Subscript) -> Value:
+    def _mgrid(self, node: cst.Subscript) -> ReadValue:
         rank = len(node.slice)
-        items: list[Value] = []
+        items: list[ReadValue] = []
         for axis, element in enumerate(node.slice):
             bounds = self._element(element.slice)
             if not isinstance(bounds, IndexSlice):
@@ -262,7 +262,7 @@ class Scope:
             items.append(Number(first + ramp(stop.polynomial - first, axis - rank), rank))
         return Sequence(tuple(items)) if rank > 1 else items[0]
 
-    def _unary(self, node: cst.UnaryOperation) -> Value:
+    def _unary(self, node: cst.UnaryOperation) -> ReadValue:
         value = self.evaluate(node.expression)
         if isinstance(node.operator, cst.Minus):
             if isinstance(value, Number):
@@ -274,7 +274,7 @@ class Scope:
                 return UnboundResult(shape_of(value), dtype_of(value), "sbuf")
         return Unknown((value,))
 
-    def _binary(self, node: cst.BinaryOperation) -> Value:
+    def _binary(self, node: cst.BinaryOperation) -> ReadValue:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
         if isinstance(left, Number) and isinstance(right, Number):
             return integers(node.operator, left, right)
@@ -292,7 +292,7 @@ class Scope:
             return KnownConstant(None)
         return Unknown((left, right))
 
-    def _comparison(self, node: cst.Comparison) -> Value:
+    def _comparison(self, node: cst.Comparison) -> ReadValue:
         left = self.evaluate(node.left)
         right = self.evaluate(node.comparisons[0].comparator)
         if not (isinstance(left, Number) and isinstance(right, Number)):

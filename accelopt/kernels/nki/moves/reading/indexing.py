@@ -12,9 +12,9 @@ from accelopt.kernels.nki.moves.reading.values import (
     Number,
     PolynomialMask,
     Ramp,
+    ReadValue,
     Sequence,
     TileUse,
-    Value,
 )
 
 
@@ -23,7 +23,7 @@ class IndexSlice(Sequence):
     """`start:stop:step` or `nl.ds(start, size)`, with Constant(None) for what is left out."""
 
 
-def is_index(value: Value) -> bool:
+def is_index(value: ReadValue) -> bool:
     """True for integers, index arrays and tuples of them."""
     if isinstance(value, Sequence):
         return all(is_index(item) for item in value.items)
@@ -32,7 +32,7 @@ def is_index(value: Value) -> bool:
     return isinstance(value, (Number, Ramp, PolynomialMask))
 
 
-def view_through(base: TileUse, elements: list[Value], node: cst.Subscript) -> TileUse:
+def view_through(base: TileUse, elements: list[ReadValue], node: cst.Subscript) -> TileUse:
     """The part that `node` names: `base` subscripted by `elements`. Never fails; a part that is not
     understood has no `dims`."""
     advanced = any(isinstance(e, Number) and e.rank > 0 for e in elements)
@@ -55,7 +55,7 @@ def view_through(base: TileUse, elements: list[Value], node: cst.Subscript) -> T
     return TileUse(base.tensor, dims, _shape(indices, expanded, advanced), node, style, view)
 
 
-def _expanded(elements: list[Value], rank: int | None) -> list[Value] | None:
+def _expanded(elements: list[ReadValue], rank: int | None) -> list[ReadValue] | None:
     """With `...` and missing trailing slices written out."""
     full = IndexSlice((KnownConstant(None), KnownConstant(None), KnownConstant(None)))
     dots = [i for i, e in enumerate(elements) if isinstance(e, KnownConstant) and e.value == "..."]
@@ -70,7 +70,7 @@ def _expanded(elements: list[Value], rank: int | None) -> list[Value] | None:
 
 
 def _indices(
-    elements: list[Value], sizes: tuple[Polynomial | None, ...], *, on_chip: bool
+    elements: list[ReadValue], sizes: tuple[Polynomial | None, ...], *, on_chip: bool
 ) -> list[Polynomial] | None:
     """One polynomial a dimension; slices become ramps along their place in the result."""
     slices = [position for position, e in enumerate(elements) if isinstance(e, IndexSlice)]
@@ -122,7 +122,7 @@ def _composed(base: TileUse, indices: list[Polynomial]) -> tuple[Polynomial, ...
 
 
 def _shape(
-    indices: list[Polynomial], elements: list[Value], advanced: bool
+    indices: list[Polynomial], elements: list[ReadValue], advanced: bool
 ) -> tuple[Polynomial, ...]:
     rank = 2
     if advanced:

@@ -26,9 +26,9 @@ from accelopt.kernels.nki.moves.reading.signatures import DECLARATIONS, LOOPS, W
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
     ParsedKernel,
-    Path,
     SourceLoop,
     SourceStatement,
+    StatementPath,
     names_in,
 )
 from accelopt.kernels.nki.moves.reading.values import (
@@ -36,12 +36,12 @@ from accelopt.kernels.nki.moves.reading.values import (
     KnownCall,
     KnownConstant,
     Number,
+    ReadValue,
     Sequence,
     TensorValue,
     TileUse,
     UnboundResult,
     Unknown,
-    Value,
     whole,
 )
 
@@ -54,7 +54,7 @@ class LoopFacts:
     variable, None when not known. `carried`: names that bring a value from one iteration to the next.
     """
 
-    path: Path
+    path: StatementPath
     node: SourceLoop
     symbol: Symbol
     kind: str
@@ -71,7 +71,7 @@ class ReadStatement:
     `kind`: "declare", "compute", "store", "view", "index" (integers and index arrays), "other".
     """
 
-    path: Path
+    path: StatementPath
     line: SourceStatement
     loops: tuple[LoopFacts, ...]
     kind: str = "other"
@@ -101,12 +101,12 @@ class Reading:
     statements: list[ReadStatement] = field(default_factory=list)
     loops: list[LoopFacts] = field(default_factory=list)
     tensors: list[KernelTensor] = field(default_factory=list)
-    values: dict[cst.CSTNode, Value] = field(default_factory=dict)
+    values: dict[cst.CSTNode, ReadValue] = field(default_factory=dict)
     calls: dict[cst.CSTNode, KnownCall] = field(default_factory=dict)
     bindings: list[tuple[cst.Name, int]] = field(default_factory=list)  # name node, binding
     shared: set[str] = field(default_factory=set)  # names whose bindings must stay one
 
-    def statement(self, path: Path) -> ReadStatement:
+    def statement(self, path: StatementPath) -> ReadStatement:
         """The statement at a path."""
         return next(s for s in self.statements if s.path == path)
 
@@ -180,7 +180,7 @@ class _Reader:
         self.body(self.kernel.body, (), ())
         return self.reading
 
-    def bind(self, name: str, value: Value, node: cst.Name | None = None) -> None:
+    def bind(self, name: str, value: ReadValue, node: cst.Name | None = None) -> None:
         self.count += 1
         self.binding_of[name] = self.count
         self.scope.names[name] = value
@@ -190,7 +190,7 @@ class _Reader:
     def body(
         self,
         nodes: Several[SourceStatement | SourceLoop],
-        prefix: Path,
+        prefix: StatementPath,
         loops: tuple[LoopFacts, ...],
     ) -> None:
         for position, node in enumerate(nodes):
@@ -200,7 +200,7 @@ class _Reader:
             else:
                 self.line(node, path, loops)
 
-    def loop(self, node: SourceLoop, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+    def loop(self, node: SourceLoop, path: StatementPath, loops: tuple[LoopFacts, ...]) -> None:
         header = ReadStatement(path, SourceStatement(cst.SimpleStatementLine([])), loops)
         self.scope.begin(header)
         assert isinstance(node.node.iter, cst.Call)
@@ -226,7 +226,9 @@ class _Reader:
         for name in carried:
             self.scope.names[name] = Unknown()
 
-    def line(self, line: SourceStatement, path: Path, loops: tuple[LoopFacts, ...]) -> None:
+    def line(
+        self, line: SourceStatement, path: StatementPath, loops: tuple[LoopFacts, ...]
+    ) -> None:
         statement = ReadStatement(path, line, loops)
         self.reading.statements.append(statement)
         self.scope.begin(statement)
@@ -296,7 +298,7 @@ class _Reader:
             if node.value in self.binding_of:
                 self.scope.read_binding.setdefault(node, self.binding_of[node.value])
 
-    def assign_name(self, statement: ReadStatement, target: cst.Name, result: Value) -> None:
+    def assign_name(self, statement: ReadStatement, target: cst.Name, result: ReadValue) -> None:
         statement.bound = target.value
         call = statement.call
         if call and call.name in DECLARATIONS:
@@ -323,7 +325,7 @@ class _Reader:
         self.reading.tensors.append(tensor)
         self.bind(target.value, TensorValue(whole(tensor, target)), target)
 
-    def unpack(self, statement: ReadStatement, target: cst.Tuple, result: Value) -> None:
+    def unpack(self, statement: ReadStatement, target: cst.Tuple, result: ReadValue) -> None:
         names = [element.value for element in target.elements]
         if isinstance(result, expressions.ShapeOf):
             result = result.of_rank(len(names))
@@ -379,7 +381,7 @@ class _Reader:
         statement.opaque |= statement.target is None
 
 
-def _default(parameter: cst.Param) -> Value:
+def _default(parameter: cst.Param) -> ReadValue:
     """What a parameter is that nobody passes."""
     if isinstance(parameter.default, cst.Integer):
         return Number(Polynomial.number(parameter.default.evaluated_value))

@@ -19,11 +19,11 @@ from accelopt.kernels.nki.moves.reading.values import (
     KnownConstant,
     Name,
     Number,
+    ReadValue,
     Sequence,
     TensorValue,
     UnboundResult,
     Unknown,
-    Value,
     shape_of,
 )
 
@@ -63,7 +63,7 @@ def declared(call: KnownCall, name: str, statement: ReadStatement) -> KernelTens
     )
 
 
-def result_of(call: KnownCall) -> Value:
+def result_of(call: KnownCall) -> ReadValue:
     """What a call of a known instruction makes."""
     dtype = dtype_named(call.values.get("dtype"))
     shape = _result_shape(call)
@@ -127,7 +127,7 @@ def _result_dtype(call: KnownCall) -> str | None:
     return promoted(*operands) if operands else None
 
 
-def broadcast(*values: Value | None) -> tuple[Polynomial, ...] | None:
+def broadcast(*values: ReadValue | None) -> tuple[Polynomial, ...] | None:
     """NumPy's broadcast shape of the tensors among the operands."""
     result: tuple[Polynomial, ...] | None = None
     for value in values:
@@ -143,7 +143,7 @@ def broadcast(*values: Value | None) -> tuple[Polynomial, ...] | None:
     return result
 
 
-def dtype_named(value: Value | None) -> str | None:
+def dtype_named(value: ReadValue | None) -> str | None:
     """The dtype that `nl.float32`, `np.float32` or "float32" names."""
     if isinstance(value, Name):
         short = value.canonical.rpartition(".")[2]
@@ -153,7 +153,7 @@ def dtype_named(value: Value | None) -> str | None:
     return None
 
 
-def dtype_of(value: Value) -> str | None:
+def dtype_of(value: ReadValue) -> str | None:
     """The dtype of a tensor-like value, None when not known."""
     if isinstance(value, TensorValue):
         return value.access.tensor.dtype
@@ -162,7 +162,7 @@ def dtype_of(value: Value) -> str | None:
     return None
 
 
-def promoted(*values: Value) -> str | None:
+def promoted(*values: ReadValue) -> str | None:
     """The common dtype; Python floats count as float32. None when it takes a table to know."""
     dtypes = {
         dtype_of(v) if isinstance(v, (TensorValue, UnboundResult)) else "float32" for v in values

@@ -20,7 +20,7 @@ from accelopt.kernel_source import KERNEL_NAMES
 from accelopt.kernels.nki.moves.reading.signatures import LOOPS, MODULES, SUBMODULES
 from accelopt.parsing import parse_python
 
-Path = tuple[int, ...]
+StatementPath = tuple[int, ...]
 
 DEEPEST = 100
 """Levels of nesting in a kernel that is read; hand-written ones have about 20."""
@@ -63,7 +63,7 @@ class SourceLoop:
     """A `for` over one of NKI's ranges. `node` is the libcst statement; its body is not used."""
 
     node: cst.For
-    body: tuple[Node, ...]
+    body: tuple[SourceNode, ...]
     number: int = 0
 
     @property
@@ -73,7 +73,7 @@ class SourceLoop:
         return self.node.target.value
 
 
-Node = SourceStatement | SourceLoop
+SourceNode = SourceStatement | SourceLoop
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +82,15 @@ class ParsedKernel:
 
     module: cst.Module
     function: str
-    body: tuple[Node, ...]
+    body: tuple[SourceNode, ...]
     aliases: Mapping[str, str]
     arguments: Mapping[str, ParameterFacts] = field(default_factory=dict)
 
-    def with_body(self, body: Sequence[Node]) -> ParsedKernel:
+    def with_body(self, body: Sequence[SourceNode]) -> ParsedKernel:
         """The same kernel with another body."""
         return replace(self, body=tuple(body))
 
-    def at(self, path: Path) -> Node:
+    def at(self, path: StatementPath) -> SourceNode:
         """The node at a path of positions from the kernel's body."""
         nodes, node = self.body, None
         for position in path:
@@ -99,15 +99,15 @@ class ParsedKernel:
         assert node is not None
         return node
 
-    def replaced(self, path: Path, nodes: Sequence[Node]) -> ParsedKernel:
+    def replaced(self, path: StatementPath, nodes: Sequence[SourceNode]) -> ParsedKernel:
         """With the node at `path` replaced by `nodes` (none: removed)."""
         return self.with_body(_replaced(self.body, path, nodes))
 
-    def walk(self) -> Iterator[tuple[Path, Node]]:
+    def walk(self) -> Iterator[tuple[StatementPath, SourceNode]]:
         """Every node with its path, in program order."""
         return _walk(self.body, ())
 
-    def loop(self, variable: str) -> tuple[Path, SourceLoop]:
+    def loop(self, variable: str) -> tuple[StatementPath, SourceLoop]:
         """The loop over `variable`; variables are unique once names are apart."""
         for path, node in self.walk():
             if isinstance(node, SourceLoop) and node.variable == variable:
@@ -168,7 +168,7 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
     if not isinstance(definition.body, cst.IndentedBlock):
         raise NotAKernel(f"kernel {definition.name.value} has no body")
 
-    def lift(statement: cst.BaseStatement) -> list[Node]:
+    def lift(statement: cst.BaseStatement) -> list[SourceNode]:
         number = positions[statement].start.line
         if isinstance(statement, cst.For) and _is_counted(statement, aliases):
             inner = [node for child in statement.body.body for node in lift(child)]  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ def parse(text: str, arguments: Mapping[str, ParameterFacts] | None = None) -> P
         return [SourceStatement(statement, number)]
 
     aliases = _aliases(module)
-    body: list[Node] = []
+    body: list[SourceNode] = []
     for index, statement in enumerate(definition.body.body):
         lifted = lift(statement)
         if index == 0 and not lifted:  # the docstring
@@ -229,7 +229,7 @@ def line(code: str, number: int = 0) -> SourceStatement:
     return SourceStatement(node, number)
 
 
-def loop(header: str, body: Sequence[Node], number: int = 0) -> SourceLoop:
+def loop(header: str, body: Sequence[SourceNode], number: int = 0) -> SourceLoop:
     """A loop from its header's text, without the colon."""
     node = cst.parse_statement(f"{header}:\n    pass\n")
     assert isinstance(node, cst.For)
@@ -284,7 +284,7 @@ def names_in(node: cst.CSTNode) -> Set[str]:
     return mentions(node).keys()
 
 
-def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
+def _lower(nodes: Sequence[SourceNode]) -> list[cst.BaseStatement]:
     lowered: list[cst.BaseStatement] = []
     for node in nodes:
         if isinstance(node, SourceStatement):
@@ -298,7 +298,9 @@ def _lower(nodes: Sequence[Node]) -> list[cst.BaseStatement]:
     return lowered
 
 
-def _replaced(nodes: tuple[Node, ...], path: Path, new: Sequence[Node]) -> tuple[Node, ...]:
+def _replaced(
+    nodes: tuple[SourceNode, ...], path: StatementPath, new: Sequence[SourceNode]
+) -> tuple[SourceNode, ...]:
     position, rest = path[0], path[1:]
     if not rest:
         return (*nodes[:position], *new, *nodes[position + 1 :])
@@ -308,7 +310,9 @@ def _replaced(nodes: tuple[Node, ...], path: Path, new: Sequence[Node]) -> tuple
     return (*nodes[:position], changed, *nodes[position + 1 :])
 
 
-def _walk(nodes: Sequence[Node], prefix: Path) -> Iterator[tuple[Path, Node]]:
+def _walk(
+    nodes: Sequence[SourceNode], prefix: StatementPath
+) -> Iterator[tuple[StatementPath, SourceNode]]:
     for position, node in enumerate(nodes):
         path = (*prefix, position)
         yield path, node

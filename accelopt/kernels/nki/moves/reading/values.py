@@ -9,7 +9,7 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.polynomial import ONE, Polynomial, Symbol, ramp
 from accelopt.kernels.nki.moves.reading.signatures import DTYPE_BYTES
-from accelopt.kernels.nki.moves.reading.source import Path
+from accelopt.kernels.nki.moves.reading.source import StatementPath
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class KnownConstant:
 class Sequence:
     """A tuple or list."""
 
-    items: tuple[Value, ...]
+    items: tuple[ReadValue, ...]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PolynomialMask:
 class Unknown:
     """Anything else, with what it was made of."""
 
-    parts: tuple[Value, ...] = ()
+    parts: tuple[ReadValue, ...] = ()
 
 
 @dataclass(eq=False)
@@ -75,7 +75,7 @@ class KernelTensor:
     shape: tuple[Polynomial, ...] | None
     dtype: str | None
     buffer: str
-    path: Path
+    path: StatementPath
     loops: tuple[Symbol, ...] = ()
     declared: bool = False
     parameter: bool = False
@@ -159,7 +159,7 @@ class UnboundResult:
     buffer: str
 
 
-Value = (
+ReadValue = (
     Number
     | Ramp
     | KnownConstant
@@ -179,7 +179,7 @@ class KnownCall:
     name: str
     node: cst.Call
     arguments: Mapping[str, cst.BaseExpression]
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, ReadValue] = field(default_factory=dict)
 
     def access(self, argument: str) -> TileUse | None:
         """The tensor an argument names, if it does."""
@@ -195,7 +195,7 @@ def covers(dim: Polynomial, size: Polynomial) -> bool:
     return False
 
 
-def shape_of(value: Value) -> tuple[Polynomial, ...] | None:
+def shape_of(value: ReadValue) -> tuple[Polynomial, ...] | None:
     """The shape of a tensor-like value."""
     if isinstance(value, TensorValue):
         return value.access.shape

@@ -12,11 +12,11 @@ from accelopt.kernels.nki.moves.reading.polynomial import Polynomial
 from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Node,
     ParsedKernel,
-    Path,
     SourceLoop,
+    SourceNode,
     SourceStatement,
+    StatementPath,
     code_of,
     line,
 )
@@ -150,7 +150,7 @@ def hoist(kernel: ParsedKernel, variable: str, name: str) -> ParsedKernel:
         renamed[facts.node.variable] = fresh(facts.node.variable, used)
         used.add(renamed[facts.node.variable])
     slice_ = _slice(loop.node.body, loop.path, paths, {k.path for k in plan.kept})
-    before: list[Node] = []
+    before: list[SourceNode] = []
     for tensor, growth in growths:
         blocks = [k.node.variable for k in plan.blocks(tensor)]
         before.append(line(growth.declaration, loop.node.number))
@@ -193,8 +193,8 @@ def contract(kernel: ParsedKernel, name: str, axis: int) -> ParsedKernel:
     del sizes[axis]
     changed = with_shape(declaration, f"({', '.join(sizes)})")
 
-    def visit(nodes: tuple[Node, ...], prefix: Path) -> tuple[Node, ...]:
-        result: list[Node] = []
+    def visit(nodes: tuple[SourceNode, ...], prefix: StatementPath) -> tuple[SourceNode, ...]:
+        result: list[SourceNode] = []
         for position, node in enumerate(nodes):
             path = (*prefix, position)
             if path == tensor.path:
@@ -335,8 +335,10 @@ def _trips(loop: LoopFacts) -> str:
     return code_of(loop.node.node.iter.args[0].value)
 
 
-def _without(nodes: tuple[Node, ...], prefix: Path, paths: set[Path]) -> list[Node]:
-    kept: list[Node] = []
+def _without(
+    nodes: tuple[SourceNode, ...], prefix: StatementPath, paths: set[StatementPath]
+) -> list[SourceNode]:
+    kept: list[SourceNode] = []
     for position, node in enumerate(nodes):
         path = (*prefix, position)
         if isinstance(node, SourceLoop):
@@ -348,9 +350,14 @@ def _without(nodes: tuple[Node, ...], prefix: Path, paths: set[Path]) -> list[No
     return kept
 
 
-def _slice(nodes: tuple[Node, ...], prefix: Path, paths: set[Path], kept: set[Path]) -> list[Node]:
+def _slice(
+    nodes: tuple[SourceNode, ...],
+    prefix: StatementPath,
+    paths: set[StatementPath],
+    kept: set[StatementPath],
+) -> list[SourceNode]:
     """The statements at `paths` with the kept loops around them."""
-    result: list[Node] = []
+    result: list[SourceNode] = []
     for position, node in enumerate(nodes):
         path = (*prefix, position)
         if isinstance(node, SourceStatement):
@@ -365,18 +372,18 @@ def _slice(nodes: tuple[Node, ...], prefix: Path, paths: set[Path], kept: set[Pa
     return result
 
 
-def _applied(node: Node, growth: Growth, blocks: list[str]) -> Node:
+def _applied(node: SourceNode, growth: Growth, blocks: list[str]) -> SourceNode:
     if isinstance(node, SourceLoop):
         body = [_applied(n, growth, blocks) for n in node.body if not growth.declares(n)]
         return SourceLoop(node.node, tuple(body), node.number)
     return growth.applied(node, blocks)
 
 
-def _renamed(node: Node, names: dict[str, str]) -> Node:
+def _renamed(node: SourceNode, names: dict[str, str]) -> SourceNode:
     """Kept loops over their new variables."""
     node = substitute(node, names)
 
-    def visit(inner: Node) -> Node:
+    def visit(inner: SourceNode) -> SourceNode:
         if isinstance(inner, SourceStatement):
             return inner
         variable = names.get(inner.variable, inner.variable)

@@ -11,9 +11,9 @@ from accelopt.kernels.nki.moves.reading.legality import dependence, private_axis
 from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Node,
     ParsedKernel,
     SourceLoop,
+    SourceNode,
     SourceStatement,
     code_of,
     line,
@@ -109,7 +109,7 @@ def distribute(kernel: ParsedKernel, variable: str, position: int) -> tuple[Pars
         raise IllegalMove(f"how often loop {variable} runs is not known")
     trips = _range_text(facts.node)
     later = fresh(variable, taken(kernel))
-    declarations: list[Node] = []
+    declarations: list[SourceNode] = []
     texts = inlining(reading, facts)
     head = list(facts.node.body[:position])
     tail = [substitute(n, texts) for n in facts.node.body[position:]]
@@ -139,7 +139,7 @@ class Growth:
     block_rank: int
     declaration: str
 
-    def declares(self, node: Node) -> bool:
+    def declares(self, node: SourceNode) -> bool:
         """True for the old declaration, which the new one replaces."""
         if not isinstance(node, SourceStatement) or not isinstance(
             node.node, cst.SimpleStatementLine
@@ -153,7 +153,7 @@ class Growth:
             and code_of(part.value.func).rpartition(".")[2] in {"ndarray", "zeros", "ones", "full"}
         )
 
-    def applied(self, node: Node, blocks: list[str]) -> Node:
+    def applied(self, node: SourceNode, blocks: list[str]) -> SourceNode:
         """A node with every use of the tile taking block `blocks`."""
 
         def change(indices: Sequence[str]) -> Sequence[str]:

@@ -9,9 +9,9 @@ import libcst as cst
 
 from accelopt.kernels.nki.moves.reading.reader import read
 from accelopt.kernels.nki.moves.reading.source import (
-    Node,
     ParsedKernel,
     SourceLoop,
+    SourceNode,
     SourceStatement,
     names_in,
 )
@@ -68,7 +68,7 @@ def apart(kernel: ParsedKernel) -> ParsedKernel:
     )
 
 
-def _renamed(node: Node, changes: Mapping[cst.Name, str]) -> Node:
+def _renamed(node: SourceNode, changes: Mapping[cst.Name, str]) -> SourceNode:
     class Rename(cst.CSTTransformer):
         def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
             if original_node in changes:

@@ -10,11 +10,11 @@ import libcst as cst
 from accelopt.kernels.nki.moves.reading.reader import Reading, ReadStatement, read
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Node,
     ParsedKernel,
-    Path,
     SourceLoop,
+    SourceNode,
     SourceStatement,
+    StatementPath,
     code_of,
     mentions,
     names_in,
@@ -22,7 +22,7 @@ from accelopt.kernels.nki.moves.reading.source import (
 )
 
 
-def substitute(node: Node, texts: Mapping[str, str]) -> Node:
+def substitute(node: SourceNode, texts: Mapping[str, str]) -> SourceNode:
     """With names replaced by expressions, in lines, loop headers and everything inside.
 
     In `loop_indices=[i]` a loop that became two is replaced by both of its variables.
@@ -59,7 +59,7 @@ def with_expression(
 Reindex = Callable[[Sequence[str]], Sequence[str]]
 
 
-def reindexed(node: Node, tensor: str, buffer: str, change: Reindex, rank: int) -> Node:
+def reindexed(node: SourceNode, tensor: str, buffer: str, change: Reindex, rank: int) -> SourceNode:
     """With `tensor[a, b]` written `buffer[change(a, b)]`; a bare `tensor` or `tensor[...]` counts as
     full slices. Raises IllegalMove where the tensor is used in a way that cannot be re-indexed."""
     if isinstance(node, SourceStatement):
@@ -116,7 +116,7 @@ def _occurrences(kernel: ParsedKernel) -> Counter[str]:
     return count
 
 
-def remove(kernel: ParsedKernel, paths: Sequence[Path]) -> ParsedKernel:
+def remove(kernel: ParsedKernel, paths: Sequence[StatementPath]) -> ParsedKernel:
     """Without the nodes at `paths`."""
     for path in sorted(paths, reverse=True):
         kernel = kernel.replaced(path, [])

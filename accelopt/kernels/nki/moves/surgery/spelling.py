@@ -11,9 +11,9 @@ from typing import NamedTuple
 from accelopt.kernels.nki.moves.surgery.text import one_line_of, replaced
 from accelopt.parsing import parse_python
 
-Terms = dict[tuple[str, ...], int]
+ProductTerms = dict[tuple[str, ...], int]
 """A polynomial: the factor of each product of names."""
-Place = tuple[str, int]
+Dimension = tuple[str, int]
 """A dimension of an array or a tile, counted from the last."""
 
 NEW_NAMES = ("WIDE_{}", "WIDER_{}", "WIDEST_{}")
@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
     """The author's constants with their numbers, and which of them stand in indices of which dimension."""
 
     constants: Mapping[str, int]
-    used: Mapping[Place, frozenset[str]]
+    used: Mapping[Dimension, frozenset[str]]
 
 
 def spelled(text: str, before: str) -> str:
@@ -84,7 +84,7 @@ def _bounds(node: ast.expr) -> Iterator[ast.expr]:
             yield node
 
 
-def _indexed(tree: ast.AST) -> Iterator[tuple[Place, ast.expr]]:
+def _indexed(tree: ast.AST) -> Iterator[tuple[Dimension, ast.expr]]:
     """The indices of subscripted names and the sizes of declared tiles, with their places."""
     for node in ast.walk(tree):
         match node:
@@ -101,7 +101,7 @@ def _indexed(tree: ast.AST) -> Iterator[tuple[Place, ast.expr]]:
 
 def _said(
     node: ast.expr,
-    place: Place,
+    place: Dimension,
     sizes: Sizes,
     written: Mapping[tuple[object, ...], str],
     new: dict[str, str],
@@ -129,7 +129,7 @@ def _said(
 
 
 def _number(
-    number: int, place: Place, sizes: Sizes, new: dict[str, str], free: set[str]
+    number: int, place: Dimension, sizes: Sizes, new: dict[str, str], free: set[str]
 ) -> str | None:
     """The author's constant for a number in this dimension, or a new one for a multiple of it."""
     names = sorted(sizes.used.get(place, ()), key=lambda name: -sizes.constants[name])
@@ -184,8 +184,8 @@ def _constants(tree: ast.Module) -> dict[str, int]:
     return found
 
 
-def _used(tree: ast.AST, constants: Mapping[str, int]) -> dict[Place, frozenset[str]]:
-    found: dict[Place, frozenset[str]] = {}
+def _used(tree: ast.AST, constants: Mapping[str, int]) -> dict[Dimension, frozenset[str]]:
+    found: dict[Dimension, frozenset[str]] = {}
     for place, node in _indexed(tree):
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & set(constants)
         found[place] = found.get(place, frozenset()) | names
@@ -210,11 +210,11 @@ def _written(
 # Polynomials.
 
 
-def _key(terms: Terms) -> tuple[object, ...]:
+def _key(terms: ProductTerms) -> tuple[object, ...]:
     return tuple(sorted(terms.items()))
 
 
-def _terms(node: ast.expr, constants: Mapping[str, int]) -> Terms | None:
+def _terms(node: ast.expr, constants: Mapping[str, int]) -> ProductTerms | None:
     """A sum of products of names and numbers; None for anything else."""
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
@@ -234,8 +234,8 @@ def _terms(node: ast.expr, constants: Mapping[str, int]) -> Terms | None:
     return None
 
 
-def _product(one: Terms, other: Terms) -> Terms:
-    found: Terms = {}
+def _product(one: ProductTerms, other: ProductTerms) -> ProductTerms:
+    found: ProductTerms = {}
     for left, factor in one.items():
         for right, times in other.items():
             names = tuple(sorted((*left, *right)))

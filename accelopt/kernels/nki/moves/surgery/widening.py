@@ -11,9 +11,9 @@ from accelopt.kernels.nki.moves.reading.reader import LoopFacts, Reading, ReadSt
 from accelopt.kernels.nki.moves.reading.signatures import BINARY, DECLARATIONS, UNARY
 from accelopt.kernels.nki.moves.reading.source import (
     IllegalMove,
-    Node,
     ParsedKernel,
     SourceLoop,
+    SourceNode,
     SourceStatement,
     code_of,
     parts,
@@ -364,8 +364,8 @@ def _changed(
     changes: dict[cst.CSTNode, cst.CSTNode],
     declarations: dict[tuple[int, ...], SourceStatement],
 ) -> ParsedKernel:
-    def visit(nodes: tuple[Node, ...], prefix: tuple[int, ...]) -> tuple[Node, ...]:
-        result: list[Node] = []
+    def visit(nodes: tuple[SourceNode, ...], prefix: tuple[int, ...]) -> tuple[SourceNode, ...]:
+        result: list[SourceNode] = []
         for position, node in enumerate(nodes):
             path = (*prefix, position)
             if path in declarations:

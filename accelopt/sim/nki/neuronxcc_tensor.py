@@ -23,7 +23,7 @@ from accelopt.sim.nki.tensor import TensorView
 from accelopt.sim.tracer import current
 
 
-class KernelTensor(TensorView):
+class NeuronxccTensor(TensorView):
     """A view with the methods that `neuronxcc.nki` gives its tensors."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class KernelTensor(TensorView):
         """Its memory: nl.hbm, nl.shared_hbm, nl.sbuf or nl.psum."""
         return NAMES[self.storage.buffer.value]
 
-    def __getitem__(self, key: Any) -> KernelTensor:
+    def __getitem__(self, key: Any) -> NeuronxccTensor:
         if isinstance(key, MaskExpression):
             return self.replaced(mask=self.mask & key.mask)
         if isinstance(key, (bool, np.bool_)):  # a comparison of numbers, where a loop is unrolled
@@ -47,7 +47,7 @@ class KernelTensor(TensorView):
             tracer.collect(error)
             return POISON  # type: ignore[return-value]
 
-    def view(self, dtype: Any) -> KernelTensor:
+    def view(self, dtype: Any) -> NeuronxccTensor:
         """The same bytes as another dtype; the last dimension changes with the item size."""
         new = parse_dtype(dtype)
         old, size = self.dtype.itemsize, new.itemsize
