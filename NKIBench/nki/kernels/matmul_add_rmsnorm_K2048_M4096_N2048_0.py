@@ -7,9 +7,7 @@ import nki.isa as nisa
 
 @nki.jit
 def kernel(x, w, eps, z, g):
-    """x (M, K), w (K, N), eps a number, z (M, N), g (N,) -> y / rms(y) * g (
-        M, N
-    ), y = x @ w + z."""
+    """x (M, K), w (K, N), eps a number, z (M, N), g (N,) -> y / rms(y) * g (M, N), y = x @ w + z."""
     m_size, k_size = x.shape
     n_size = w.shape[1]
     tile_m = nl.tile_size.pmax

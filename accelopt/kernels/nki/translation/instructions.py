@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,11 @@ from accelopt.kernels.nki.translation.facts import Fact, TileFact
 from accelopt.kernels.nki.translation.forms import LIKE, NAMES, OPERATORS, SHAPED
 from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
 from accelopt.kernels.nki.translation.rewriter import Rewriter
+
+ONE_DIMENSION = re.compile(
+    r"\(\*(.+)\.shape\[:([1-9])\], (.+), \*\1\.shape\[\2 \+ 1 ?:\]\)", re.DOTALL
+)
+"""A tensor's own shape with one free dimension replaced."""
 
 
 class Instructions(Rewriter):
@@ -306,6 +312,9 @@ class Instructions(Rewriter):
         if self.names.called(node.func) is not None:
             return made.with_changes(args=without(made.args, "mask"))
         shape = ", ".join(text_of(a.value) for a in made.args)
+        one = ONE_DIMENSION.fullmatch(shape)
+        if one is not None and one[1] == text_of(made.func.value):
+            return cst.parse_expression(f"{one[1]}.broadcast({one[2]}, {one[3]})")
         wanted = shape if len(made.args) == 1 else f"({shape})"
         return cst.parse_expression(f"{self.nl}.broadcast_to({text_of(made.func.value)}, {wanted})")
 

@@ -18,6 +18,7 @@ from accelopt.kernels.nki.translation.indices import (
 )
 
 FLAT = re.compile(r"(\w+)\.reshape\(\(math\.prod\(\1\.shape\),\)\)")
+ROWS = re.compile(r"(\w+)\.reshape\(\(\1\.shape\[0\], math\.prod\(\1\.shape\[1:\]\)\)\)")
 COMPARED = {
     "Equal": "equal", "NotEqual": "not_equal", "LessThan": "less", "LessThanEqual": "less_equal",
     "GreaterThan": "greater", "GreaterThanEqual": "greater_equal",
@@ -70,10 +71,7 @@ def indexed(owner: str, given: dict[str, str], language: str) -> str:
     pairs = _pairs(given["pattern"])
     if not set(given) <= {"pattern", "offset", "vector_offset", "indirect_dim"}:
         raise Untranslated("an access pattern with a run-time scalar, or in another format,")
-    places = [
-        f"{language}.arange({count})[{', '.join(':' if n == at else 'None' for n in range(len(pairs)))}]"
-        for at, (_, count) in enumerate(pairs)
-    ]
+    places = _places(pairs, language)
     if "vector_offset" in given:
         rows = given["vector_offset"]
         plain = len(pairs) == 2 and pairs[1][0] == "1" and given.get("indirect_dim", "0") == "0"
@@ -89,6 +87,33 @@ def indexed(owner: str, given: dict[str, str], language: str) -> str:
     for place, (stride, _) in zip(places, pairs, strict=True):
         total = plus(total, product(place, stride))
     return f"{owner}.reshape((math.prod({owner}.shape),))[{total}]"
+
+
+def indexed_on_chip(owner: str, given: dict[str, str], language: str) -> str:
+    """`owner.ap(...)` of a whole tile, as an index of nl.arange: its first stride is the row's length."""
+    pairs = _pairs(given["pattern"])
+    if not set(given) <= {"pattern", "offset"}:
+        raise Untranslated("an access pattern of a tile by run-time numbers, or in another format,")
+    if any(stride == "0" for stride, _ in pairs):
+        raise Untranslated("an access pattern that repeats elements")
+    row = f"math.prod({owner}.shape[1:])"
+    partition, *free = _places(pairs, language)
+    offset = given.get("offset", "0")
+    offset = offset if offset.isidentifier() or offset.isdigit() else f"({offset})"
+    inside = "0" if offset == "0" else f"{offset} % {row}"
+    for place, (stride, _) in zip(free, pairs[1:], strict=True):
+        inside = plus(inside, product(place, stride))
+    if offset != "0":
+        partition = plus(f"{offset} // {row}", partition)
+    return f"{owner}.reshape(({owner}.shape[0], {row}))[{partition}, {inside}]"
+
+
+def _places(pairs: list[tuple[str, str]], language: str) -> list[str]:
+    """An nl.arange for each axis of a pattern."""
+    return [
+        f"{language}.arange({count})[{', '.join(':' if n == at else 'None' for n in range(len(pairs)))}]"
+        for at, (_, count) in enumerate(pairs)
+    ]
 
 
 def gathered(indices: Indices, node: cst.Subscript) -> str | None:
@@ -115,6 +140,9 @@ def gathered(indices: Indices, node: cst.Subscript) -> str | None:
 def strided(indices: Indices, node: cst.Subscript) -> str | None:
     """One index of several axes into a flat tensor, as an access pattern."""
     items = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
+    rows = ROWS.fullmatch(text_of(node.value))
+    if rows is not None and len(items) == len(node.slice) == 2:
+        return _strided_tile(indices, rows[1], items)
     flat = FLAT.fullmatch(text_of(node.value))
     index = indices.index(items[0]) if len(items) == len(node.slice) == 1 else None
     if flat is None or index is None:
@@ -125,6 +153,29 @@ def strided(indices: Indices, node: cst.Subscript) -> str | None:
     pairs = ", ".join(f"[{axis.factor}, {axis.extent}]" for axis in axes)
     offset = "" if index.start == "0" else f", offset={index.start}"
     return f"{flat[1]}.ap([{pairs}]{offset})"
+
+
+def _strided_tile(indices: Indices, owner: str, items: list[cst.BaseExpression]) -> str | None:
+    """As `strided`, for partitions and one index into the row of each."""
+    partition, inside = (indices.index(item) for item in items)
+    if partition is None or inside is None or len(partition.axes) != 1:
+        return None
+    axes = [*partition.axes, *sorted(inside.axes, key=lambda axis: axis.position)]
+    if [axis.position for axis in axes] != list(range(axes[0].rank)) or axes[0].factor != "1":
+        return None
+    row = f"math.prod({owner}.shape[1:])"
+    steps = [row, *(axis.factor for axis in axes[1:])]
+    pairs = ", ".join(f"[{s}, {axis.extent}]" for s, axis in zip(steps, axes, strict=True))
+    offset = plus(product(partition.start, row), inside.start)
+    return f"{owner}.ap([{pairs}], offset={offset})"
+
+
+def written_pairs(text: str) -> list[tuple[str, str]]:
+    """The pairs of a pattern that is written out; none for any other."""
+    try:
+        return _pairs(text)
+    except Untranslated:
+        return []
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

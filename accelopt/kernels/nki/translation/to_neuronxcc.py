@@ -15,7 +15,7 @@ from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
 from accelopt.kernels.nki.translation.instructions import arguments_of
 from accelopt.kernels.nki.translation.names import ModuleNames
-from accelopt.kernels.nki.translation.positions import indexed
+from accelopt.kernels.nki.translation.positions import indexed, indexed_on_chip, written_pairs
 from accelopt.kernels.nki.translation.rewriter import Rewriter
 from accelopt.kernels.nki.translation.to_nki import RANGES
 
@@ -55,6 +55,7 @@ GONE = {
     "fori_loop": "a loop of the device",
     "while_loop": "a loop of the device",
 }
+CREATIONS = ("ndarray", "zeros", "ones", "full")
 COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
     "greater_equal": ">=",
@@ -67,6 +68,8 @@ class ToNeuronxcc(Rewriter):
     def __init__(self, facts: CallFacts, names: ModuleNames) -> None:
         super().__init__(facts, names)
         self.statements: dict[int, str] = {}  # calls that have become assignments
+        self.inner: dict[int, cst.Call] = {}  # of them, those that no statement has taken up yet
+        self.whole: set[str] = set()  # tiles that were made under their names
         self.in_hbm: set[str] = set()  # parameters, and tensors that are made there
 
     def visit_Param(self, node: cst.Param) -> bool:
@@ -75,16 +78,26 @@ class ToNeuronxcc(Rewriter):
 
     def visit_Assign(self, node: cst.Assign) -> bool:
         target = text_of(node.targets[0].target)
-        made = isinstance(node.value, cst.Call) and "hbm" in text_of(node.value)
-        (self.in_hbm.add if made else self.in_hbm.discard)(target)
+        called = self.names.called(node.value.func) if isinstance(node.value, cst.Call) else None
+        made = called is not None and called[1] in CREATIONS
+        in_hbm = made and "hbm" in text_of(node.value)
+        (self.in_hbm.add if in_hbm else self.in_hbm.discard)(target)
+        (self.whole.add if made and not in_hbm else self.whole.discard)(target)
         return True
 
     # Statements.
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        for node in self.inner.values():
+            said = "an instruction inside of an expression has no counterpart: write a statement"
+            self._give_up(node, said)
+        return updated_node
 
     def leave_Expr(self, original_node: cst.Expr, updated_node: cst.Expr) -> Any:
         text = self.statements.pop(id(original_node.value), None)
         if text is None:
             return updated_node
+        del self.inner[id(original_node.value)]
         statement = cst.parse_statement(text)
         assert isinstance(statement, cst.SimpleStatementLine)
         return statement.body[0]
@@ -97,7 +110,8 @@ class ToNeuronxcc(Rewriter):
         called = self.names.called(head.func)
         plain = text_of(head.func) == "range"
         if not plain and (called is None or called[1] not in RANGES):
-            return updated_node
+            inside = updated_node.iter.visit(_Unrolled(self.names))
+            return updated_node.with_changes(iter=inside)
         symbolic = self._line(original_node) in self.facts.symbolic
         kind = "static_range"
         if symbolic:
@@ -128,7 +142,7 @@ class ToNeuronxcc(Rewriter):
             return made
         if space == "nisa" and function in PARAMETERS:
             return self._instruction(node, made, function)
-        if space == "nl" and function in ("ndarray", "zeros", "ones", "full"):
+        if space == "nl" and function in CREATIONS:
             return self._creation(node, made, function)
         if space == "nl" and function in ("program_id", "num_programs"):
             alone = "0" if function == "program_id" else "1"
@@ -164,15 +178,16 @@ class ToNeuronxcc(Rewriter):
         return made
 
     def _access(self, made: cst.Call, owner: str) -> Any:
-        """An access pattern of a whole tensor in HBM as an index; others have no counterpart."""
-        if owner not in self.in_hbm:
-            raise Untranslated(f"{owner}.ap, an access pattern of a part of a tensor or a tile,")
+        """An access pattern of a whole tensor as an index; others have no counterpart."""
+        if owner not in self.in_hbm | self.whole:
+            raise Untranslated(f"{owner}.ap, an access pattern of a part of a tensor,")
         order = ("pattern", "offset", "scalar_offset", "vector_offset", "indirect_dim", "dtype")
         given = {
             (order[n] if a.keyword is None else a.keyword.value): text_of(a.value)
             for n, a in enumerate(made.args)
         }
-        return cst.parse_expression(indexed(owner, given, self.nl))
+        write = indexed if owner in self.in_hbm else indexed_on_chip
+        return cst.parse_expression(write(owner, given, self.nl))
 
     def _creation(self, node: cst.Call, made: cst.Call, function: str) -> Any:
         order = ("shape", "fill_value", "dtype") if function == "full" else ("shape", "dtype")
@@ -213,6 +228,7 @@ class ToNeuronxcc(Rewriter):
             raise Untranslated(f"{function}, which no trace reached,")
         dst = given.pop("dst")
         self.statements[id(node)] = self._assignment(function, dst, given, fact)
+        self.inner[id(node)] = node
         return made
 
     def _assignment(self, function: str, dst: str, given: dict[str, str], fact: Fact) -> str:
@@ -233,8 +249,11 @@ class ToNeuronxcc(Rewriter):
             return f"{place} = {self.nl}.gather_flattened({given['data']}, {given['indices']})"
         elif function in ("iota", "affine_select"):
             return self._by_position(function, place, dst, given, fact)
+        elif function == "scalar_tensor_tensor" and len(fact.tiles["data"].shape) > 2:
+            raise Untranslated("scalar_tensor_tensor of more than one free dimension")
         elif function == "tensor_reduce":
             given["keepdims"] = "True"
+        place = self._regrouped(function, place, dst, given, fact)
         if "bias" in given and "bias" not in fact.tiles:  # numbers came with NeuronCore-v3
             if fact.values.get("bias"):
                 rows = f"({dst}.shape[0], 1)"
@@ -247,6 +266,23 @@ class ToNeuronxcc(Rewriter):
             given["dtype"] = f"{dst}.dtype"
         arguments = ", ".join(f"{k}={v}" for k, v in given.items())
         return f"{place} {sign} {self.nisa}.{function}({arguments})"
+
+    def _regrouped(
+        self, function: str, place: str, dst: str, given: dict[str, str], fact: Fact
+    ) -> str:
+        """The destination with the free dimensions of what is computed, where they are grouped otherwise."""
+        key = LIKE[function].like if function in LIKE else "data"
+        like, into = fact.tiles.get(key), fact.tiles.get("dst")
+        if like is None or into is None or function not in {*LIKE, "tensor_reduce"}:
+            return place
+        shape, text = like.shape, f"{given[key]}.shape"
+        if function == "tensor_reduce":
+            axes = fact.values["axis"]
+            count = len(axes) if isinstance(axes, (tuple, list)) else 1
+            ones = (1,) * count
+            shape = (*shape[:-count], *ones)
+            text = f"(*{given[key]}.shape[:-{count}], {', '.join(map(str, ones))})"
+        return place if into.shape == shape else f"{dst}.reshape({text})[...]"
 
     def _format_differs(self, function: str, fact: Fact) -> bool:
         """True when the result would not have the destination's format by itself."""
@@ -271,12 +307,12 @@ class ToNeuronxcc(Rewriter):
         self, function: str, place: str, dst: str, given: dict[str, str], fact: Fact
     ) -> str:
         """nisa.iota and nisa.affine_select by an expression of nl.arange."""
-        pattern = fact.values["pattern"]
+        pattern = written_pairs(given["pattern"]) or [
+            (str(step), str(number)) for step, number in fact.values["pattern"]
+        ]
         rank = len(pattern) + 1
-        tile = fact.tiles["dst"]
         terms = given.get("offset", "0")
-        axes = [(given.get("channel_multiplier", "0"), tile.shape[0]),
-                *((str(step), number) for step, number in pattern)]  # fmt: skip
+        axes = [(given.get("channel_multiplier", "0"), f"{dst}.shape[0]"), *pattern]
         for at, (factor, extent) in enumerate(axes):
             if factor != "0":
                 spread = ", ".join(":" if n == at else "None" for n in range(rank))
@@ -302,6 +338,22 @@ def _is_named(call: cst.Call, name: str) -> bool:
 def _replaced(owner: str, at: str, size: str) -> str:
     """The shape of a tensor with one dimension replaced, as text."""
     return f"(*{owner}.shape[:{at}], {size}, *{owner}.shape[{at} + 1 :])"
+
+
+class _Unrolled(cst.CSTTransformer):
+    """Ranges that Python itself runs through, in enumerate(range(4)) and the like."""
+
+    def __init__(self, names: ModuleNames) -> None:
+        super().__init__()
+        self.names = names
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        called = self.names.called(original_node.func)
+        if text_of(original_node.func) != "range" and (called is None or called[1] not in RANGES):
+            return updated_node
+        return updated_node.with_changes(
+            func=cst.parse_expression(f"{self.names.language}.static_range")
+        )
 
 
 def to_neuronxcc(

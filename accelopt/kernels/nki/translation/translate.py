@@ -7,9 +7,12 @@ executed on the same arrays and compared.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from inspect import isfunction
 from pathlib import Path
@@ -33,7 +36,7 @@ from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of, trace_kernel
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
-from accelopt.sim.program import Program
+from accelopt.sim.program import Buffer, Loop, Node, Program, Tensor
 from accelopt.sim.trace import AbstractTensor
 
 _files = itertools.count()
@@ -110,14 +113,14 @@ def rewritten(
     names = ModuleNames(cst.parse_module(source), own)
     rewrite = to_nki if to == "nki" else to_neuronxcc
     made, problems = rewrite(source, facts, names)
-    made = _laid_out(with_imports(made, names, to))
+    made = _laid_out(with_imports(made, names, to), source)
+    file = f"<kernel {next(_files)}>"
     try:
-        twin = trace_kernel(
-            _kernel(made, f"<kernel {next(_files)}>"), specs, target=target or _target(to)
-        )
+        twin = trace_kernel(_kernel(made, file), specs, target=target or _target(to))
         rules.check(twin)
     except Exception as error:  # whatever the translated Python raises
-        return Rewriting(made, tuple(problems), program, None, f"{type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}".replace(file, "translation")
+        return Rewriting(made, tuple(problems), program, None, said)
     return Rewriting(made, tuple(problems), program, twin)
 
 
@@ -261,12 +264,21 @@ def _difference(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def counted(program: Program) -> dict[str, int]:
-    """How often each opcode is executed; a fill counts as the memset that it is."""
-    found: dict[str, int] = {}
-    for loops, node in program.walk():
-        times = int(np.prod([loop.variable.trips for loop in loops], dtype=np.int64))
-        found[node.opcode] = found.get(node.opcode, 0) + times
-    return found
+    """How often each opcode is executed; a tile in SBUF that is made with a value counts as the memset
+    that it is (in PSUM a sum of products begins by itself)."""
+    found: Counter[str] = Counter()
+
+    def count(nodes: Sequence[Node], tensors: Sequence[Tensor], times: int) -> None:
+        filled = [t for t in tensors if t.fill is not None and t.buffer is Buffer.SBUF]
+        found["memset"] += sum(times * math.prod(t.block_shape) for t in filled if not t.lazy_fill)
+        for node in nodes:
+            if isinstance(node, Loop):
+                count(node.body, node.tensors, times * node.variable.trips)
+            else:
+                found[node.opcode] += times
+
+    count(program.body, program.tensors, 1)
+    return {opcode: times for opcode, times in found.items() if times}
 
 
 def _where_they_differ(
@@ -276,7 +288,25 @@ def _where_they_differ(
     return {k: before.get(k, 0) for k in keys}, {k: after.get(k, 0) for k in keys}
 
 
-def _laid_out(source: str) -> str:
-    """Long lines on several."""
-    lines = [text for line in source.splitlines() for text in wrapped(line)]
+def _laid_out(source: str, original: str) -> str:
+    """Long lines on several, but for the author's own and those that would mean something else."""
+    kept = set(original.splitlines())
+    lines = source.splitlines()
+    meant = ast.dump(ast.parse(source))
+    at = 0
+    while at < len(lines):
+        laid = [lines[at]] if lines[at] in kept else wrapped(lines[at])
+        if len(laid) > 1:
+            tried = [*lines[:at], *laid, *lines[at + 1 :]]
+            if _meaning("\n".join(tried)) == meant:
+                lines = tried
+                at += len(laid) - 1
+        at += 1
     return "\n".join(lines) + "\n"
+
+
+def _meaning(source: str) -> str:
+    try:
+        return ast.dump(ast.parse(source))
+    except SyntaxError:
+        return ""
