@@ -36,7 +36,7 @@ from accelopt.sim import compute, rules, serial
 from accelopt.sim.dialects import DEFAULT_TARGETS, DIALECTS, Dialect, dialect_of, trace_kernel
 from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
-from accelopt.sim.program import Buffer, Loop, Node, Program, Tensor
+from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
 
 _files = itertools.count()
@@ -268,7 +268,7 @@ def counted(program: Program) -> dict[str, int]:
     that it is (in PSUM a sum of products begins by itself)."""
     found: Counter[str] = Counter()
 
-    def count(nodes: Sequence[Node], tensors: Sequence[Tensor], times: int) -> None:
+    def count(nodes: Sequence[ProgramNode], tensors: Sequence[Tensor], times: int) -> None:
         filled = [t for t in tensors if t.fill is not None and t.buffer is Buffer.SBUF]
         found["memset"] += sum(times * math.prod(t.block_shape) for t in filled if not t.lazy_fill)
         for node in nodes:
