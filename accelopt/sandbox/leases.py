@@ -38,13 +38,14 @@ def lease(
     name: str,
     *,
     alone: bool = True,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] | None = None,
     folder: Path = FOLDER,
 ) -> Iterator[None]:
     """Have `name` ("neuron-0", "gpu-0") alone, or together with others who do not need it alone.
 
     Everybody passes one gate in turn, so whoever waits to be alone is not overtaken for ever. Raises
-    NotLeased when `cancelled` says so meanwhile.
+    NotLeased when `cancelled` says so meanwhile; who cannot be cancelled is woken by the system at once,
+    in turn, where others look again every so often.
     """
     with _opened(folder, f"{name}.gate") as gate, _opened(folder, f"{name}.lease") as held:
         _wait(gate, fcntl.LOCK_EX, cancelled)
@@ -89,7 +90,10 @@ def _opened(folder: Path, name: str) -> Iterator[int]:
         os.close(handle)
 
 
-def _wait(handle: int, how: int, cancelled: Callable[[], bool]) -> None:
+def _wait(handle: int, how: int, cancelled: Callable[[], bool] | None) -> None:
+    if cancelled is None:
+        fcntl.flock(handle, how)
+        return
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(handle, how | fcntl.LOCK_NB)
