@@ -20,6 +20,7 @@ from accelopt.sandbox.scratch import Usage, scratch_folder, usage
 from accelopt.sandbox.starting import ChildSetting, Start, Streams, ended_within, variables_of
 
 _WATCH_SECONDS = 0.25
+_PATIENCE = 4  # times a limit that a child may take where processors are busy
 _GRACE_SECONDS = 3.0
 
 
@@ -108,8 +109,10 @@ class Child:
 
     @property
     def seconds(self) -> float:
-        """How long it has been at work: not while other programs had the processor that it waited for."""
-        return time.monotonic() - self.started - self._queued
+        """How long it has been at work: not while it waited for a processor that others had. Those may be
+        processes of its own, so a part of the time counts whatever it waits for."""
+        passed = time.monotonic() - self.started
+        return max(passed - self._queued, passed / _PATIENCE)
 
     @property
     def running(self) -> bool:

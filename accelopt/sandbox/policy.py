@@ -63,7 +63,7 @@ class Policy:
 @dataclass(frozen=True)
 class Limits:
     """How much the child may use. Sizes in bytes; time in seconds of the wall clock, but for those in
-    which it was ready to run and the processors were busy with others."""
+    which it was ready to run and the processors were busy; of the wall clock at most four times as many."""
 
     seconds: float = 120.0
     memory_bytes: int = 4 << 30

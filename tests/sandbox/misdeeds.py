@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -59,6 +61,19 @@ def work(payload: Payload, channel: BinaryIO) -> None:
     """Take a second of the processor."""
     while time.process_time() < 1.0:
         pass
+
+
+def crowd(payload: Payload, channel: BinaryIO) -> None:
+    """Let many threads stand in each other's way, and never end."""
+    block = bytes(1 << 30)  # hashed without Python's lock
+
+    def spin() -> None:
+        while True:
+            hashlib.sha256(block)
+
+    for _ in range(20 * (os.cpu_count() or 1)):
+        _thread.start_new_thread(spin, ())
+    spin()
 
 
 def hang(payload: Payload, channel: BinaryIO) -> None:

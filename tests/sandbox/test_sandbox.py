@@ -112,13 +112,19 @@ def test_waiting_for_a_busy_processor_is_no_work():
     ]
     try:
         began = time.monotonic()
-        outcome = call("work", limits=Limits(seconds=2))
+        outcome = call("work", limits=Limits(seconds=3))
         assert outcome.ending is Ending.FINISHED and outcome.exit_code == 0
-        assert time.monotonic() - began > 2
+        assert time.monotonic() - began > 3
     finally:
         for other in others:
             other.kill()
             other.wait()
+
+
+def test_waiting_for_threads_of_its_own_wins_little_time():
+    outcome = call("crowd", limits=Limits(seconds=1))
+    assert outcome.ending is Ending.TIMEOUT
+    assert outcome.seconds < 7  # nine and more where all that time was given
 
 
 def test_memory_runs_out_inside_of_the_child():
