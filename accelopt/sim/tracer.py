@@ -136,6 +136,7 @@ class Tracer:
         self.accumulators: dict[object, Tensor] = {}  # of loop_reduce, by call site
         self.reductions: dict[Tensor, Reduction] = {}  # by the result, which is not assigned yet
         self.reduced: set[Tensor] = set()  # what such results were assigned to
+        self.named: dict[str, int] = {}  # instructions that the kernel gave a name, in their order
         self.iterations: list[LoopIteration] = []  # of the unrolled loops around here
         self._report = report
         self.left_loops: list[SourceLine] = []  # by break or return

@@ -62,6 +62,9 @@ def instruction(function: Function) -> Function:
     @functools.wraps(function)
     def issue(*args: Any, **kwargs: Any) -> Issued:
         inner(*args, **kwargs)
+        if "name" in kwargs:
+            named = current().named
+            named[str(kwargs["name"])] = len(named)
         return ISSUED
 
     return issue  # type: ignore[return-value]

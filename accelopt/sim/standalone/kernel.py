@@ -12,7 +12,7 @@ import functools
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from types import FunctionType
 from typing import Any
@@ -20,7 +20,13 @@ from typing import Any
 import numpy as np
 
 from accelopt.sim import compute, rules, source_text
-from accelopt.sim.errors import KernelError, KernelTypeError, SourceLine
+from accelopt.sim.errors import (
+    KernelError,
+    KernelTypeError,
+    KernelValueError,
+    SourceLine,
+    Unsupported,
+)
 from accelopt.sim.nki import results
 from accelopt.sim.nki.kernel import annotations_of, run_kernel
 from accelopt.sim.nki.launch import shape_results, write_back
@@ -45,9 +51,15 @@ MAX_CORES = 2
 class Kernel:
     """A decorated kernel: callable on NumPy arrays, and subscriptable by the number of cores."""
 
-    def __init__(self, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: tuple[int, ...] = (),
+        schedule: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         self.function: Callable[..., Any] = getattr(function, "func", function)
         self.grid = grid
+        self.schedule = schedule  # names of instructions, each with that of one it comes after
         self.target = DEFAULT_TARGET
         functools.update_wrapper(self, self.function)
 
@@ -58,7 +70,18 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Kernel:
         dimensions = grid if isinstance(grid, tuple) else (grid,)
-        return Kernel(self.function, tuple(int(size) for size in dimensions))
+        return Kernel(self.function, tuple(int(size) for size in dimensions), self.schedule)
+
+    def with_schedule(self, schedule: Iterable[tuple[str, str | Iterable[str]]]) -> Kernel:
+        """The kernel with an order of instructions, by their names: each after one or several others
+        (how-to-scheduling-apis.rst). The simulated core keeps the order of the program; one that
+        contradicts it is refused."""
+        pairs = [
+            (later, earlier)
+            for later, others in schedule
+            for earlier in ([others] if isinstance(others, str) else others)
+        ]
+        return Kernel(self.function, self.grid, (*self.schedule, *pairs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel's results for NumPy arrays; inside of another kernel, its Python inlined."""
@@ -119,7 +142,8 @@ def trace_kernel(
     def record(tracer: Tracer) -> Returned:
         return _record(tracer, wrapped, args, kwargs or {})
 
-    if wrapped.grid and wrapped.grid != (1,):  # cores meet in the middle of loops
+    several = bool(wrapped.grid) and wrapped.grid != (1,)
+    if several or wrapped.schedule:  # cores meet in the middle of loops; names count iterations
         return with_shared_bytes(trace(record, **shared, report=report, unrolled=AllLoops()))
     try:
         program = trace(record, **shared, restarts=RESTARTS)
@@ -162,6 +186,7 @@ def _record(
     returned = cores.run(tracer, run, cores_of)
     if tracer.demanded:
         return Returned()
+    _check_schedule(tracer, kernel.schedule)
     _check_results(tracer, returned)
     return results.collect(tracer, returned, legacy=True, on_chip_allowed=False)
 
@@ -182,6 +207,18 @@ def _check_annotations(
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
         if isinstance(value, TensorView) and annotations.get(name) is not None:
             check_annotation(value, annotations[name], name)
+
+
+def _check_schedule(tracer: Tracer, schedule: tuple[tuple[str, str], ...]) -> None:
+    named = tracer.named
+    for later, earlier in schedule:
+        for name in (later, earlier):
+            if name not in named:
+                said = f"with_schedule: no instruction is named '{name}'."
+                tracer.refuse(KernelValueError("schedule", said, "Pass name= to the instruction."))
+        if named.get(later, 0) < named.get(earlier, 0):
+            what = f"a schedule against the program's order ('{later}' after '{earlier}')"
+            tracer.refuse(Unsupported(what, "Write the instructions in the order that you want."))
 
 
 def _check_results(tracer: Tracer, returned: Any) -> None:

@@ -87,6 +87,25 @@ def test_the_jit_of_this_dialect_takes_no_platform(nki_text):
         nki_text("@nki.jit(platform_target='trn2')\ndef kernel(a): return a")
 
 
+def test_a_schedule_is_one_of_instructions_that_are_there_in_their_order(nki_text):
+    """how-to-scheduling-apis.rst; names count the iterations of loops."""
+    text = KERNEL.format(
+        line="for i in range(3): nisa.activation(t, nl.exp, t, scale=0.1, name=f'act{i}')"
+    )
+    one = nki_text(text)
+    plain = one.run(A)
+    one.kernel = one.kernel.with_schedule([("act1", "act0"), ("act2", ["act0", "act1"])])
+    np.testing.assert_array_equal(one.run(A), plain)
+    for pairs, said in (
+        ([("act1", "act7")], "no instruction is named 'act7'"),
+        ([("act0", "act2")], "'act0' after 'act2'"),
+    ):
+        other = nki_text(text)
+        other.kernel = other.kernel.with_schedule(pairs)
+        with pytest.raises(KernelError, match=said):
+            other.trace(A)
+
+
 def test_outputs_live_in_shared_memory(nki_text):
     text = KERNEL.format(line="pass").replace("nl.shared_hbm", "nl.hbm")
     with pytest.raises(KernelError, match="shared HBM"):
