@@ -19,6 +19,7 @@ class ModuleNames:
         self.top, self.language, self.isa = "nki", "nl", "nisa"
         self.direct: dict[str, tuple[str, str]] = {}
         self.tiles: dict[str, str] = {}
+        self.functions = set(re.findall(r"\bdef (\w+)", tree.code))
         self.taken = set(re.findall(r"\b[A-Za-z_]\w*\b", tree.code))
         tree.visit(_Imports(self))
 

@@ -108,6 +108,18 @@ def indexed_on_chip(owner: str, given: dict[str, str], language: str) -> str:
     return f"{owner}.reshape(({owner}.shape[0], {row}))[{partition}, {inside}]"
 
 
+def permuted(owner: str, order: str, language: str) -> str:
+    """`owner.permute(order)` as an index of nl.arange whose axes stand in that order."""
+    tree = cst.parse_expression(order)
+    dims = (
+        [text_of(e.value) for e in tree.elements] if isinstance(tree, (cst.Tuple, cst.List)) else []
+    )
+    if sorted(dims) != [str(n) for n in range(len(dims))] or not dims:
+        raise Untranslated(f"{owner}.permute({order}), an order that is not written out,")
+    places = _places([("1", f"{owner}.shape[{dim}]") for dim in dims], language)
+    return f"{owner}[{', '.join(places[dims.index(str(n))] for n in range(len(dims)))}]"
+
+
 def _places(pairs: list[tuple[str, str]], language: str) -> list[str]:
     """An nl.arange for each axis of a pattern."""
     return [

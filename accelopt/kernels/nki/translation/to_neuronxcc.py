@@ -15,7 +15,12 @@ from accelopt.kernels.nki.translation.forms import LIKE, SHAPED
 from accelopt.kernels.nki.translation.indices import Untranslated, plus, product, text_of
 from accelopt.kernels.nki.translation.instructions import arguments_of
 from accelopt.kernels.nki.translation.names import ModuleNames
-from accelopt.kernels.nki.translation.positions import indexed, indexed_on_chip, written_pairs
+from accelopt.kernels.nki.translation.positions import (
+    indexed,
+    indexed_on_chip,
+    permuted,
+    written_pairs,
+)
 from accelopt.kernels.nki.translation.rewriter import Rewriter
 from accelopt.kernels.nki.translation.to_nki import RANGES
 
@@ -46,7 +51,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 KEPT = frozenset({"dma_copy", "tensor_copy_predicated", "select_reduce", "nc_stream_shuffle"})
 """Calls with a destination in both dialects."""
 GONE = {
-    "permute": "the order of dimensions; index with nl.arange",
     "rearrange": "the order of dimensions; index with nl.arange",
     "select": "a run-time index; index with a tile",
     "vector_select": "run-time indices; index with a tile and nl.arange",
@@ -54,6 +58,11 @@ GONE = {
     "core_barrier": "a barrier between cores",
     "fori_loop": "a loop of the device",
     "while_loop": "a loop of the device",
+    "dynamic_range": "a loop of the device",
+    "register_alloc": "a register",
+    "register_load": "a register",
+    "register_store": "a register",
+    "register_move": "a register",
 }
 CREATIONS = ("ndarray", "zeros", "ones", "full")
 COMPARISONS = {
@@ -162,9 +171,11 @@ class ToNeuronxcc(Rewriter):
         given = [text_of(a.value) for a in made.args]
         if method == "ap":
             return self._access(made, owner)
-        if method in GONE and owner.isidentifier() and owner in self.names.tiles:
+        if method in GONE and method not in self.names.functions:
             self._give_up(node, f".{method}: {GONE[method]}")
             return made
+        if method == "permute" and method not in self.names.functions:
+            return cst.parse_expression(permuted(owner, ", ".join(given), self.nl))
         if method == "broadcast" and len(given) == 2:
             return cst.parse_expression(
                 f"{owner}.broadcast_to({_replaced(owner, given[0], given[1])})"

@@ -336,8 +336,15 @@ class ToNki(Instructions):
             if sizes:
                 splits.append((len(items), sizes))
             items.append(text)
-        if positions != sorted(positions):
+        turned = positions != sorted(positions)
+        if turned and (len(positions) != len(items) or splits or self._is_blocked(made)):
             raise Untranslated("an index that transposes")
+        if turned:
+            order = sorted(range(len(positions)), key=positions.__getitem__)
+            said = ", ".join(map(str, order))
+            return cst.parse_expression(
+                f"{text_of(made.value)}[{', '.join(items)}].permute(({said}))"
+            )
         blocks = self.blocks.get(text_of(made.value), 0)
         if blocks:
             items = [*items[:blocks], ":"] if len(items) <= blocks else items
@@ -349,6 +356,9 @@ class ToNki(Instructions):
         for at, sizes in reversed(splits):
             text += f".reshape_dim({at}, ({', '.join(sizes)}))"
         return cst.parse_expression(text)
+
+    def _is_blocked(self, made: cst.Subscript) -> bool:
+        return text_of(made.value) in self.blocks
 
     def leave_Decorator(self, original_node: cst.Decorator, updated_node: cst.Decorator) -> Any:
         decorator = updated_node.decorator

@@ -266,6 +266,11 @@ BACK = {
     "    nisa.memset(dst=r, value=1.0)\n"
     "    windows = w.ap([[64, 128], [16, 4], [2, 4], [1, 2]], offset=3)\n"
     "    nisa.tensor_reduce(r[0:128, 0:16], nl.add, windows, axis=[3])",
+    "another order": "    w = nl.ndarray((128, 4, 16), dtype=nl.float32, buffer=nl.sbuf)\n"
+    "    nisa.dma_copy(dst=w, src=a.reshape((128, 4, 16)))\n"
+    "    v = nl.ndarray((128, 16, 4), dtype=nl.float32, buffer=nl.sbuf)\n"
+    "    nisa.tensor_copy(dst=v, src=w.permute((0, 2, 1)))\n"
+    "    nisa.tensor_copy(dst=r, src=v.reshape((128, 64)))",
     "ranges that Python runs through": "    buffers = [nl.ndarray((128, 32), dtype=nl.float32, "
     "buffer=nl.sbuf, name=f'buffer{i}') for i in range(2)]\n"
     "    for n, c in enumerate(range(0, 64, 32)):\n"
@@ -299,6 +304,12 @@ def triangle(tile, size):
 def test_a_pattern_keeps_the_numbers_of_its_helper():
     there = translate(HELPED, "neuronxcc", (f(128, 64), f(128, 64)))
     assert there.complete, there
+
+
+def test_registers_and_orders_that_are_made_elsewhere_are_listed_by_their_lines():
+    lines = "    nisa.register_alloc(4)\n    order = (1, 0)\n    nisa.dma_copy(r[0:64], a.permute(order)[:, 0:64])"
+    found = translate(NEW.format(lines=lines), "neuronxcc", (f(128, 64), f(128, 64)))
+    assert [line for line, _ in found.problems] == [12, 14]
 
 
 def test_an_instruction_in_an_expression_is_listed_by_its_line():
