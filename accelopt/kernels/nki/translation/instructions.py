@@ -49,7 +49,8 @@ class Instructions(Rewriter):
         if function in LIKE:
             like = self._named(given[LIKE[function].like], "operand")
             given[LIKE[function].like] = like
-            given = self._widened(function, given, fact)
+            given = self._cut(self._widened(function, given, fact), fact)
+            like = given[LIKE[function].like]
             shape = f"{like}.shape"
             element = dtype or self._format(function, like, fact)
         else:
@@ -98,11 +99,11 @@ class Instructions(Rewriter):
         if "[" in target:
             self._emit("tensor_copy", {"dst": self._place(target), "src": name})
             return cst.Name("None")
+        early = any(self._is_ragged(text) for text in given.values())
+        (self.ragged.add if early else self.ragged.discard)(name)
         if not target:
             self.consumed.discard(id(node))
             return cst.Name(name)
-        used = {word for text in given.values() for word in self.ragged if word in text}
-        (self.ragged.add if used else self.ragged.discard)(name)
         return cst.Name("None")
 
     def _emit(self, function: str, given: dict[str, str]) -> None:
@@ -138,6 +139,32 @@ class Instructions(Rewriter):
         )
         return {**given, small: self._repeat(given[small], fact.tiles[small], given[large],
                                              fact.tiles[large])}  # fmt: skip
+
+    def _is_ragged(self, text: str) -> bool:
+        return bool(self.ragged & set(re.findall(r"\b[A-Za-z_]\w*\b", text)))
+
+    def _cut(self, given: dict[str, str], fact: Fact) -> dict[str, str]:
+        """Operands that are whole where another one ends early, as a mask said, cut to its size."""
+        tiles = {
+            key: tile
+            for key, tile in fact.tiles.items()
+            if key in given and "hbm" not in tile.buffer
+        }
+        early = [key for key in tiles if self._is_ragged(given[key])]
+        if not early or len(early) == len(tiles):
+            return given
+        model = early[0]
+        like = self._named(given[model], "operand")
+        self.ragged.add(like)
+        made = {**given, model: like}
+        for key in tiles.keys() - set(early):
+            sizes = zip(tiles[key].shape, tiles[model].shape, strict=False)
+            ends = [
+                f"0 : {like}.shape[{n}]" if one == other > 1 else ":"
+                for n, (one, other) in enumerate(sizes)
+            ]
+            made[key] = f"{self._named(given[key], 'operand')}[{', '.join(ends)}]"
+        return made
 
     def _repeat(self, text: str, tile: TileFact, like: str, larger: TileFact) -> str:
         if len(tile.shape) != len(larger.shape):
@@ -249,6 +276,7 @@ class Instructions(Rewriter):
             return self._plain(made, function, given)
         x, y = tiles
         assert x is not None and y is not None
+        given = self._cut(given, fact)
         if x.shape == y.shape:
             return self._plain(made, function, given)
         for data, operand, wide, column in (("x", "y", x, y), ("y", "x", y, x)):
@@ -291,7 +319,7 @@ class Instructions(Rewriter):
             return updated_node
         given = {"x": text_of(updated_node.left), "y": text_of(updated_node.right)}
         if {"x", "y"} & fact.tiles.keys() == {"x", "y"} and fact.tiles["x"] == fact.tiles["y"]:
-            return self._plain(updated_node, function, given)
+            return self._plain(updated_node, function, self._cut(given, fact))
         try:
             return self._binary(original_node, updated_node, function, given, fact)
         except Untranslated as problem:
@@ -334,6 +362,8 @@ class Instructions(Rewriter):
             return text
         name = self.names.fresh(kind)
         self._say(f"{name} = {text}")
+        if self._is_ragged(text):
+            self.ragged.add(name)
         return name
 
 

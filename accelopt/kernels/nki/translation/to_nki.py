@@ -221,6 +221,9 @@ class ToNki(Instructions):
             return self._instruction(node, function, given, fact)
         if space == "nl" and function in BINARY and fact is not None:
             return self._binary(node, made, function, given, fact)
+        if space == "nl" and function == "where" and fact is not None:
+            chosen = self._cut(given, fact)
+            return made.with_changes(args=arguments_of(chosen))
         if space == "nl" and function == "store":
             return self._store(made, given, limits)
         if space == "nl" and any(argument.keyword for argument in made.args):
@@ -264,6 +267,8 @@ class ToNki(Instructions):
             return LIKE[function].parameters
         if function in BINARY:
             return ("x", "y")
+        if function == "where":
+            return ("condition", "x", "y")
         return (
             SHAPED.get(function) or IN_PLACE.get(function) or ("dst", "value", "axis", "keepdims")
         )

@@ -162,6 +162,38 @@ def test_a_form_there_and_back(form):
     assert back.complete, back
 
 
+MASKED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    rows, n = a.shape
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    i, j = nl.mgrid[0:128, 0:n]
+    whole = nl.load(b)
+    column = nl.max(whole, axis=1, keepdims=True)
+    for k in nl.affine_range((rows + 127) // 128):
+        inside = k * 128 + i < rows
+        t = nl.load(a[k * 128 + i, j], mask=inside)
+        s = nl.rsqrt(nl.sum(nl.square(t), axis=[1], keepdims=True) / n)
+        u = nl.where(nl.greater(t, whole), t * s * whole, nl.multiply(t, column))
+        v = nisa.tensor_tensor(whole, u, op=nl.add)
+        nl.store(out[k * 128 + i, j], nl.subtract(v, u * whole), mask=inside)
+    return out
+"""
+
+
+def test_whole_tiles_beside_those_that_a_mask_ends_early():
+    given = (f(300, 64), f(128, 64))
+    there = translate(MASKED, "nki", given)
+    assert there.complete and there.proof.equal_programs, there
+    back = translate(there.source, "neuronxcc", given)
+    assert back.complete and back.proof.equal_programs, back
+
+
 GONE = {
     "    r = nl.loop_reduce(t, op=nl.add, loop_indices=[])": "accumulate with nisa.tensor_tensor",
 }
