@@ -21,6 +21,8 @@ from pydantic import (
     model_validator,
 )
 
+from accelopt.hardware import TARGETS
+
 MOST_NAME_BYTES = 200
 
 
@@ -122,9 +124,11 @@ class Profile(Row):
     @property
     def device(self) -> str:
         """On what it was taken, in words."""
-        return (
-            f"the simulated {self.target} NeuronCore" if self.simulated else f"a real {self.target}"
-        )
+        if not self.simulated:
+            return f"a real {self.target}"
+        known = self.target not in TARGETS or TARGETS[self.target].was_measured
+        words = f"the simulated {self.target} NeuronCore"
+        return words if known else f"{words}, on which nothing was measured"
 
     def to_metadata(self) -> dict[str, Any]:
         """The flat JSON object of the published `profile` column."""
@@ -340,6 +344,9 @@ class Confirmation(Row):
     message: str = Field(default="", description="why there is no measurement")
     depends_on: tuple[str, ...] = Field(
         default=(), description="what the compiler may do otherwise, and then nothing is gained"
+    )
+    between: tuple[float, float] | None = Field(
+        default=None, description="what eight of ten gains predicted like this one measure between"
     )
 
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from accelopt.evaluation import Case
 from accelopt.hardware import TARGETS
 from accelopt.kernel_wrapper import NKIKernel
+from accelopt.kernels.measurement import gain_between
 from accelopt.kernels.nki import roofline
 from accelopt.kernels.nki.benchmark import read_benchmark
 from accelopt.kernels.nki.devices.protocol import KernelArgument, TensorArgument
@@ -99,8 +100,7 @@ def measure(case: Case, options: Namespace) -> Row:
             path = Path(folder, "kernel.py")
             winner = faster[0]
             if options.interval:
-                winner, most = _surest(faster, path, arguments)
-                low = timing.interval(before).low_ms / most
+                winner, low = _surest(before, faster, path, arguments)
             path.write_text(winner.source, encoding="utf-8")
             remark = _fault(path, task) if options.verify else ""
             after = before.latency_ms if remark else winner.predicted_ms
@@ -118,20 +118,25 @@ def measure(case: Case, options: Namespace) -> Row:
 
 
 def _surest(
-    offers: list[Offer], path: Path, arguments: list[KernelArgument]
+    before: timing.KernelProfile, offers: list[Offer], path: Path, arguments: list[KernelArgument]
 ) -> tuple[Offer, float]:
-    """Of the offers within the interval of the first, the one that takes least at the most, with
-    that time in ms. `path` is where their kernels are written."""
-    ranges = []
+    """Of the offers within the interval of the first, the one that gains most at the least, with
+    that gain. `path` is where their kernels are written."""
+    theirs, spread = _outcomes(before), before.run.spec.gain_spread
+    sure = []
     for offer in offers:
         path.write_text(offer.source, encoding="utf-8")
-        ranges.append(timing.interval(_profile(path, arguments)))
-    within = [
-        (offer, wide.high_ms)
-        for offer, wide in zip(offers, ranges, strict=True)
-        if offer.predicted_ms <= ranges[0].high_ms
-    ]
-    return min(within, key=lambda pair: pair[1])
+        ours = _outcomes(_profile(path, arguments))
+        sure.append((offer, gain_between(ours, theirs, spread)[0]))
+    first = offers[0].predicted_ms
+    within = [(offer, low) for offer, low in sure if offer.predicted_ms <= first * spread]
+    return max(within, key=lambda pair: pair[1])
+
+
+def _outcomes(found: timing.KernelProfile) -> tuple[float, dict[str, float]]:
+    """The latency in ms, and by every other outcome of what the compiler decides."""
+    scenarios = timing.interval(found).scenarios
+    return found.latency_ms, {one.question: one.latency_ms for one in scenarios}
 
 
 def _profile(kernel: Path, arguments: list[KernelArgument]) -> timing.KernelProfile:

@@ -12,7 +12,9 @@ third fits the constants that the table marks as fitted, once with all families 
 bounded least squares over the logarithms of predicted over measured, with the change of every prediction
 by every constant taken at the table's values; a kernel is compiled once and scheduled for every constant.
 What it prints for a family is the error and the order that the constants have which were fitted on all
-others, and how many measurements its intervals hold. The fourth does both and keeps the predictions.
+others, and how many of its measurements lie in intervals that the other families alone give
+(`timing_intervals.py`; the other generation's families are taken from its record). The fourth does both
+and keeps the predictions.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -30,6 +31,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import lsq_linear
 from timing_corpus import SOURCES, Measured, corpus
+from timing_intervals import (
+    Timed,
+    gain_factors,
+    gain_misses,
+    in_order,
+    latency_factors,
+    latency_misses,
+)
 from timing_record import Recorded, model_name, read_record, write_record
 
 from accelopt.hardware import TARGETS, Hardware
@@ -40,6 +49,8 @@ from accelopt.sim.timing import latencies, profile
 APART = 1.05
 """Pairs whose measurements differ by less have no order."""
 TIED = 1e-3
+GENERATIONS = ("trn1", "trn2")
+"""Those on which kernels were measured."""
 STEP = 0.05
 """Part of a constant by which it is changed to see what depends on it."""
 FREEDOM = 2.0
@@ -59,6 +70,8 @@ class Case(NamedTuple):
     figures: dict[str, float]
     seconds: float
     changes: tuple[float, ...] = ()  # d log(predicted) / d log(constant)
+    versions_of: str = ""
+    first_ms: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -73,10 +86,10 @@ class Order(NamedTuple):
     pairs: int
 
 
-def order(cases: list[tuple[float, float]]) -> Order:
+def order(timed: list[Timed]) -> Order:
     """Of measured and predicted latencies."""
     right = pairs = 0
-    for (m1, p1), (m2, p2) in combinations(cases, 2):
+    for (m1, p1, _), (m2, p2, _) in combinations(timed, 2):
         if max(m1, m2) / min(m1, m2) >= APART:
             pairs += 1
             right += (m1 - m2) * (p1 - p2) > 0 and abs(p1 / p2 - 1) > TIED
@@ -120,7 +133,7 @@ def predict(task: tuple[str, list[Path], int, bool, int]) -> Case:
         base, *changed = latencies(program, [core, *others], case.compiler)
         changes = [float(np.log(one / base) / np.log(1 + STEP)) for one in changed]
     return Case(case.family, case.name, case.figures["latency"], found.latency_ms, found.summary,
-                case.figures, spent, tuple(changes))  # fmt: skip
+                case.figures, spent, tuple(changes), case.versions_of, case.first_ms)  # fmt: skip
 
 
 def fit(cases: list[Case]) -> np.ndarray:
@@ -141,54 +154,91 @@ def fit(cases: list[Case]) -> np.ndarray:
     return factors
 
 
-def left_out(cases: list[Case]) -> Iterator[tuple[str, list[tuple[float, float]]]]:
-    """By family: measured latencies, and those predicted by constants fitted on all others."""
-    for family in dict.fromkeys(case.family for case in cases):
-        factors = fit([case for case in cases if case.family != family])
-        yield (
-            family,
-            [
-                (case.measured_ms, case.predicted_ms * float(np.exp(case.changes @ factors)))
-                for case in cases
-                if case.family == family
-            ],
-        )
+def families_of(cases: list[Case]) -> list[str]:
+    """In the order of their first kernels."""
+    return list(dict.fromkeys(case.family for case in cases))
 
 
-def print_families(families: list[tuple[str, list[tuple[float, float]]]]) -> None:
+def without(cases: list[Case], family: str, *others: str) -> list[Timed]:
+    """A family's kernels as predicted by constants fitted on all families but it and `others`; those
+    that were too large for a fit as predicted."""
+    factors = fit([case for case in cases if case.family not in (family, *others) and case.changes])
+    return [
+        Timed(case.measured_ms,
+              case.predicted_ms * float(np.exp(case.changes @ factors if case.changes else 0.0)),
+              case.versions_of)
+        for case in cases
+        if case.family == family
+    ]  # fmt: skip
+
+
+def unseen(cases: list[Case], family: str, *others: str) -> list[Timed]:
+    """The same, with what was predicted when the family was first seen, where that is known."""
+    mine = [case for case in cases if case.family == family]
+    if all(case.first_ms for case in mine):
+        return [Timed(c.measured_ms, c.first_ms or 0.0, c.versions_of) for c in mine]
+    return without(cases, family, *others)
+
+
+def print_families(families: dict[str, list[Timed]]) -> None:
     """Mean error, level and order of each family and of all."""
     print(f"{'family':24s} {'kernels':>7s} {'error':>7s} {'p/m':>6s} {'pairs in order':>15s}")
     right = pairs = 0
-    for family, cases in families:
-        errors = [abs(p / m - 1) for m, p in cases]
-        level = statistics.geometric_mean(p / m for m, p in cases)
-        found = order(cases)
+    for family, timed in families.items():
+        errors = [abs(one.predicted_ms / one.measured_ms - 1) for one in timed]
+        level = statistics.geometric_mean(one.predicted_ms / one.measured_ms for one in timed)
+        found = order(timed)
         right, pairs = right + found.right, pairs + found.pairs
-        print(f"{family:24s} {len(cases):7d} {statistics.mean(errors):7.1%} {level:6.2f} "
+        print(f"{family:24s} {len(timed):7d} {statistics.mean(errors):7.1%} {level:6.2f} "
               f"{f'{found.right} of {found.pairs}':>15s}")  # fmt: skip
-    every = [abs(p / m - 1) for _, cases in families for m, p in cases]
-    low, high = np.quantile(_misses(families), (0.1, 0.9))
+    every = [abs(t.predicted_ms / t.measured_ms - 1) for timed in families.values() for t in timed]
     print(f"{'all':24s} {len(every):7d} {statistics.mean(every):7.1%} {'':6s} "
-          f"{f'{right} of {pairs}':>15s}")  # fmt: skip
-    print(f"80% of the measurements lie between {low:.2f} and {high:.2f} times the prediction\n")
+          f"{f'{right} of {pairs}':>15s}\n")  # fmt: skip
 
 
-def _misses(families: list[tuple[str, list[tuple[float, float]]]]) -> list[float]:
-    return [m / p for _, cases in families for m, p in cases]
+QUESTIONS = {
+    "latencies": (latency_factors, latency_misses),
+    "gains": (gain_factors, gain_misses),
+}
 
 
-def print_coverage(core: Hardware, families: list[tuple[str, list[tuple[float, float]]]]) -> None:
-    """How many measurements lie where predictions by constants fitted on the other families say:
-    between the table's factors, and between those that the other families alone give."""
-    every = _misses(families)
-    table = np.mean([core.least_measured <= one <= core.most_measured for one in every])
-    inside = 0
-    for number, family in enumerate(families):
-        others = families[:number] + families[number + 1 :]
-        low, high = np.quantile(_misses(others), (0.1, 0.9))
-        inside += sum(low <= one <= high for one in _misses([family]))
-    print(f"{table:.0%} of the measurements lie within the table's interval, "
-          f"{inside / len(every):.0%} within what the other families give\n")  # fmt: skip
+def print_coverage(target: str, known: dict[str, list[Case]]) -> None:
+    """How many latencies and gains of each family lie in intervals that the other families give, and
+    the factors that all give together, beside the table's."""
+    core = TARGETS[target]
+    print(
+        "measured over predicted, as the other families have it, and what of a family lies within"
+    )
+    print(f"{'family':24s} {'latencies':>12s} {'within':>10s} {'gains':>12s} {'within':>10s}")
+    inside, asked = dict.fromkeys(QUESTIONS, 0), dict.fromkeys(QUESTIONS, 0)
+    for family in families_of(known[target]):
+        mine, others, row = unseen(known[target], family), _others(known, target, family), ""
+        for name, (factors_of, misses_of) in QUESTIONS.items():
+            factors, misses = factors_of(others), misses_of(mine)
+            held = factors.hold(misses)
+            inside[name], asked[name] = inside[name] + held, asked[name] + len(misses)
+            row += f" {f'{factors.low:.2f} to {factors.high:.2f}':>12s}"
+            row += f" {f'{held} of {len(misses)}' if misses else '':>10s}"
+        print(f"{family:24s}{row}")
+    for name in QUESTIONS:
+        print(f"{inside[name] / asked[name]:.0%} of {asked[name]} {name} on {target} lie within")
+    every = [unseen(cases, family) for cases in known.values() for family in families_of(cases)]
+    latency, gain = latency_factors(every), gain_factors(every)
+    print(f"out of all {len(every)} families: latencies {latency.low:.3f} to {latency.high:.3f} (table: "
+          f"{core.least_measured} to {core.most_measured}), gains {gain.low:.3f} to {gain.high:.3f} "
+          f"(table: {core.gain_spread} either way)")  # fmt: skip
+    right = in_order(every)
+    print(f"of versions predicted 5% apart or more {statistics.mean(right):.0%} measure in that order, "
+          f"by families; {sum(right) / (len(right) + 1):.0%} if the next one has none\n")  # fmt: skip
+
+
+def _others(known: dict[str, list[Case]], target: str, family: str) -> list[list[Timed]]:
+    return [
+        unseen(cases, other, *([family] if where == target else []))
+        for where, cases in known.items()
+        for other in families_of(cases)
+        if (where, other) != (target, family)
+    ]
 
 
 def print_kernels(cases: list[Case]) -> None:
@@ -222,30 +272,36 @@ def print_measured(known: list[Measured]) -> None:
     print(f"{'family':24s} {'kernels':>7s} {'fastest, ms':>12s} {'slowest, ms':>12s} {'pairs':>6s}")
     for family in dict.fromkeys(one.family for one in known):
         times = [one.figures["latency"] for one in known if one.family == family]
-        pairs = order([(time, time) for time in times]).pairs
+        pairs = order([Timed(time, time) for time in times]).pairs
         print(f"{family:24s} {len(times):7d} {min(times):12.4g} {max(times):12.4g} {pairs:6d}")
     print("\nNo prediction of these is recorded.")
 
 
 def recorded(target: str) -> list[Case]:
-    """The cases of the last record. Says by which model they were predicted."""
-    rows, now = read_record(target), model_name()
+    """The cases of the last record."""
+    constants = fitted(TARGETS[target])
+    return [
+        Case(row.family, row.kernel, row.measured_ms, row.predicted_ms, {}, {}, 0.0,
+             tuple(row.changes.get(name, 0.0) for name in constants) if row.changes else (),
+             row.versions_of, row.first_ms)
+        for row in read_record(target)
+    ]  # fmt: skip
+
+
+def print_record(target: str) -> None:
+    """Of how many kernels there is a record, by which model, and what it takes to predict anew."""
+    rows = read_record(target)
     if not rows:
         print_measured(list(corpus(target, [])))
     models = {row.model for row in rows}
-    whose = "the model of today" if models <= {now} else f"an earlier model ({', '.join(models)})"
+    today = models <= {model_name()}
+    whose = "the model of today" if today else f"an earlier model ({', '.join(models)})"
     if rows:
         print(f"{target}: {len(rows)} kernels, predicted by {whose} when its record was made.")
     print("The kernels are others'; to predict them anew give FOLDERs with checkouts of:")
     for source in SOURCES:
         print(f"  {source}")
     print()
-    return [
-        Case(row.family, row.kernel, row.measured_ms, row.predicted_ms, {}, {}, 0.0,
-             tuple(row.changes.get(name, 0.0) for name in fitted(TARGETS[target]))
-             if row.changes else ())
-        for row in rows
-    ]  # fmt: skip
 
 
 def predicted(options: argparse.Namespace) -> list[Case]:
@@ -265,20 +321,20 @@ def record(target: str, cases: list[Case], model: str) -> None:
     """Keep the predictions of `cases` by the model of that name."""
     constants = fitted(TARGETS[target])
     rows = [
-        Recorded(case.family, case.name, case.measured_ms, case.predicted_ms, model,
-                 dict(zip(constants, case.changes, strict=False)))
+        Recorded(case.family, case.name, case.versions_of, case.measured_ms, case.first_ms,
+                 case.predicted_ms, model, dict(zip(constants, case.changes, strict=False)))
         for case in cases
     ]  # fmt: skip
     print(f"recorded in {write_record(target, rows)}")
 
 
-def print_fit(target: str, cases: list[Case]) -> None:
+def print_fit(target: str, every: list[Case]) -> None:
     """What constants fitted on other families predict, and what is fitted on all."""
-    core = TARGETS[target]
+    core, cases = TARGETS[target], [case for case in every if case.changes]
     print(f"{target}, every family with constants fitted on the others")
-    families = list(left_out(cases))
-    print_families(families)
-    print_coverage(core, families)
+    print_families({family: without(cases, family) for family in families_of(cases)})
+    others = {other: recorded(other) for other in GENERATIONS if other != target}
+    print_coverage(target, {target: every, **others})
     print("fitted on all:")
     for name, factor in zip(fitted(core), np.exp(fit(cases)), strict=True):
         value = getattr(core, name)
@@ -289,7 +345,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument("--target", default="trn1", choices=("trn1", "trn2"))
+    parser.add_argument("--target", default="trn1", choices=GENERATIONS)
     parser.add_argument("--metrics", action="store_true", help="print every counter as well")
     parser.add_argument("--fit", action="store_true", help="fit with each family left out")
     parser.add_argument("--record", action="store_true", help="keep what is predicted")
@@ -301,6 +357,8 @@ def main() -> None:
     if options.record and (options.only or not options.folders):
         parser.error("--record is for all kernels that some FOLDERs hold")
     model = model_name()  # as it is before the work, which takes minutes
+    if not options.folders:
+        print_record(options.target)
     cases = predicted(options) if options.folders else recorded(options.target)
     cases = [case for case in cases if options.only in case.name]
     if not cases and not options.folders:
@@ -308,17 +366,18 @@ def main() -> None:
     if not cases:
         parser.error(f"none of the kernels that were measured on {options.target} is there")
     families = {
-        family: [(c.measured_ms, c.predicted_ms) for c in cases if c.family == family]
-        for family in dict.fromkeys(case.family for case in cases)
+        family: [Timed(c.measured_ms, c.predicted_ms) for c in cases if c.family == family]
+        for family in families_of(cases)
     }
     print_kernels(cases)
     print(f"{options.target}, constants of the table")
-    print_families(list(families.items()))
+    print_families(families)
     if options.metrics:
         print_metrics(cases)
-    with_changes = [case for case in cases if case.changes]
-    if with_changes and (options.fit or options.record or not options.folders):
-        print_fit(options.target, with_changes)
+    if any(case.changes for case in cases) and (
+        options.fit or options.record or not options.folders
+    ):
+        print_fit(options.target, cases)
     if options.record:
         record(options.target, cases, model)
 

@@ -76,13 +76,16 @@ of nine N a step, not seven."""
 
 class Measured(NamedTuple):
     """One timed kernel: its family, how to trace it (None where its source is not at hand), and what
-    the hardware said."""
+    the hardware said. Kernels of one `versions_of` do the same on the same shapes; `first_ms` is what
+    was predicted before anything was known of the family."""
 
     family: str
     name: str
     program: Callable[[], Program] | None
     figures: dict[str, float]
     compiler: Compiler | None = None
+    versions_of: str = ""
+    first_ms: float | None = None
 
 
 def specs(shapes: list[Any], dtype: np.dtype = F32) -> list[Any]:
@@ -154,6 +157,7 @@ def tutorials(folders: list[Path]) -> Iterator[Measured]:
             _symbol(path, symbol, arguments),
             {"latency": float(row["measured_ms"])},
             OLDER_COMPILER if older else None,
+            f"{row['kernel']} {row['shape']}",
         )
 
 
@@ -171,7 +175,9 @@ def variants(folders: list[Path]) -> Iterator[Measured]:
         if not row["measured_ms"]:
             continue
         figures = {"latency": float(row["measured_ms"])}
-        yield Measured(problem, f"{problem} {step}", _variant(path, problem), figures)
+        first_ms = float(row["predicted_ms_before"])
+        name = f"{problem} {step}"
+        yield Measured(problem, name, _variant(path, problem), figures, None, problem, first_ms)
 
 
 def _variant(path: Path | None, problem: str) -> Callable[[], Program] | None:
@@ -210,7 +216,8 @@ def trn2(folders: list[Path]) -> Iterator[Measured]:
         path = first_existing(folders, [where])
         figures = {"latency": median(found), **shares[problem, kernel]}
         name = f"{problem} baseline" if baseline else Path(kernel).stem
-        yield Measured(problem, name, _kernel(path, problem, "trn2"), figures)
+        program = _kernel(path, problem, "trn2")
+        yield Measured(problem, name, program, figures, versions_of=problem)
 
 
 CORPORA: dict[str, list[Callable[[list[Path]], Iterator[Measured]]]] = {

@@ -17,16 +17,20 @@ import accelopt
 
 FOLDER = Path(__file__).parent / "predicted"
 MODEL_ROOMS = ("sim", "hardware")
-COLUMNS = ("family", "kernel", "measured_ms", "predicted_ms", "model")
+COLUMNS = (
+    "family", "kernel", "versions_of", "measured_ms", "first_ms", "predicted_ms", "model"
+)  # fmt: skip
 
 
 class Recorded(NamedTuple):
     """One kernel's prediction; `changes` is d log(predicted) / d log(constant) by the constant's name,
-    empty where it was not taken."""
+    empty where it was not taken. The rest as in `timing_corpus.Measured`."""
 
     family: str
     kernel: str
+    versions_of: str
     measured_ms: float
+    first_ms: float | None
     predicted_ms: float
     model: str
     changes: dict[str, float]
@@ -52,8 +56,10 @@ def write_record(target: str, rows: Sequence[Recorded]) -> Path:
         writer.writerow([*COLUMNS, *constants])
         for row in rows:
             changes = [f"{row.changes[name]:.4g}" if row.changes else "" for name in constants]
-            times = f"{row.measured_ms:.7g}", f"{row.predicted_ms:.7g}"
-            writer.writerow([row.family, row.kernel, *times, row.model, *changes])
+            first = "" if row.first_ms is None else f"{row.first_ms:.7g}"
+            times = f"{row.measured_ms:.7g}", first, f"{row.predicted_ms:.7g}"
+            kernel = row.family, row.kernel, row.versions_of
+            writer.writerow([*kernel, *times, row.model, *changes])
     return path
 
 
@@ -65,8 +71,9 @@ def read_record(target: str) -> list[Recorded]:
     with path.open(newline="") as file:
         return [
             Recorded(
-                row["family"], row["kernel"], float(row["measured_ms"]), float(row["predicted_ms"]),
-                row["model"],
+                row["family"], row["kernel"], row["versions_of"], float(row["measured_ms"]),
+                float(row["first_ms"]) if row["first_ms"] else None,
+                float(row["predicted_ms"]), row["model"],
                 {name: float(text) for name, text in row.items() if name not in COLUMNS and text},
             )
             for row in csv.DictReader(file)

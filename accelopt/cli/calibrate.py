@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
 from accelopt.errors import ConfigError
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.calibration import measuring
-from accelopt.kernels.nki.calibration.fit import CONSTANTS, Fit, fit
+from accelopt.kernels.nki.calibration.fit import SEEN, Fit, constants, fit
+from accelopt.kernels.nki.calibration.machine import write_machine
+from accelopt.kernels.nki.calibration.measuring import TimedMicrokernel
 from accelopt.report.console import output
+
+WORST = 5
+"""Microkernels that are named because the fitted machine predicts them worst."""
+
+
+class Timed(NamedTuple):
+    """Microkernels that ran, with what they took in ms and as programs; and the rest, with why."""
+
+    rows: list[tuple[str, float]]
+    programs: list[Any]
+    left_out: Mapping[str, str]
 
 
 def calibrate(
@@ -25,6 +39,9 @@ def calibrate(
         Path | None, typer.Option(help="fit to this CSV in place of running anything")
     ] = None,
     target: Annotated[str, typer.Option(help="trn1, trn2 or trn3")] = "trn1",
+    machine: Annotated[
+        Path | None, typer.Option(help="where to keep what was found, for `accelopt profile`")
+    ] = None,
 ) -> None:
     """Time microkernels on this machine and fit the constants of the simulated core to them."""
     if target not in TARGETS:
@@ -39,27 +56,90 @@ def calibrate(
             output().print(f"{len(rows)} microkernels on {device.name}: {out}")
         else:
             rows = measuring.read(measured)
-        known = measuring.programs(target, folder)
-    rows = [row for row in rows if row.microkernel in known]
-    if len(rows) < len(CONSTANTS):
-        raise ConfigError(f"{len(rows)} microkernels ran; {len(CONSTANTS)} are needed for a fit")
-    found = fit(
-        [known[row.microkernel] for row in rows], [row.latency_ms for row in rows], TARGETS[target]
-    )
+        timed = _timed(rows, target, folder)
+    core = TARGETS[target]
+    for microkernel, why in timed.left_out.items():
+        output().print(f"not used: {microkernel} ({why})", markup=False)
+    if len(timed.rows) < len(constants(core)):
+        raise ConfigError(
+            f"{len(timed.rows)} microkernels ran; {len(constants(core))} are needed for a fit"
+        )
+    found = fit(timed.programs, [latency for _, latency in timed.rows], core)
     output().print(constants_table(target, found))
+    for line in unseen(core, found):
+        output().print(line, markup=False)
+    for line in _worst(timed, found):
+        output().print(line, markup=False)
+    if machine is not None:
+        write_machine(machine, found)
+        output().print(f"{machine}: for accelopt profile --machine {machine}", markup=False)
+
+
+def _timed(rows: list[TimedMicrokernel], target: str, folder: Path) -> Timed:
+    known = measuring.programs(target, folder)
+    latencies = {
+        row.microkernel: row.latency_ms
+        for row in rows
+        if row.latency_ms is not None and row.microkernel in known
+    }
+    left_out = {
+        row.microkernel: row.message or "no microkernel of this version"
+        for row in rows
+        if row.microkernel not in latencies
+    }
+    told = {row.microkernel for row in rows}
+    left_out |= {name: "there is no measurement of it" for name in known if name not in told}
+    return Timed(list(latencies.items()), [known[name] for name in latencies], left_out)
 
 
 def constants_table(target: str, found: Fit) -> Table:
-    """Every constant as it stands and as it was found."""
+    """Every constant that was seen, as the table has it, as it was found, and how sure that is."""
     table = Table(title=f"{target}: the worst microkernel is predicted {found.worst:.1%} off")
-    for name in ("constant", "unit", "table", "found"):
-        table.add_column(name, justify="right" if name in ("table", "found") else "left")
+    for name in ("constant", "unit", "table", "found", "error"):
+        table.add_column(name, justify="left" if name in ("constant", "unit") else "right")
     core = TARGETS[target]
-    for name in CONSTANTS:
-        table.add_row(
-            name,
-            core.source(name).unit,
-            f"{getattr(core, name):.4g}",
-            f"{getattr(found.hardware, name):.4g}",
-        )
+    for one in found.found:
+        if one.seen:
+            table.add_row(
+                one.name,
+                core.source(one.name).unit,
+                f"{getattr(core, one.name):.4g}",
+                f"{one.value:.4g}",
+                f"{one.error:.1%}",
+            )
     return table
+
+
+def unseen(core: Hardware, found: Fit) -> list[str]:
+    """Which constants the measurements do not tell, in sentences."""
+    lines = []
+    for one in found.found:
+        if not one.seen:
+            why = f"known to {one.error:.0%} only"
+            why += f", together with {one.together_with}" if one.together_with else ""
+            lines.append(
+                f"not seen: {one.name} ({why}; the table has {getattr(core, one.name):.4g})"
+            )
+    asked = constants(core)
+    zero = [
+        name
+        for name in Hardware.constants()
+        if name not in asked and getattr(core, name) == 0 and core.source(name).unit == "ns"
+    ]
+    if zero:
+        lines.append(f"not asked, because the table has 0: {', '.join(zero)}")
+    if lines:
+        lines.append(f"A constant is seen where its error is {SEEN:.0%} at most.")
+    return lines
+
+
+def _worst(timed: Timed, found: Fit) -> list[str]:
+    """The microkernels that the fitted machine predicts worst, where that is more than their noise."""
+    by_error = sorted(
+        zip(timed.rows, found.ratios, strict=True), key=lambda row: -abs(float(row[1]) - 1)
+    )
+    return [
+        f"predicted {float(ratio) - 1:+.1%} of the measured {latency:.4g} ms: {name}"
+        for (name, latency), ratio in by_error[:WORST]
+        if abs(float(ratio) - 1) > SEEN / 2
+    ]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.errors import ConfigError
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
 from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
@@ -89,8 +89,11 @@ def named(text: str, *given: Path | None) -> str:
 
 
 def simulated(
-    order: Mapping[str, Any], compiler: timing.Compiler | None = None
+    order: Mapping[str, Any],
+    compiler: timing.Compiler | None = None,
+    core: Hardware | None = None,
 ) -> timing.KernelProfile:
     """The simulated profile of a kernel. Raises ConfigError where there can be none."""
     kernel, reference = Path(order["kernel"]), Path(order["reference"])
-    return simulate(kernel, reference, str(order["target"]), float(order["seconds"]), compiler)
+    target, seconds = str(order["target"]), float(order["seconds"])
+    return simulate(kernel, reference, target, seconds, compiler, core)

@@ -9,8 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from accelopt.cli.apart import Said, ask, said_by
-from accelopt.cli.kernel_file import KernelFile, Seconds, TargetOption, naming, order, simulated
+from accelopt.cli.kernel_file import (
+    KernelFile,
+    Seconds,
+    TargetOption,
+    existing,
+    naming,
+    order,
+    simulated,
+)
 from accelopt.errors import ConfigError
+from accelopt.kernels.nki.calibration.machine import read_machine
 from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
@@ -33,11 +42,20 @@ def profile(
             show_default="the one that the target was measured with",
         ),
     ] = "",
+    machine: Annotated[
+        Path | None, typer.Option(help="constants that `accelopt calibrate --machine` kept")
+    ] = None,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
+    if machine is not None:
+        found = read_machine(existing(machine)).name
+        if target not in (None, found):
+            raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
+        target = found
     if compiler and compiler not in COMPILERS:
         raise ConfigError(f"--compiler: {compiler} is none of {', '.join(COMPILERS)}.")
     asked = {**order(kernel, reference, target, seconds), "compiler": compiler}
+    asked["machine"] = None if machine is None else str(machine.absolute())
     with naming(kernel, reference):
         typer.echo(ask("accelopt.cli.profile:profile_job", asked, seconds).text, nl=False)
 
@@ -47,7 +65,8 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
 
     def work() -> Said:
         compiler = Compiler.of(asked["compiler"]) if asked["compiler"] else None
-        found = simulated(asked, compiler)
+        core = read_machine(Path(asked["machine"])) if asked["machine"] else None
+        found = simulated(asked, compiler, core)
         return Said(text=profile_text(found, interval(found, compiler)))
 
     return said_by(work)

@@ -229,6 +229,7 @@ def result_rows(outcomes: Sequence[Outcome], out: Path) -> list[ProblemResult]:
             holds_for=_shapes(outcome),
             confirmed=outcome.confirmation is None or outcome.confirmation.confirmed,
             depends_on=outcome.confirmation.depends_on if outcome.confirmation else (),
+            between=outcome.confirmation.between if outcome.confirmation else None,
         )
         for outcome in outcomes
     ]

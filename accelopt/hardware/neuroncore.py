@@ -237,10 +237,17 @@ class Hardware(Sourced):
     least_measured: float = constant(
         "1",
         "measured",
-        "11 of the 12 layernorms, on which no constant was fitted, and all 7 conv1ds measure between "
-        "this and most_measured times their prediction",
+        "eight of ten kernels of a family that nothing was learned from measure between this and "
+        "most_measured times their prediction (benchmarks/timing_intervals.py, fifteen families of trn1 "
+        "and trn2)",
     )
     most_measured: float = constant("1", "measured", "as least_measured")
+    gain_spread: float = constant(
+        "1",
+        "measured",
+        "eight of ten gains from one version of such a kernel to another measure between the predicted "
+        "one over this and times this (benchmarks/timing_intervals.py)",
+    )
     # Peaks that percentages of a problem's bound refer to.
     peak_memory_bytes: float = constant(
         "B/s", "documented", "arXiv 2511.15915 (NKIBench): 410 GiB/s, above what DMA reaches"

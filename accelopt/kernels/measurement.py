@@ -150,3 +150,18 @@ def without_gain(
         for question in dict.fromkeys((*our_choices, *their_choices))
         if our_choices.get(question, ours) >= their_choices.get(question, theirs)
     )
+
+
+def gain_between(
+    winner: tuple[float, Mapping[str, float]],
+    parent: tuple[float, Mapping[str, float]],
+    spread: float,
+) -> tuple[float, float]:
+    """The least and the most gain by the outcomes of the compiler's decisions, each taken alike for
+    both kernels, widened by `spread` either way. Kernels as in `without_gain`."""
+    (ours, our_choices), (theirs, their_choices) = winner, parent
+    gains = [theirs / ours] + [
+        their_choices.get(question, theirs) / our_choices.get(question, ours)
+        for question in {*our_choices, *their_choices}
+    ]
+    return min(gains) / spread, max(gains) * spread

@@ -19,10 +19,11 @@ def portrait(found: KernelProfile, interval: LatencyRange | None = None) -> Port
     useful = found.summary["hardware_flops"] - found.summary["transpose_flops"]
     slow = true.fp32_share * (spec.fp32_matmul_cycles_per_row - 1) + 1
     seconds = found.latency_ms * 1e-3
+    known = interval if spec.was_measured else None
     return Portrait(
         latency=found.latency_ms,
-        low=interval.low_ms if interval else None,
-        high=interval.high_ms if interval else None,
+        low=known.low_ms if known else None,
+        high=known.high_ms if known else None,
         intensity=useful / moved if moved else 0.0,
         flops=useful / seconds,
         peak_flops=spec.peak_bf16_flops_per_ns * 1e9 / slow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accelopt.errors import ConfigError
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
@@ -21,9 +21,10 @@ def simulate(
     target: str,
     seconds: float,
     compiler: timing.Compiler | None = None,
+    core: Hardware | None = None,
 ) -> timing.KernelProfile:
-    """The simulated profile of a kernel on a target of the table of hardware, built by the target's
-    compiler where no other is given.
+    """The simulated profile of a kernel on a target of the table of hardware, or a `core` of that
+    generation, built by the target's compiler where no other is given.
 
     Raises ConfigError where there can be none.
     """
@@ -35,7 +36,7 @@ def simulate(
         program = device.compile(str(kernel), arguments, seconds=seconds).program
         if said := endless(program):
             raise ConfigError(as_given(f"{kernel}: {said}", kernel))
-        return timing.profile(program, TARGETS[target], compiler)
+        return timing.profile(program, core or TARGETS[target], compiler)
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure
     except KernelError as error:

@@ -36,6 +36,7 @@ class ProblemResult(NamedTuple):
     resolved: bool = True
     holds_for: str = ""
     depends_on: Sequence[str] = ()
+    between: tuple[float, float] | None = None
 
     @property
     def change(self) -> str:
@@ -96,6 +97,10 @@ class ResultsTable:
             if row.place:
                 shapes = f" (for {row.holds_for})" if row.holds_for else ""
                 yield Text(f"  {row.place}{shapes}", style="dim", overflow="fold")
+            if row.between:
+                low, high = row.between
+                words = f"eight of ten speedups predicted so measure {low:.2f} to {high:.2f}"
+                yield Text(f"  {words}", style="dim", overflow="fold")
 
 
 def plain(text: str, limit: int = 240) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from accelopt.agents.proposer import PlanDraft, Proposer
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
 from accelopt.findings import Development
+from accelopt.hardware import TARGETS
 from accelopt.kernels.language import Explanation
 from accelopt.nodes import Job, Node, Result
 from accelopt.published import Experience
@@ -116,11 +117,14 @@ class Outcome(NamedTuple):
     @property
     def resolved(self) -> bool:
         """Whether the gain is one: measured on hardware, larger than what the simulated timing tells
-        apart, or sure by its sign, because the winner does less of something and more of nothing."""
+        apart on a generation that was measured, or sure by its sign, because the winner does less of
+        something and more of nothing."""
         before, after = self.start.profile, self.best.profile if self.best else None
         if before is None or after is None or not after.simulated:
             return True
-        return after.latency < before.latency * (1 - UNRESOLVED) or _does_less(before, after)
+        known = TARGETS[after.target].was_measured if after.target in TARGETS else True
+        told = known and after.latency < before.latency * (1 - UNRESOLVED)
+        return told or _does_less(before, after)
 
     @property
     def source(self) -> str:

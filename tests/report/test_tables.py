@@ -24,7 +24,8 @@ ROWS = [
     ),
     ProblemResult("b", 2.0, 1.99, None, None, ["Split."], "b.py", confirmed=False),
     ProblemResult("e", 2.0, 2.0, None, None, [], "e.py", resolved=False),
-    ProblemResult("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"]),
+    ProblemResult("d", 2.0, 1.5, None, None, ["Fuse."], "d.py", depends_on=["loops left apart"],
+              between=(0.77, 2.31)),
     ProblemResult("c", None, None, None, None, [], "", failure="wrong [/numbers]"),
 ]  # fmt: skip
 
@@ -43,6 +44,7 @@ def test_the_final_table_names_device_gain_and_changes(width):
         "wrong [/numbers]",
         "nothing faster was found",
         "runs/first/matmul/best.py",
+        "eight of ten speedups predicted so measure 0.77 to 2.31",
     ):
         assert wanted in text, wanted
     assert "steps" not in text

@@ -22,9 +22,11 @@ from accelopt.evaluation import (
     Scrutiny,
     Status,
 )
+from accelopt.hardware import TARGETS
 from accelopt.kernels.measurement import (
     Timing,
     confirm_winner,
+    gain_between,
     time_until_stable,
     without_gain,
 )
@@ -124,11 +126,15 @@ def confirm(
             found = confirm_winner(
                 lambda: first.measure(timings).runs_ms, lambda: second.measure(timings).runs_ms
             )
-            undecided = without_gain(
-                (statistics.median(found.winner_ms), first.choices()),
-                (statistics.median(found.parent_ms), second.choices()),
-            )
-            return found.model_copy(update={"depends_on": undecided if found.confirmed else ()})
+            if not found.confirmed:
+                return found
+            ours = statistics.median(found.winner_ms), first.choices()
+            theirs = statistics.median(found.parent_ms), second.choices()
+            core = TARGETS[device.target]
+            known = device.simulated and core.was_measured
+            between = gain_between(ours, theirs, core.gain_spread) if known else None
+            said = {"depends_on": without_gain(ours, theirs), "between": between}
+            return found.model_copy(update=said)
     except KernelFailure as failure:
         return Confirmation(confirmed=False, message=f"{failure.status.value}: {failure.message}")
 

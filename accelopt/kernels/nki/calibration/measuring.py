@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import statistics
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,29 +15,35 @@ from accelopt.sandbox import fork
 from accelopt.sim.program import Program
 
 SECONDS = 300.0
-COLUMNS = ("microkernel", "latency_ms")
+COLUMNS = ("microkernel", "latency_ms", "message")
 
 
 class TimedMicrokernel(NamedTuple):
-    """One microkernel and what it took."""
+    """One microkernel and what it took; None and a message where it did not run."""
 
     microkernel: str
-    latency_ms: float
+    latency_ms: float | None
+    message: str = ""
 
 
 def measure(device: Device, folder: Path) -> list[TimedMicrokernel]:
-    """The median latency of every microkernel; sources are written to `folder`. One that the
-    device refuses is left out."""
-    found: list[TimedMicrokernel] = []
-    for one in microkernels():
+    """The median latency of every microkernel; sources are written to `folder`."""
+    return [measure_one(one, device, folder) for one in microkernels()]
+
+
+def measure_one(one: Microkernel, device: Device, folder: Path) -> TimedMicrokernel:
+    """One microkernel on a device."""
+    try:
+        executable = device.compile(_written(one, folder), _arguments(one), seconds=SECONDS)
         try:
-            executable = device.compile(_written(one, folder), _arguments(one), seconds=SECONDS)
-            runs = sorted(executable.measure(Timings()).runs_ms)
+            return TimedMicrokernel(
+                one.name, statistics.median(executable.measure(Timings()).runs_ms)
+            )
+        finally:
             executable.close()
-        except KernelFailure:
-            continue
-        found.append(TimedMicrokernel(one.name, runs[len(runs) // 2]))
-    return found
+    except KernelFailure as failure:
+        said = " ".join(failure.message.split())
+        return TimedMicrokernel(one.name, None, f"{failure.status.value}: {said}")
 
 
 def programs(target: str, folder: Path) -> dict[str, Program]:
@@ -53,19 +60,29 @@ def write(rows: list[TimedMicrokernel], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        writer.writerows(rows)
+        writer.writerows(("" if value is None else value for value in row) for row in rows)
 
 
 def read(path: Path) -> list[TimedMicrokernel]:
     """What `write` wrote. Raises ConfigError for anything else."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            return [
-                TimedMicrokernel(row[COLUMNS[0]], float(row[COLUMNS[1]]))
+            rows = [
+                TimedMicrokernel(
+                    row[COLUMNS[0]],
+                    float(row[COLUMNS[1]]) if row[COLUMNS[1]] else None,
+                    row.get(COLUMNS[2]) or "",
+                )
                 for row in csv.DictReader(file)
             ]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is no table of microkernels: {error}") from error
+    wrong = [
+        row.microkernel for row in rows if row.latency_ms is not None and not row.latency_ms > 0
+    ]
+    if wrong:
+        raise ConfigError(f"{path}: no latency takes 0 ms or less: {', '.join(wrong)}")
+    return rows
 
 
 def _written(one: Microkernel, folder: Path) -> str:

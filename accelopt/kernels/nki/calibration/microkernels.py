@@ -1,7 +1,8 @@
 """Small kernels that differ in one mechanism each, as NKI source.
 
-What a repetition costs is told by two lengths of the same kernel, and what an element costs by two
-widths; so every microkernel comes in several of both.
+What a repetition costs is told by two lengths of the same kernel, what an element costs by two widths,
+and what is hidden while others work by one chain of instructions, each waiting for the one before,
+against eight of them in turn.
 """
 
 from __future__ import annotations
@@ -23,26 +24,69 @@ ROWS = """    for i in nl.affine_range({count}):
         nl.store(out[0:128, span], nl.load(x[0:128, span]))
     return out
 """
-CHAIN = """    tile = nl.load(x)
-    for i in nl.static_range({count}):
-        tile = {step}
-    nl.store(out, tile)
+WHOLE = """    for i in nl.affine_range({count}):
+        nl.store(out[i], nl.load(x[i]))
     return out
 """
+APART = """    for i in nl.affine_range({count}):
+        nl.store(out[i], nl.load(x[i, 0:128, 0:{wide}:2]))
+    return out
+"""
+FAR_APART = """    for i in nl.affine_range({count}):
+        span = nl.ds(i * {width}, {width})
+        nl.store(out[i], nl.load(x[0:128, span]))
+    return out
+"""
+BACK_AND_FORTH = """    nl.store(out, nl.load(x))
+    for i in nl.sequential_range({count}):
+        nl.store(out, nl.load(out))
+    return out
+"""
+CHAINS = """    tiles = nl.ndarray((128, {whole}), dtype={dtype}, buffer=nl.sbuf)
+    tiles[0:128, 0:{whole}] = nl.load(x)
+    for i in nl.static_range({count}):
+        span = nl.ds(i % {chains} * {width}, {width})
+        tile = tiles[0:128, span]
+        tiles[0:128, span] = {step}
+    nl.store(out, tiles)
+    return out
+"""
+OTHER = {
+    "other": "    other = nl.load(y)\n",
+    "held": "    held = nl.ndarray((128, {width}), dtype=nl.float32, buffer=nl.psum)\n"
+    "    held[0:128, 0:{width}] = nl.copy(nl.load(y))\n",
+    "sums": "    sums = nl.ndarray((128, {count}), dtype=nl.float32, buffer=nl.sbuf)\n",
+}
 PRODUCTS = """    left, right = nl.load(x), nl.load(y)
-    sums = nl.zeros((128, {width}), dtype=nl.float32, buffer=nl.psum)
+    sums = nl.zeros(({columns}, {width}), dtype=nl.float32, buffer=nl.psum)
     for i in nl.affine_range({count}):
         sums += nisa.nc_matmul(left, right)
     nl.store(out, nl.copy(sums))
     return out
 """
+TRANSPOSES = """    tile = nl.load(x)
+    for i in nl.static_range({count}):
+        tile = nisa.tensor_copy(nisa.nc_transpose(tile, engine=nisa.tensor_engine))
+    nl.store(out, tile)
+    return out
+"""
 STEPS = {
     "activation": "nisa.activation(nl.exp, tile, scale=float(i + 1))",
-    "two_inputs": "nisa.tensor_tensor(tile, other, nl.add)",
-    "one_input": "nisa.tensor_scalar(tile, nl.maximum, float(i), engine=nisa.vector_engine)",
+    "activation with sums": "nisa.activation_reduce(nl.exp, tile, reduce_op=nl.add, "
+    "reduce_res=sums[0:128, i:i + 1], scale=float(i + 1))",
+    "two inputs": "nisa.tensor_tensor(tile, other, nl.add, engine=nisa.vector_engine)",
+    "one input": "nisa.tensor_scalar(tile, nl.maximum, float(i), engine=nisa.vector_engine)",
+    "one input with sums": "nisa.tensor_scalar_reduce(data=tile, op0=nl.add, operand0=float(i), "
+    "reduce_op=nl.add, reduce_res=sums[0:128, i:i + 1])",
+    "input in PSUM": "nisa.tensor_tensor(tile, held, nl.add, engine=nisa.vector_engine)",
     "reciprocal": "nisa.reciprocal(tile)",
     "scan": "nisa.tensor_tensor_scan(tile, other, 0, nl.multiply, nl.add)",
+    "gpsimd": "nisa.tensor_scalar(tile, nl.maximum, float(i), engine=nisa.gpsimd_engine)",
 }
+"""Instructions of Scalar, Vector and GpSimd engine, each on a tile that the one before it made."""
+
+SIZES = ((16, 8, 384), (16, 1, 96), (512, 8, 96), (1024, 1, 32))
+"""Width, chains and count: what an instruction costs, what waiting for it adds, what elements cost."""
 
 
 class Microkernel(NamedTuple):
@@ -54,35 +98,77 @@ class Microkernel(NamedTuple):
 
 
 def microkernels() -> Iterator[Microkernel]:
-    """All of them: DMA by length of row, each engine by width and count, products by format."""
-    for width in (128, 512, 1024, 2048, 4096):
-        for count in (8, 64):
-            head = HEADER.format(
-                parameters="x", shape=f"(128, {width * count})", dtype="nl.float32"
-            )
-            body = ROWS.format(count=count, width=width)
-            arguments = (((128, width * count), "float32"),)
-            yield Microkernel(f"rows of {4 * width} B x{count}", head + body, arguments)
+    """All of them: DMA by rows, stride and entries of its lists, engines by width, wait and count,
+    products by format and shape, transposes."""
+    yield from _transfers()
     for name, step in STEPS.items():
-        for width in (64, 512, 2048):
-            for count in (16, 48):
-                yield _chain(name, step, width, count)
+        for width, chains, count in SIZES:
+            if name != "input in PSUM" or width <= 512:  # a bank's
+                yield _chains(name, step, width, chains, count, "float32")
+    for name in ("two inputs", "one input", "activation"):
+        yield _chains(name, STEPS[name], 1024, 1, 48, "bfloat16")
     for dtype in ("float32", "bfloat16"):
-        for width in (128, 512):
-            for count in (64, 512):
-                head = HEADER.format(parameters="x, y", shape=f"(128, {width})", dtype="nl.float32")
-                tensors = (((128, 128), dtype), ((128, width), dtype))
-                body = PRODUCTS.format(count=count, width=width)
-                yield Microkernel(f"products {dtype} {width} x{count}", head + body, tensors)
+        for columns, width, count in ((128, 512, 64), (128, 512, 384), (128, 128, 384),
+                                      (32, 128, 384), (128, 8, 384), (32, 8, 768)):  # fmt: skip
+            yield _products(dtype, columns, width, count)
+    for count in (16, 64):
+        head = HEADER.format(parameters="x", shape="(128, 128)", dtype="nl.float32")
+        yield Microkernel(f"transposes x{count}", head + TRANSPOSES.format(count=count),
+                          (((128, 128), "float32"),))  # fmt: skip
 
 
-def _chain(name: str, step: str, width: int, count: int) -> Microkernel:
-    two = "other" in step
+def _transfers() -> Iterator[Microkernel]:
+    for width in (64, 128, 256, 512, 1024, 4096):
+        for count in (8, 64):
+            whole = (128, width * count)
+            yield _transfer(f"rows of {4 * width} B", ROWS, whole, whole, width, count)
+    for width in (16, 128, 1024):
+        shape = (96, 128, width)
+        yield _transfer(f"tiles of {4 * width} B a row", WHOLE, shape, shape, width, 96)
+    for width in (16, 64):
+        given, made = (24, 128, 2 * width), (24, 128, width)
+        yield _transfer(f"{width} elements apart", APART, given, made, width, 24)
+    for width in (128, 1024):
+        made = (32, 128, width)
+        yield _transfer(
+            f"rows 1 MiB apart of {4 * width} B", FAR_APART, (128, 1 << 18), made, width, 32
+        )
+    for count in (8, 32):
+        yield _transfer("back and forth", BACK_AND_FORTH, (128, 16), (128, 16), 16, count)
+
+
+def _transfer(
+    name: str, body: str, given: tuple[int, ...], made: tuple[int, ...], width: int, count: int
+) -> Microkernel:
+    head = HEADER.format(parameters="x", shape=made, dtype="nl.float32")
+    source = head + body.format(count=count, width=width, wide=2 * width)
+    return Microkernel(f"{name} x{count}", source, ((given, "float32"),))
+
+
+def _chains(name: str, step: str, width: int, chains: int, count: int, dtype: str) -> Microkernel:
+    other = "".join(text for word, text in OTHER.items() if word in step)
+    shape, second = (128, chains * width), (128, width)
     head = HEADER.format(
-        parameters="x, y" if two else "x", shape=f"(128, {width})", dtype="nl.float32"
+        parameters="x, y" if "(y)" in other else "x", shape=shape, dtype=f"nl.{dtype}"
     )
-    other = "    other = nl.load(y)\n" if two else ""
-    body = CHAIN.format(count=count, step=step)
-    tensor = ((128, width), "float32")
-    arguments = (tensor, tensor) if two else (tensor,)
-    return Microkernel(f"{name} {width} x{count}", head + other + body, arguments)
+    body = CHAINS.format(
+        count=count,
+        chains=chains,
+        width=width,
+        whole=chains * width,
+        step=step,
+        dtype=f"nl.{dtype}",
+    )
+    if "sums" in step:
+        body = body.replace("    return out", "    nl.store(total, sums)\n    return out, total")
+        other += f"    total = nl.ndarray((128, {count}), dtype=nl.float32, buffer=nl.shared_hbm)\n"
+    arguments = ((shape, dtype), (second, dtype)) if "(y)" in other else ((shape, dtype),)
+    source = head + other.format(width=width, count=count) + body
+    return Microkernel(f"{name} {dtype} {width} in {chains} x{count}", source, arguments)
+
+
+def _products(dtype: str, columns: int, width: int, count: int) -> Microkernel:
+    head = HEADER.format(parameters="x, y", shape=(columns, width), dtype="nl.float32")
+    body = PRODUCTS.format(count=count, width=width, columns=columns)
+    arguments = (((128, columns), dtype), ((128, width), dtype))
+    return Microkernel(f"products {dtype} {columns} by {width} x{count}", head + body, arguments)

@@ -335,6 +335,20 @@ def schedule(
     return replace(timeline, latency_ns=timeline.latency_ns + spec.launch_ns)
 
 
+def depends_on(stream: Stream, costs: list[Transfer | None], spec: Hardware) -> tuple[object, ...]:
+    """All of a machine that the time of a stream depends on but the launch: on machines that have the
+    same of it, `schedule` finds the same."""
+    ramp = (
+        spec.tensor_ramp_fraction,
+        spec.tensor_ramp_ns,
+        spec.tensor_ramp_use,
+        spec.tensor_ramp_reserve_ns,
+    )
+    throttled = any(item.form.queue is Queue.TENSOR for item in stream.instances)
+    prices = by_form(stream.instances, lambda form: _cost(form, spec))
+    return prices, costs, spec.semaphore_ns, spec.dma_latency_ns, ramp if throttled else ()
+
+
 def _cost(form: Operation, spec: Hardware) -> _Cost:
     """Time, and the shared memory ports that an operation takes: 0 is SBUF's for VectorE and GpSimd,
     1 is PSUM's for VectorE and ScalarE (arch guide)."""
