@@ -23,7 +23,7 @@ WORST = 5
 """Microkernels that are named because the fitted machine predicts them worst."""
 
 
-class Timed(NamedTuple):
+class UsableRows(NamedTuple):
     """Microkernels that ran, with what they took in ms and as programs; and the rest, with why."""
 
     rows: list[tuple[str, float]]
@@ -75,7 +75,7 @@ def calibrate(
         output().print(f"{machine}: for accelopt profile --machine {machine}", markup=False)
 
 
-def _timed(rows: list[TimedMicrokernel], target: str, folder: Path) -> Timed:
+def _timed(rows: list[TimedMicrokernel], target: str, folder: Path) -> UsableRows:
     known = measuring.programs(target, folder)
     latencies = {
         row.microkernel: row.latency_ms
@@ -89,7 +89,7 @@ def _timed(rows: list[TimedMicrokernel], target: str, folder: Path) -> Timed:
     }
     told = {row.microkernel for row in rows}
     left_out |= {name: "there is no measurement of it" for name in known if name not in told}
-    return Timed(list(latencies.items()), [known[name] for name in latencies], left_out)
+    return UsableRows(list(latencies.items()), [known[name] for name in latencies], left_out)
 
 
 def constants_table(target: str, found: Fit) -> Table:
@@ -133,7 +133,7 @@ def unseen(core: Hardware, found: Fit) -> list[str]:
     return lines
 
 
-def _worst(timed: Timed, found: Fit) -> list[str]:
+def _worst(timed: UsableRows, found: Fit) -> list[str]:
     """The microkernels that the fitted machine predicts worst, where that is more than their noise."""
     by_error = sorted(
         zip(timed.rows, found.ratios, strict=True), key=lambda row: -abs(float(row[1]) - 1)

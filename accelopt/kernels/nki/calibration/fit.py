@@ -42,7 +42,7 @@ def constants(core: Hardware) -> tuple[str, ...]:
     )
 
 
-class Found(NamedTuple):
+class FoundConstant(NamedTuple):
     """One constant: its value, its error as a fraction, and the constant that it is known together
     with only, empty where there is none."""
 
@@ -61,7 +61,7 @@ class Fit(NamedTuple):
     """The machine, what is known of each constant, and predicted over measured by microkernel."""
 
     hardware: Hardware
-    found: tuple[Found, ...]
+    found: tuple[FoundConstant, ...]
     ratios: np.ndarray
 
     @property
@@ -117,7 +117,7 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
 
 def _known(
     core: Hardware, names: tuple[str, ...], changes: np.ndarray, missing: np.ndarray
-) -> tuple[Found, ...]:
+) -> tuple[FoundConstant, ...]:
     noise = max(NOISE, 1.4826 * float(np.median(np.abs(missing))))
     told = changes.T @ changes / noise**2 + np.eye(len(names)) / FREEDOM**2
     covariance = np.linalg.inv(told)
@@ -128,7 +128,7 @@ def _known(
         other = int(related[at].argmax())
         tied = errors[at] > SEEN and related[at, other] > TIED
         partner = names[other] if tied else ""
-        found.append(Found(name, getattr(core, name), float(errors[at]), partner))
+        found.append(FoundConstant(name, getattr(core, name), float(errors[at]), partner))
     return tuple(found)
 
 
