@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from accelopt.sim.errors import NOWHERE, SourceLine
 
 OUR_FOLDER = str(Path(__file__).parent)
 NOT_KERNEL_CODE = ("<frozen", functools.__file__, contextlib.__file__)
+
+BETWEEN = frozenset({"COPY", "TO_BOOL", "NOP", "CACHE", "NOT_TAKEN"})
+"""What Python's compiler puts between a value and its test."""
 
 LoopKey = tuple[tuple[str, int], ...]
 """A loop in the source: file and line of every call from the kernel's entry down to its `for`."""
@@ -41,6 +45,22 @@ def running_frame(depth: int = 2) -> FrameType | None:
     while frame is not None and not is_kernel_code(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def asks_whether_it_is_there(frame: FrameType) -> bool:
+    """True when what a frame tests is a parameter or a field, which may be None: `if bias:`."""
+    code = frame.f_code
+    loaded = None
+    for step in dis.get_instructions(code):
+        if step.offset >= frame.f_lasti:
+            break
+        if step.opname not in BETWEEN:
+            loaded = step
+    if loaded is None:
+        return False
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    field = loaded.opname == "LOAD_ATTR"
+    return field or (loaded.opname.startswith("LOAD_FAST") and loaded.argval in parameters)
 
 
 def call_chain(frame: FrameType | None) -> LoopKey:

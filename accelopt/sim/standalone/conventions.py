@@ -38,6 +38,7 @@ MENDS = MappingProxyType({
     "err_failed_to_infer_tile_from_local_tensor": (
         "The first dimension is that of the partitions, and stays first."
     ),
+    "GCA046": "Tile its free dimensions.",
     "index_type": "Use numbers, loop indices, slices or nl.ds.",
     "kernel_touches_data": (
         "Pass the number as an argument of the kernel, or load it into a register "

@@ -171,7 +171,7 @@ class Range(KernelRange):
     """What range and the nl.*_range functions return inside of a kernel."""
 
     def __init__(self, *bounds: Any) -> None:
-        numbers = [number_of(bound) for bound in bounds if bound is not None]
+        numbers = [_whole(bound) for bound in bounds if bound is not None]
         self.values = range(*numbers)
         self.kind = LoopKind.SEQUENTIAL
 
@@ -200,6 +200,11 @@ class Range(KernelRange):
                 raise
             if next(before.changes(lambda old, new: False), None) is not None:
                 tracer.demand(frozenset({index}))
+
+
+def _whole(bound: Any) -> int:
+    """A bound as Python's own range takes it: no floats."""
+    return number_of(bound) if isinstance(bound, TileIndex) else operator.index(bound)
 
 
 def _extremum(least: bool) -> Callable[..., Any]:

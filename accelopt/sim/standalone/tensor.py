@@ -8,13 +8,14 @@ and `nki/deep-dives/nki-aps.rst`.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NoReturn
 
 import numpy as np
 
 from accelopt.sim.access import Indirect
 from accelopt.sim.affine import Affine
-from accelopt.sim.call_sites import running_line
+from accelopt.sim.call_sites import asks_whether_it_is_there, running_line
 from accelopt.sim.errors import KernelError, KernelTypeError, KernelValueError, Unsupported
 from accelopt.sim.nki.builder import fail
 from accelopt.sim.nki.index import MaskExpression, TileIndex
@@ -75,9 +76,10 @@ class NkiTensor(NeuronxccTensor):
         return bool(self.indirect)
 
     def __bool__(self) -> bool:
-        """True for a tensor in HBM: it is there, as any object (the vendor's library asks `if
-        tensor`). A tile is refused: whoever asks for it wants its values, which are not known here."""
-        return True if not self.on_chip else super().__bool__()
+        """True for a tensor in HBM, and for a tile that might have been None: it is there, as any object
+        (the vendor's library asks `if tensor`). Whoever asks for another tile wants its values, which
+        are not known here."""
+        return not self.on_chip or asks_whether_it_is_there(sys._getframe(1)) or super().__bool__()
 
     # Views.
 

@@ -123,9 +123,41 @@ def test_a_tile_lives_on_after_its_loop(nki_text):
     assert np.array_equal(kernel.run(A), A[384:])
 
 
+def test_a_tile_that_may_be_none_is_asked_for(nki_text):
+    """The vendor's mlp_tkg_constants.py: `if params.expert_params and params.expert_params.index`."""
+    kernel = nki_text("""
+        class Parts:
+            def __init__(self, bias):
+                self.bias = bias
+
+        def shifted(t, bias=None, scale=None):
+            if not bias or scale:
+                return t
+            nisa.tensor_tensor(t, t, bias, nl.add)
+            return t
+
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            t = nl.load(a)
+            parts = Parts(nl.load(a))
+            if parts and parts.bias:
+                shifted(shifted(t), parts.bias)
+            nl.store(out, t)
+            return out
+        """)
+    assert np.array_equal(kernel.run(A[:128]), A[:128] * 2)
+
+
 @pytest.mark.parametrize(
     ("condition", "said"),
-    [("if t: pass", "truth value"), ("while t: pass", "condition of a while loop")],
+    [
+        ("if t: pass", "truth value"),
+        ("if nl.max(t, 1): pass", "truth value"),
+        ("if t and a: pass", "truth value"),
+        ("range(2.5)", "integer"),
+        ("while t: pass", "condition of a while loop"),
+    ],
 )
 def test_control_flow_on_a_tile_is_refused(nki_text, condition, said):
     """Language guide: conditions are evaluated when the kernel is specialised."""
