@@ -20,6 +20,7 @@ import platformdirs
 
 from accelopt.errors import ConfigError
 from accelopt.store import content_key
+from accelopt.time_limits import SHELF_SECONDS
 
 LIMIT_FILE = "limit"
 DEFAULT_LIMIT = 8 << 30  # what one large problem needs, with room
@@ -136,7 +137,10 @@ class Shelf:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """One transaction; a connection of its own, for any thread."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.closing(sqlite3.connect(self.path, timeout=10.0)) as database, database:
+        with (
+            contextlib.closing(sqlite3.connect(self.path, timeout=SHELF_SECONDS)) as database,
+            database,
+        ):
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             columns = "kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)"

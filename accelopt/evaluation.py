@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from accelopt.hardware import TARGETS
+from accelopt.time_limits import EVALUATION_SECONDS, TRACE_SECONDS
 
 MOST_NAME_BYTES = 200
 
@@ -278,9 +279,12 @@ class EvaluationRequest(Row):
     least_ms: float = Field(
         default=0.0, description="roofline bound of the problem: a faster result is refused"
     )
-    compile_seconds: float = Field(default=120.0, description="wall time for tracing or compiling")
+    compile_seconds: float = Field(
+        default=TRACE_SECONDS, description="wall time for tracing or compiling"
+    )
     total_seconds: float = Field(
-        default=900.0, description="time for everything, but for waiting while other programs run"
+        default=EVALUATION_SECONDS,
+        description="time for everything, but for waiting while other programs run",
     )
     memory_bytes: int = 12 << 30
 

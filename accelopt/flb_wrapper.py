@@ -33,6 +33,7 @@ from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict, to_trace
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.time_limits import CALL_SECONDS, SEARCH_SECONDS
 
 if TYPE_CHECKING:
     import flashinfer_bench
@@ -59,7 +60,6 @@ SEARCH_PLAN = TimingPlan(
     sets=6, least_rounds=4, most_rounds=8, seconds=0.4, package=False, kernel_clock=False,
     stress=2, judging_seconds=15.0,
 )  # fmt: skip
-SEARCH_SECONDS = 120.0  # of one call in a search: a candidate that takes longer gains nothing
 
 
 class FlashInferKernel:
@@ -89,7 +89,7 @@ class FlashInferKernel:
         solution_path: str | Path,
         workload_path: str | Path,
         *,
-        timeout_seconds: int = 300,
+        timeout_seconds: float = CALL_SECONDS,
         profile_baseline: bool = True,
         use_isolated_runner: bool = False,
         destination_passing_style: bool | None = None,
@@ -141,7 +141,7 @@ class FlashInferKernel:
         solution: Solution,
         workload: Trace,
         *,
-        timeout_seconds: float = 300,
+        timeout_seconds: float = CALL_SECONDS,
         destination_passing_style: bool | None = None,
     ) -> Task:
         """What `evaluate` needs, with the package's own settings for this definition."""

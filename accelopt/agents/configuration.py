@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.store import read_text
+from accelopt.time_limits import MODEL_SECONDS
 
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
@@ -58,7 +59,7 @@ class ModelConfig(BaseModel):
     price_input: float = Field(default=0.0, ge=0)
     price_output: float = Field(default=0.0, ge=0)
     concurrency: int = Field(default=16, gt=0)
-    timeout: float = Field(default=600.0, gt=0)
+    timeout: float = Field(default=MODEL_SECONDS, gt=0)
     attempts: int = Field(default=8, gt=0)
     backoff: float = Field(default=1.0, ge=0, description="first pause after a failed attempt")
     headers: dict[str, str] = Field(default_factory=dict, repr=False)

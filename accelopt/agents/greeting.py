@@ -10,11 +10,10 @@ from typing import Any
 from accelopt.agents.completion import clean
 from accelopt.agents.configuration import ModelConfig
 from accelopt.errors import ConfigError
+from accelopt.time_limits import CONNECT_SECONDS, GREETING_SECONDS
 
-CONNECT_SECONDS = 5.0  # a server that is there takes a connection in less
 UNREACHABLE_AFTER = 8.0  # seconds of failing connections to an endpoint that never took one
 UNCONNECTED = ("ConnectError", "ConnectTimeout")  # of whichever HTTP client openai is built on
-PATIENCE = 10.0  # seconds in which a server lists its models
 MOST_NAMED = 5
 
 
@@ -28,10 +27,10 @@ async def greet(client: Any, config: ModelConfig) -> str:
     import openai
 
     started = time.monotonic()
-    asking = client.with_options(timeout=openai.Timeout(PATIENCE, connect=CONNECT_SECONDS))
+    asking = client.with_options(timeout=openai.Timeout(GREETING_SECONDS, connect=CONNECT_SECONDS))
     while True:
         try:
-            listed = await asyncio.wait_for(asking.models.list(), PATIENCE)
+            listed = await asyncio.wait_for(asking.models.list(), GREETING_SECONDS)
             return _unlisted(config, [str(model.id) for model in listed.data or ()])
         except openai.APIConnectionError as error:
             if type(error.__cause__).__name__ not in UNCONNECTED:
@@ -59,7 +58,7 @@ def unreachable(error: Exception, config: ModelConfig) -> ConfigError:
 
 def _silent(config: ModelConfig) -> str:
     return (
-        f"the endpoint {config.url} takes connections and has answered nothing for {PATIENCE:g} s; "
+        f"the endpoint {config.url} takes connections and has answered nothing for {GREETING_SECONDS:g} s; "
         f"each question waits {config.timeout:g} s for its answer (`timeout`)"
     )
 

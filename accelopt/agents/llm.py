@@ -28,7 +28,6 @@ from accelopt.agents.configuration import NO_KEY, ModelConfig, Role
 from accelopt.agents.conversation import ToolConversation, asked_again, most_turns
 from accelopt.agents.function_tools import function_tools
 from accelopt.agents.greeting import (
-    CONNECT_SECONDS,
     UNCONNECTED,
     UNREACHABLE_AFTER,
     greet,
@@ -36,6 +35,7 @@ from accelopt.agents.greeting import (
 )
 from accelopt.agents.slots import Slots
 from accelopt.errors import ConfigError
+from accelopt.time_limits import CONNECT_SECONDS
 
 LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a real answer is a thousand times smaller
 LONGEST_PAUSE = 120.0  # seconds between attempts, unless Retry-After asks for more

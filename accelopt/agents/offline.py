@@ -21,8 +21,10 @@ from accelopt.agents.proposer import (
     KernelView,
     Lesson,
     PlanDraft,
+    Scheduled,
     SlowFastPair,
     Suggestion,
+    no_schedule,
 )
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite
@@ -40,7 +42,6 @@ LEAST_GAIN = 0.002  # predicted share of the goal that a plan must save to be ca
 GAIN = 0.01  # predicted share of the time that a further change of a chain must save
 
 Actions = Callable[[Node, str], Awaitable[Sequence[Action]]]
-Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
 Predict = Callable[[Node, str], Awaitable[float | None]]
 
 
@@ -49,10 +50,6 @@ class TimedAction(NamedTuple):
 
     action: Action
     predicted: float | None
-
-
-async def _no_schedule(node: Node, reply: str) -> Action | str | None:
-    return None
 
 
 async def _unknown(node: Node, source: str) -> float | None:
@@ -73,7 +70,7 @@ class OfflineProposer:
         self,
         actions: Actions,
         predict: Predict = _unknown,
-        scheduled: Scheduled = _no_schedule,
+        scheduled: Scheduled = no_schedule,
     ) -> None:
         self.actions = actions
         self.predict = predict

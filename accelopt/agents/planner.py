@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from accelopt.agents.calls import NO_ANSWER, Answer, Model, Question
@@ -20,9 +20,17 @@ from accelopt.agents.prompts import (
     render,
     render_sections,
 )
-from accelopt.agents.proposer import KernelView, PlanDraft, Relative, Suggestion, TriedChange
+from accelopt.agents.proposer import (
+    KernelView,
+    PlanDraft,
+    Relative,
+    Scheduled,
+    Suggestion,
+    TriedChange,
+    no_schedule,
+)
 from accelopt.agents.toolbox import Bench, Toolbox
-from accelopt.nodes import Action, Node, Plan
+from accelopt.nodes import Plan
 
 TEMPERATURES = (0.7, 1.0, 0.9, 1.1)
 NOTHING_MEASURED = "(no analysis of this kernel)"
@@ -34,8 +42,6 @@ NOTHING = re.compile(r"^[\s*#>`-]*Nothing left\b\**\s*:\s*\**(.+)", re.MULTILINE
 ASKED = 2  # times for one plan: a refused schedule may be corrected once
 REFUSED = "Your schedule was refused: {} Correct it, or answer with a plan."
 
-Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
-
 
 class PlannerPrompts(NamedTuple):
     """The planner's texts, the profile fields it is shown, and the aspects its draws look at."""
@@ -43,10 +49,6 @@ class PlannerPrompts(NamedTuple):
     pair: PromptPair
     displayed: tuple[str, ...]
     aspects: tuple[str, ...] = ()
-
-
-async def _no_schedule(node: Node, reply: str) -> Action | str | None:
-    return None
 
 
 class Planner:
@@ -62,7 +64,7 @@ class Planner:
         prompts: PlannerPrompts,
         seed: int = 0,
         *,
-        scheduled: Scheduled = _no_schedule,
+        scheduled: Scheduled = no_schedule,
         toolbox: Toolbox | None = None,
     ) -> None:
         self.model = model

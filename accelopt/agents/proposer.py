@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -13,6 +13,14 @@ from accelopt.kernel_source import SourceEdit, edit_of
 from accelopt.nodes import Action, Change, Job, Node
 from accelopt.published import Experience
 from accelopt.space import Configuration, Space
+
+Scheduled = Callable[[Node, str], Awaitable[Action | str | None]]
+"""What a reply says of a kernel's schedules: an action, why there is none in a sentence, or nothing."""
+
+
+async def no_schedule(node: Node, reply: str) -> Action | str | None:
+    """Where no kernel has schedules."""
+    return None
 
 
 class TriedChange(NamedTuple):

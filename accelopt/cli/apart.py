@@ -13,8 +13,8 @@ from accelopt.evaluation import Row
 from accelopt.report.console import console
 from accelopt.sandbox import fork, workers
 from accelopt.sandbox.workers import Call, Fault
+from accelopt.time_limits import COMMAND_SECONDS
 
-SECONDS = 1800.0  # for everything but the trace, which has its own limit
 BYTES = 24 << 30
 SHOWN = 4000  # characters of what a child had printed that gave no answer
 
@@ -55,7 +55,7 @@ def waiting() -> Iterator[Callable[[str], None]]:
 def ask(function: str, payload: Mapping[str, object], seconds: float) -> Said:
     """Call `function` ("module:name", of the payload, to a Said) in a child process. Raises ConfigError
     for what the user can mend, and for a reference that ends the process or never comes to an end."""
-    call = Call(function, payload, seconds + SECONDS, BYTES)
+    call = Call(function, payload, seconds + COMMAND_SECONDS, BYTES)
     with waiting() as watch:
         found = workers.perform(call, Said, watch=watch, start=fork)
     if isinstance(found, Fault):

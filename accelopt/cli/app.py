@@ -30,7 +30,7 @@ COMMANDS = {
     "report": "accelopt.cli.report:report",
     "fsm": "accelopt.cli.fsm:fsm",
 }
-GROUPS = {"traces": "accelopt.report.traces:app", "db": "accelopt.cli.db:app"}
+GROUPS = {"traces": "accelopt.cli.traces:app", "db": "accelopt.cli.db:app"}
 
 app = typer.Typer(
     help="Makes kernels for AI accelerators faster, by itself.",

@@ -19,10 +19,10 @@ from accelopt.cli.kernel_file import (
     naming,
     order,
 )
-from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.report.check import check as examine
 from accelopt.report.check import check_text
+from accelopt.time_limits import TRACE_SECONDS
 
 
 def check(

@@ -36,9 +36,10 @@ from accelopt.stages.roles import Calls
 from accelopt.stages.run import Run
 from accelopt.stages.settle import measure
 from accelopt.stages.workshop import WorkshopOptions, open_workshop
+from accelopt.time_limits import DOCTOR_SECONDS
 
 LEAST_PYTHON = (3, 10)
-CALL_SECONDS, CALL_ATTEMPTS = 30.0, 2
+CALL_ATTEMPTS = 2
 ASKED = 'Answer with this JSON object and nothing else: {"block_m": 128, "num_warps": 4}'
 EXPECTED = {"block_m": 128, "num_warps": 4}
 PLANTED = Space(
@@ -170,7 +171,7 @@ def model(patient: Patient) -> str:
     config = _config(patient)
     if config.offline:
         return "offline: no call is made"
-    brief = config.model_copy(update={"timeout": min(config.timeout, CALL_SECONDS),
+    brief = config.model_copy(update={"timeout": min(config.timeout, DOCTOR_SECONDS),
                                       "attempts": min(config.attempts, CALL_ATTEMPTS)})  # fmt: skip
     answer = asyncio.run(_asked(brief))
     found = values_in(answer)

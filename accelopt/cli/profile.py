@@ -20,12 +20,12 @@ from accelopt.cli.kernel_file import (
 )
 from accelopt.errors import ConfigError
 from accelopt.kernels.nki.calibration.machine import read_machine
-from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import Compiler, interval
 from accelopt.sim.timing.bounds import COMPILERS
 from accelopt.store import write_atomically
+from accelopt.time_limits import TRACE_SECONDS
 
 ReferenceFile = Annotated[Path, typer.Option(help="NumPy module that makes the arguments")]
 

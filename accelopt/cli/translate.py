@@ -11,10 +11,10 @@ import typer
 from accelopt.cli.apart import Said, ask, said_by
 from accelopt.cli.kernel_file import KernelFile, Seconds, existing, naming
 from accelopt.cli.profile import ReferenceFile
-from accelopt.kernels.nki.devices.simulated import TRACE_SECONDS
 from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.translation.translate import Translation, translate_file
 from accelopt.store import write_atomically
+from accelopt.time_limits import TRACE_SECONDS
 
 
 def translate(

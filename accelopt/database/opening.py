@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.errors import ConfigError, MissingExtra, printable
+from accelopt.time_limits import DATABASE_SECONDS
 
 try:
     import sqlalchemy as sa
@@ -21,7 +22,6 @@ except ImportError as error:
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 ONE_AT_A_TIME = 0x61636365  # "acce": the number of the advisory lock around migrations
-SECONDS = 30.0  # that a SQLite database may be busy with another writer
 LOST = (sa.exc.OperationalError, sa.exc.InterfaceError)
 _INSERT: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -121,7 +121,7 @@ def _engine(url: str) -> sa.Engine:
             f"{_without_password(url)} names no database that is supported; use sqlite:///FILE or "
             "postgresql://USER@HOST/NAME"
         )
-    engine = sa.create_engine(parsed, connect_args={"timeout": SECONDS})
+    engine = sa.create_engine(parsed, connect_args={"timeout": DATABASE_SECONDS})
 
     @sa.event.listens_for(engine, "connect")
     def settle(connection: Any, _: object) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-WORKERS_SECONDS = 1800.0  # that the workers of one round have together
-TERMINATE_SECONDS, KILL_SECONDS = 5.0, 2.0  # that a process has after each signal
-TEST_SECONDS = 30.0  # of the user's own test
 MOST_REFINEMENTS = 3
 MOST_SHARED = 10  # attempts and reflexions that the manager hands to its workers
 LONGEST_ERROR = 2000  # characters of an attempt's error

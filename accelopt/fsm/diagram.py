@@ -12,13 +12,13 @@ from accelopt.fsm import fsm_manager
 from accelopt.fsm.engine import TERMINAL, Transitions
 from accelopt.fsm.worker import machine
 from accelopt.store import write_atomically
+from accelopt.time_limits import DIAGRAM_SECONDS
 
 MACHINES: Mapping[str, tuple[str, Transitions]] = {
     "manager": (fsm_manager.INITIAL, fsm_manager.TRANSITIONS),
     "worker": (machine.INITIAL, machine.TRANSITIONS),
 }
 GRAPHVIZ = "dot"
-SECONDS = 60.0
 
 
 def mermaid() -> str:
@@ -56,7 +56,9 @@ def write_diagram(path: Path) -> Path:
         write_atomically(text, mermaid())
         return text
     command = [program, f"-T{path.suffix.removeprefix('.') or 'svg'}"]
-    done = subprocess.run(command, input=dot().encode(), capture_output=True, timeout=SECONDS)
+    done = subprocess.run(
+        command, input=dot().encode(), capture_output=True, timeout=DIAGRAM_SECONDS
+    )
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(f"Graphviz cannot draw {path}: {said[0] if said else 'no reason given'}")

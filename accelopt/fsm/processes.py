@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt.agents.proposer import KernelView
-from accelopt.fsm.constants import KILL_SECONDS, MOST_SHARED, TERMINATE_SECONDS
+from accelopt.fsm.constants import MOST_SHARED
 from accelopt.fsm.database import program_id
 from accelopt.fsm.session import Thinking, WorkerOptions
 from accelopt.fsm.worker.context import Gear
@@ -21,6 +21,7 @@ from accelopt.fsm.worker.worker_fsm import worker_process_entry
 from accelopt.nodes import Job, Result
 from accelopt.stages.jobs import Work
 from accelopt.stages.run import Run
+from accelopt.time_limits import KILL_SECONDS, TERMINATE_SECONDS
 
 LOOK_SECONDS = 0.02  # between looks at a worker's queue
 LAST_SECONDS = 2.0  # that the message of a process that has ended may still take

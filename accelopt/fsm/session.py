@@ -14,7 +14,7 @@ from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny
-from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS, WORKERS_SECONDS
+from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
 from accelopt.kernels.language import LanguageOptions
 from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
@@ -28,6 +28,7 @@ from accelopt.stages.roles import (
 from accelopt.stages.run import Run
 from accelopt.stages.workshop import Workshop, WorkshopOptions, open_workshop
 from accelopt.store import JsonObject
+from accelopt.time_limits import WORKERS_SECONDS
 
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"

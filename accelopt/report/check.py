@@ -17,7 +17,6 @@ from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.benchmark import relative_tolerance
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import (
-    TRACE_SECONDS,
     SimulatedDevice,
     Survey,
 )
@@ -29,6 +28,7 @@ from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
 from accelopt.sim.program import Program
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
+from accelopt.time_limits import TRACE_SECONDS
 
 MOST_INSTRUCTIONS = 5_000_000
 """To time one takes some 16 microseconds and a kilobyte; NKIBench's matmul runs 155,000."""

@@ -13,14 +13,11 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
-
-from accelopt.errors import AcceloptError, ConfigError
+from accelopt.errors import ConfigError
 from accelopt.kernels.gpu.bench.files.tracefiles import Trace, TraceFolder, workload_stem
 from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, REFERENCE_LAUNCH_FREE_KEY
-from accelopt.store import write_atomically
 
 REFERENCE = "reference"
 PACKAGE_TIMER = "package"
@@ -263,35 +260,3 @@ def as_svg(comparison: Comparison) -> str:
 def _words(x: float, y: float, text: str, *, bold: bool = False) -> str:
     weight = ' font-weight="bold"' if bold else ""
     return f'<text x="{x:.1f}" y="{y}"{weight}>{html.escape(text)}</text>'
-
-
-app = typer.Typer(help="FlashInfer-Trace folders.", no_args_is_help=True)
-
-
-@app.callback()
-def _traces() -> None:
-    """FlashInfer-Trace folders."""
-
-
-@app.command("compare")
-def compare_command(
-    folders: Annotated[list[Path], typer.Argument(help="folders with a folder `traces`")],
-    baseline: Annotated[
-        str, typer.Option(help="`reference`, or a pattern for solution names")
-    ] = REFERENCE,
-    timer: Annotated[str, typer.Option(help="package or launch-free")] = PACKAGE_TIMER,
-    hardware: Annotated[str | None, typer.Option(help="only traces of this device")] = None,
-    csv_file: Annotated[Path | None, typer.Option("--csv", help="write the lines here")] = None,
-    plot: Annotated[Path | None, typer.Option(help="write a bar chart (SVG) here")] = None,
-) -> None:
-    """Latency and speedup of every solution on every workload, with geometric means."""
-    try:
-        comparison = compare(folders, baseline=baseline, timer=timer, hardware=hardware)
-    except AcceloptError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(as_text(comparison), nl=False)
-    if csv_file is not None:
-        write_atomically(csv_file, as_csv(comparison))
-    if plot is not None:
-        write_atomically(plot, as_svg(comparison))

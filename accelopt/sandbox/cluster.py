@@ -27,10 +27,10 @@ from accelopt.sandbox.leases import lease
 from accelopt.sandbox.scratch import scratch_folder
 from accelopt.sandbox.starting import spawn
 from accelopt.sandbox.workers import Call, Fault, perform
+from accelopt.time_limits import CLUSTER_SECONDS
 
 LOCAL = "local"
 RETRIES = 3  # of a call whose node or process dies; after that it is a fault of the machines
-CONNECT_SECONDS = 10.0
 NEURON_CORES = "neuron_cores"
 TOKEN = Path("~/.ray/auth_token")
 
@@ -166,7 +166,7 @@ def _refuse_silence(address: str) -> None:
     if not host or "/" in host or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        socket.create_connection((host, int(port)), timeout=CLUSTER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise _no_answer(address, error) from None
 

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
+from accelopt.time_limits import CHILD_SECONDS
+
 # Where the interpreter and its libraries live; the C library's own files besides.
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/null", "/dev/zero", "/dev/urandom")
 _INTERPRETER = (sys.prefix, sys.base_prefix, sys.exec_prefix)
@@ -65,7 +67,7 @@ class Limits:
     """How much the child may use. Sizes in bytes; time in seconds of the wall clock, but for those in
     which it was ready to run and the processors were busy; of the wall clock at most four times as many."""
 
-    seconds: float = 120.0
+    seconds: float = CHILD_SECONDS
     memory_bytes: int = 4 << 30
     address_space: bool = True  # memory counts as address space; drivers reserve far too much of it
     output_bytes: int = 16 << 20  # stdout and stderr together, before it counts as a flood

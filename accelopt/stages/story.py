@@ -22,10 +22,10 @@ from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.sim.timing import MOST_ASKED, interval
 from accelopt.stages.run import Outcome, Run, at_other_shapes
 from accelopt.store import write_atomically
+from accelopt.time_limits import PORTRAIT_SECONDS, RETRACE_SECONDS
 
 PORTRAIT = "accelopt.stages.story:portrait_job"
-PORTRAIT_SECONDS, PORTRAIT_BYTES = 300.0, 8 << 30
-TRACE_SECONDS = 60.0
+PORTRAIT_BYTES = 8 << 30
 MOST_TRACED = 20_000  # instructions whose execution is worth a trace file beside the report
 
 
@@ -139,7 +139,7 @@ def portrait_job(payload: Mapping[str, Any]) -> Portrayed:
     """The work of a portrait, in a child process; none for a kernel that cannot be simulated."""
     kernel, reference = Path(payload["kernel"]), Path(payload["reference"])
     try:
-        found = simulate(kernel, reference, payload["target"], TRACE_SECONDS)
+        found = simulate(kernel, reference, payload["target"], RETRACE_SECONDS)
     except AcceloptError:  # a report without a portrait is still a report
         return Portrayed()
     size = len(found.run.stream)

@@ -5,10 +5,11 @@ import json
 import zipfile
 
 import pytest
+from traced import program_of
 
 from accelopt.sim import serial
 from accelopt.sim.errors import KernelError
-from accelopt.sim.kernel_text import load, program_for
+from accelopt.sim.kernel_text import load
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.trace import AbstractTensor
 
@@ -34,7 +35,7 @@ ARGUMENTS = (AbstractTensor((512, 128), "float32"), 2.0)
 
 @pytest.fixture(scope="module")
 def packed():
-    return serial.dumps(program_for(KERNEL, ARGUMENTS, entry="kernel"))
+    return serial.dumps(program_of(KERNEL, ARGUMENTS))
 
 
 def test_round_trip_is_the_same_program(packed):
@@ -47,7 +48,7 @@ def test_round_trip_is_the_same_program(packed):
 
 def test_unrolled_instructions_share_their_forms():
     unrolled = KERNEL.replace("affine_range(4)", "static_range(4)")
-    program = program_for(unrolled, ARGUMENTS, entry="kernel")
+    program = program_of(unrolled, ARGUMENTS)
     packed = serial.dumps(program)
     again = serial.loads(packed)
     assert serial.dumps(again) == packed
@@ -74,23 +75,13 @@ def kernel(a):
     nl.store(out, t)
     return out
 """
-    program = program_for(kernel, (AbstractTensor((128, 64), "float32"),), entry="kernel")
+    program = program_of(kernel, (AbstractTensor((128, 64), "float32"),))
     values = [
         repr(i.attributes["operand0"])
         for _, i in serial.loads(serial.dumps(program)).walk()
         if i.opcode == "tensor_scalar"
     ]
     assert values == ["1", "1.0", "True", "0.0", "-0.0"]
-
-
-def test_program_is_cached_by_content():
-    cache = {}
-    first = program_for(KERNEL, ARGUMENTS, entry="kernel", cache=cache)
-    again = program_for(KERNEL, ARGUMENTS, entry="kernel", cache=cache)
-    assert len(cache) == 1 and serial.dumps(first) == serial.dumps(again)
-    program_for(KERNEL, (ARGUMENTS[0], 3.0), entry="kernel", cache=cache)
-    program_for(KERNEL + "\n", ARGUMENTS, entry="kernel", cache=cache)
-    assert len(cache) == 3
 
 
 def _changed(packed, change):

@@ -11,11 +11,11 @@ import zipfile
 import numpy as np
 import pytest
 from mutation import changed, packed, unpacked
+from traced import program_of
 
 from accelopt.hardware import TARGETS
 from accelopt.sim import compute, rules, serial, timing
 from accelopt.sim.errors import NOWHERE, KernelError
-from accelopt.sim.kernel_text import program_for
 from accelopt.sim.trace import AbstractTensor
 
 HEAD = """
@@ -76,8 +76,7 @@ MOST_WORK = 10**7
 @pytest.fixture(scope="module")
 def documents():
     return [
-        unpacked(serial.dumps(program_for(HEAD + text, arguments, entry="kernel")))
-        for text, arguments in PROGRAMS
+        unpacked(serial.dumps(program_of(HEAD + text, arguments))) for text, arguments in PROGRAMS
     ]
 
 

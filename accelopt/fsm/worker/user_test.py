@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from accelopt.fsm.constants import TEST_SECONDS
 from accelopt.nodes import Node
 from accelopt.sandbox import Ending, Limits, Policy, run, scratch_folder
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.stages.run import Run
 from accelopt.store import content_key, read_text
+from accelopt.time_limits import TEST_SECONDS
 
 KIND = "user_test"
 TEST = "accelopt.fsm.worker.user_test:test_job"

@@ -21,12 +21,12 @@ from accelopt.kernels.cuda.launching import compilable, launch_of
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.targets import Target
+from accelopt.time_limits import NVCC_SECONDS
 
 NO_COMPILER = (
     "no CUDA compiler: install the CUDA toolkit (nvcc), or `pip install nvidia-cuda-nvrtc "
     "nvidia-cuda-runtime`"
 )
-SECONDS = 120.0
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)")
 _USED = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?(?P<stack>\d+) bytes stack frame"
@@ -124,9 +124,13 @@ def _by_nvcc(nvcc: str, text: str, arch: str, folder: Path) -> Built:
 def _run(command: list[str]) -> str:
     """What a program prints. Raises CompilationError where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=NVCC_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
-        raise CompilationError(f"{Path(command[0]).name} takes more than {SECONDS:g} s") from None
+        raise CompilationError(
+            f"{Path(command[0]).name} takes more than {NVCC_SECONDS:g} s"
+        ) from None
     said = f"{done.stdout}{done.stderr}".strip()
     if done.returncode:
         raise CompilationError(said[-4000:] or f"{command[0]} ended with status {done.returncode}")

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from accelopt.kernels.cuda.moves import proposals
-from accelopt.kernels.cuda.names import describe, sheet
+from accelopt.kernels.cuda.names import NOTES, sheet
 from accelopt.kernels.gpu.language import Solutions
+from accelopt.kernels.notes import note_on
 from accelopt.nodes import Action, Node
 
 MOST_PROPOSALS = 48
@@ -36,7 +37,7 @@ class Cuda(Solutions):
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of CUDA C++."""
-        return describe(name)
+        return note_on(name, NOTES)
 
     def sheet(self, texts: Sequence[str]) -> str:
         """Our notes on the names that stand in `texts`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
@@ -28,14 +27,6 @@ NOTES = {
     "__half": "<cuda_fp16.h>: __half2float, __float2half, __half2 for two.",
     "__expf": "__expf(x), __frcp_rn(x), rsqrtf(x): one instruction, less exact than expf and division.",
 }
-
-
-def describe(name: str) -> str:
-    """The note on one name, or the names that are nearest."""
-    if name in NOTES:
-        return NOTES[name]
-    near = difflib.get_close_matches(name, NOTES, n=3, cutoff=0.4)
-    return f"There is no note on {name}; there are notes on {', '.join(near or NOTES)}."
 
 
 def sheet(texts: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from accelopt.kernels.gpu.bench.files.tracefiles import (
     read_json,
     read_workload,
     workload_stem,
+    write_json,
 )
 from accelopt.store import content_key, read_text
 
@@ -90,6 +91,33 @@ def case_of(definition: Path, solution: Path, workload: Path) -> Case:
         },
         task=str(definition),
         kernel=str(solution),
+    )
+
+
+def written_case(definition: Definition, solution: Solution, workload: Trace, folder: Path) -> Case:
+    """The case of a problem of our own making, whose three files are written into `folder`."""
+    return case_of(
+        write_json(definition, folder / "definition.json").resolve(),
+        write_json(solution, folder / "solution.json").resolve(),
+        write_json(workload, folder / "workload.json").resolve(),
+    )
+
+
+def one_file(
+    name: str, definition: str, author: str, entry: str, text: str, language: str = "triton"
+) -> Solution:
+    """A solution of one file, which returns its outputs; `entry` is the file and the function in it."""
+    return Solution(
+        name=name,
+        definition=definition,
+        author=author,
+        spec=BuildSpec(
+            language=language,
+            entry_point=entry,
+            target_hardware=["cuda"],
+            destination_passing_style=False,
+        ),
+        sources=[SourceFile(path=entry.partition("::")[0], content=text)],
     )
 
 

@@ -34,9 +34,9 @@ from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.workers import Call, Pool, as_evaluation
 from accelopt.space import Parameter
 from accelopt.store import content_key
+from accelopt.time_limits import GPU_EVALUATION_SECONDS
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
-WORKER_SECONDS = 3600.0  # waits for the GPU's lock included; the kernel's own limit is far below
 WORKER_BYTES = 96 << 30
 FAILS = 1e12  # milliseconds: tried last
 SPILL_PENALTY = 1.5
@@ -95,7 +95,7 @@ class Solutions(Language):
             "scrutiny": self.options.scrutiny.value,
         }
         async with self._device() as device:
-            call = Call(EVALUATION, {**payload, "device": device}, WORKER_SECONDS, WORKER_BYTES,
+            call = Call(EVALUATION, {**payload, "device": device}, GPU_EVALUATION_SECONDS, WORKER_BYTES,
                         self._environment, gpu=device != "cpu")  # fmt: skip
             return as_evaluation(await self.pool.ask(call, Evaluation))
 

@@ -13,26 +13,23 @@ from typing import Any, NamedTuple
 from accelopt.errors import ConfigError, MissingExtra
 from accelopt.evaluation import Case, Row
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    BuildSpec,
     Definition,
     DefinitionAxis,
     DefinitionTensor,
     InputSource,
-    Solution,
-    SourceFile,
     Trace,
     Workload,
-    write_json,
 )
-from accelopt.kernels.gpu.cases import case_of
+from accelopt.kernels.gpu.cases import case_of, one_file, written_case
 from accelopt.parsing import parse_python
 from accelopt.sandbox.workers import Call, Fault, perform
 from accelopt.store import content_key, read_text
+from accelopt.time_limits import PROBLEM_SECONDS
 
 PARTS = {"Model", "get_inputs", "get_init_inputs"}
 ENTRY = "main.py::kernel_function"
 DESCRIBE = "accelopt.kernels.gpu.problems:describe_job"
-SECONDS, BYTES = 300.0, 32 << 30
+BYTES = 32 << 30
 _RUN = """
 
 _MODEL = Model(*get_init_inputs())
@@ -88,24 +85,8 @@ def case_of_problem(problem: Path, kernel: Path, workload: Path | None, folder: 
             raise ConfigError("a FlashInfer-Bench definition needs the option `workload`")
         return case_of(problem.resolve(), kernel.resolve(), workload.resolve())
     definition, trace = definition_of(problem)
-    spec = BuildSpec(
-        language="triton",
-        entry_point=ENTRY,
-        target_hardware=["cuda"],
-        destination_passing_style=False,
-    )
-    solution = Solution(
-        name=kernel.stem,
-        definition=definition.name,
-        author="AccelOpt",
-        spec=spec,
-        sources=[SourceFile(path="main.py", content=read_text(kernel))],
-    )
-    return case_of(
-        write_json(definition, folder / "definition.json").resolve(),
-        write_json(solution, folder / "solution.json").resolve(),
-        write_json(trace, folder / "workload.json").resolve(),
-    )
+    solution = one_file(kernel.stem, definition.name, "AccelOpt", ENTRY, read_text(kernel))
+    return written_case(definition, solution, trace, folder)
 
 
 def definition_of(path: Path) -> Problem:
@@ -116,7 +97,9 @@ def definition_of(path: Path) -> Problem:
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtra("PyTorch problems", "flashinfer")
-    found = perform(Call(DESCRIBE, {"path": str(path.resolve())}, SECONDS, BYTES), Description)
+    found = perform(
+        Call(DESCRIBE, {"path": str(path.resolve())}, PROBLEM_SECONDS, BYTES), Description
+    )
     if isinstance(found, Fault):
         lines = found.output.strip().splitlines()
         raise ConfigError(f"{path} does not run: {lines[-1] if lines else found.message}")

@@ -20,10 +20,10 @@ from accelopt.kernels.nki.referee.reference import Reference
 from accelopt.kernels.nki.sources import Sources
 from accelopt.sandbox.workers import Call
 from accelopt.sim.errors import NOWHERE, KernelError
+from accelopt.time_limits import FAULTS_SECONDS, RETRACE_SECONDS
 
 FAULTS = "accelopt.kernels.nki.faults:faults_job"
-SECONDS, BYTES = 300.0, 12 << 30
-TRACE_SECONDS = 60.0
+BYTES = 12 << 30
 MOST_VIOLATIONS = 12
 LOOKED_INTO = frozenset({Status.COMPILE_ERROR, Status.WRONG_NUMBERS, Status.RUN_ERROR})
 """Verdicts of which more can be said than their message."""
@@ -40,7 +40,7 @@ def faults_call(kernel: str, task: str, target: str, evaluation: Evaluation) -> 
     if evaluation.status not in LOOKED_INTO:
         return None
     payload = {"kernel": kernel, "task": task, "target": target}
-    return Call(FAULTS, payload, SECONDS, BYTES)
+    return Call(FAULTS, payload, FAULTS_SECONDS, BYTES)
 
 
 def faults_job(payload: Mapping[str, Any]) -> Faults:
@@ -51,7 +51,7 @@ def faults_job(payload: Mapping[str, Any]) -> Faults:
         given = problem.kernel_inputs(inputs)
         device = SimulatedDevice(payload["target"])
         arguments = [argument_of(value) for value in given]
-        survey = device.survey(payload["kernel"], arguments, seconds=TRACE_SECONDS)
+        survey = device.survey(payload["kernel"], arguments, seconds=RETRACE_SECONDS)
         if survey.violations or survey.failure or survey.program is None:
             return Faults(text="\n".join(_broken(survey.violations, survey.failure)))
         outputs = SimulatedExecutable(survey.program, ()).run(given)

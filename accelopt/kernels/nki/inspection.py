@@ -25,6 +25,7 @@ from accelopt.sandbox.workers import Call
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError, SourceLine
 from accelopt.sim.timing.what_if import with_lines
+from accelopt.time_limits import BRIEFING_SECONDS, INSPECTION_SECONDS
 
 INSPECTION = "accelopt.kernels.nki.inspection:inspect_job"
 BRIEFING = "accelopt.kernels.nki.inspection:brief_job"
@@ -35,8 +36,6 @@ WARM = (
     "accelopt.kernels.nki.rewriting",
 )
 """What a process has imported when it is ready to inspect kernels, or to rewrite them."""
-INSPECTION_SECONDS = 120.0
-BRIEFING_SECONDS = 300.0  # every what-if schedules the kernel once more
 INSPECTION_BYTES = 6 << 30
 LEAST = "least_ms"  # beside the profiler's fields: what no way of running the kernel can beat
 MOST_LINES = 5

@@ -6,7 +6,6 @@ The signature is the simulated core's own, so a note cannot promise a parameter 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
@@ -16,6 +15,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from accelopt.kernels.notes import note_on
 from accelopt.sim.dialects import Dialect
 
 PACKAGES: dict[Dialect, str] = {"neuronxcc": "accelopt.sim.nki", "nki": "accelopt.sim.standalone"}
@@ -50,14 +50,8 @@ def language(dialect: Dialect, target: str) -> str:
 
 def describe(name: str, dialect: Dialect = "neuronxcc") -> str:
     """The note on `name`, however its module is spelled, or the nearest names that have one."""
-    last = name.strip().strip("`()").split(".")[-1].split("(")[0]
     notes = _notes(dialect)
-    found = [_entry(known, dialect) for known in notes if known.split(".")[-1] == last]
-    if found:
-        return "\n".join(found)
-    plain = {known.split(".")[-1]: known for known in notes}
-    near = [plain[match] for match in difflib.get_close_matches(last, plain, n=5, cutoff=0.4)]
-    return f"No note on {name!r}. " + (f"Near names: {', '.join(near)}." if near else "")
+    return note_on(name, {f"{one}{_signature(one, dialect)}": notes[one] for one in notes})
 
 
 def sheet(texts: Sequence[str], dialect: Dialect = "neuronxcc") -> str:

@@ -12,10 +12,10 @@ from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Sta
 from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
 from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
+from accelopt.time_limits import ARGUMENTS_SECONDS
 
 EVALUATION = "accelopt.kernels.nki.jobs:evaluate_job"
 ARGUMENTS = "accelopt.kernels.nki.arguments:arguments_job"
-ARGUMENTS_SECONDS = 300.0
 ARGUMENTS_BYTES = 12 << 30
 CONFIRMATION = "accelopt.kernels.nki.jobs:confirm_job"
 

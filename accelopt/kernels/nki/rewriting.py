@@ -21,9 +21,10 @@ from accelopt.kernels.nki.tuning import rewrites_of
 from accelopt.nodes import Action, Rewrite, made
 from accelopt.sandbox.workers import Call
 from accelopt.sim.dialects import dialect_of_source
+from accelopt.time_limits import REWRITES_SECONDS
 
 REWRITES = "accelopt.kernels.nki.rewriting:rewrites_job"
-SECONDS, BYTES = 300.0, 4 << 30
+BYTES = 4 << 30
 LINES = re.compile(r"\blines? \d+(?:(?:, | and )\d+)*")
 NUMBER = re.compile(r"\d+")
 MOST_TRANSLATED = 8
@@ -52,7 +53,7 @@ def rewrites_call(source: str, facts: Facts, target: str) -> Call:
         "sbuf_bytes": facts.sbuf_bytes,
         "target": target,
     }
-    return Call(REWRITES, payload, SECONDS, BYTES, warm=WARM)
+    return Call(REWRITES, payload, REWRITES_SECONDS, BYTES, warm=WARM)
 
 
 def rewrites_job(payload: Mapping[str, Any]) -> Rewrites:

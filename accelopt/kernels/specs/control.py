@@ -32,8 +32,8 @@ from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
 from accelopt.kernels.triton.moves.space import tile_space, with_values
 from accelopt.store import content_key, read_text, write_atomically, write_json
+from accelopt.time_limits import SPEC_SECONDS
 
-SECONDS = 900.0
 PHASES = ("materialized", "compiled", "timed")
 
 
@@ -84,7 +84,7 @@ def evaluate_control(path: Path, cache: Path | None = None) -> dict[str, Any]:
         workload=workload,
         solution=solution,
         start=start,
-        timeout_seconds=SECONDS,
+        timeout_seconds=SPEC_SECONDS,
         tolerance=package.settings(definition).tolerance,
     )
     evaluation = evaluate(task).evaluation

@@ -17,18 +17,15 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.cuda.launching import ExecutionConfiguration, signature_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    BuildSpec,
     Definition,
     DefinitionAxis,
     DefinitionTensor,
     InputSource,
     Solution,
-    SourceFile,
     Trace,
     Workload,
-    write_json,
 )
-from accelopt.kernels.gpu.cases import case_of
+from accelopt.kernels.gpu.cases import one_file, written_case
 from accelopt.parsing import parse_python
 from accelopt.store import content_key, read_text
 
@@ -64,12 +61,7 @@ def case_of_spec(spec: KernelSpec, folder: Path, near: Path) -> Case:
     """
     solution = solution_of(spec)
     definition = definition_of(spec, solution, near)
-    workload = workload_of(spec)
-    return case_of(
-        write_json(definition, folder / "definition.json").resolve(),
-        write_json(solution, folder / "solution.json").resolve(),
-        write_json(workload, folder / "workload.json").resolve(),
-    )
+    return written_case(definition, solution, workload_of(spec), folder)
 
 
 def definition_of(spec: KernelSpec, solution: Solution, near: Path) -> Definition:
@@ -116,7 +108,7 @@ def solution_of(spec: KernelSpec) -> Solution:
     if not kernel.io.outputs:
         raise ConfigError(f"{spec.name} has no output: give an argument the role output or inout")
     if kernel.kernel_type == "triton":
-        return _solution(spec, "main.py", f"main.py::{ENTRY}", triton_module(spec))
+        return _one_file(spec, f"main.py::{ENTRY}", triton_module(spec))
     signature = signature_of(kernel.source_code, kernel.name)
     numbers = sum(not parameter.pointer for parameter in signature.parameters)
     given = sum(not argument.is_tensor for argument in kernel.io.args)
@@ -126,7 +118,7 @@ def solution_of(spec: KernelSpec) -> Solution:
             f"them numbers; the contract gives {len(kernel.io.args)}, {given} of them numbers"
         )
     source = with_launch(kernel.source_code, launch_of_contract(kernel.io.launch))
-    made = _solution(spec, "kernel.cu", f"kernel.cu::{signature.name}", source)
+    made = _one_file(spec, f"kernel.cu::{signature.name}", source)
     arguments = [argument.model_dump(mode="json") for argument in kernel.io.args]
     build = made.spec.model_copy(update={"binding": DRIVER, "arguments": arguments})
     return made.model_copy(update={"spec": build})
@@ -289,16 +281,6 @@ def _tensor(argument: Argument) -> DefinitionTensor:
     return DefinitionTensor(shape=[f"n{size}" for size in spec.shape], dtype=spec.dtype)
 
 
-def _solution(spec: KernelSpec, path: str, entry: str, source: str) -> Solution:
-    return Solution(
-        name=spec.safe_name,
-        definition=spec.safe_name,
-        author="spec",
-        spec=BuildSpec(
-            language=spec.kernel.kernel_type,
-            entry_point=entry,
-            target_hardware=["cuda"],
-            destination_passing_style=False,
-        ),
-        sources=[SourceFile(path=path, content=source)],
-    )
+def _one_file(spec: KernelSpec, entry: str, text: str) -> Solution:
+    name, language = spec.safe_name, spec.kernel.kernel_type
+    return one_file(name, name, "spec", entry, text, language)

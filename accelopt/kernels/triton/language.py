@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from accelopt.kernels.gpu.language import Solutions
+from accelopt.kernels.notes import note_on
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.space import tile_space, with_values
-from accelopt.kernels.triton.names import describe, sheet
+from accelopt.kernels.triton.names import NOTES, sheet
 from accelopt.kernels.triton.schemas import SCHEMAS, schema_of, solution_text
 from accelopt.nodes import Action, Node
 from accelopt.space import Parameter, Space
@@ -42,7 +43,7 @@ class Triton(Solutions):
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one Triton name."""
-        return describe(name)
+        return note_on(name, NOTES)
 
     def sheet(self, texts: Sequence[str]) -> str:
         """Our notes on the Triton names that stand in `texts`."""

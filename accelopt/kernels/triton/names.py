@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
@@ -47,17 +46,6 @@ NOTES = {
     "eviction_policy": "'evict_first' for data read once, 'evict_last' for data many programs share.",
     "cache_modifier": "'.cg' cache in L2 only, '.cs' streaming, '.ca' all levels.",
 }  # fmt: skip
-
-
-def describe(name: str) -> str:
-    """The note on `name`, however its module is spelled, or the nearest names that have one."""
-    last = name.strip().strip("`()").split(".")[-1]
-    found = [f"{known}: {note}" for known, note in NOTES.items() if known.split(".")[-1] == last]
-    if found:
-        return "\n".join(found)
-    plain = {known.split(".")[-1]: known for known in NOTES}
-    near = [plain[match] for match in difflib.get_close_matches(last, plain, n=5, cutoff=0.4)]
-    return f"No note on {name!r}. " + (f"Near names: {', '.join(near)}." if near else "")
 
 
 def sheet(texts: Sequence[str]) -> str:

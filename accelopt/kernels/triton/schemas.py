@@ -12,18 +12,14 @@ from typing import NamedTuple
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.gpu.bench.files.tracefiles import (
-    BuildSpec,
     Definition,
     DefinitionAxis,
     DefinitionTensor,
     InputSource,
-    Solution,
-    SourceFile,
     Trace,
     Workload,
-    write_json,
 )
-from accelopt.kernels.gpu.cases import case_of
+from accelopt.kernels.gpu.cases import one_file, written_case
 from accelopt.space import KnobSpec, Parameter, Space
 
 MARK = "# Knobs: "
@@ -193,19 +189,8 @@ def shipped_case(name: str, sizes: Mapping[str, int], folder: Path) -> Case:
         inputs={given: InputSource(type="random") for given in schema.inputs},
         uuid=label,
     )
-    spec = BuildSpec(language="triton", target_hardware=["cuda"], destination_passing_style=False)
-    solution = Solution(
-        name=name,
-        definition=name,
-        author="AccelOpt",
-        spec=spec,
-        sources=[SourceFile(path="main.py", content=solution_text(name))],
-    )
-    return case_of(
-        write_json(definition, folder / "definition.json").resolve(),
-        write_json(solution, folder / "solution.json").resolve(),
-        write_json(Trace(definition=name, workload=workload), folder / "workload.json").resolve(),
-    )
+    solution = one_file(name, name, "AccelOpt", "main.py::run", solution_text(name))
+    return written_case(definition, solution, Trace(definition=name, workload=workload), folder)
 
 
 def _tensor(axes: str, dtype: str) -> DefinitionTensor:

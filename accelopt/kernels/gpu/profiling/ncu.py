@@ -38,11 +38,9 @@ from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.policy import search_path
 from accelopt.sandbox.starting import variables_of
+from accelopt.time_limits import NCU_SECONDS
 
 PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
-SECONDS = (
-    300.0  # to start, and to count, as published: on an H200 6 and 3; 60 to start on a busy host
-)
 Profiled: TypeAlias = "Metrics | Unavailable"
 PAUSES = (1.0, 4.0)  # seconds, before it is tried again where another profiler has the counters
 _TAKEN = "driver resource was unavailable"
@@ -153,9 +151,9 @@ def _printed(
         _await_ready(process, folder)
         with gpu_lock(device, alone=True):
             (folder / GO).touch()
-            return process.communicate(timeout=SECONDS)[0]
+            return process.communicate(timeout=NCU_SECONDS)[0]
     except subprocess.TimeoutExpired:
-        return Unavailable(f"`ncu` took more than {SECONDS:g} s")
+        return Unavailable(f"`ncu` took more than {NCU_SECONDS:g} s")
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -164,10 +162,10 @@ def _printed(
 
 def _await_ready(process: subprocess.Popen[str], folder: Path) -> None:
     """Until the program is ready, or has ended. Raises TimeoutExpired."""
-    limit = time.monotonic() + SECONDS
+    limit = time.monotonic() + NCU_SECONDS
     while not (folder / READY).exists() and process.poll() is None:
         if time.monotonic() > limit:
-            raise subprocess.TimeoutExpired(process.args, SECONDS)
+            raise subprocess.TimeoutExpired(process.args, NCU_SECONDS)
         time.sleep(STEP_SECONDS)
 
 

@@ -13,8 +13,8 @@ from accelopt.kernels.nki.devices import Device, KernelFailure, TensorArgument, 
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.sandbox import fork
 from accelopt.sim.program import Program
+from accelopt.time_limits import CALIBRATION_SECONDS
 
-SECONDS = 300.0
 COLUMNS = ("microkernel", "latency_ms", "message")
 
 
@@ -34,7 +34,9 @@ def measure(device: Device, folder: Path) -> list[TimedMicrokernel]:
 def measure_one(one: Microkernel, device: Device, folder: Path) -> TimedMicrokernel:
     """One microkernel on a device."""
     try:
-        executable = device.compile(_written(one, folder), _arguments(one), seconds=SECONDS)
+        executable = device.compile(
+            _written(one, folder), _arguments(one), seconds=CALIBRATION_SECONDS
+        )
         try:
             return TimedMicrokernel(
                 one.name, statistics.median(executable.measure(Timings()).runs_ms)

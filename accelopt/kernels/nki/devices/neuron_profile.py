@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelopt.time_limits import CAPTURE_SECONDS
+
 _NAMES = ("neuron-profile", "neuron-explorer")
-SECONDS = 300.0
 
 
 class ProfilerError(Exception):
@@ -54,7 +55,7 @@ class Profiler:
                 [self.command, *arguments],
                 capture_output=True,
                 text=True,
-                timeout=SECONDS,
+                timeout=CAPTURE_SECONDS,
                 env=dict(self.environment),
                 check=False,
             )

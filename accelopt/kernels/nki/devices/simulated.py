@@ -34,9 +34,8 @@ from accelopt.sim.compute.executor import Order
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import dependences
 from accelopt.sim.program import Instruction, Program
+from accelopt.time_limits import START_SECONDS, TRACE_SECONDS
 
-TRACE_SECONDS = 120.0
-START_SECONDS = 5.0  # for the child to begin; it keeps the limit itself, and says where it was
 TRACE_MEMORY_BYTES = 4 << 30
 PROGRAM_BYTES = 512 << 20
 

@@ -30,8 +30,8 @@ from accelopt.kernels.nki.devices.simulated import ended_early
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Limits, Policy, remove, run, scratch_folder
 from accelopt.sandbox.drivers import NEURON
+from accelopt.time_limits import DEVICE_SECONDS, TRACE_SECONDS
 
-RUN_SECONDS = 300.0
 MEMORY_BYTES = 64 << 30
 DISK_BYTES = 32 << 30
 # fp32 functions of the scalar engine are table interpolations, good to a few parts in 2**20.
@@ -97,7 +97,11 @@ class TrainiumDevice:
         }
 
     def compile(
-        self, kernel_path: str, arguments: Sequence[KernelArgument], *, seconds: float = 120.0
+        self,
+        kernel_path: str,
+        arguments: Sequence[KernelArgument],
+        *,
+        seconds: float = TRACE_SECONDS,
     ) -> TrainiumExecutable:
         """Compile the kernel by running it once on ones."""
         executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()))
@@ -156,7 +160,7 @@ class TrainiumExecutable:
 
     def run(self, arrays: Sequence[object], shuffle: int | None = None) -> tuple[np.ndarray, ...]:
         """The outputs of one run on the core, which has its own order of things."""
-        return self.call(arrays, Status.RUN_ERROR, RUN_SECONDS)
+        return self.call(arrays, Status.RUN_ERROR, DEVICE_SECONDS)
 
     def call(
         self, arrays: Sequence[object], failing: Status, seconds: float

@@ -16,16 +16,16 @@ from accelopt.kernels.nki.lift.reaching import Reaching
 from accelopt.kernels.nki.lift.settling import settled, whole
 from accelopt.sim.dtypes import name_of
 from accelopt.sim.program import Program, Tensor
+from accelopt.time_limits import LIFT_SECONDS
 
 DEEPEST = 20_000
 """Python frames that composing may take: a few for each instruction between input and output."""
 
 
-SECONDS = 60.0
 """That lifting one kernel may take; NKIBench's take less than one."""
 
 
-def lift(program: Program, seconds: float = SECONDS) -> Algorithm:
+def lift(program: Program, seconds: float = LIFT_SECONDS) -> Algorithm:
     """What a kernel computes, exactly, as a function of real numbers.
 
     Copies, layouts, tiles, loops and memories are composed away; reductions over pieces become

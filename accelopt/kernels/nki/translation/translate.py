@@ -38,6 +38,7 @@ from accelopt.sim.errors import KernelError
 from accelopt.sim.kernel_text import load, specs_of
 from accelopt.sim.program import Buffer, Loop, Program, ProgramNode, Tensor
 from accelopt.sim.trace import AbstractTensor
+from accelopt.time_limits import TRANSLATION_SECONDS
 
 _files = itertools.count()
 TOLERANCE = 1e-5
@@ -46,7 +47,6 @@ JOB = "accelopt.kernels.nki.translation.translate:translate_job"
 MANY = "accelopt.kernels.nki.translation.translate:translate_many"
 MEMORY_BYTES = 6 << 30
 RESULT_BYTES = 512 << 20
-OWN_SECONDS = 120.0  # for a kernel that we wrote
 
 
 class Proof(NamedTuple):
@@ -162,7 +162,7 @@ def in_dialect(
     if not sources:
         return []
     payload = {"sources": list(sources), "to": to, "arguments": list(arguments), "target": target}
-    seconds = OWN_SECONDS * len(sources)
+    seconds = TRANSLATION_SECONDS * len(sources)
     limits = Limits(seconds=seconds, memory_bytes=MEMORY_BYTES, result_bytes=RESULT_BYTES)
     lines = run(MANY, payload, policy=Policy(), limits=limits).result.split(b"\n")
     texts = [(read_message(line) or {}).get("source") for line in lines[: len(sources)]]

@@ -24,10 +24,10 @@ from accelopt.sandbox import Ending, Limits, Policy
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.serving import Message
+from accelopt.time_limits import GPU_START_SECONDS
 
 CANDIDATE = "accelopt.kernels.gpu.bench.process.candidate:handlers"
 REFEREE = "accelopt.kernels.gpu.bench.process.referee:handlers"
-STARTUP_SECONDS = 180.0
 MEMORY_BYTES = 96 << 30
 ANSWER_BYTES = 64 << 20
 LAST_CHARACTERS = 200
@@ -129,7 +129,7 @@ class CandidateProcess(Process):
     def start(self) -> say.Place:
         """Wait for it to be there, and let it load the solution."""
         try:
-            place = self.child.ask(say.Introduce(), say.Place, STARTUP_SECONDS)
+            place = self.child.ask(say.Introduce(), say.Place, GPU_START_SECONDS)
         except (ChildEnded, ChildRaised) as error:
             text = f"the candidate's process did not start: {_why(error)}"
             raise Ended(Status.RUN_ERROR, text, _whole(error)) from None
@@ -176,7 +176,7 @@ class RefereeProcess(Process):
     def start(self) -> say.Place:
         """Wait for it to be there."""
         try:
-            return self.child.ask(say.Introduce(), say.Place, STARTUP_SECONDS)
+            return self.child.ask(say.Introduce(), say.Place, GPU_START_SECONDS)
         except (ChildEnded, ChildRaised) as error:
             text = f"the reference's process did not start: {_why(error)}"
             raise Ended(Status.BASELINE_FAILED, text, _whole(error)) from None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from accelopt.evaluation import Status
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
-from accelopt.kernels.gpu.bench.judging.children import STARTUP_SECONDS, converse
+from accelopt.kernels.gpu.bench.judging.children import converse
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
@@ -20,9 +20,9 @@ from accelopt.ptx.module import SourcePlace, Statement
 from accelopt.ptx.statements import read
 from accelopt.sandbox import scratch_folder
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
+from accelopt.time_limits import COMPILE_CHECK_SECONDS, GPU_START_SECONDS
 
 COMPILER = "accelopt.kernels.gpu.bench.process.compilation:handlers"
-SECONDS = 60.0
 
 
 class CompileVerdict(NamedTuple):
@@ -100,11 +100,11 @@ class CompilerPool:
     def _compiler(self) -> Iterator[tuple[Conversation, float]]:
         """A free process and the seconds it has to answer; one that has ended is not used again."""
         child = self._free.get()
-        seconds = SECONDS
+        seconds = COMPILE_CHECK_SECONDS
         try:
             if child is None:
                 child = self._start()
-                seconds += STARTUP_SECONDS
+                seconds += GPU_START_SECONDS
             yield child, seconds
         except ChildRaised:
             raise

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process.comparison import Tolerance
+from accelopt.time_limits import CALL_SECONDS
 
 # Problems of many steps, where a library product is one step among others.
 COMPOSITE = ("moe", "mamba", "gdn", "dsa")
@@ -47,7 +48,7 @@ class Task(NamedTuple):
     solution: Solution
     device: str = "cuda:0"
     destination_passing_style: bool | None = None
-    timeout_seconds: float = 300.0
+    timeout_seconds: float = CALL_SECONDS
     tolerance: Tolerance = Tolerance()
     plan: TimingPlan = TimingPlan()
     allowed_operators: frozenset[str] = frozenset()

@@ -1,0 +1,23 @@
+"""Short notes on the names of a kernel language, looked up as a model spells them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+
+def last_part(name: str) -> str:
+    """`load` of `tl.load`, ``tl.load()`` or `triton.language.load`."""
+    return name.strip().strip("`()").partition("(")[0].split(".")[-1]
+
+
+def note_on(name: str, notes: Mapping[str, str]) -> str:
+    """The notes on `name`, however its module is spelled, or the nearest names that have one. Names in
+    `notes` may have their signature."""
+    wanted = last_part(name)
+    found = [f"{known}: {note}" for known, note in notes.items() if last_part(known) == wanted]
+    if found:
+        return "\n".join(found)
+    plain = {last_part(known): known.partition("(")[0] for known in notes}
+    near = [plain[match] for match in difflib.get_close_matches(wanted, plain, n=5, cutoff=0.4)]
+    return f"No note on {name!r}. " + (f"Near names: {', '.join(near)}." if near else "")

@@ -1,0 +1,9 @@
+"""Programs of kernels given as text."""
+
+from accelopt.sim.dialects import trace_kernel
+from accelopt.sim.kernel_text import load, specs_of
+
+
+def program_of(text, arguments):
+    """The Program of the text's `kernel`."""
+    return trace_kernel(load(text).kernel, specs_of(arguments), target="trn1")
