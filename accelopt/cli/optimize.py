@@ -22,6 +22,7 @@ from accelopt.cli.session import device_of, hold_session, result_rows
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.kernels.gpu.cases import case_of
+from accelopt.kernels.language import LANGUAGES
 from accelopt.kernels.nki.placeless import KERNEL_FILE
 from accelopt.kernels.nki.sizes import at_sizes, sizes_in
 from accelopt.report.console import output
@@ -48,6 +49,13 @@ def optimize(
             help="other sizes of the reference's, or another reference: tuned and tried there too",
         ),
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help=f"the kernel's language ({', '.join(LANGUAGES)}, or module:Class); without it, by "
+            "its file"
+        ),
+    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="rules only, no model")] = False,
     out: Annotated[Path | None, typer.Option(help="the run's folder")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
@@ -66,6 +74,8 @@ def optimize(
     options = aimed(shared, kernel).session(folder)
     if definition is not None:
         options = options.for_solution(kernel)
+    if backend is not None:
+        options = options.in_language(backend)
     outcomes = hold_session(cases, options, "the same command with --resume")
     show(outcomes, folder, by_rule=shared.model_config is None)
 

@@ -15,7 +15,7 @@ from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case
 from accelopt.interruption import stop
-from accelopt.kernels.gpu.cases import backend_of
+from accelopt.kernels.gpu.cases import language_of
 from accelopt.loop import optimize_all
 from accelopt.report.page import page
 from accelopt.report.progress import LiveBoard
@@ -66,9 +66,13 @@ class SessionOptions(NamedTuple):
 
     def for_solution(self, path: Path) -> SessionOptions:
         """The same for a solution of FlashInfer-Bench, with the prompts for those."""
-        language = self.workshop.language._replace(name=backend_of(path))
         prompts = base_folder() / "prompts" / "flb"
-        return self._replace(workshop=self.workshop._replace(language=language), prompts=prompts)
+        return self.in_language(language_of(path))._replace(prompts=prompts)
+
+    def in_language(self, name: str) -> SessionOptions:
+        """The same for kernels of the language of that name."""
+        language = self.workshop.language._replace(name=name)
+        return self._replace(workshop=self.workshop._replace(language=language))
 
 
 def base_folder() -> Path:

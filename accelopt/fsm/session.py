@@ -15,6 +15,8 @@ from accelopt.agents.proposer import Proposer
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Scrutiny
 from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
+from accelopt.kernels.gpu.cases import language_of
+from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
 from accelopt.kernels.language import LanguageOptions
 from accelopt.search.strategy import Settings
 from accelopt.shipped import shipped_folder
@@ -121,8 +123,6 @@ def case_of(kernel: Path, problem_file: Path, options: WorkerOptions, folder: Pa
         if not path.is_file():
             raise ConfigError(f"{path} is not a file")
     if options.on_gpu:
-        from accelopt.kernels.gpu.problems import case_of_problem
-
         workload = Path(options.workload) if options.workload else None
         return case_of_problem(problem_file, kernel, workload, folder / "problem")
     problem, values = _named(problem_file.stem)
@@ -151,11 +151,8 @@ def with_backend(options: WorkerOptions, problem_file: Path, kernel: Path) -> Wo
     """The options with a backend: NKI for a NumPy reference, else the language of the solution."""
     if options.backend:
         return options
-    from accelopt.kernels.gpu.cases import backend_of
-    from accelopt.kernels.gpu.problems import is_torch_problem
-
     torch = problem_file.suffix == ".json" or is_torch_problem(problem_file)
-    return options._replace(backend=backend_of(kernel) if torch else "nki")
+    return options._replace(backend=language_of(kernel) if torch else "nki")
 
 
 @asynccontextmanager

@@ -127,7 +127,7 @@ def source_of(case: Case) -> str:
     return read_json(Solution, path).main_source if path.suffix == ".json" else read_text(path)
 
 
-def backend_of(solution: Path) -> str:
+def language_of(solution: Path) -> str:
     """The entry of `LANGUAGES` for a solution's file: by its language, Triton for plain Python."""
     if solution.suffix == ".json" and read_json(Solution, solution).spec.language in COMPILED:
         return "cuda"
