@@ -112,19 +112,6 @@ def perform(
     return _fault(outcome, limits, told)
 
 
-def evaluate(
-    call: Call,
-    *,
-    threads: int | None = None,
-    cancelled: Cancelled = lambda: False,
-    start: Start = spawn,
-) -> Evaluation:
-    """`perform` for calls that give an Evaluation; a fault is one, too."""
-    return as_evaluation(
-        perform(call, Evaluation, threads=threads, cancelled=cancelled, start=start)
-    )
-
-
 def as_evaluation(found: Evaluation | Fault) -> Evaluation:
     """A fault as the evaluation that it is."""
     if isinstance(found, Evaluation):

@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 
 import pytest
+from alone import evaluated
 from exhibits import header, kernel_file, names, reference_file
 
 from accelopt.evaluation import Evaluation, EvaluationRequest, Scrutiny, Status
-from accelopt.kernels.nki import requests
 from accelopt.kernels.nki.judging import evaluate
 from accelopt.kernels.nki.referee.trials import TrialStore
 
@@ -36,7 +36,7 @@ def judged(kernel: str, trials: TrialStore, scrutiny: Scrutiny = Scrutiny.FULL) 
     if "timeout" in header(kernel)["verdict"]:
         impatient = {"compile_seconds": QUICK_SECONDS, "total_seconds": 3 * QUICK_SECONDS}
         request = request.model_copy(update=impatient)
-        return requests.evaluate(request, cache=str(trials.root.parent))
+        return evaluated(request, str(trials.root.parent))
     return evaluate(request, trials=trials)
 
 

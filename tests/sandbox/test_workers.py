@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from alone import evaluated, performed
 from exhibits import FOLDER as HOSTILE
 from exhibits import kernel_file
 
 from accelopt.evaluation import Evaluation, EvaluationRequest, Status
-from accelopt.kernels.nki.requests import confirm, evaluate, submit
-from accelopt.sandbox import workers
+from accelopt.kernels.nki.requests import confirm, submit
 from accelopt.sandbox.workers import Call, WorkerPool
 
 
@@ -26,11 +26,11 @@ def request(kernel: str | Path = "honest_softmax", **changes) -> EvaluationReque
 
 
 def by(function: str, seconds=20.0) -> Evaluation:
-    return workers.evaluate(Call(f"tests.sandbox.calls:{function}", {}, seconds, 1 << 30))
+    return performed(Call(f"tests.sandbox.calls:{function}", {}, seconds, 1 << 30))
 
 
 def test_a_correct_kernel(cache):
-    evaluation = evaluate(request(save_fields=("hbm_read_bytes",)), cache=cache)
+    evaluation = evaluated(request(save_fields=("hbm_read_bytes",)), cache)
     assert evaluation.status is Status.CORRECT, evaluation.message
     assert evaluation.profile.metrics["hbm_read_bytes"] > 0
     assert {check.name for check in evaluation.checks} >= {"relative L2 error", "dtype"}
@@ -39,7 +39,7 @@ def test_a_correct_kernel(cache):
 
 def test_paths_may_be_relative(cache, monkeypatch):
     monkeypatch.chdir(HOSTILE)
-    evaluation = evaluate(
+    evaluation = evaluated(
         request(Path("kernels/honest_softmax.py"), task="references/softmax.py"), cache=cache
     )
     assert evaluation.status is Status.CORRECT, evaluation.message
@@ -48,13 +48,13 @@ def test_paths_may_be_relative(cache, monkeypatch):
 def test_a_kernel_that_never_compiles_was_confined_too(cache, tmp_path):
     kernel = tmp_path / "kernel.py"
     kernel.write_text("raise ValueError('no')\n")
-    evaluation = evaluate(request(kernel), cache=cache)
+    evaluation = evaluated(request(kernel), cache)
     assert evaluation.status is Status.COMPILE_ERROR
     assert evaluation.isolation
 
 
 def test_a_wrong_kernel_says_what_failed_and_where(cache):
-    evaluation = evaluate(
+    evaluation = evaluated(
         request("zero_output", task=str(HOSTILE / "references/matmul.py")), cache=cache
     )
     assert evaluation.status is Status.WRONG_NUMBERS
@@ -66,13 +66,13 @@ def test_a_broken_reference_is_told_from_a_broken_kernel(cache, tmp_path):
     broken.write_text(
         "def get_inputs():\n    return 1 / 0\nforward = transform_to_nki_inputs = len\n"
     )
-    evaluation = evaluate(request(task=str(broken)), cache=cache)
+    evaluation = evaluated(request(task=str(broken)), cache)
     assert evaluation.status is Status.BASELINE_FAILED
     assert "get_inputs" in evaluation.message and "ZeroDivisionError" in evaluation.message
 
 
 def test_a_missing_kernel_file(cache, tmp_path):
-    evaluation = evaluate(request(tmp_path / "gone.py"), cache=cache)
+    evaluation = evaluated(request(tmp_path / "gone.py"), cache)
     assert evaluation.status is Status.MISSING
 
 
@@ -158,7 +158,7 @@ def test_a_reference_that_ends_its_process_is_named(tmp_path, where, how, said):
     (tmp_path / "reference.py").write_text(text)
     limit = 15.0 if "sleep" in how else 300.0  # a busy machine may take long to start a child
     changed = request(task=str(tmp_path / "reference.py"), total_seconds=limit)
-    evaluation = evaluate(changed, cache=str(tmp_path / "cache"))
+    evaluation = evaluated(changed, cache=str(tmp_path / "cache"))
     assert evaluation.status is Status.BASELINE_FAILED, evaluation
     named = "the reference" if where == "import" else f"{where} of the reference"
     assert evaluation.message.startswith(named) and said in evaluation.message
@@ -169,7 +169,7 @@ def test_a_limit_that_a_reference_lowers_is_raised_again_or_named(cache, tmp_pat
     text = (HOSTILE / "references" / "softmax.py").read_text()
     lowers = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))"
     (tmp_path / "reference.py").write_text(f"{lowers}\n{text}")
-    evaluation = evaluate(request(task=str(tmp_path / "reference.py")), cache=cache)
+    evaluation = evaluated(request(task=str(tmp_path / "reference.py")), cache)
     named = "it lowers RLIMIT_NOFILE of its process to 4" in evaluation.message
     assert named or evaluation.status is Status.CORRECT, evaluation.message
 
@@ -187,7 +187,7 @@ def test_what_a_reference_leaves_behind_keeps_nobody_waiting(cache, tmp_path, do
     """A thread, a copy of its process, an alarm, a limit of Python's."""
     text = (HOSTILE / "references" / "softmax.py").read_text()
     (tmp_path / "reference.py").write_text(f"{does}\n{text}")
-    evaluation = evaluate(request(task=str(tmp_path / "reference.py")), cache=cache)
+    evaluation = evaluated(request(task=str(tmp_path / "reference.py")), cache)
     assert evaluation.status is Status.CORRECT, evaluation.message
 
 

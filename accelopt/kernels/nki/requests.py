@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accelopt.caches import default_cache
 from accelopt.evaluation import Confirmation, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.arguments import MadeArguments
 from accelopt.sandbox import workers
@@ -20,24 +18,8 @@ ARGUMENTS_BYTES = 12 << 30
 CONFIRMATION = "accelopt.kernels.nki.jobs:confirm_job"
 
 
-def evaluate(
-    request: EvaluationRequest,
-    *,
-    cache: str | None = None,
-    threads: int | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Evaluation:
-    """Compile, check and time one kernel in a child process of its own; never raises for a kernel.
-
-    Blocks until the child has ended, at most `request.total_seconds` and a little. `cache` is the
-    folder for inputs and reference outputs, the user's own by default.
-    """
-    call = call_for(request, cache or str(default_cache()))
-    return workers.evaluate(call, threads=threads, cancelled=cancelled)
-
-
 async def submit(pool: Pool, request: EvaluationRequest) -> Evaluation:
-    """`evaluate`, when a worker of `pool` is free."""
+    """Compile, check and time one kernel, when a worker of `pool` is free; never raises for a kernel."""
     return as_evaluation(await pool.ask(call_for(request, pool.cache), Evaluation))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from alone import evaluated
 from exhibits import kernel_file, reference_file
 
 from accelopt.evaluation import EvaluationRequest, Status
@@ -21,7 +22,7 @@ def both(kernel: str, cache: str):
         async with WorkerPool(2, cache=cache) as pool:
             return await requests.submit_in_halves(pool, request)
 
-    return requests.evaluate(request, cache=cache), asyncio.run(shared())
+    return evaluated(request, cache), asyncio.run(shared())
 
 
 @pytest.mark.parametrize(
