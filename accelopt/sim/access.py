@@ -1,4 +1,4 @@
-"""Access patterns: which elements of a tensor a tile is, and in which order.
+"""Tensors, and access patterns: which elements of a tensor a tile is, and in which order.
 
 Every address in a Program is affine in the variables of the loops around it and in the axes of the
 tile it describes, so one instruction stands for all its iterations: evaluating it costs a few
@@ -11,15 +11,66 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from enum import Enum
 
 import numpy as np
 
 from accelopt.sim.affine import Affine, LoopVariable
+from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.mask import EVERYTHING, Mask
 
-if TYPE_CHECKING:
-    from accelopt.sim.program import Tensor
+
+class Buffer(str, Enum):
+    """Where a tensor lives."""
+
+    HBM = "hbm"
+    SHARED_HBM = "shared_hbm"
+    SBUF = "sbuf"
+    PSUM = "psum"
+
+    def __init__(self, name: str) -> None:
+        self.on_chip = name in ("sbuf", "psum")
+        """True for SBUF and PSUM: partitioned memory that engines reach."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Placement:
+    """A direct allocation: block (i, j, ...) starts at `partitions[i, j, ...]` and, per partition,
+    at byte `bytes[i, j, ...]` of SBUF, or at bank `banks[i, j, ...]` of PSUM. Where `core` is one of a
+    logical core, other tiles of it may lie there too and are the same bytes."""
+
+    partitions: np.ndarray
+    addresses: np.ndarray
+    core: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tensor:
+    """Storage. `shape` is (blocks..., partition, free...) on-chip, with `block_rank` leading block
+    dimensions; plain row-major in HBM. Compared by identity."""
+
+    id: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    buffer: Buffer
+    block_rank: int = 0
+    fill: float | int | None = None  # initial value; None: fresh memory, NaN
+    lazy_fill: bool = False  # the fill costs no instruction (lazy_initialization=True)
+    data: np.ndarray | None = None  # contents of a shared constant
+    placement: Placement | None = None
+    temporary: bool = False  # made by an instruction for its result, not declared by the kernel
+    source: SourceLine = NOWHERE
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Lengths of the block dimensions."""
+        return self.shape[: self.block_rank]
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Shape of one block: (partition, free...) on-chip, everything in HBM."""
+        return self.shape[self.block_rank :]
 
 
 @dataclass(frozen=True, slots=True)

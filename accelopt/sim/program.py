@@ -10,25 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-
 from accelopt.sim.access import Access
+from accelopt.sim.access import Buffer as Buffer
+from accelopt.sim.access import Placement as Placement
+from accelopt.sim.access import Tensor as Tensor
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.errors import NOWHERE, SourceLine
 from accelopt.sim.mask import EVERYTHING, Mask
-
-
-class Buffer(str, Enum):
-    """Where a tensor lives."""
-
-    HBM = "hbm"
-    SHARED_HBM = "shared_hbm"
-    SBUF = "sbuf"
-    PSUM = "psum"
-
-    def __init__(self, name: str) -> None:
-        self.on_chip = name in ("sbuf", "psum")
-        """True for SBUF and PSUM: partitioned memory that engines reach."""
 
 
 class Engine(str, Enum):
@@ -49,46 +37,6 @@ class LoopKind(str, Enum):
     AFFINE = "affine"  # independent, any order
     SEQUENTIAL = "sequential"  # carried dependences, in order
     PROGRAM = "program"  # one iteration a program of an SPMD launch
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Placement:
-    """A direct allocation: block (i, j, ...) starts at `partitions[i, j, ...]` and, per partition,
-    at byte `bytes[i, j, ...]` of SBUF, or at bank `banks[i, j, ...]` of PSUM. Where `core` is one of a
-    logical core, other tiles of it may lie there too and are the same bytes."""
-
-    partitions: np.ndarray
-    addresses: np.ndarray
-    core: int | None = None
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Tensor:
-    """Storage. `shape` is (blocks..., partition, free...) on-chip, with `block_rank` leading block
-    dimensions; plain row-major in HBM. Compared by identity."""
-
-    id: int
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    buffer: Buffer
-    block_rank: int = 0
-    fill: float | int | None = None  # initial value; None: fresh memory, NaN
-    lazy_fill: bool = False  # the fill costs no instruction (lazy_initialization=True)
-    data: np.ndarray | None = None  # contents of a shared constant
-    placement: Placement | None = None
-    temporary: bool = False  # made by an instruction for its result, not declared by the kernel
-    source: SourceLine = NOWHERE
-
-    @property
-    def block_shape(self) -> tuple[int, ...]:
-        """Lengths of the block dimensions."""
-        return self.shape[: self.block_rank]
-
-    @property
-    def tile_shape(self) -> tuple[int, ...]:
-        """Shape of one block: (partition, free...) on-chip, everything in HBM."""
-        return self.shape[self.block_rank :]
 
 
 Scalar = int | float | str | bool | None
