@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from accelopt.agents.providers import PROVIDERS
 from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.store import read_text
@@ -17,12 +18,6 @@ from accelopt.time_limits import MODEL_SECONDS
 
 OFFLINE = "offline"
 NO_KEY = "none"  # what a server without authentication is sent
-
-PROVIDERS = {
-    "http": "accelopt.agents.llm:Endpoint",
-    "https": "accelopt.agents.llm:Endpoint",
-}
-"""Who answers at a URL, by its scheme: a `Provider` of `agents/calls.py`, "module:Class"."""
 
 Role = Literal[
     "planner",

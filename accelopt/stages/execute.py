@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.agents.budget import Purse
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
 from accelopt.evaluation import Evaluation, Status
-from accelopt.kernels.language import Language
 from accelopt.nodes import Change, Node, Plan
 from accelopt.published import plan_id
 from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.failures import error_text
 from accelopt.stages.together import together
 
 NONE_LEFT = "no evaluation is left for this kernel"
-KERNEL_FILE = "kernel.py"  # what a language calls the kernel's file in its messages
-FRAME = re.compile(r'^  File "([^"]+)", line \d+')
 REPAIRABLE = frozenset(
     {
         Status.REFUSED,
@@ -132,40 +128,6 @@ async def _faster(final: Node, best: str, workplace: Workplace) -> Node:
     assert final.parent is not None and final.change is not None
     checked = await judge(final.parent, final.change, final.label, best, workplace)
     return min(final, checked, key=lambda node: inf if node.latency is None else node.latency)
-
-
-async def error_text(node: Node, language: Language) -> str:
-    """What a fixer is told: the kind of failure, then every violated rule or how outputs differ, where
-    that is known, else the message; failed checks; and what stands of the kernel's own in a traceback."""
-    evaluation = node.evaluation
-    found = await language.faults(node)
-    checks = [str(check) for check in evaluation.checks if not check.passed]
-    broken = evaluation.status is Status.COMPILE_ERROR and found
-    message = "" if broken else evaluation.message
-    own = "" if found else own_frames(evaluation.traceback)
-    parts = [f"{evaluation.status.value}: {message}".rstrip(" :"), *checks, found, own]
-    return "\n".join(dict.fromkeys(part for part in parts if part.strip()))
-
-
-def verdict_text(evaluation: Evaluation) -> str:
-    """The kind of failure, its message and checks."""
-    checks = [str(check) for check in evaluation.checks if not check.passed]
-    parts = [f"{evaluation.status.value}: {evaluation.message}", *checks]
-    return "\n".join(dict.fromkeys(part for part in parts if part.strip()))
-
-
-def own_frames(traceback: str) -> str:
-    """Of a traceback what is the kernel's: its frames, without ours, and what its Python printed."""
-    kept, skipping = [], False
-    for line in traceback.splitlines():
-        frame = FRAME.match(line)
-        if frame:
-            skipping = Path(frame[1]).name != KERNEL_FILE
-        elif not line.startswith(" "):
-            skipping = line.startswith("Traceback")
-        if not skipping:
-            kept.append(line)
-    return "\n".join(kept).strip()
 
 
 async def carry_out_all(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from accelopt.agents.budget import Ledger
 from accelopt.agents.calls import Exchanges, Provider, Tool
-from accelopt.agents.configuration import PROVIDERS, ModelConfig
+from accelopt.agents.configuration import ModelConfig
 from accelopt.agents.developer import Developer, DeveloperPrompts
 from accelopt.agents.executor import Executor, ExecutorPrompts
 from accelopt.agents.experts import ExpertModel
@@ -28,6 +28,7 @@ from accelopt.agents.proposer import (
     Plans,
     Summarizes,
 )
+from accelopt.agents.providers import PROVIDERS
 from accelopt.agents.summarizer import Summarizer
 from accelopt.agents.toolbox import Toolbox
 from accelopt.kernels.language import Language

@@ -15,7 +15,7 @@ from accelopt.kernels.gpu.material import Compiles
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
 from accelopt.stages.evaluations import Evaluations
-from accelopt.stages.execute import error_text
+from accelopt.stages.failures import error_text
 
 TOOLS = 6  # calls for one answer, unless the command line says otherwise
 KEPT = 1  # of a job's evaluations: for the answer itself

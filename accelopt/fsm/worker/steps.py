@@ -21,10 +21,9 @@ from accelopt.stages.execute import (
     REPAIRABLE,
     ExecutorSettings,
     Workplace,
-    error_text,
     judge,
-    verdict_text,
 )
+from accelopt.stages.failures import error_text, verdict_text
 from accelopt.store import content_key
 
 REMEASURED = "remeasured"
