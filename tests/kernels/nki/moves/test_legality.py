@@ -8,7 +8,7 @@ from accelopt.kernels.nki.moves.propose import prepare
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.kernels.nki.moves.surgery.hoisting import contract, hoist
 from accelopt.kernels.nki.moves.surgery.loops import distribute, interchange, split
-from accelopt.kernels.nki.moves.surgery.widening import merge_block, widen
+from accelopt.kernels.nki.moves.surgery.widening import merge_blocks, widen
 
 HEADER = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -188,7 +188,7 @@ for i in nl.affine_range(4):
     nl.store(out[i, 0:128, 0:256], value=t[i, 0:128, 256:512])
 """)
     with pytest.raises(IllegalMove, match="whole blocks"):
-        merge_block(subject, "t", 0)
+        merge_blocks(subject, {"t": 0})
 
 
 def test_a_row_sum_is_not_widened():

@@ -47,7 +47,9 @@ def substituted(expression: cst.BaseExpression, texts: Mapping[str, str]) -> str
 def with_expression(
     line: SourceStatement, changes: Mapping[cst.CSTNode, cst.CSTNode]
 ) -> SourceStatement:
-    """With nodes of the line replaced, found by identity."""
+    """With nodes of the line replaced, found by identity; the same line where it holds none of them."""
+    if not any(part in changes for part in parts(line.node)):
+        return line
 
     class Replace(cst.CSTTransformer):
         def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]

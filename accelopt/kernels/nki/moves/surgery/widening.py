@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import libcst as cst
 
 from accelopt.hardware import TRN1
@@ -15,6 +17,7 @@ from accelopt.kernels.nki.moves.reading.source import (
     SourceLoop,
     SourceNode,
     SourceStatement,
+    StatementPath,
     code_of,
     parts,
 )
@@ -67,44 +70,55 @@ def widen(kernel: ParsedKernel, variable: str, factor: int) -> ParsedKernel:
     if trips is None or not facts.plain or factor < 2 or trips % factor:
         raise IllegalMove(f"{factor} does not divide the iterations of loop {variable}")
     kernel = tidy(_with_names_inlined(kernel, reading, facts))
-    for tensor, axis in _block_dimensions(kernel, variable):
-        kernel = merge_block(kernel, tensor, axis)
+    kernel = merge_blocks(kernel, _block_dimensions(kernel, variable))
     if factor < trips:
         kernel, _, variable = split(kernel, variable, factor)
     return tidy(_absorb(kernel, variable, factor))
 
 
-def merge_block(kernel: ParsedKernel, name: str, axis: int) -> ParsedKernel:
-    """Lay the blocks of a buffer side by side in the free axis.
+def merge_blocks(kernel: ParsedKernel, blocks: Mapping[str, int]) -> ParsedKernel:
+    """Lay the blocks of buffers side by side in the free axis: for each buffer, of one block axis.
 
     before: t = nl.ndarray((7, nl.par_dim(128), 512)); t[e, p, 0:512]
     after:  t = nl.ndarray((nl.par_dim(128), 3584));   t[p, e * 512:e * 512 + 512]
 
     Legal for SBUF buffers with one free axis whose every use takes that axis whole.
     """
+    if not blocks:
+        return kernel
     reading = read(kernel)
-    tensor = reading.tensor(name)
-    if not tensor.declared or tensor.buffer != "sbuf" or tensor.shape is None:
-        raise IllegalMove(f"{name} is not an SBUF buffer")
-    if len(tensor.shape) != tensor.block_rank + 2 or axis >= tensor.block_rank:
-        raise IllegalMove(f"{name} has more than one free axis")
-    blocks, width = tensor.shape[axis].constant, tensor.shape[-1].constant
-    if blocks is None or width is None:
-        raise IllegalMove(f"the size of {name} is not known")
     changes: dict[cst.CSTNode, cst.CSTNode] = {}
-    for _, access in uses_of(reading, tensor):
-        whole_width = access.dims is not None and _spans(access.dims[-1], width)
-        if access.view or access.style == "whole" or not whole_width:
-            raise IllegalMove(f"{name} is not used by whole blocks")
-        assert access.dims is not None
-        dims = list(access.dims)
-        dims[-1] = dims[axis] * Polynomial.number(width) + dims[-1]
-        del dims[axis]
-        changes[access.node] = indexed(reading, access, dims)
-    shape = list(tensor.shape)
-    shape[-1] = Polynomial.number(blocks * width)
-    del shape[axis]
-    return _changed(kernel, changes, {tensor.path: _declared_shape(kernel, tensor, shape)})
+    declarations: dict[StatementPath, SourceStatement] = {}
+    for name, axis in blocks.items():
+        tensor = reading.tensor(name)
+        blocked, width = _block_sizes(tensor, axis)
+        for _, access in uses_of(reading, tensor):
+            whole_width = access.dims is not None and _spans(access.dims[-1], width)
+            if access.view or access.style == "whole" or not whole_width:
+                raise IllegalMove(f"{name} is not used by whole blocks")
+            assert access.dims is not None
+            dims = list(access.dims)
+            dims[-1] = dims[axis] * Polynomial.number(width) + dims[-1]
+            del dims[axis]
+            changes[access.node] = indexed(reading, access, dims)
+        assert tensor.shape is not None
+        shape = list(tensor.shape)
+        shape[-1] = Polynomial.number(blocked * width)
+        del shape[axis]
+        declarations[tensor.path] = _declared_shape(kernel, tensor, shape)
+    return _changed(kernel, changes, declarations)
+
+
+def _block_sizes(tensor: KernelTensor, axis: int) -> tuple[int, int]:
+    """How many blocks there are along an axis, and how wide each is."""
+    if not tensor.declared or tensor.buffer != "sbuf" or tensor.shape is None:
+        raise IllegalMove(f"{tensor.name} is not an SBUF buffer")
+    if len(tensor.shape) != tensor.block_rank + 2 or axis >= tensor.block_rank:
+        raise IllegalMove(f"{tensor.name} has more than one free axis")
+    blocked, width = tensor.shape[axis].constant, tensor.shape[-1].constant
+    if blocked is None or width is None:
+        raise IllegalMove(f"the size of {tensor.name} is not known")
+    return blocked, width
 
 
 def indexed(reading: Reading, access: TileUse, dims: list[Polynomial]) -> cst.BaseExpression:
@@ -172,18 +186,19 @@ def _with_names_inlined(kernel: ParsedKernel, reading: Reading, facts: LoopFacts
     return kernel.replaced(facts.path, [SourceLoop(facts.node.node, body, facts.node.number)])
 
 
-def _block_dimensions(kernel: ParsedKernel, variable: str) -> list[tuple[str, int]]:
-    """Block dimensions of outer buffers that the loop's variable indexes."""
+def _block_dimensions(kernel: ParsedKernel, variable: str) -> dict[str, int]:
+    """Outer buffers that the loop's variable indexes, each with that block dimension."""
     reading = read(kernel)
     facts = reading.loop(variable)
-    found: list[tuple[str, int]] = []
+    found: dict[str, int] = {}
     for statement in reading.inside(facts):
         for access in (*statement.reads, *statement.writes):
             tensor = access.tensor
             for axis in range(tensor.block_rank):
-                mentions = access.dims is not None and facts.symbol in access.dims[axis].loops
-                if mentions and (tensor.name, axis) not in found:
-                    found.append((tensor.name, axis))
+                if access.dims is None or facts.symbol not in access.dims[axis].loops:
+                    continue
+                if found.setdefault(tensor.name, axis) != axis:
+                    raise IllegalMove(f"{tensor.name} has two dimensions that {variable} indexes")
     return found
 
 
@@ -193,7 +208,7 @@ def _absorb(kernel: ParsedKernel, variable: str, trips: int) -> ParsedKernel:
     facts = reading.loop(variable)
     wide: set[KernelTensor] = set()
     changes: dict[cst.CSTNode, cst.CSTNode] = {}
-    declarations: dict[tuple[int, ...], SourceStatement] = {}
+    declarations: dict[StatementPath, SourceStatement] = {}
     for statement in reading.inside(facts):
         if statement.opaque:
             raise IllegalMove(f"line {statement.line.number} is not understood")
@@ -362,9 +377,9 @@ def _declared_shape(
 def _changed(
     kernel: ParsedKernel,
     changes: dict[cst.CSTNode, cst.CSTNode],
-    declarations: dict[tuple[int, ...], SourceStatement],
+    declarations: dict[StatementPath, SourceStatement],
 ) -> ParsedKernel:
-    def visit(nodes: tuple[SourceNode, ...], prefix: tuple[int, ...]) -> tuple[SourceNode, ...]:
+    def visit(nodes: tuple[SourceNode, ...], prefix: StatementPath) -> tuple[SourceNode, ...]:
         result: list[SourceNode] = []
         for position, node in enumerate(nodes):
             path = (*prefix, position)
