@@ -123,21 +123,25 @@ class OfflineProposer:
 
     async def plan(self, view: KernelView, draw: int, draws: int) -> PlanDraft:
         """The chain that begins with the action of rank `draw`, among those not yet tried, not
-        predicted to miss the goal, and not seen to fail on a kernel that is the same there."""
-        seen = {item.change.key for item in view.tried}
-        fresh, tried = 0, len(seen)
+        predicted to miss the goal, and not seen to fail on a kernel that is the same there. What brought
+        nothing on a kernel before this one comes last: with what was done since, it may."""
+        own = {item.change.key for item in view.tried if not item.before}
+        elsewhere = {item.change.key for item in view.tried}
+        fresh = 0
         ranked = await self._rank(view.node, max(MOST_PREDICTED, draws))
-        for place, option in enumerate(ranked[: draws + tried + SPARE]):
-            longest = LONGEST_CHAIN if place < MOST_EXTENDED else 1
-            change, last = await self._chain(view.node, option, longest)
-            if change.key in seen or _hopeless(last.predicted, view.goal):
-                continue
-            if view.fails_again(option.action.source) or view.fails_again(last.action.source):
-                continue
-            if fresh == draw:
-                return PlanDraft(change, reasoning=" ".join(view.facts))
-            seen.add(change.key)
-            fresh += 1
+        for refused in (elsewhere, own):
+            for place, option in enumerate(ranked[: draws + len(view.tried) + SPARE]):
+                longest = LONGEST_CHAIN if place < MOST_EXTENDED else 1
+                change, last = await self._chain(view.node, option, longest)
+                if change.key in refused or _hopeless(last.predicted, view.goal):
+                    continue
+                if view.fails_again(option.action.source) or view.fails_again(last.action.source):
+                    continue
+                if fresh == draw:
+                    return PlanDraft(change, reasoning=" ".join(view.facts))
+                own.add(change.key)
+                elsewhere.add(change.key)
+                fresh += 1
         return PlanDraft(None, reason=_why_none(len(ranked)))
 
     async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:

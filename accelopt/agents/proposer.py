@@ -24,10 +24,11 @@ async def no_schedule(node: Node, reply: str) -> Action | str | None:
 
 
 class TriedChange(NamedTuple):
-    """A change that was made to a kernel before, and in one sentence what came of it."""
+    """A change that was made to a kernel, or to one `before` it, and in one sentence what came of it."""
 
     change: Change
     outcome: str
+    before: bool = False
 
 
 class Suggestion(NamedTuple):

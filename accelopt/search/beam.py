@@ -12,8 +12,9 @@ from accelopt.search.strategy import Settings, no_options
 class Beam:
     """The `beam` kernels that the run's selection takes from each round's results.
 
-    A round ends when all of its kernels are developed; one that made nothing is the last. After a round
-    that made nothing new, the fastest kernels that were never developed take the places.
+    A round ends when all of its kernels are developed. After one that made nothing new, the fastest
+    kernels that were never developed take the places; it is the last where there is none, and it made
+    nothing at all.
     """
 
     def __init__(self, start: Node, settings: Settings, seed: int) -> None:
@@ -57,8 +58,9 @@ class Beam:
             return
         made = any(told.nodes for told in self._told)
         chosen = self.selection(self._told, self.width)
-        self._beam = tuple(chosen if self._fresh else self._undeveloped() or chosen)
-        self._told, self._fresh, self._asked = [], False, 0 if made else len(self._beam)
+        left = [] if self._fresh else self._undeveloped()
+        self._beam = tuple(left or chosen)
+        self._told, self._fresh, self._asked = [], False, 0 if made or left else len(self._beam)
         self.round += 1
 
     def _undeveloped(self) -> list[Node]:

@@ -181,7 +181,9 @@ def tried_on(node: Node, history: Sequence[Result]) -> tuple[TriedChange, ...]:
     rows = sorted(tried.items(), key=lambda item: item[0][0])
     return tuple(
         TriedChange(
-            change, outcome(made) + (" (on a kernel before this one)" if generation else "")
+            change,
+            outcome(made) + (" (on a kernel before this one)" if generation else ""),
+            before=generation > 0,
         )
         for (generation, _), made in rows
         if (change := made[0].change) is not None

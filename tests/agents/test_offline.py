@@ -73,6 +73,15 @@ def test_what_was_tried_or_misses_the_goal_is_not_proposed(tmp_path):
     assert plans(proposer, view(tmp_path, goal=10.0), 1) == [None]
 
 
+def test_what_brought_nothing_on_a_kernel_before_comes_last(tmp_path):
+    proposer = OfflineProposer(rewrites)
+    first, *others = changes(proposer, view(tmp_path))
+    before = (TriedChange(first, "0.9 times as fast (on a kernel before this one)", before=True),)
+    assert changes(proposer, view(tmp_path, tried=before)) == [*others, first]
+    own = (TriedChange(first, "0.9 times as fast"),)
+    assert changes(proposer, view(tmp_path, tried=own)) == [*others, None]
+
+
 def test_a_plan_is_carried_out_from_its_value_alone_and_words_are_not(tmp_path):
     seen = view(tmp_path)
     [planned] = changes(OfflineProposer(rewrites, predict), seen, 1)

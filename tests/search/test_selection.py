@@ -158,3 +158,17 @@ def test_a_round_of_the_beam_ends_when_all_of_it_was_told_and_one_without_kernel
     assert (beam.ask(), beam.round) == (None, 2)
     beam.tell(Result(second))
     assert (beam.ask(), beam.round) == (None, 3)
+
+
+def test_the_beam_goes_on_with_kernels_never_developed_before_it_ends():
+    start = service(plan_0_0=sample(10.0)).job.node
+    beam = Beam(start, Settings(beam=1), 0)
+    beam.tell(told(beam.ask(), [4.0, 5.0, 6.0]))
+    fastest = beam.ask()
+    assert fastest.node.latency == 4.0
+    beam.tell(Result(fastest))
+    for latency in (5.0, 6.0):
+        job = beam.ask()
+        assert job.node.latency == latency
+        beam.tell(Result(job))
+    assert beam.ask() is None

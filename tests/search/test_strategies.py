@@ -7,6 +7,7 @@ from functools import cache
 from math import log
 
 import drive
+import grounds
 import landscape
 import models
 import pytest
@@ -57,15 +58,19 @@ class Found:
         return points
 
 
-def find(folder, name, *, seed=0, land=0, workers=2, **settings):
+def find(folder, name, *, seed=0, land=0, kind="", workers=2, **settings):
     settings = {"iterations": ENOUGH, "beam": 3, "plans": 4, "samples": 1, **settings}
 
     async def go():
-        language = LanguageOptions(folder / "kernels", "landscape:Planted")
+        place = "grounds:Grounds" if kind else "landscape:Planted"
+        language = LanguageOptions(folder / "kernels", place)
         async with open_workshop(folder, WorkshopOptions(language, workers=workers)) as shop:
             proposer = Proposer(shop.offline, shop.offline, shop.offline)
             run = Run(shop, proposer, Settings(strategy=name, **settings), folder, seed=seed)
-            start = await measure(landscape.case(folder / "start", land), run)
+            planted = (
+                grounds.case(folder, kind, land) if kind else landscape.case(folder / "start", land)
+            )
+            start = await measure(planted, run)
             strategy = open_strategy(start, run.settings, seed)
             history, ended = await search(strategy, start, run)
             return Found(history, ended, strategy, start)
@@ -155,6 +160,25 @@ def test_better_than_random_at_equal_evaluations(tmp_path, name, random_area):
 
     better = [area(tmp_path, name, land) < random_area(land) for land in range(40)]
     assert sum(better) >= 28
+
+
+def log_best(folder, name, kind, seed):
+    settings = {"kind": kind, "land": seed, "seed": seed, "evaluations": 48, "beam": 2, "plans": 2}
+    curve = find(folder / f"{name}_{kind}_{seed}", name, **settings).curve()
+    return log(curve[-1] / grounds.START)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", grounds.KINDS)
+def test_none_loses_to_random_where_other_things_are_hard(tmp_path, kind):
+    """By the best time of 48 evaluations, on landscapes that nothing was chosen on."""
+    seeds = range(5000, 5020)
+    chance = [log_best(tmp_path, "random", kind, seed) for seed in seeds]
+    for name in (name for name in STRATEGIES if name != "random"):
+        found = [log_best(tmp_path, name, kind, seed) for seed in seeds]
+        lost = sum(a > b + 1e-9 for a, b in zip(found, chance, strict=True))
+        won = sum(a < b - 1e-9 for a, b in zip(found, chance, strict=True))
+        assert lost <= won, name
 
 
 @EVERY
