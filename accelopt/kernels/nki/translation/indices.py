@@ -37,6 +37,13 @@ class Limit(NamedTuple):
     bounded: IndexText
     stop: str
 
+    @property
+    def left(self) -> str:
+        """How many positions of its axis it leaves."""
+        start, factor = self.bounded.start, self.bounded.axes[0].factor
+        stop = self.stop if start == "0" else f"{self.stop} - ({start})"
+        return stop if factor == "1" else f"-(-({stop}) // ({factor}))"
+
 
 def text_of(node: cst.CSTNode) -> str:
     """A node's source."""
@@ -192,12 +199,12 @@ class Indices:
 
     def _stop(self, index: IndexText, axis: IndexAxis, limits: tuple[Limit, ...]) -> str:
         for limit in limits:
-            if limit.bounded.axes[0].made != axis.made:
+            bound = limit.bounded.axes[0]
+            if (bound.position, bound.rank) != (axis.position, axis.rank):
                 continue
-            if limit.bounded.start == index.start:
+            if limit.bounded.start == index.start and bound.factor == "1":
                 return f"min({plus(index.start, axis.extent)}, {limit.stop})"
-            left = f"{limit.stop} - ({limit.bounded.start})"
-            return plus(index.start, f"min({axis.extent}, {left})")
+            return plus(index.start, f"min({axis.extent}, {limit.left})")
         return plus(index.start, axis.extent)
 
 

@@ -11,7 +11,7 @@ import libcst as cst
 from accelopt.kernels.nki.translation.facts import Fact, TileFact
 from accelopt.kernels.nki.translation.forms import LIKE, NAMES, OPERATORS, SHAPED
 from accelopt.kernels.nki.translation.indices import Limit, Untranslated, text_of
-from accelopt.kernels.nki.translation.rewriter import Rewriter
+from accelopt.kernels.nki.translation.masking import REDUCING, Masking
 
 ONE_DIMENSION = re.compile(
     r"\(\*(.+)\.shape\[:([1-9])\], (.+), \*\1\.shape\[\2 \+ 1 ?:\]\)", re.DOTALL
@@ -19,13 +19,11 @@ ONE_DIMENSION = re.compile(
 """A tensor's own shape with one free dimension replaced."""
 
 
-class Instructions(Rewriter):
+class Instructions(Masking):
     """The half of the rewriting that writes calls; the other knows places and statements."""
 
     targets: dict[int, str]
     consumed: set[int]
-    ragged: set[str]
-    padded: set[str]
 
     def _say(self, text: str) -> None:
         raise NotImplementedError
@@ -45,6 +43,8 @@ class Instructions(Rewriter):
         if self.targets.get(id(node)) == "+=":
             return self._raw(function, given)
         given = {key: self._operand(key, text, fact) for key, text in given.items()}
+        if function in REDUCING:
+            given["data"] = self._limited(given["data"], fact, "data", self.call_limits[id(node)])
         dtype = given.pop("dtype", "")
         if function in LIKE:
             like = self._named(given[LIKE[function].like], "operand")
@@ -85,13 +85,12 @@ class Instructions(Rewriter):
         fits = fits or ("[" in target and memory == "sbuf")
         self.consumed.add(id(node))
         if "[" in target and fits:
-            self._emit(function, {"dst": self._place(target), **given})
+            place, given = self._masked_place(node, function, given, fact, target)
+            self._emit(function, {"dst": place, **given})
             return cst.Name("None")
-        name = (
-            target
-            if target and "[" not in target
-            else self.names.fresh(NAMES.get(function, "tile"))
-        )
+        own = bool(target) and "[" not in target
+        read = own and any(re.search(rf"\b{target}\b", text) for text in given.values())
+        name = target if own and not read else self.names.fresh(NAMES.get(function, "tile"))
         self._say(f"{name} = {self.nl}.ndarray({shape}, dtype={element}, "
                   f"buffer={self.nl}.{memory})")  # fmt: skip
         self.names.tiles[name] = memory
@@ -101,6 +100,9 @@ class Instructions(Rewriter):
             return cst.Name("None")
         early = any(self._is_ragged(text) for text in given.values())
         (self.ragged.add if early else self.ragged.discard)(name)
+        if read:  # the name's old tile is an operand
+            self._say(f"{target} = {name}")
+            (self.ragged.add if early else self.ragged.discard)(target)
         if not target:
             self.consumed.discard(id(node))
             return cst.Name(name)
@@ -110,11 +112,11 @@ class Instructions(Rewriter):
         arguments = ", ".join(f"{key}={text}" for key, text in given.items())
         self._say(f"{self.nisa}.{function}({arguments})")
 
-    def _place(self, target: str) -> str:
+    def _place(self, target: str, limits: tuple[Limit, ...] = ()) -> str:
         """The statement's target, its own subscript translated."""
         tree = cst.parse_expression(target)
         if isinstance(tree, cst.Subscript):
-            tree = self._subscripted(tree, tree, ())
+            tree = self._subscripted(tree, tree, limits)
         return text_of(tree).removesuffix("[...]")
 
     def _memory_of(self, target: str) -> str:
@@ -139,32 +141,6 @@ class Instructions(Rewriter):
         )
         return {**given, small: self._repeat(given[small], fact.tiles[small], given[large],
                                              fact.tiles[large])}  # fmt: skip
-
-    def _is_ragged(self, text: str) -> bool:
-        return bool(self.ragged & set(re.findall(r"\b[A-Za-z_]\w*\b", text)))
-
-    def _cut(self, given: dict[str, str], fact: Fact) -> dict[str, str]:
-        """Operands that are whole where another one ends early, as a mask said, cut to its size."""
-        tiles = {
-            key: tile
-            for key, tile in fact.tiles.items()
-            if key in given and "hbm" not in tile.buffer
-        }
-        early = [key for key in tiles if self._is_ragged(given[key])]
-        if not early or len(early) == len(tiles):
-            return given
-        model = early[0]
-        like = self._named(given[model], "operand")
-        self.ragged.add(like)
-        made = {**given, model: like}
-        for key in tiles.keys() - set(early):
-            sizes = zip(tiles[key].shape, tiles[model].shape, strict=False)
-            ends = [
-                f"0 : {like}.shape[{n}]" if one == other > 1 else ":"
-                for n, (one, other) in enumerate(sizes)
-            ]
-            made[key] = f"{self._named(given[key], 'operand')}[{', '.join(ends)}]"
-        return made
 
     def _repeat(self, text: str, tile: TileFact, like: str, larger: TileFact) -> str:
         if len(tile.shape) != len(larger.shape):
@@ -233,7 +209,6 @@ class Instructions(Rewriter):
             if "[" in place:
                 raise Untranslated("a masked product into a part of a tile")
             name = place.partition("[")[0]
-            self.padded.add(name)
             place = f"{name}[{rows}, {columns}]"
         self._emit("nc_matmul", {"dst": place, **given})
 
@@ -345,14 +320,6 @@ class Instructions(Rewriter):
             return cst.parse_expression(f"{one[1]}.broadcast({one[2]}, {one[3]})")
         wanted = shape if len(made.args) == 1 else f"({shape})"
         return cst.parse_expression(f"{self.nl}.broadcast_to({text_of(made.func.value)}, {wanted})")
-
-    def _store(self, made: cst.Call, given: dict[str, str], limits: tuple[Limit, ...]) -> Any:
-        dst, value = given["dst"], given["value"]
-        if limits and value in self.padded:
-            view = self._named(dst, "place")
-            value = f"{value}[0 : {view}.shape[0], 0 : {view}.shape[1]]"
-            dst = view
-        return cst.parse_expression(f"{self.nl}.store({dst}, {value})")
 
     # Names.
 

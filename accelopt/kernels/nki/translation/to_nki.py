@@ -39,6 +39,7 @@ from accelopt.kernels.nki.translation.positions import (
     strided,
 )
 
+REDUCTIONS = frozenset({"sum", "max", "min", "mean", "var", "prod", "all"})
 RANGES = frozenset({"affine_range", "sequential_range", "static_range"})
 
 
@@ -53,8 +54,9 @@ class ToNki(Instructions):
         self.consumed: set[int] = set()  # calls that have become statements of their own
         self.blocks: dict[str, int] = {}  # tensors with block dimensions, and how many
         self.ragged: set[str] = set()  # tiles that are smaller where a mask was
-        self.padded: set[str] = set()  # tiles of which only a part is written where a mask was
         self.limits: list[tuple[Limit, ...]] = []
+        self.call_limits: dict[int, tuple[Limit, ...]] = {}  # of a mask, by its call
+        self.target_limits: dict[int, tuple[Limit, ...]] = {}  # and by what the call is assigned to
         self.carried: tuple[cst.EmptyLine, ...] = ()  # comments of statements that are gone
         self.held: dict[int, tuple[cst.EmptyLine, ...]] = {}
 
@@ -109,6 +111,7 @@ class ToNki(Instructions):
         places = isinstance(target, (cst.Name, cst.Subscript))
         if len(node.targets) == 1 and places and isinstance(node.value, cst.Call):
             self.targets[id(node.value)] = text_of(target)
+            self.target_limits[id(target)] = self._mask_of(node.value)
         return True
 
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> Any:
@@ -119,25 +122,19 @@ class ToNki(Instructions):
         target = original_node.targets[0].target
         if isinstance(target, cst.Name):
             self._note(target.value, original_node.value)
+            fact = self._fact(original_node.value)
+            if fact is not None and fact.result is not None and "hbm" not in fact.result.buffer:
+                self.names.tiles.setdefault(target.value, fact.result.buffer)
         return updated_node
 
     def _note(self, name: str, value: cst.BaseExpression) -> None:
-        """Whether a name's tile is ragged or padded, as what it was computed from."""
+        """Whether a name's tile is ragged, as what it was computed from."""
         used = {n.value for n in names_in(value)}
-        masked = any(
-            isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mask"
-            and self.indices.limits(node.value)
-            for node in nodes_in(value)
-        )  # fmt: skip
-        loads = any(f"{self.nl}.load" == text_of(n.func) for n in nodes_in(value)
-                    if isinstance(n, cst.Call))  # fmt: skip
-        for group, holds in (
-            (self.ragged, (masked and loads) or bool(used & self.ragged)),
-            (self.padded, bool(used & self.padded)),
-        ):
-            group.discard(name)
-            if holds:
-                group.add(name)
+        calls = [n for n in nodes_in(value) if isinstance(n, cst.Call)]
+        loads = any(text_of(n.func) == f"{self.nl}.load" for n in calls)
+        masked = any(self._mask_of(n) for n in calls)
+        early = (masked and loads) or bool(used & self.ragged)
+        (self.ragged.add if early else self.ragged.discard)(name)
 
     def leave_AugAssign(self, original_node: cst.AugAssign, updated_node: cst.AugAssign) -> Any:
         fact = self._fact(original_node.value)
@@ -173,9 +170,13 @@ class ToNki(Instructions):
     # Calls.
 
     def visit_Call(self, node: cst.Call) -> bool:
-        mask = next((a for a in node.args if a.keyword and a.keyword.value == "mask"), None)
-        self.limits.append(() if mask is None else self.indices.limits(mask.value))
+        self.limits.append(self._mask_of(node))
+        self.call_limits[id(node)] = self.limits[-1]
         return True
+
+    def _mask_of(self, node: cst.Call) -> tuple[Limit, ...]:
+        mask = next((a for a in node.args if a.keyword and a.keyword.value == "mask"), None)
+        return () if mask is None else self.indices.limits(mask.value)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> Any:
         limits = self.limits.pop()
@@ -221,11 +222,16 @@ class ToNki(Instructions):
             return self._instruction(node, function, given, fact)
         if space == "nl" and function in BINARY and fact is not None:
             return self._binary(node, made, function, given, fact)
+        if space == "nl" and function in REDUCTIONS and fact is not None and limits:
+            key = next(iter(fact.tiles))
+            data = self._limited(text_of(made.args[0].value), fact, key, limits)
+            first = made.args[0].with_changes(value=cst.parse_expression(data))
+            return made.with_changes(args=without([first, *made.args[1:]], "mask"))
         if space == "nl" and function == "where" and fact is not None:
             chosen = self._cut(given, fact)
             return made.with_changes(args=arguments_of(chosen))
         if space == "nl" and function == "store":
-            return self._store(made, given, limits)
+            return self._store(made, given, fact, limits)
         if space == "nl" and any(argument.keyword for argument in made.args):
             return made.with_changes(args=without(made.args, "mask"))
         return made
@@ -249,6 +255,9 @@ class ToNki(Instructions):
         steps = pattern(value, fact.result.shape)
         kept = {k: v for k, v in given.items() if k not in ("pred", "dtype")}
         full = {**steps, **kept, "cmp_op": f"{self.nl}.{name}"}
+        if self._is_ragged(full["on_true_tile"]):
+            full["on_true_tile"] = self._named(full["on_true_tile"], "operand")
+            shape = f"{full['on_true_tile']}.shape"
         return self._into(node, function, full, fact, shape, given.get("dtype", element))
 
     def _arguments(self, made: cst.Call, function: str, fact: Fact | None) -> dict[str, str]:
@@ -314,6 +323,7 @@ class ToNki(Instructions):
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> Any:
         try:
             limits = self.limits[-1] if self.limits else ()
+            limits = self.target_limits.get(id(original_node), limits)
             return self._subscripted(original_node, updated_node, limits)
         except Untranslated as problem:
             self._give_up(original_node, f"{problem} has no counterpart")
@@ -340,6 +350,9 @@ class ToNki(Instructions):
             positions += [axis.position for axis in index.axes]
             if sizes:
                 splits.append((len(items), sizes))
+            elif text_of(made.value) in self.ragged and "min(" not in text and text.count(":") == 1:
+                start, stop = text.split(" : ")
+                text = f"{start} : min({stop}, {text_of(made.value)}.shape[{len(items)}])"
             items.append(text)
         turned = positions != sorted(positions)
         if turned and (len(positions) != len(items) or splits or self._is_blocked(made)):

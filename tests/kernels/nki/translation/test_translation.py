@@ -163,6 +163,7 @@ def test_a_form_there_and_back(form):
 
 
 MASKED = """
+import numpy as np
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -178,17 +179,35 @@ def kernel(a, b):
     for k in nl.affine_range((rows + 127) // 128):
         inside = k * 128 + i < rows
         t = nl.load(a[k * 128 + i, j], mask=inside)
-        s = nl.rsqrt(nl.sum(nl.square(t), axis=[1], keepdims=True) / n)
-        u = nl.where(nl.greater(t, whole), t * s * whole, nl.multiply(t, column))
-        v = nisa.tensor_tensor(whole, u, op=nl.add)
-        nl.store(out[k * 128 + i, j], nl.subtract(v, u * whole), mask=inside)
+{lines}
+        nl.store(out[k * 128 + i, j], r, mask=inside)
     return out
 """
+MASKS = {
+    "into a part": "        r = nl.zeros((128, 64), dtype=nl.float32)\n"
+    "        r[i, j] = nisa.tensor_tensor(t, whole, op=np.add, mask=inside)",
+    "a load into a part": "        r = nl.zeros((128, 64), dtype=nl.float32)\n"
+    "        r[i, j] = nl.load(a[k * 128 + i, j], mask=inside)\n"
+    "        r = nisa.tensor_scalar(r, np.subtract, nisa.tensor_reduce(np.add, r, axis=[1]))",
+    "in place": "        r = nl.load(a[k * 128 + i, j], mask=inside)\n        r[i, j] += 1.0",
+    "a sum of some": "        r = nl.multiply(t, nl.sum(t, axis=1, keepdims=True, mask=(j < 40)))",
+    "a maximum of some": "        m = nisa.tensor_reduce(np.max, whole, axis=[1], mask=(2 * j < 41))\n"
+    "        r = nisa.tensor_scalar(whole, np.subtract, m)",
+    "functions": "        r = nl.reciprocal(nl.add(nl.exp(t, mask=inside), 1.0), mask=inside)",
+    "a choice by position": "        r = nisa.affine_select(pred=(j < 40), on_true_tile=t, on_false_value=0.0)",
+    "indices made in place": "        r = nl.load(a[k * 128 + nl.arange(128)[:, None], nl.arange(64)[None, :]],\n"
+    "                    mask=(k * 128 + nl.arange(128)[:, None] < rows))",
+    "whole tiles": "        s = nl.rsqrt(nl.sum(nl.square(t), axis=[1], keepdims=True) / n)\n"
+    "        u = nl.where(nl.greater(t, whole), t * s * whole, nl.multiply(t, column))\n"
+    "        v = nisa.tensor_tensor(whole, u, op=nl.add)\n"
+    "        r = nl.subtract(v, u * whole)",
+}
 
 
-def test_whole_tiles_beside_those_that_a_mask_ends_early():
+@pytest.mark.parametrize("form", MASKS)
+def test_masks_there_and_back(form):
     given = (f(300, 64), f(128, 64))
-    there = translate(MASKED, "nki", given)
+    there = translate(MASKED.format(lines=MASKS[form]), "nki", given)
     assert there.complete and there.proof.equal_programs, there
     back = translate(there.source, "neuronxcc", given)
     assert back.complete and back.proof.equal_programs, back
