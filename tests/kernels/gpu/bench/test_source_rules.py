@@ -43,7 +43,21 @@ HONEST = [
     "# ignore the mask of the last block; the rules above hold\n",
     "import sys, logging\nlog = logging.getLogger(__name__)\nnew = sys.version_info > (3, 10)\n",
 ]
+ASSEMBLY = (
+    "import triton.language as tl\nASM = tl.constexpr({asm!r})\n"
+    "y = tl.inline_asm_elementwise({given}, '=r,r', [1], tl.int32, True, 1)\n"
+)
+HONEST += [
+    ASSEMBLY.format(asm="cvt.rn.bf16x2.f32 $0, $1, $2;", given="ASM"),
+    ASSEMBLY.format(asm="", given=repr("{ .reg .b32 t;\n lop3.b32 $0, $1, t,\n $2, 4; }")),
+]
 DISHONEST = [
+    "from triton.language.extra.cuda import globaltimer\n",
+    "import triton.language as tl\nt = tl.extra.cuda.globaltimer()\n",
+    ASSEMBLY.format(asm="mov.u64 $0, %globaltimer;", given="ASM"),
+    ASSEMBLY.format(asm="mov.u64 $0, %glob", given="ASM + 'altimer;'"),
+    ASSEMBLY.format(asm="", given="'syscall'"),
+    ASSEMBLY.format(asm="ld.global.u32 $0,", given="f'{ASM}'"),
     "import gc\n",
     "from gc import get_objects\n",
     "import torch as t\nt.cuda.Stream()\n",

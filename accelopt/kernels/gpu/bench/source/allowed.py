@@ -180,6 +180,11 @@ DEVICE_MODULES = {
     "math", "mbarrier", "nvidia", "random", "semantic", "standard", "target_info", "tma", "torch",
     "triton", "builtins", "warnings", "functools", "typing",
 }  # fmt: skip
+DEVICE_CLOCKS = {"clock", "clock64", "globaltimer"}
+ASSEMBLY_CALLS = {
+    "triton.language.inline_asm_elementwise",
+    "triton.experimental.gluon.language.inline_asm_elementwise",
+}
 DEVICE_EXPERIMENTAL = {
     "triton.language._experimental_descriptor_load",
     "triton.language._experimental_descriptor_store",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from accelopt.kernels.gpu.bench.source.allowed import (
     CALLS,
     CLASSES,
+    DEVICE_CLOCKS,
     DEVICE_EXPERIMENTAL,
     DEVICE_LANGUAGES,
     DEVICE_MODULES,
@@ -46,7 +47,7 @@ def is_device_name(full: str) -> bool:
     if full in DEVICE_EXPERIMENTAL:
         return True
     inside = parent in DEVICE_LANGUAGES and not last.startswith("_")
-    return inside and full not in MODULES and last not in DEVICE_MODULES
+    return inside and full not in MODULES and last not in DEVICE_MODULES | DEVICE_CLOCKS
 
 
 def may_be_named(full: str) -> bool:

@@ -8,13 +8,17 @@ process, hidden rounds and the parent's clock.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 
+from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
 from accelopt.kernels.gpu.bench.source.source_text import Violation
 from accelopt.kernels.wording import words_to_a_model
 
 SPEAKS = "speaks to a model instead of a reader"
+HIDDEN = "puts names together that cannot be read"
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".inl")
 
 _HEADERS = re.compile(
@@ -29,12 +33,13 @@ _REASONS = {
         r"dl(m?open|v?sym|close|info)|RTLD_\w+|ptrace|m(map|protect|remap)|syscall|v?fork|exec[vl]p?e?"
         r"|popen|system|f?re?open|fopen\w*|creat|openat|[io]?fstream|filesystem|socket|connect|getenv"
         r"|secure_getenv|[sp]utenv|setenv|environ|pthread_\w+|thread|jthread|async|signal|sigaction"
-        r"|constructor|destructor|ifunc|init_priority|__libc_\w+|_r_debug|link_map|process_vm_\w+|remove"
+        r"|_*(constructor|destructor|ifunc|init_priority)_*|__libc_\w+|_r_debug|link_map|process_vm_\w+|remove"
         r"|rename|unlink|std(in|out|err)|FILE"
     ),
     "reaches the clock or the profiler": re.compile(
         r"clock_(get|set)\w+|gettimeofday|chrono|c(u|uda)Event\w*|cudaProfiler\w*|cuProfiler\w*|cupti\w*"
-        r"|nvml\w*|c(u|uda)Graph\w*|CUDAEvent|usleep|nanosleep|sleep"
+        r"|nvml\w*|c(u|uda)Graph\w*|CUDAEvent|usleep|nanosleep|sleep|clock(64)?|_*globaltimer\w*|timespec_get"
+        r"|getrusage|\w*rdtscp?|__builtin_\w*(rdtsc|cyclecounter)\w*"
     ),
     "reaches the driver behind the runtime": re.compile(
         r"cu(Module|Library|Link|Ctx|Device|GetProcAddress|Mem|Ipc|Launch)\w*|cudaIpc\w*|cudaHost\w*"
@@ -54,7 +59,25 @@ _TORCH = frozenset(
 )
 _WRITES_OUT = re.compile(r"\w+_outf?(?=\s*\()")  # an operator of ATen, found by its argument
 _IN_TORCH = re.compile(r"\b(?:at|torch|c10)\s*::\s*((?:\w+\s*::\s*)*\w+)")
-_SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+_STRING = r'"(?:\\.|[^"\\\n])*"'
+_LEXED = re.compile(
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
+    | (?<!\w)(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\((?P<raw>.*?)\)(?P=mark)"
+    | (?<!\w)(?P<number>\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*)  # whose quotes part digits
+    | (?P<string>"(?:\\.|[^"\\\n])*")
+    | (?P<character>'(?:\\.|[^'\\\n])+')""",
+    re.S | re.X,
+)
+_STRINGS = re.compile(rf"{_STRING}(?:\s*{_STRING})*")  # one string, to the compiler
+_ASSEMBLY = re.compile(r"\b(?:asm|__asm__|__asm)\b")
+_TEMPLATE = re.compile(
+    rf"(?:\s*\b(?:volatile|__volatile__|goto|inline)\b)*\s*\((?P<parts>(?:{_STRING}|\s|#?\w)*)[:)]"
+)
+_PART = re.compile(rf"{_STRING}|#?\w+")
+_PRAGMA = re.compile(r"_Pragma\s*\(\s*(?:u8|[uUL])?$")
+_DEFINED = re.compile(
+    rf"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+({_STRING}(?:[ \t]*{_STRING})*)", re.M
+)
 _INCLUDE = re.compile(r"\s*#\s*(?:include|include_next|import)\b\s*(.*)")
 
 
@@ -62,21 +85,81 @@ def native_violations(path: str, text: str, own: frozenset[str]) -> list[Violati
     """Every forbidden thing in one C++ or CUDA source; `own` are the paths of the solution's files."""
     joined = re.sub(r"\\[ \t]*\r?\n", "", text)  # as the preprocessor does before it reads
     found = [
-        Violation(path, joined[: said.start()].count("\n") + 1, finding.text, SPEAKS)
-        for said in _SKIPPED.finditer(joined)
+        Violation(path, _line_of(joined, said), finding.text, SPEAKS)
+        for said in _LEXED.finditer(joined)
         for finding in words_to_a_model("# " + " ".join(said.group().split()))
     ]
-    bare = _SKIPPED.sub(lambda match: _blank(match.group()), joined)
+    bare = _LEXED.sub(_plain, joined)
     names = {part for one in own for part in (one, one.rpartition("/")[2])}
     for number, line in enumerate(bare.splitlines(), 1):
         found += (Violation(path, number, *said) for said in _of_line(line, names))
+    for match in _STRINGS.finditer(bare):
+        found += (Violation(path, _line_of(bare, match), *said) for said in _of_string(bare, match))
+    defined = {name: _value(strings) for name, strings in _DEFINED.findall(bare)}
+    for match in _ASSEMBLY.finditer(bare):
+        told = _of_assembly(_TEMPLATE.match(bare, match.end()), defined)
+        found += (Violation(path, _line_of(bare, match), *said) for said in told)
     return found
 
 
-def _blank(skipped: str) -> str:
-    """A comment as the space that it is; strings stay where they name a file to include."""
-    lines = "\n" * skipped.count("\n")
-    return skipped if skipped.startswith('"') else lines or " "
+def _line_of(text: str, match: re.Match[str]) -> int:
+    return text[: match.start()].count("\n") + 1
+
+
+def _plain(lexed: re.Match[str]) -> str:
+    """A comment as the space that it is, a raw string as a plain one, numbers and characters without their
+    quotes, in as many lines."""
+    lines = "\n" * lexed.group().count("\n")
+    if lexed["comment"] is not None:
+        return lines or " "
+    if lexed["raw"] is not None:
+        return json.dumps(lexed["raw"], ensure_ascii=False) + lines
+    if lexed["number"] is not None:
+        return lexed["number"].replace("'", "")
+    return lexed.group() if lexed["string"] is not None else "0"
+
+
+def _value(strings: str) -> str:
+    """What a run of string literals is to the compiler."""
+    inner = "".join(literal[1:-1] for literal in re.findall(_STRING, strings))
+    return re.sub(r"\\(?:x[0-9a-fA-F]+|[0-7]{1,3}|[uU][0-9a-fA-F]+|.)", _unescaped, inner)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    sign, digits = escape.group()[1], escape.group()[2:]
+    if sign in "xuU":
+        return chr(min(int(digits or "0", 16), sys.maxunicode))
+    if sign in "01234567":
+        return chr(int(sign + digits, 8))
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(sign, sign)
+
+
+def _of_string(text: str, match: re.Match[str]) -> Iterator[tuple[str, str]]:
+    """Of a string that is a name, as attributes take it, or a pragma's text."""
+    value = _value(match.group())
+    if _PRAGMA.search(text[max(0, match.start() - 80) : match.start()]) or value.isidentifier():
+        yield from _of_code(value)
+
+
+def _of_assembly(
+    template: re.Match[str] | None, defined: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Of what stands behind the word `asm`: strings, and macros that stand for some; what a macro makes a
+    string of is an operand or the end of a name."""
+    if template is None:
+        yield "asm", HIDDEN
+        return
+    whole = ""
+    for part in _PART.findall(template["parts"]):
+        if part.startswith('"'):
+            whole += _value(part)
+        elif part.startswith("#"):
+            whole += "0"
+        elif part in defined:
+            whole += defined[part]
+        else:
+            yield part, HIDDEN
+    yield from assembly_faults(whole)
 
 
 def _of_line(line: str, own: set[str]) -> Iterator[tuple[str, str]]:
@@ -86,10 +169,14 @@ def _of_line(line: str, own: set[str]) -> Iterator[tuple[str, str]]:
         if not _HEADERS.fullmatch(inner) and inner.removeprefix("./") not in own:
             yield f"#include {named}", "is no header of the list"
         return
-    code = re.sub(r'"(?:\\.|[^"\\])*"', '""', line)
+    code = re.sub(_STRING, '""', line)
     for sign in ("##", "%:", "??", "\\u", "\\U"):
         if sign in code:
-            yield sign, "puts names together that cannot be read"
+            yield sign, HIDDEN
+    yield from _of_code(code)
+
+
+def _of_code(code: str) -> Iterator[tuple[str, str]]:
     for name in re.findall(r"[A-Za-z_]\w*", code):
         for reason, forbidden in _REASONS.items():
             if forbidden.fullmatch(name):

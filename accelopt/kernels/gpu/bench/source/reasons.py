@@ -14,6 +14,7 @@ LIBRARY = "is a library in place of a kernel"
 STREAM = "works on a stream that the timer does not watch"
 EVERYONE = "changes the library for everyone"
 NO_TENSORS = "returns tensors that are not tensors"
+CLOCK = "reads a clock"
 OTHER = "is no part of what a solution may name"
 
 _REASONS = {
@@ -21,6 +22,7 @@ _REASONS = {
         torch._C torch.autograd.profiler torch.cuda._sleep torch.cuda.cudart torch.cuda.Event
         torch.cuda.profiler torch.overrides torch.profiler torch.utils._python_dispatch
         triton.knobs triton.testing weakref""",
+    CLOCK: "triton.language.extra.cuda.globaltimer",
     MEMORY: "cffi ctypes mmap numpy.ctypeslib",
     OUTSIDE: "_thread asyncio atexit concurrent sched signal threading time.sleep",
     UNSEEN: """bdb builtins cloudpickle code codeop cuda cupyx dill importlib joblib marshal numba pdb

@@ -13,6 +13,7 @@ import builtins
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.source import allowed
+from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
 from accelopt.kernels.gpu.bench.source.names import (
     Names,
     is_device_name,
@@ -311,7 +312,31 @@ class SourceScan(ast.NodeVisitor):
                 self._report(node, ast.unparse(node), "changes the environment of the harness")
         if isinstance(function, ast.Attribute) and function.attr in ("format", "format_map"):
             self._format(node, function)
+        if self.names.resolve(function) & allowed.ASSEMBLY_CALLS:
+            self._assembly(node)
         self.generic_visit(node)
+
+    def _assembly(self, node: ast.Call) -> None:
+        """Its text must be there to be read, and be PTX."""
+        named = [keyword.value for keyword in node.keywords if keyword.arg == "asm"]
+        text = self._text_of([*node.args[:1], *named][0]) if node.args or named else None
+        if text is None:
+            self._report(node, ast.unparse(node.func), WHILE_IT_RUNS)
+            return
+        for said, reason in assembly_faults(text):
+            self._report(node, said, reason)
+
+    def _text_of(self, node: ast.AST) -> str | None:
+        """A string that stands there, or the only one that a name is given."""
+        bound = self.names.bound[node.id] if isinstance(node, ast.Name) else []
+        if len(bound) == 1 and isinstance(bound[0], ast.Assign):
+            node = bound[0].value
+        if isinstance(node, ast.Call) and "triton.language.constexpr" in self.names.resolve(
+            node.func
+        ):
+            node = node.args[0] if len(node.args) == 1 else node
+        told = node.value if isinstance(node, ast.Constant) else None
+        return told if isinstance(told, str) else None
 
     def _by_literal(self, node: ast.Call, name: str) -> None:
         """`getattr(x, "name")` is `x.name`, and `setattr` a store to it; `hasattr` gives nothing."""
