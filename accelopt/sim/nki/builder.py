@@ -359,8 +359,3 @@ def permuted(mask: Mask, axes: tuple[int, ...]) -> Mask:
         if axis.position == old - rank
     }
     return Mask(tuple(constraint.substitute(moved) for constraint in mask.constraints))
-
-
-def stored_dtype(element: np.dtype) -> np.dtype:
-    """The dtype of the arrays that hold a format."""
-    return dtypes.stored(element)

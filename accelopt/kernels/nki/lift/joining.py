@@ -6,7 +6,7 @@ use its digits apart, as `h // 2` and `h % 2` in grouped attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, permutations
 
 from accelopt.kernels.nki.lift.index import Axis, Floor, Index, index_of
@@ -17,6 +17,8 @@ from accelopt.sim.program import Loop, Program, ProgramNode, Tensor
 
 MOST_PAIRS = 90
 """Axes are joined in a pair at a time, as long as there are no more pairs than this to try."""
+
+ChangeFold = Callable[[Values, Fold], Value]
 
 
 def output_axes(program: Program, tensor: Tensor, shape: Sequence[int]) -> tuple[Axis, ...]:
@@ -110,17 +112,18 @@ def _parts(whole: Axis, outer: Axis, inner: Axis) -> dict[Axis, Index]:
 
 def joined_within(values: Values, value: Value) -> Value:
     """The value with the axes that its reductions bind joined."""
-    return _within(values, value, {})
+    return _within(values, value, _bound_joined, {})
 
 
-def _within(values: Values, value: Value, done: dict[Value, Value]) -> Value:
+def _within(values: Values, value: Value, change: ChangeFold, done: dict[Value, Value]) -> Value:
+    """The value with each of its reductions changed, those below another first."""
     if value not in done:
         found = value
         for part in dict.fromkeys(children(value)):
-            other = _within(values, part, done)
+            other = _within(values, part, change, done)
             if other is not part:
                 found = values.replace(found, part, other)
-        done[value] = _bound_joined(values, found) if isinstance(found, Fold) else found
+        done[value] = change(values, found) if isinstance(found, Fold) else found
     return done[value]
 
 
@@ -211,29 +214,24 @@ def _split(values: Values, axes: tuple[Axis, ...], value: Value) -> tuple[tuple[
         value = values.substitute(value, {cut: index_of(high) * low.extent + index_of(low)})
         place = axes.index(cut)
         axes = (*axes[:place], high, low, *axes[place + 1 :])
-    return axes, _split_within(values, value, {})
+    return axes, _within(values, value, _fold_split, {})
 
 
-def _split_within(values: Values, value: Value, done: dict[Value, Value]) -> Value:
-    if value not in done:
-        found = value
-        for part in dict.fromkeys(children(value)):
-            other = _split_within(values, part, done)
-            if other is not part:
-                found = values.replace(found, part, other)
-        while isinstance(found, Fold):
-            place = _cut(values, found.body, found.axes)
-            if place is None:
-                break
-            cut, divisor = place
-            taken = {*values.axes(found.body), *found.axes, *_bound_below(found.body)}
-            high = fresh_axis(cut.extent // divisor, taken)
-            low = fresh_axis(divisor, {*taken, high})
-            body = values.substitute(found.body, {cut: index_of(high) * low.extent + index_of(low)})
-            rest = [axis for axis in found.axes if axis != cut]
-            found = fold(values, found.combiner, [*rest, high, low], body)
-        done[value] = found
-    return done[value]
+def _fold_split(values: Values, value: Fold) -> Value:
+    """A reduction with those of its axes split that stand below a floor."""
+    found: Value = value
+    while isinstance(found, Fold):
+        place = _cut(values, found.body, found.axes)
+        if place is None:
+            break
+        cut, divisor = place
+        taken = {*values.axes(found.body), *found.axes, *_bound_below(found.body)}
+        high = fresh_axis(cut.extent // divisor, taken)
+        low = fresh_axis(divisor, {*taken, high})
+        body = values.substitute(found.body, {cut: index_of(high) * low.extent + index_of(low)})
+        rest = [axis for axis in found.axes if axis != cut]
+        found = fold(values, found.combiner, [*rest, high, low], body)
+    return found
 
 
 def _cut(values: Values, value: Value, axes: Sequence[Axis]) -> tuple[Axis, int] | None:

@@ -6,7 +6,13 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.loops import bodies
-from accelopt.kernels.triton.moves.source import JitFunction, assigned_in, called, names_in
+from accelopt.kernels.triton.moves.source import (
+    JitFunction,
+    assigned_in,
+    called,
+    names_in,
+    target_of,
+)
 from accelopt.parsing import parse_expression
 
 LOG2_E = 1.4426950408889634
@@ -46,7 +52,7 @@ def _name_versions_apart(node: ast.FunctionDef) -> None:
                 value = ast.BinOp(read, ast.Mult(), statement.value)
                 statement = ast.Assign([statement.target], value, lineno=statement.lineno)
                 block[later] = statement
-            name = _target(statement)
+            name = target_of(statement)
             if name is None or not (
                 isinstance(statement, ast.Assign)
                 and isinstance(statement.value, ast.BinOp)
@@ -54,17 +60,10 @@ def _name_versions_apart(node: ast.FunctionDef) -> None:
                 and name in names_in(statement.value)
             ):
                 continue
-            first = next((i for i in reversed(range(later)) if _target(block[i]) == name), None)
+            first = next((i for i in reversed(range(later)) if target_of(block[i]) == name), None)
             if first is None or not _is_straight(block[first + 1 : later], name):
                 continue
             _rename(block[first : later + 1], name, f"{name}_unscaled")
-
-
-def _target(statement: ast.stmt) -> str | None:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        return target.id if isinstance(target, ast.Name) else None
-    return None
 
 
 def _is_straight(statements: list[ast.stmt], name: str) -> bool:
@@ -115,7 +114,7 @@ def _makings(node: ast.FunctionDef, name: str) -> list[ast.expr | None]:
     made: list[ast.expr | None] = []
     plain = 0
     for statement in ast.walk(node):
-        if isinstance(statement, ast.Assign) and _target(statement) == name:
+        if isinstance(statement, ast.Assign) and target_of(statement) == name:
             made.append(statement.value)
             plain += 1
         elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == name:
@@ -210,7 +209,7 @@ class _InBaseTwo(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        if _target(node) in self.names:
+        if target_of(node) in self.names:
             node.value = self._scaled(node.value)
         else:
             self.generic_visit(node)

@@ -14,6 +14,7 @@ from accelopt.kernels.triton.moves.source import (
     called,
     names_in,
     read_first,
+    target_of,
 )
 
 MOST_COPIES = 8
@@ -168,7 +169,7 @@ class _Once:
         changed = False
         for statement in self.loop.body:
             statement = _Renamed(names, {}).visit(statement)
-            name = _single_target(statement)
+            name = target_of(statement)
             if name is None:
                 for other in assigned_in([statement]):
                     versions[other] = versions.get(other, 0) + 1
@@ -202,13 +203,6 @@ class _Once:
         return self.stores.get(name) == 1 and inside == everywhere
 
 
-def _single_target(statement: ast.stmt) -> str | None:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        return target.id if isinstance(target, ast.Name) else None
-    return None
-
-
 def _unchanging(loop: ast.For, kernel: ast.FunctionDef) -> list[ast.stmt]:
     """Takes out of a loop the statements that do the same in every step, and returns them."""
     assert isinstance(loop.target, ast.Name)
@@ -221,7 +215,7 @@ def _unchanging(loop: ast.For, kernel: ast.FunctionDef) -> list[ast.stmt]:
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             counts[inner.id] = counts.get(inner.id, 0) + 1
     for statement in loop.body:
-        name = _single_target(statement)
+        name = target_of(statement)
         if (
             name is not None
             and counts[name] == 1

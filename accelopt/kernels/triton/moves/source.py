@@ -324,6 +324,14 @@ def assigned_in(nodes: Sequence[ast.stmt]) -> set[str]:
     }
 
 
+def target_of(statement: ast.stmt) -> str | None:
+    """The one name that a statement assigns; None for any other statement."""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return target.id if isinstance(target, ast.Name) else None
+    return None
+
+
 def is_range(node: ast.expr) -> bool:
     """Whether a loop's iterator is `range` or `tl.range`."""
     return called(node) in ("range", "tl.range")

@@ -6,7 +6,7 @@ import ast
 import copy
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.source import assigned_in, called, names_in
+from accelopt.kernels.triton.moves.source import assigned_in, called, names_in, target_of
 
 OLD, NEW = "state_before", "state_after"
 
@@ -185,12 +185,9 @@ class _Reading:
 
 
 def _target(statement: ast.stmt) -> str | None:
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target = statement.targets[0]
-        return target.id if isinstance(target, ast.Name) else None
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
         return statement.target.id
-    return None
+    return target_of(statement)
 
 
 def _bare(node: ast.expr) -> ast.expr:

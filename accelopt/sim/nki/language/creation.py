@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from accelopt.sim import dtypes
 from accelopt.sim.call_sites import call_chain
 from accelopt.sim.errors import KernelTypeError
 from accelopt.sim.nki import builder
@@ -190,7 +191,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> TensorView:
     if dtype is None and data.dtype in (np.float64, np.int64):
         wanted = np.float32 if data.dtype == np.float64 else np.int32
     element = builder.parse_dtype(wanted)
-    contents = np.ascontiguousarray(data.astype(builder.stored_dtype(element)))
+    contents = np.ascontiguousarray(data.astype(dtypes.stored(element)))
     return whole(current().declare(data.shape, element, Buffer.HBM, data=contents))
 
 
