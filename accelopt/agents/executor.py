@@ -164,10 +164,10 @@ def _system(pair: PromptPair, view: KernelView) -> str:
     return with_lessons(system_text(pair, view), view)
 
 
-def shorten(error: str, limit: int = LONGEST_ERROR) -> str:
-    """`error` with its middle left out when it is longer than `limit` characters."""
-    if len(error) <= limit:
+def shorten(error: str) -> str:
+    """`error`, with its middle left out when it is too long."""
+    left_out = len(error) - LONGEST_ERROR
+    if left_out <= 0:
         return error
-    head = limit // 3
-    left_out = len(error) - limit
-    return f"{error[:head]}\n[... {left_out} characters left out ...]\n{error[head - limit :]}"
+    head = LONGEST_ERROR // 3
+    return f"{error[:head]}\n[... {left_out} characters left out ...]\n{error[head + left_out :]}"

@@ -129,7 +129,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"_\d+$")
 
 
-def rendered(nodes: list[NestNode], indent: int = 1) -> list[str]:
+def rendered(nodes: list[NestNode]) -> list[str]:
     """The text, engines chosen. Loops that are not inside each other may have one name."""
     chosen = balanced(nodes)
     loops = set(_variables(nodes))
@@ -154,7 +154,7 @@ def rendered(nodes: list[NestNode], indent: int = 1) -> list[str]:
                 text = _WORD.sub(lambda word: called.get(word[0], word[0]), chosen[id(node)].text)
                 yield from (pad + piece for piece in text.split("\n"))
 
-    return list(lines(nodes, indent, {}))
+    return list(lines(nodes, 1, {}))
 
 
 def _variables(nodes: list[NestNode]) -> Iterator[str]:

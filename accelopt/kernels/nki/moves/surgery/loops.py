@@ -166,9 +166,7 @@ class Growth:
 PLURALS = {"tile": "tiles", "tiles": "blocks"}  # what a tile is called that has become several
 
 
-def grow(
-    kernel: ParsedKernel, tensor: KernelTensor, trips: list[str], buffer: str = "sbuf"
-) -> Growth:
+def grow(kernel: ParsedKernel, tensor: KernelTensor, trips: list[str]) -> Growth:
     """Plan a tile's block dimensions, one for each of `trips`. Raises IllegalMove when the tile is
     not an SBUF tile of known shape and dtype."""
     if tensor.shape is None or len(tensor.shape) < 2:
@@ -189,7 +187,7 @@ def grow(
     dims = [*trips, *sizes[: tensor.block_rank], partition, *sizes[tensor.block_rank + 1 :]]
     declaration = (
         f"{name} = {kernel.spelled('nl.ndarray')}(({', '.join(dims)}), dtype={dtype}, "
-        f"buffer={kernel.spelled('nl.' + buffer)})"
+        f"buffer={kernel.spelled('nl.sbuf')})"
     )
     return Growth(tensor.name, name, sizes, tensor.block_rank, declaration)
 
