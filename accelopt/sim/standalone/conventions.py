@@ -73,9 +73,9 @@ def _check_start(access: Access) -> KernelError | None:
     if not access.offset.terms and access.offset.constant < row and not base:
         return None
     low, high = (base + at // row for at in access.offset.bounds)
-    parts = {base + access.offset.constant // row} | {
-        factor // row for _, factor in access.offset.terms if factor >= row
-    }
+    parts = {low}
+    if low != high:
+        parts |= {factor // row for _, factor in access.offset.terms if abs(factor) >= row}
     step = QUADRANT if count <= QUADRANT else 2 * QUADRANT
     if all(part % step == 0 for part in parts) and (count <= 2 * QUADRANT or high == 0):
         return None
