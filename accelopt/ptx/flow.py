@@ -200,43 +200,62 @@ def _loops(
     for index in order:
         for goal in found[index].successors:
             before.setdefault(goal, []).append(index)
-    bodies: dict[int, set[int]] = {}
-    for head, tails in back.items():
-        body, work = {head}, [tail for tail in tails if tail != head]
-        while work:
-            member = work.pop()
-            if member not in body:
-                body.add(member)
-                work += before.get(member, [])
-        bodies[head] = body
-    loops: list[NaturalLoop] = []
-    ordered = sorted(bodies, key=lambda head: (-len(bodies[head]), head))
-    place = {head: at for at, head in enumerate(ordered)}
-    for at, head in enumerate(ordered):
-        around = [one for one in ordered[:at] if head in bodies[one] and one != head]
-        parent = min(around, key=lambda one: len(bodies[one]), default=None)
-        body = bodies[head]
+
+    def waits(body: set[int]) -> bool:
         inside = [one for block in body for one in _statements(function, found[block])]
-        waits = {one.opcode for one in inside} <= _WAITING and any(map(_asks, inside))
+        return {one.opcode for one in inside} <= _WAITING and any(map(_asks, inside))
+
+    bodies: list[_Body] = []
+    for head, tails in back.items():
+        # Of jumps back to one place, those of a wait at the beginning of a loop are a loop inside of it.
+        inner = [tail for tail in tails if waits(_reaching(before, head, [tail]))]
+        outer = [tail for tail in tails if tail not in inner]
+        for group in [outer, *([tail] for tail in inner)] if outer else [tails]:
+            bodies.append(_Body(head, tuple(group), frozenset(_reaching(before, head, group))))
+    bodies.sort(key=lambda one: (-len(one.blocks), one.head))
+    loops: list[NaturalLoop] = []
+    for at, body in enumerate(bodies):
+        around = [one for one in range(at) if body.head in bodies[one].blocks]
+        parent = min(around, key=lambda one: len(bodies[one].blocks), default=None)
         loops.append(
             NaturalLoop(
                 at,
-                head,
-                frozenset(body),
-                1 + (loops[place[parent]].depth if parent is not None else 0),
-                None if parent is None else place[parent],
-                _trips(known, found, dominators, order, head, body, back[head], bodies),
-                waits,
+                body.head,
+                body.blocks,
+                1 + (loops[parent].depth if parent is not None else 0),
+                parent,
+                _trips(known, found, dominators, order, body, bodies),
+                waits(set(body.blocks)),
             )
         )
     return loops
 
 
+class _Body(NamedTuple):
+    """The blocks of a loop, where it begins, and from where it jumps back."""
+
+    head: int
+    tails: tuple[int, ...]
+    blocks: frozenset[int]
+
+
+def _reaching(before: Mapping[int, Sequence[int]], head: int, tails: Sequence[int]) -> set[int]:
+    """`head`, and what leads to `tails` without passing it."""
+    body, work = {head}, [tail for tail in tails if tail != head]
+    while work:
+        member = work.pop()
+        if member not in body:
+            body.add(member)
+            work += before.get(member, [])
+    return body
+
+
 def _trips(
     known: Registers, found: Sequence[Block], dominators: Mapping[int, int], order: Sequence[int],
-    head: int, body: set[int], tails: Sequence[int], bodies: Mapping[int, set[int]],
+    loop: _Body, bodies: Sequence[_Body],
 ) -> int | None:  # fmt: skip
-    """Runs of the body of the loop at `head`, where it has one exit, in its first or last block."""
+    """Runs of the body of a loop, where it has one exit, in its first or last block."""
+    head, tails, body = loop
     leaving = [one for one in body if found[one].leaves or set(found[one].successors) - body]
     if len(tails) != 1 or len(leaving) != 1:
         return None
@@ -245,7 +264,7 @@ def _trips(
         last = leaving[0]  # a branch out, and a jump back right behind it
     if leaving[0] not in (head, last):
         return None
-    inner = set().union(*(other for top, other in bodies.items() if other < body and top != head))
+    inner = frozenset().union(*(one.blocks for one in bodies if one.blocks < body))
     every = [
         block for block in order if block in body - inner and dominates(dominators, block, tails[0])
     ]

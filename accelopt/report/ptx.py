@@ -153,7 +153,7 @@ def _region(one: Region) -> str:
 def _findings(dag: RegionDag) -> Iterable[str]:
     """What is odd, a sentence each; a kernel without spills says so."""
     lines = [one.line for one in dag.function.statements]
-    spilled = [lines[at] for at in dag.spills]
+    spilled = sorted({lines[at] for at in dag.spills})
     whole = dag.work
     if spilled:
         yield _wrapped(

@@ -195,3 +195,32 @@ def test_a_kernel_is_found_by_its_name() -> None:
         analyse(TEXT, "fourth")
     with pytest.raises(NotPtx, match="several"):
         analyse(TEXT, "s")
+
+
+WAITS_FIRST = """
+.version 8.0
+.target sm_90
+.address_size 64
+.entry waits()
+{
+    .reg .pred %p<3>; .reg .b32 %r<3>;
+    .shared .b64 bar;
+    mov.u32 %r1, 0;
+STEP:
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], %r1;
+    @!%p1 bra WAIT;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p2, %r1, 64;
+    @%p2 bra STEP;
+    ret;
+}
+"""
+
+
+def test_a_wait_at_the_beginning_of_a_loop_is_a_loop_inside_of_it() -> None:
+    outer, inner = analyse(WAITS_FIRST).flow.loops
+    assert (outer.trips, outer.waits, outer.parent) == (64, False, None)
+    assert (inner.header, inner.waits, inner.parent) == (outer.header, True, outer.number)
+    work = WAITS_FIRST.replace("mbarrier", "st.shared.u32 [bar], %r1; mbarrier")
+    assert [one.waits for one in analyse(work).flow.loops] == [False]
