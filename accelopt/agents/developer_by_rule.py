@@ -17,8 +17,8 @@ UNKNOWN = Bottleneck(
 
 
 class DeveloperByRule:
-    """The profiler's bottlenecks; the most promising rewrite that nobody tried and that relieves them;
-    lessons by what was measured."""
+    """The profiler's bottlenecks; the most promising rewrite that nobody tried and that relieves them,
+    last what brought nothing on a kernel before; lessons by what was measured."""
 
     def __init__(self, offline: OfflineProposer) -> None:
         self.offline = offline
@@ -42,7 +42,8 @@ class DeveloperByRule:
 
     def _chosen(self, brief: Brief, actions: Sequence[Action]) -> Action | None:
         view = brief.view
-        tried = {tried.change.sentence for tried in view.tried}
+        before = {tried.change.sentence for tried in view.tried if tried.before}
+        tried = {tried.change.sentence for tried in view.tried if not tried.before}
         tried |= {f.change for f in view.findings if f.kernel == view.node.key}
         left = [a for a in actions if a.sentence not in tried and a.key not in view.known]
         left = [a for a in left if not view.fails_again(a.source)]
@@ -51,7 +52,9 @@ class DeveloperByRule:
             resource = _of_rank(brief, rank).resource
             lost = avoided((*reversed(view.recalled), *view.findings), resource)
             left = [action for action in left if action is not chosen]
-            chosen = min(left, key=lambda a: _order(a, resource, lost), default=None)
+            chosen = min(
+                left, key=lambda a: (a.sentence in before, *_order(a, resource, lost)), default=None
+            )
         return chosen
 
 
