@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import toy
 from small_problem import KERNEL, REFERENCE
 
 from accelopt.kernels.nki.referee.trials import TrialStore
@@ -51,6 +53,16 @@ def test_a_kernel_without_end(said):
 )
 def test_input_that_cannot_be_used(said, words, sentence):
     assert said(*words.split()).startswith(sentence)
+
+
+def test_a_language_by_name(said, tmp_path, monkeypatch):
+    """Any kernel of any language that is told: here one number, in a file without an ending."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(toy.__file__).parent))
+    (tmp_path / "number").write_text(toy.kernel(100.0))
+    words = "optimize number --reference reference.py --offline --iterations 1 --backend"
+    said(*words.split(), "toy:ToyLanguage", code=0)
+    assert "COST = 33.3" in (tmp_path / "runs/number/number/best.py").read_text()
+    assert "there is no backend 'cobol'" in said(*words.split(), "cobol", "--out", "other")
 
 
 @pytest.mark.parametrize("option", ["--rel-tol nan", "--rel-tol -1", "--max-dollars -1"])
