@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from accelopt.kernels.nki.lift.collective import (
     bn_aggr,
@@ -30,6 +29,7 @@ from accelopt.kernels.nki.lift.elementwise import (
     tensor_tensor,
 )
 from accelopt.kernels.nki.lift.index import Index, index_of
+from accelopt.kernels.nki.lift.moments import Contents, Moment
 from accelopt.kernels.nki.lift.nodes import (
     Value,
 )
@@ -40,12 +40,9 @@ from accelopt.sim.affine import Affine
 from accelopt.sim.mask import Mask
 from accelopt.sim.program import Instruction
 
-if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching import Moment, Reaching
-
 
 def meaning(
-    reaching: Reaching,
+    reaching: Contents,
     instruction: Instruction,
     output: str,
     coordinates: tuple[Index, ...],

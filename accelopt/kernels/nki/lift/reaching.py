@@ -19,6 +19,7 @@ from accelopt.kernels.nki.lift.addresses import AxisSolution, address_of, narrow
 from accelopt.kernels.nki.lift.constants import constant_element
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+from accelopt.kernels.nki.lift.moments import Moment, NodePath
 from accelopt.kernels.nki.lift.nodes import UNDEFINED, Carried, Element, Value
 from accelopt.kernels.nki.lift.site import written_where
 from accelopt.kernels.nki.lift.values import Values
@@ -30,18 +31,8 @@ from accelopt.sim.program import Instruction, Loop, Program, ProgramNode, Tensor
 MOST_NESTED = 60
 """Times that a search may come back to one loop before it is a recurrence without end."""
 
-Path = tuple[int, ...]
 Found = tuple[list[Index], Value]
 """A value and the conditions under which it is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Before the node at `path` (its number in each block, outermost first), in the iterations
-    `trips` of the loops around it, counted from 0."""
-
-    path: Path
-    trips: tuple[Index, ...]
 
 
 @dataclass(slots=True)
@@ -69,15 +60,17 @@ class Reaching:
         self._end = time.monotonic() + seconds
         self._numbers = {tensor: n for n, tensor in enumerate(program.arguments)}
         self._tensors = {tensor.id: tensor for tensor in program.all_tensors()}
-        self._blocks: dict[Path, _Block] = {}
-        self._inside: dict[tuple[Path, Tensor], list[_Write]] = {}
+        self._blocks: dict[NodePath, _Block] = {}
+        self._inside: dict[tuple[NodePath, Tensor], list[_Write]] = {}
         self._memory: dict[object, Value] = {}
         self._written: dict[object, Value] = {}
         self._accumulated: set[Tensor] = set()
-        self._entered: dict[tuple[Path, Tensor], int] = {}
+        self._entered: dict[tuple[NodePath, Tensor], int] = {}
         self._visit(program.body, (), ())
 
-    def _visit(self, nodes: tuple[ProgramNode, ...], path: Path, loops: tuple[Loop, ...]) -> None:
+    def _visit(
+        self, nodes: tuple[ProgramNode, ...], path: NodePath, loops: tuple[Loop, ...]
+    ) -> None:
         block = self._blocks[path] = _Block(nodes, loops)
         for number, node in enumerate(nodes):
             own = (*path, number)
@@ -117,7 +110,7 @@ class Reaching:
         return self._scan(tensor, address, place.path[:-1], place.trips, place.path[-1])
 
     def after_iteration(
-        self, tensor: Tensor, address: Index, loop: Path, trips: tuple[Index, ...]
+        self, tensor: Tensor, address: Index, loop: NodePath, trips: tuple[Index, ...]
     ) -> Value:
         """What an element holds at the end of an iteration of a loop."""
         return self._scan(tensor, address, loop, trips, len(self._blocks[loop].nodes))
@@ -128,7 +121,7 @@ class Reaching:
         assert isinstance(node, Instruction)
         return node
 
-    def loop_at(self, path: Path) -> Loop:
+    def loop_at(self, path: NodePath) -> Loop:
         """The loop at a path."""
         return self._blocks[path].loops[-1]
 
@@ -144,7 +137,7 @@ class Reaching:
     # The search.
 
     def _scan(
-        self, tensor: Tensor, address: Index, block: Path, trips: tuple[Index, ...], before: int
+        self, tensor: Tensor, address: Index, block: NodePath, trips: tuple[Index, ...], before: int
     ) -> Value:
         """What an element holds in a block before its node of a number."""
         writers = self._blocks[block].writers.get(tensor, [])
@@ -155,7 +148,7 @@ class Reaching:
         return self._memory[key]
 
     def _searched(
-        self, tensor: Tensor, address: Index, block: Path, trips: tuple[Index, ...],
+        self, tensor: Tensor, address: Index, block: NodePath, trips: tuple[Index, ...],
         writers: list[int],
     ) -> Value:  # fmt: skip
         if time.monotonic() > self._end:
@@ -318,7 +311,7 @@ class Reaching:
         return found
 
     def _at_start(
-        self, tensor: Tensor, address: Index, block: Path, trips: tuple[Index, ...]
+        self, tensor: Tensor, address: Index, block: NodePath, trips: tuple[Index, ...]
     ) -> Value:
         """What an element holds where a block begins."""
         if not block:

@@ -7,11 +7,10 @@ that is rescaled whenever a running maximum grows (online softmax) is the sum wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from accelopt.kernels.nki.lift.algorithm import Constant
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.index import Axis, Index, index_of
+from accelopt.kernels.nki.lift.moments import Contents, Moment
 from accelopt.kernels.nki.lift.nodes import (
     NEUTRAL,
     Application,
@@ -30,16 +29,13 @@ from accelopt.kernels.nki.lift.reductions import fold
 from accelopt.kernels.nki.lift.values import Values, fresh_axis
 from accelopt.sim.program import Tensor
 
-if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching import Moment, Reaching
-
 _NO_FORM = (
     "what this loop carries from one iteration to the next is neither a sum, a product, an extreme, "
     "an online softmax nor a first-order recurrence"
 )
 
 
-def closed(reaching: Reaching, tensor: Tensor, address: Index, place: Moment) -> Value:
+def closed(reaching: Contents, tensor: Tensor, address: Index, place: Moment) -> Value:
     """What an element holds after the loop at a place, whose iterations all write it. Raises
     NotLifted."""
     loop = reaching.loop_at(place.path)
@@ -56,7 +52,7 @@ def closed(reaching: Reaching, tensor: Tensor, address: Index, place: Moment) ->
 class _Closing:
     """One loop, in the iteration that the axis `trip` counts."""
 
-    def __init__(self, reaching: Reaching, place: Moment, trip: Axis) -> None:
+    def __init__(self, reaching: Contents, place: Moment, trip: Axis) -> None:
         self.reaching = reaching
         self.values: Values = reaching.values
         self.place = place

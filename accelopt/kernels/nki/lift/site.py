@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from accelopt.kernels.nki.lift.algorithm import Constant, Position
 from accelopt.kernels.nki.lift.failure import NotLifted
 from accelopt.kernels.nki.lift.functions import FUNCTIONS
 from accelopt.kernels.nki.lift.index import Axis, Index
+from accelopt.kernels.nki.lift.moments import Contents, Moment
 from accelopt.kernels.nki.lift.nodes import (
     Application,
     Carried,
@@ -27,9 +28,6 @@ from accelopt.sim.access import Access
 from accelopt.sim.affine import Affine, LoopVariable
 from accelopt.sim.operators import COMPARISONS
 from accelopt.sim.program import Instruction
-
-if TYPE_CHECKING:
-    from accelopt.kernels.nki.lift.reaching import Moment, Reaching
 
 _BY_DATA = frozenset(("tensor_reduce", "partition_reduce", "bn_stats", "bn_aggr"))
 """Opcodes whose mask excludes elements of what they read, not of what they write."""
@@ -48,7 +46,7 @@ def written_where(
 class WriteSite(NamedTuple):
     """One element of one execution of an instruction."""
 
-    reaching: Reaching
+    reaching: Contents
     instruction: Instruction
     coordinates: tuple[Index, ...]
     place: Moment
