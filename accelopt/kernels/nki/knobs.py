@@ -25,6 +25,7 @@ from accelopt.space import Configuration, KnobSpec, Parameter, Space
 
 MOST_KNOBS = 6
 MOST_FORETOLD = 256  # schedules whose price is told
+FAR = 10.0  # times the price of the cheapest schedule, beyond which none is worth a kernel
 FACTOR, KEEP = "factor", "keep"
 RISING = {
     value: place
@@ -86,11 +87,14 @@ class ScheduleKnobs:
                 yield point, lowered.price.ms
 
     def configured(self, values: Mapping[str, Parameter]) -> Configured:
-        """The kernel by the schedule that `values` make of the start."""
+        """The kernel by the schedule that `values` make of the start, if its price is within reach."""
         try:
-            schedule = self.schedule(values)
-            source = self.lifted.lowered(schedule, self.target).source
-            return Configured(self.lifted.authored(source))
+            lowered = self.lifted.lowered(self.schedule(values), self.target)
+            price, least = lowered.price.ms, self._cheapest[0][1].price.ms
+            if price > FAR * least:
+                said = f"it is priced at {price:.4g} ms, {price / least:.0f} times the cheapest"
+                return Configured(None, said)
+            return Configured(self.lifted.authored(lowered.source))
         except (NotLowered, ResourceShort) as refusal:
             return Configured(None, str(refusal))
 

@@ -36,6 +36,20 @@ def test_a_kernel_that_lifts_is_set_by_the_fields_of_a_schedule(tmp_path, node):
         assert evaluation is None or evaluation.status is Status.CORRECT, evaluation.message
 
 
+def test_a_schedule_that_is_priced_far_beyond_the_cheapest_makes_no_kernel(
+    tmp_path,
+    node,  # noqa: F811
+    monkeypatch,
+):
+    monkeypatch.setattr("accelopt.kernels.nki.knobs.FAR", 0.5)
+
+    async def tried(nki):
+        return await nki.configure(node, (await nki.space(node)).default)
+
+    made = with_language(tmp_path, tried)
+    assert made.source is None and "priced at" in made.reason and "1 times" in made.reason
+
+
 def test_without_lookahead_actions_are_schedules_by_price_then_their_fields(tmp_path, node):  # noqa: F811
     async def tried(nki):
         first = await nki.actions(node)
