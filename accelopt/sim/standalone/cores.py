@@ -3,7 +3,9 @@ where they wait for each other.
 
 A core's Python runs in a thread of its own; the recording belongs to one of them at a time. At a
 barrier or an exchange the other takes over, so what stands before it in either core comes before what
-stands after it in both.
+stands after it in both. What both recorded up to there is put side by side, as cores that run at the same
+time come to it: the vendor's bwmm_bwd_dropless.py counts on one core's first writes being done before
+the other's last.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from accelopt.sim.call_sites import running_line
 from accelopt.sim.errors import KernelValueError, Unsupported
 from accelopt.sim.nki.builder import emit, fail
 from accelopt.sim.nki.tensor import TensorView
+from accelopt.sim.program import ProgramNode
 from accelopt.sim.standalone.calls import generation, transferred
 from accelopt.sim.tracer import Tracer, current
 
@@ -30,6 +33,8 @@ class Pair:
         self.done = [False, False]
         self.failed: BaseException | None = None
         self.offers: dict[int, tuple[TensorView, TensorView, object]] = {}
+        self.begin = 0  # of what both have recorded since they last met, in the outermost body
+        self.middle: int | None = None  # where the part of the second core begins
         self.state: list[tuple[tuple[object, ...], int, int]] = [((0,), 0, 0), ((1,), 0, 0)]
 
     def wait_for(self, core: int) -> None:
@@ -45,6 +50,21 @@ class Pair:
         with self.changed:
             self.turn = to
             self.changed.notify_all()
+
+    def arrived(self, nodes: list[ProgramNode]) -> None:
+        """One core has come to where both meet, or to its end."""
+        if self.middle is None:
+            self.middle = len(nodes)
+            return
+        nodes[self.begin :] = _side_by_side(nodes[self.begin : self.middle], nodes[self.middle :])
+        self.begin, self.middle = len(nodes), None
+
+
+def _side_by_side(one: list[ProgramNode], other: list[ProgramNode]) -> list[ProgramNode]:
+    """Both in their own order, each as far as the other."""
+    places = [(n / len(part), core, node)
+              for core, part in enumerate((one, other)) for n, node in enumerate(part)]  # fmt: skip
+    return [node for _, _, node in sorted(places, key=lambda place: place[:2])]
 
 
 class _Ended(BaseException):
@@ -69,6 +89,7 @@ def run(tracer: Tracer, program: Callable[[int], Any], count: int) -> Any:
             pair.failed = pair.failed or error
         finally:
             pair.done[number] = True
+            pair.arrived(tracer.bodies[0].nodes)
             pair.give(1 - number)
 
     threads = [
@@ -114,6 +135,7 @@ def meet(wanted: tuple[int, ...]) -> None:
     if wanted != (0, 1):
         fail(KernelValueError("core_barrier", f"cores {wanted}: only (0, 1) is possible."))
     pair, me = _me("core_barrier")
+    pair.arrived(current().bodies[0].nodes)
     _switch(pair, me, "core_barrier")
 
 
@@ -131,6 +153,7 @@ def exchange(
         said = f"core {me} sends to {send_to} and receives from {receive_from}."
         fail(KernelValueError("sendrecv", said, "Both must be the other core."))
     pair.offers[me] = (source, target, pipe)
+    pair.arrived(current().bodies[0].nodes)
     if 1 - me not in pair.offers:
         _switch(pair, me, "sendrecv")
         return
@@ -142,3 +165,4 @@ def exchange(
         emit("dma_copy", result=into, inputs={"source": moved},
              attributes={"oob_mode": "error", "accumulate": None})  # fmt: skip
     pair.offers.clear()
+    pair.begin = len(current().bodies[0].nodes)
