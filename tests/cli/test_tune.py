@@ -1,4 +1,4 @@
-"""`accelopt tune` on NKI kernels: killed and resumed, and what it comes to at a given budget."""
+"""`accelopt tune` and `optimize` on NKI kernels: killed and resumed, and what a tuning comes to."""
 
 import json
 import os
@@ -16,7 +16,8 @@ from accelopt.kernels.nki.knobs import FactorKnobs
 from accelopt.kernels.nki.moves.move import Facts
 from accelopt.kernels.nki.moves.reading.shapes import kernel_arguments
 
-COMMAND = [sys.executable, "-c", "from accelopt.cli import main; main()", "tune"]
+ACCELOPT = [sys.executable, "-c", "from accelopt.cli import main; main()"]
+COMMAND = [*ACCELOPT, "tune"]
 BUDGET = ["--max-iterations", "0", "--patience", "0", "--workers", "2", "--evaluations"]
 KILLS = 4
 CASES = {case.problem: case for case in read_benchmark(ROOT / "NKIBench")[0]}
@@ -29,10 +30,23 @@ def files(tmp_path):
     return tmp_path
 
 
-def begin(folder, out):
-    """A process that tunes the small kernel, or goes on with it, with a cache of its own."""
+SEARCHES = {
+    "tune": (["tune", *BUDGET, "12"], "tuning_state.json"),
+    **{
+        name: (
+            ["optimize", "--strategy", name, "--evaluations", "12", "--workers", "2"],
+            "search_state.json",
+        )
+        for name in ("mcgs", "regraph", "experts")
+    },
+}
+
+
+def begin(folder, out, search):
+    """A process that searches for the small kernel, or goes on with it, with a cache of its own."""
     words = ["--resume"] if (folder / out / "journal.jsonl").exists() else []
-    command = [*COMMAND, "kernel.py", "--reference", "reference.py", *BUDGET, "12", "--out", out]
+    options = ["kernel.py", "--reference", "reference.py", "--out", out]
+    command = [*ACCELOPT, *SEARCHES[search][0], *options]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / f"cache_{out}")}
     return subprocess.Popen(
         [*command, *words],
@@ -52,24 +66,25 @@ def journal(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_moments_and_resumed_the_state_is_the_same(files, seed):
+@pytest.mark.parametrize("search", SEARCHES)
+def test_killed_at_random_moments_and_resumed_the_state_is_the_same(files, search, seed):
     chance = random.Random(seed)
-    whole = begin(files, "whole")
-    assert whole.wait(600) == 0, whole.stdout.read().decode()
+    whole = begin(files, "whole", search)
+    said, _ = whole.communicate(timeout=600)
+    assert whole.returncode == 0, said.decode()
     lines = len(journal(files / "whole"))
-    moments = sorted(chance.sample(range(1, lines), KILLS))
-    for moment in moments:
-        process = begin(files, "killed")
+    for moment in sorted(chance.sample(range(1, lines), KILLS)):
+        process = begin(files, "killed", search)
         while process.poll() is None and len(journal(files / "killed")) < moment:
             time.sleep(0.002)
         process.kill()
         process.wait(60)
-    last = begin(files, "killed")
-    assert last.wait(600) == 0, last.stdout.read().decode()
-    states = [
-        (files / out / "kernel" / "tuning_state.json").read_text() for out in ("whole", "killed")
-    ]
-    assert states[0] == states[1] and len(json.loads(states[0])["history"]) >= 12
+    last = begin(files, "killed", search)
+    said, _ = last.communicate(timeout=600)
+    assert last.returncode == 0, said.decode()
+    found = [[*(files / out).glob(f"*/{SEARCHES[search][1]}")] for out in ("whole", "killed")]
+    states = [path.read_text() for [path] in found]
+    assert states[0] == states[1] and json.loads(states[0])["ended"]
     kept = [line for line in journal(files / "killed") if line[0] == "evaluation"]
     assert len(kept) == len(set(kept))
 
