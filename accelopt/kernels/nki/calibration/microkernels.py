@@ -44,10 +44,11 @@ BACK_AND_FORTH = """    nl.store(out, nl.load(x))
 """
 CHAINS = """    tiles = nl.ndarray((128, {whole}), dtype={dtype}, buffer=nl.sbuf)
     tiles[0:128, 0:{whole}] = nl.load(x)
-    for i in nl.static_range({count}):
-        span = nl.ds(i % {chains} * {width}, {width})
-        tile = tiles[0:128, span]
-        tiles[0:128, span] = {step}
+    for i in nl.sequential_range({rounds}):
+        for k in nl.static_range({chains}):
+            span = nl.ds(k * {width}, {width})
+            tile = tiles[0:128, span]
+            tiles[0:128, span] = {step}
     nl.store(out, tiles)
     return out
 """
@@ -64,24 +65,26 @@ PRODUCTS = """    left, right = nl.load(x), nl.load(y)
     nl.store(out, nl.copy(sums))
     return out
 """
-TRANSPOSES = """    tile = nl.load(x)
-    for i in nl.static_range({count}):
-        tile = nisa.tensor_copy(nisa.nc_transpose(tile, engine=nisa.tensor_engine))
+TRANSPOSES = """    tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
+    tile[0:128, 0:128] = nl.load(x)
+    for i in nl.sequential_range({count}):
+        across = nisa.nc_transpose(tile, engine=nisa.tensor_engine)
+        tile[0:128, 0:128] = nisa.tensor_copy(across)
     nl.store(out, tile)
     return out
 """
 STEPS = {
-    "activation": "nisa.activation(nl.exp, tile, scale=float(i + 1))",
+    "activation": "nisa.activation(nl.exp, tile, scale=0.5)",
     "activation with sums": "nisa.activation_reduce(nl.exp, tile, reduce_op=nl.add, "
-    "reduce_res=sums[0:128, i:i + 1], scale=float(i + 1))",
+    "reduce_res=sums[0:128, nl.ds(i * {chains} + k, 1)], scale=0.5)",
     "two inputs": "nisa.tensor_tensor(tile, other, nl.add, engine=nisa.vector_engine)",
-    "one input": "nisa.tensor_scalar(tile, nl.maximum, float(i), engine=nisa.vector_engine)",
-    "one input with sums": "nisa.tensor_scalar_reduce(data=tile, op0=nl.add, operand0=float(i), "
-    "reduce_op=nl.add, reduce_res=sums[0:128, i:i + 1])",
+    "one input": "nisa.tensor_scalar(tile, nl.maximum, 0.5, engine=nisa.vector_engine)",
+    "one input with sums": "nisa.tensor_scalar_reduce(data=tile, op0=nl.add, operand0=0.5, "
+    "reduce_op=nl.add, reduce_res=sums[0:128, nl.ds(i * {chains} + k, 1)])",
     "input in PSUM": "nisa.tensor_tensor(tile, held, nl.add, engine=nisa.vector_engine)",
     "reciprocal": "nisa.reciprocal(tile)",
     "scan": "nisa.tensor_tensor_scan(tile, other, 0, nl.multiply, nl.add)",
-    "gpsimd": "nisa.tensor_scalar(tile, nl.maximum, float(i), engine=nisa.gpsimd_engine)",
+    "gpsimd": "nisa.tensor_scalar(tile, nl.maximum, 0.5, engine=nisa.gpsimd_engine)",
 }
 """Instructions of Scalar, Vector and GpSimd engine, each on a tile that the one before it made."""
 
@@ -152,11 +155,11 @@ def _chains(name: str, step: str, width: int, chains: int, count: int, dtype: st
         parameters="x, y" if "(y)" in other else "x", shape=shape, dtype=f"nl.{dtype}"
     )
     body = CHAINS.format(
-        count=count,
+        rounds=count // chains,
         chains=chains,
         width=width,
         whole=chains * width,
-        step=step,
+        step=step.format(chains=chains),
         dtype=f"nl.{dtype}",
     )
     if "sums" in step:
