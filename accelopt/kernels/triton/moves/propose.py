@@ -174,7 +174,8 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
     """Rows: several of them in a program, a whole one at once, and prefetched loads."""
     kernel = launch.kernel
     if kind is KernelKind.WHOLE:
-        for place, count in enumerate(ROWS_TOGETHER):
+        adapts = any(isinstance(width, str) for width in rows.widths(source, launch))
+        for place, count in enumerate(ROWS_TOGETHER[:1] if adapts else ROWS_TOGETHER):
             text = rows.several_rows(source, launch, count)
             if text is not None:
                 sentence = f"Let each program of {kernel.name} compute {count} rows."

@@ -110,8 +110,23 @@ def test_rows_that_are_not_alone_stay_apart(change):
 def test_the_grid_goes_with_the_rows():
     for proposal in proposals(ONE_ROW):
         if "row_is_inside" in proposal.source:
-            [count] = set(re.findall(r"ROWS=(\d+)", proposal.source))
+            [count] = set(re.findall(r"ROWS=(\d+|min\(.*?\)\))", proposal.source))
             assert f"triton.cdiv(count, {count})" in proposal.source
+
+
+@pytest.mark.parametrize(("width", "together"), [("512", 16), ("1024", None), ("4096", None)])
+def test_as_many_rows_as_stay_in_registers(width, together):
+    source = Source(ONE_ROW.replace("WIDTH=width", f"WIDTH={width}"))
+    moved = rows.several_rows(source, source.launches[0], 16)
+    assert (moved is None) == (together is None)
+    assert moved is None or f"ROWS={together}" in moved
+
+
+def test_a_width_that_the_host_works_out_says_how_many_rows():
+    source = Source(ONE_ROW)
+    found = [p.source for p in proposals(ONE_ROW) if "row_is_inside" in p.source]
+    assert found and all("ROWS=min(16, triton.cdiv(8192, width))" in text for text in found)
+    assert rows.widths(source, source.launches[0]) == {"width"}
 
 
 def moved(starter):
