@@ -47,16 +47,18 @@ def errors(found, planted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("target", "seed"), [("trn1", 0), ("trn2", 1)])
-def test_planted_constants_are_found_again(target, seed, tmp_path):
+@pytest.mark.parametrize(
+    ("target", "seed", "worst", "right"), [("trn1", 0, 0.005, 1.0), ("trn2", 1, 0.06, 0.95)]
+)
+def test_planted_constants_are_found_again(target, seed, worst, right, tmp_path):
     """Issue 17, point 5: offline the kit runs against a simulated core of unknown constants."""
     programs, planted = measuring.programs(target, tmp_path), machine(target, seed)
     found = fit(list(programs.values()), timed(programs, planted).tolist(), TARGETS[target])
-    assert found.worst < 0.06
+    assert found.worst < worst
     away = errors(found, planted)
     seen = [one.name for one in found.found if one.seen]
     assert len(seen) >= 0.8 * len(found.found)
-    assert sum(away[name] < 0.05 for name in seen) >= 0.95 * len(seen), away
+    assert sum(away[name] < 0.05 for name in seen) >= right * len(seen), away
 
 
 @pytest.mark.slow
