@@ -284,7 +284,7 @@ class EvaluationRequest(Row):
     )
     total_seconds: float = Field(
         default=EVALUATION_SECONDS,
-        description="time for everything, but for waiting while other programs run",
+        description="time for everything; up to four times as long where processors are busy",
     )
     memory_bytes: int = 12 << 30
 

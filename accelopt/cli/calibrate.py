@@ -19,8 +19,9 @@ from accelopt.kernels.nki.calibration.machine import write_machine
 from accelopt.kernels.nki.calibration.measuring import TimedMicrokernel
 from accelopt.report.console import output
 
-WORST = 5
-"""Microkernels that are named because the fitted machine predicts them worst."""
+NAMED = 5
+"""Microkernels that are named of those that the fitted machine predicts worst, and for each reason of those
+that are not used."""
 
 
 class UsableRows(NamedTuple):
@@ -58,8 +59,8 @@ def calibrate(
             rows = measuring.read(measured)
         timed = _timed(rows, target, folder)
     core = TARGETS[target]
-    for microkernel, why in timed.left_out.items():
-        output().print(f"not used: {microkernel} ({why})", markup=False)
+    for line in unused(timed.left_out):
+        output().print(line, markup=False)
     if len(timed.rows) < len(constants(core)):
         raise ConfigError(
             f"{len(timed.rows)} microkernels ran; {len(constants(core))} are needed for a fit"
@@ -90,6 +91,19 @@ def _timed(rows: list[TimedMicrokernel], target: str, folder: Path) -> UsableRow
     told = {row.microkernel for row in rows}
     left_out |= {name: "there is no measurement of it" for name in known if name not in told}
     return UsableRows(list(latencies.items()), [known[name] for name in latencies], left_out)
+
+
+def unused(left_out: Mapping[str, str]) -> list[str]:
+    """The microkernels that say nothing, a line for each reason, the first few by name."""
+    by_reason: dict[str, list[str]] = {}
+    for microkernel, why in left_out.items():
+        by_reason.setdefault(why, []).append(microkernel)
+    return [
+        f"not used: {', '.join(names[:NAMED])}"
+        + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        + f" ({why})"
+        for why, names in by_reason.items()
+    ]
 
 
 def constants_table(target: str, found: Fit) -> Table:
@@ -140,6 +154,6 @@ def _worst(timed: UsableRows, found: Fit) -> list[str]:
     )
     return [
         f"predicted {float(ratio) - 1:+.1%} of the measured {latency:.4g} ms: {name}"
-        for (name, latency), ratio in by_error[:WORST]
+        for (name, latency), ratio in by_error[:NAMED]
         if abs(float(ratio) - 1) > SEEN / 2
     ]

@@ -26,7 +26,7 @@ def read_machine(path: Path) -> Hardware:
         core = TARGETS[kept["target"]]
         values = {name: float(one["value"]) for name, one in kept["constants"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} holds no constants of a machine: {error}") from error
+        raise ConfigError(f"{path} is not what `accelopt calibrate --machine` writes") from error
     if unknown := values.keys() - set(constants(core)):
         raise ConfigError(f"{path}: {core.name} has no constant {', '.join(sorted(unknown))}")
     calibration = f"{core.calibration}; {len(values)} constants of {path.name}"

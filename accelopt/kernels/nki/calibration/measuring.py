@@ -79,6 +79,8 @@ def read(path: Path) -> list[TimedMicrokernel]:
             ]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is no table of microkernels: {error}") from error
+    if not rows:
+        raise ConfigError(f"{path} is no table of microkernels: it has no rows")
     wrong = [
         row.microkernel for row in rows if row.latency_ms is not None and not row.latency_ms > 0
     ]

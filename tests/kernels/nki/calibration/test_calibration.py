@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accelopt.cli.calibrate import unused
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.calibration import measuring
@@ -96,6 +97,9 @@ def test_measurements_are_kept_and_read_again(tmp_path):
     assert measuring.read(tmp_path / "found.csv") == rows
     with pytest.raises(ConfigError, match="no table of microkernels"):
         measuring.read(tmp_path / "missing.csv")
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(ConfigError, match="it has no rows"):
+        measuring.read(tmp_path / "empty.csv")
     (tmp_path / "zero.csv").write_text("microkernel,latency_ms\nscan,0\n")
     with pytest.raises(ConfigError, match="scan"):
         measuring.read(tmp_path / "zero.csv")
@@ -140,6 +144,20 @@ def test_too_few_measurements_are_refused_with_the_reason(tmp_path):
     assert said.returncode != 0
     assert "not used: transposes x16 (compile_error: why)" in said.stdout
     assert "0 microkernels ran" in said.stdout + said.stderr
+
+
+def test_what_is_not_used_is_told_by_reason_in_few_words():
+    missing = {f"scan x{count}": "it is not there" for count in range(7)}
+    assert unused({**missing, "copies": "compile_error"}) == [
+        "not used: scan x0, scan x1, scan x2, scan x3, scan x4 and 2 more (it is not there)",
+        "not used: copies (compile_error)",
+    ]
+
+
+def test_another_file_is_no_machine(tmp_path):
+    (tmp_path / "machine.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is not what `accelopt calibrate --machine` writes"):
+        read_machine(tmp_path / "machine.json")
 
 
 def test_a_device_that_refuses_everything_says_why(tmp_path):
