@@ -333,6 +333,18 @@ def _piece_rate(size: int, spec: Hardware) -> float:
     return row / (2 * spec.dma_buffer_ns + max(row, strided))
 
 
+def _narrow(spec: Hardware) -> str:
+    """What VectorE gains by operands and results of 16 bits."""
+    if spec.vector_fast_modes:
+        return (
+            "With all of 16 bits and in SBUF, copies and tensor_scalar of neighbouring elements are 4 "
+            "times as fast as in fp32, tensor_tensor twice"
+        )
+    return (
+        "With all of bf16, add, subtract and multiply of two operands from SBUF take one operand's"
+    )
+
+
 def machine(spec: Hardware) -> str:
     """The machine and what instructions cost on it, for a system prompt; from the table of hardware."""
     bounds = bounds_of(spec.name)
@@ -368,14 +380,13 @@ def machine(spec: Hardware) -> str:
         f"- Vector engine, {spec.vector_ghz} GHz, 128 lanes: {vector:g} cycle for each element of a "
         f"partition with one operand, {two:g} with two fp32 operands from SBUF, {vector:g} if one of "
         f"them lies in PSUM; reciprocal {spec.reciprocal_cycles_per_element:g}; scan "
-        f"{spec.scan_cycles_per_element:g}.",
+        f"{spec.scan_cycles_per_element:g}. {_narrow(spec)}.",
         f"- Scalar engine, {spec.scalar_ghz} GHz, 128 lanes: {spec.scalar_cycles_per_element:g} cycle "
         "an element: func(data * scale + bias) with scale and bias a number or a column (P, 1), and "
         "with activation_reduce the sum over the free axis in the same pass.",
-        f"- GpSimd engine, {spec.gpsimd_ghz} GHz: the same work as Vector at "
-        f"{spec.gpsimd_cycles_per_element:g} cycle an element (two operands "
-        f"{spec.two_input_cycles_per_element:g}) beside {spec.gpsimd_start_cycles:.0f} fixed; it "
-        "cannot touch PSUM.",
+        f"- GpSimd engine, {spec.gpsimd_ghz} GHz: iota and affine_select at "
+        f"{spec.gpsimd_cycles_per_element:g} cycle an element; what Vector does as well takes no less "
+        f"time here, beside {spec.gpsimd_start_cycles:.0f} cycles fixed; it cannot touch PSUM.",
         "- Order: an engine takes instructions in the order of the program. While one waits it looks at "
         f"the next few only: {looks}. What stands farther back waits too, ready or not.",
         f"- Every instruction of Scalar costs about {spec.access_cycles:.0f} cycles beside its elements, "

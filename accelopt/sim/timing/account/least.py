@@ -35,22 +35,24 @@ class Least(NamedTuple):
 
     read_bytes: int  # distinct bytes of arguments
     write_bytes: int  # distinct bytes of results
+    copied_bytes: int  # of those, what an argument holds already
     fp32_flops: int  # of matrix products
     narrow_flops: int
     columns: int  # elements a partition that instructions other than copies work on
 
     def ms(self, spec: Hardware) -> float:
         """The time of the slowest part, with every other hidden behind it."""
-        rate = min(spec.dma_peak_bytes_per_ns, spec.hbm_bytes_per_ns)
         slow = spec.fp32_matmul_passes * spec.fp32_matmul_cycles_per_row
         products = self.fp32_flops * slow + self.narrow_flops * spec.matmul_cycles_per_row
         tensor = products / spec.peak_bf16_flops_per_ns
         lanes = (
-            spec.vector_ghz * spec.fastest_vector_mode
+            spec.vector_ghz * spec.fastest_vector_mode / spec.vector_cycles_per_element
             + spec.scalar_ghz / spec.scalar_cycles_per_element
             + spec.gpsimd_ghz / spec.gpsimd_cycles_per_element
         )
-        moved = (self.read_bytes + self.write_bytes) / rate
+        hbm = self.read_bytes + self.write_bytes
+        once = min(self.copied_bytes, self.read_bytes)  # from HBM to HBM, in one transfer
+        moved = max(hbm / spec.hbm_bytes_per_ns, (hbm - once) / spec.dma_peak_bytes_per_ns)
         return max(moved, tensor, self.columns / lanes) * 1e-6
 
 
@@ -65,7 +67,7 @@ class _Work(NamedTuple):
 def least(program: Program) -> Least:
     """What a Program must do at least."""
     works = list(_needed(program))
-    read, written = _moved(works, program)
+    read, written, copied = _moved(works, program)
     flops = {True: 0, False: 0}
     columns = 0
     for work in works:
@@ -77,7 +79,7 @@ def least(program: Program) -> Least:
                 flops[slow_operands((stationary, moving))] += 2 * product * work.iterations
         elif instruction.opcode not in MOVES_ONLY and instruction.outputs:
             columns += _columns(work)
-    return Least(read, written, flops[True], flops[False], columns)
+    return Least(read, written, copied, flops[True], flops[False], columns)
 
 
 def _is_masked(instruction: Instruction) -> bool:
@@ -204,11 +206,14 @@ def _once(needed: NestedInstructions) -> Iterator[tuple[tuple[Loop, ...], Instru
             yield loops, instruction
 
 
-def _moved(works: list[_Work], program: Program) -> tuple[int, int]:
-    """Distinct bytes of arguments that are read, and of results that are written."""
+def _moved(works: list[_Work], program: Program) -> tuple[int, int, int]:
+    """Distinct bytes of arguments that are read, of results that are written, and of those the ones
+    that are copies."""
+    copies = _copies(works, program)
     results = {tensor for tensor in program.results if tensor is not None}
     read: dict[Tensor, list[tuple[Access, _Work]]] = {}
     written: dict[Tensor, list[tuple[Access, _Work]]] = {}
+    copied: dict[Tensor, list[tuple[Access, _Work]]] = {}
     for work in works:
         for access in work.instruction.inputs.values():
             if access.tensor in program.arguments:
@@ -216,7 +221,37 @@ def _moved(works: list[_Work], program: Program) -> tuple[int, int]:
         for access in work.instruction.outputs.values():
             if access.tensor in results:
                 written.setdefault(access.tensor, []).append((access, work))
-    return tuple(sum(_distinct(*item) for item in side.items()) for side in (read, written))  # type: ignore[return-value]
+                if _copies_one(work.instruction, copies):
+                    copied.setdefault(access.tensor, []).append((access, work))
+    read_bytes, written_bytes, copied_bytes = (
+        sum(_distinct(*item) for item in side.items()) for side in (read, written, copied)
+    )
+    return read_bytes, written_bytes, copied_bytes
+
+
+def _copies(works: list[_Work], program: Program) -> set[Tensor]:
+    """The tensors that hold nothing but numbers of the arguments."""
+    found = {access.tensor for work in works for access in work.instruction.outputs.values()}
+    grows = True
+    while grows:
+        known = found | set(program.arguments)
+        computed = {
+            access.tensor
+            for work in works
+            if not _copies_one(work.instruction, known)
+            for access in work.instruction.outputs.values()
+        }
+        grows = bool(found & computed)
+        found -= computed
+    return found | set(program.arguments)
+
+
+def _copies_one(instruction: Instruction, copies: set[Tensor]) -> bool:
+    return (
+        instruction.opcode in ("dma_copy", "copy")
+        and not instruction.attributes.get("accumulate")
+        and all(access.tensor in copies for access in instruction.inputs.values())
+    )
 
 
 def _distinct(tensor: Tensor, uses: Iterable[tuple[Access, _Work]]) -> int:

@@ -140,17 +140,24 @@ def _elements(operation: Operation, n: int, spec: Hardware) -> float:
         fast = _all_sixteen_bit(operation) and _op(operation) in ("add", "maximum")
         return one / 2 if fast else one
     if spec.vector_fast_modes and opcode in ("copy", "tensor_scalar"):
-        return min(n / _fast_mode(operation), one)
+        return one / _fast_mode(operation)
     return one
 
 
 def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
-    """One element a cycle (isa: iota, affine_select), and twice that for two operands: both come
-    through the port that it shares with VectorE (arch guide), which takes as long there."""
-    if operation.opcode in TWO_TENSOR:
-        return spec.two_input_cycles_per_element * n
-    if operation.opcode != "local_gather" or operation.instruction is None:
-        return spec.gpsimd_cycles_per_element * n
+    """One element a cycle (isa: iota, affine_select). No rate is documented for what VectorE does as
+    well: it takes no less time here, on the engine for what others do not do efficiently (arch
+    guide). A vector of it has one element of each of a processor's 16 partitions, so adding up over
+    those takes four more steps."""
+    opcode, alone = operation.opcode, spec.gpsimd_cycles_per_element * n
+    if opcode in TWO_TENSOR | {"copy", "memset"}:
+        two = opcode in TWO_TENSOR
+        there = spec.two_input_cycles_per_element if two else spec.vector_cycles_per_element
+        return max(alone, there * n * spec.gpsimd_ghz / spec.vector_ghz)
+    if opcode == "partition_reduce":
+        return 5 * alone
+    if opcode != "local_gather" or operation.instruction is None:
+        return alone
     attributes = operation.instruction.attributes
     per_index = int(str(attributes.get("elements_per_index") or 1))
     size = operation.reads[0].dtype.itemsize
@@ -164,7 +171,7 @@ def _two_input(operation: Operation, n: int, spec: Hardware) -> float:
         return min(one, two)
     if _all_sixteen_bit(operation) and _contiguous(operation):
         if spec.vector_fast_modes:
-            return min(n / 2, two)
+            return one / 2
         if _fast(operation):
             return one
     return two

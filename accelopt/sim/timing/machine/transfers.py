@@ -49,6 +49,7 @@ class TransferLayout(NamedTuple):
     conflicting: bool = False  # rows fall on the same HBM channel
     transposed: bool = False  # asked for as a DMA transpose
     aligned: bool = True  # its rows in HBM begin at multiples of ACCESS_BYTES
+    within_hbm: bool = False  # read there and written there
 
     def entries(self, elements: int) -> tuple[int, int]:
         """Source and destination buffers for so many elements of a partition."""
@@ -70,6 +71,7 @@ def layout_of(
         step != 0 and step % spec.hbm_conflict_stride == 0,
         transposed,
         hbm is None or _aligned(hbm),
+        not (source.tensor.buffer.on_chip or target.tensor.buffer.on_chip),
     )
 
 
@@ -92,6 +94,8 @@ def partition_ns(elements: int, layout: TransferLayout, spec: Hardware) -> float
         return elements * layout.size / (spec.dma_bytes_per_ns * spec.dma_transpose_fraction)
     run = min(layout.hbm_run, elements) * layout.size
     row = run / spec.dma_bytes_per_ns
+    if layout.within_hbm:  # its bytes pass the engine once, HBM twice
+        row = max(row, 2 * run * spec.dma_engines / spec.hbm_bytes_per_ns)
     if not layout.contiguous:
         row = max(row, min(spec.dma_strided_ns, spec.dma_strided_ns_per_byte * run))
     if not layout.aligned:

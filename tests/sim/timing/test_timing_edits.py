@@ -1,0 +1,122 @@
+"""Kernels that differ in one edit, on an engine that is their bottleneck: by what factor the edit must
+pay, as the vendor's documents have it (isa, arch guide, trainium2_arch.rst)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from timing_kernels import F32, timed
+
+from accelopt.hardware import TARGETS
+from accelopt.sim.nki import isa as nisa
+from accelopt.sim.nki import language as nl
+from accelopt.sim.nki.kernel import trace_kernel
+from accelopt.sim.timing import profile
+from accelopt.sim.trace import AbstractTensor
+
+SHAPE = (512, 2048)
+ROUNDS = 32
+
+
+def sums(x, dtype, engine):
+    """A chain of additions of two tiles of a format, on an engine."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :], dtype=dtype)
+        total = nl.copy(tile)
+        for _ in nl.static_range(ROUNDS):
+            total = nisa.tensor_tensor(total, tile, np.add, engine=engine)
+        nl.store(out[i * 128 : (i + 1) * 128, :], total)
+    return out
+
+
+def clipped(x, dtype):
+    """A chain of products and maxima of one tile of a format."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :], dtype=dtype)
+        for _ in nl.static_range(ROUNDS):
+            tile = nisa.tensor_scalar(
+                tile, np.multiply, 0.5, op1=np.maximum, operand1=0.1, engine=nisa.vector_engine
+            )
+        nl.store(out[i * 128 : (i + 1) * 128, :], tile)
+    return out
+
+
+def over_partitions(x, by_product):
+    """Sums over partitions: by the GpSimd engine, or as products with ones."""
+    out = nl.ndarray((16, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    ones = nl.ones((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(16):
+        tile = nl.load(x[:, i * 128 : i * 128 + 512])
+        if by_product:
+            nl.store(out[i : i + 1, :], nl.copy(nisa.nc_matmul(ones, tile)))
+        else:
+            nl.store(out[i : i + 1, :], nisa.tensor_partition_reduce(np.add, tile))
+    return out
+
+
+def copied(x, directly):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        if directly:
+            nisa.dma_copy(dst=out[i * 128 : (i + 1) * 128, :], src=x[i * 128 : (i + 1) * 128, :])
+        else:
+            nl.store(out[i * 128 : (i + 1) * 128, :], nl.load(x[i * 128 : (i + 1) * 128, :]))
+    return out
+
+
+def _gain(kernel, shape, slow, fast, target) -> float:
+    before, after = (timed(kernel, shape, *options, target=target) for options in (slow, fast))
+    return before.latency_ms / after.latency_ms
+
+
+VECTOR, GPSIMD = nisa.vector_engine, nisa.gpsimd_engine
+EDITS = (
+    (sums, (nl.float32, VECTOR), (nl.bfloat16, VECTOR), "trn1", 1.7, 2.1),  # isa: 2N to N
+    (sums, (nl.float32, VECTOR), (nl.bfloat16, VECTOR), "trn2", 1.7, 2.1),  # trn2 guide: twofold
+    (clipped, (nl.float32,), (nl.bfloat16,), "trn2", 2.4, 4.0),  # trn2 guide: fourfold
+    (clipped, (nl.float32,), (nl.bfloat16,), "trn1", 0.95, 1.05),  # isa: N either way
+    (sums, (nl.float32, GPSIMD), (nl.float32, VECTOR), "trn1", 1.0, 2.0),  # arch guide
+    (sums, (nl.float32, GPSIMD), (nl.float32, VECTOR), "trn2", 1.0, 2.0),
+)
+
+
+@pytest.mark.parametrize(
+    "kernel, slow, fast, target, least, most", EDITS, ids=lambda v: getattr(v, "__name__", None)
+)
+def test_an_edit_pays_what_the_documents_say(kernel, slow, fast, target, least, most):
+    assert least <= _gain(kernel, SHAPE, slow, fast, target) <= most
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_the_tensor_engine_sums_over_partitions_faster(target):
+    """arch guide: cross-partition accumulation is the Tensor engine's; GpSimd adds 16 lanes up."""
+    assert _gain(over_partitions, (128, 2560), (False,), (True,), target) > 1.1
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_bytes_copied_within_hbm_pass_the_engines_once_and_hbm_twice(target):
+    """nki-dma-overview: an engine reads what it writes; HBM has its own bandwidth (arch guide)."""
+    spec = TARGETS[target]
+    through, directly = (timed(copied, SHAPE, way, target=target) for way in (False, True))
+    assert directly.latency_ms <= through.latency_ms
+    moved = 2 * np.prod(SHAPE) * F32.itemsize
+    assert directly.summary["hbm_read_bytes"] + directly.summary["hbm_write_bytes"] == moved
+    assert directly.latency_ms * 1e6 - spec.launch_ns >= moved / spec.hbm_bytes_per_ns
+    assert directly.least_ms <= directly.latency_ms
+
+
+def test_only_what_is_copied_may_pass_the_engines_once():
+    def half(x, work):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out[0:128, :], src=x[0:128, :])
+        nl.store(out[128:256, :], work(nl.load(x[128:256, :])))
+        return out
+
+    size = 128 * 512 * 4
+    for work, copies in ((nl.copy, 2), (nl.exp, 1)):
+        program = trace_kernel(half, [AbstractTensor((256, 512), F32), work])
+        least = profile(program).least
+        assert (least.read_bytes, least.write_bytes) == (2 * size, 2 * size)
+        assert least.copied_bytes == copies * size
