@@ -25,6 +25,7 @@ from accelopt.sim.timing.compiler import (
     placement,
     renaming,
     residency,
+    rounds,
     transposing,
     variance,
     widening,
@@ -51,6 +52,7 @@ class Compilation:
     costs: list[Transfer | None] = field(init=False)
     spills: dict[int, Spills] = field(default_factory=dict)
     drained: frozenset[int] = frozenset()  # transfers that begin a round with nothing under way
+    behind: dict[int, list[int]] = field(default_factory=dict)  # loads after who is issued first
     graph: DependenceGraph = field(init=False)
 
     def expand(self) -> None:
@@ -126,11 +128,17 @@ def _drain_transfers(at: Compilation) -> None:
     at.costs = draining.with_latency(at.costs, at.drained, at.spec)
 
 
+def _separate_rounds(at: Compilation) -> None:
+    at.behind = rounds.separate_rounds(at.flow, at.spec, at.decisions)
+
+
 def _depend(rotate: bool) -> PassFunction:
     def step(at: Compilation) -> None:
         bounds = at.bounds if rotate else None
         spilled = bool(at.spills)
-        at.graph = depend(at.flow, at.spec, bounds, spilled=spilled, decisions=at.decisions)
+        at.graph = depend(
+            at.flow, at.spec, bounds, spilled=spilled, behind=at.behind, decisions=at.decisions
+        )
 
     return step
 
@@ -185,6 +193,7 @@ INSTANCE_PASSES = (
         _drain_transfers,
         question="transfers of every loop run on from round to round",
     ),
+    Pass("separate_rounds", _separate_rounds, question="rounds of every loop overlap"),
     Pass(
         "rotate_buffers",
         _depend(rotate=True),

@@ -62,7 +62,7 @@ def fit_sbuf(
     capacity = spec.sbuf_usable_bytes
     if uses.peak(stream) <= capacity:
         return costs, {}
-    _split_units(stream, _defining_loads(stream), bounds.reload_horizon)
+    _split_units(stream, defining_loads(stream), bounds.reload_horizon)
     uses = _Uses(stream)
     keeper = _Keeper(stream, uses, capacity, bounds)
     if keeper.repeated:
@@ -109,7 +109,7 @@ class _Keeper:
         self.stream = stream
         self.uses = uses
         self.capacity = capacity
-        self.loads = _defining_loads(stream)
+        self.loads = defining_loads(stream)
         self.repeated = _repeated_sites(stream, uses, self.loads, bounds.repeat_share * capacity)
         self.before: Moves = {}
         self.following = [positions[0] if positions else 0 for positions in uses.at]  # next use
@@ -187,11 +187,12 @@ def _prefix(stream: Stream, position: int, depth: int) -> tuple[object, ...]:
     return (item.loops[:depth], tuple(row[:depth].tolist()))
 
 
-def _defining_loads(stream: Stream) -> list[tuple[int, ...]]:
+def defining_loads(stream: Stream) -> list[tuple[int, ...]]:
     """For each unit that only loads from unwritten HBM tensors write: their positions."""
     is_load = [
         item.operation.is_dma
         and not item.operation.is_store
+        and bool(item.operation.reads)  # a reload has none
         and not item.operation.reads[0].tensor.buffer.on_chip
         for item in stream.instances
     ]

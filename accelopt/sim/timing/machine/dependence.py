@@ -23,10 +23,11 @@ from accelopt.sim.timing.stream.stream import Stream
 @dataclass
 class DependenceGraph:
     """Dependences between instances. `successors[i]` wait until i's result is there, `followers[i]`
-    only until i has started; few have any."""
+    only until i has started, `behind[i]` until it has been issued; few have any of the last two."""
 
     successors: list[list[int]]
     followers: dict[int, list[int]]
+    behind: dict[int, list[int]]
     waits: list[int]  # how many instances each one waits for
 
 
@@ -36,6 +37,7 @@ def depend(
     bounds: CompilerBounds | None,
     *,
     spilled: bool = False,
+    behind: dict[int, list[int]] | None = None,
     decisions: list[Decision] | None = None,
 ) -> DependenceGraph:
     """The graph of one stream. Without bounds only the capacity limits how many buffers a
@@ -43,7 +45,7 @@ def depend(
     forced spills, what is kept has filled that part, and the compiler's reserve is what lets
     anything be fetched ahead (gqa and bmm_softmax of NKIBench need it)."""
     n = len(stream)
-    graph = DependenceGraph([[] for _ in range(n)], {}, [0] * n)
+    graph = DependenceGraph([[] for _ in range(n)], {}, behind or {}, [0] * n)
     rooms = _Rooms(stream, spec, bounds, spilled)
     if decisions is not None:
         decisions += rooms.decisions()
@@ -86,6 +88,9 @@ def depend(
         if first is not None and first not in before:
             followers.setdefault(first, []).append(at)
             waits[at] += 1
+    for others in graph.behind.values():
+        for other in others:
+            waits[other] += 1
     return graph
 
 

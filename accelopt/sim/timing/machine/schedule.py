@@ -300,10 +300,12 @@ class _Machine:
             self.head[queue] = end if end >= 0 else len(flags)
 
     def _release(self, at: int) -> None:
-        """Tells those who wait for an instance's result, or only for its start."""
+        """Tells those who wait for an instance's result, for its start or for its being issued."""
         self._let_go(at, self.graph.successors[at], self.done[at] + self.hop)
         if at in self.graph.followers:
             self._let_go(at, self.graph.followers[at], self.start[at])
+        if at in self.graph.behind:
+            self._let_go(at, self.graph.behind[at], self.free[at])
 
     def _let_go(self, at: int, others: list[int], moment: float) -> None:
         waits, ready_at = self.waits, self.ready_at
