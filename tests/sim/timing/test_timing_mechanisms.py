@@ -40,6 +40,7 @@ from timing_kernels import (
     refilled_buffer,
     reload_in_loop,
     rows_at_once,
+    rows_beside,
     scan_by_elements,
     scan_by_instruction,
     separate_scale_bias_exp,
@@ -254,6 +255,48 @@ class TestTransfers:
         # Issue 5: merged within an iteration, hoisted when not too much lies in between.
         found = timed(load_twice, (128, 8192), (3, 128, 8192))
         assert found.summary["hbm_read_bytes"] == (3 + 3) * 128 * 8192 * 4
+
+
+class TestRounds:
+    """measured/trn1_variants.csv, trn1_tutorials.csv and trn2_kernels.csv, see rounds.py."""
+
+    @staticmethod
+    def separated(found):
+        return [d for d in found.decisions if d.pass_name == "separate_rounds"]
+
+    @pytest.mark.parametrize(
+        ("columns", "kept", "computed", "pieces", "target", "expected"),
+        [
+            (11_000, 8, False, 1, "trn1", 0),  # 2 x 2 x 43 KiB of 176
+            (12_000, 8, False, 1, "trn1", 7),  # 2 x 2 x 46.9
+            (12_000, 8, False, 1, "trn2", 0),  # of 208
+            (14_000, 8, False, 1, "trn2", 7),
+            (8_192, 14_000, True, 1, "trn1", 7),  # 128 KiB beside 55 that were computed
+            (8_192, 14_000, False, 1, "trn1", 0),  # that can be loaded again
+            (8_192, 10_000, True, 1, "trn1", 0),
+            (12_000, 8, False, 4, "trn1", 0),  # loaded piece by piece
+        ],
+    )
+    def test_rounds_whose_tiles_do_not_fit_twice_are_apart(
+        self, columns, kept, computed, pieces, target, expected
+    ):
+        found = timed(rows_beside, (1024, columns), (128, kept), computed, pieces, target=target)
+        assert sum(one.count for one in self.separated(found)) == expected
+
+    def test_a_round_apart_is_its_passes_and_its_load(self):
+        kernel = rows_beside, (2048, 12_000), (128, 8), False, 1
+        found = timed(*kernel)
+        together = timed(*kernel, compiler=Compiler(frozenset({"separate_rounds"})))
+        load = 128 * 12_000 * 4 / TRN1.dma_peak_bytes_per_ns
+        passes = busy_ns(found, "vector") / 16
+        assert load + passes < net_ns(found) / 16 < 1.2 * (load + passes)
+        assert net_ns(found) > 1.08 * net_ns(together)
+        assert any("rounds" in one.question for one in interval(found).scenarios)
+
+    def test_the_decision_says_what_does_not_fit_and_where(self):
+        (one,) = self.separated(timed(rows_beside, (1024, 12_000), (128, 8), False, 1))
+        assert "two would need 188 KiB of SBUF's 176" in one.action
+        assert one.source.file.endswith("timing_kernels.py")
 
 
 class TestTensorEngine:

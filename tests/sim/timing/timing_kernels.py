@@ -705,3 +705,28 @@ def turned_in_two_parts(x):
     nl.store(out[0], high)
     nl.store(out[1], low)
     return out
+
+
+def rows_beside(x, kept, computed, pieces):
+    """Rows, 128 at a time, loaded in pieces, passed over six times by one engine and stored, beside a
+    tile that stays: one that was loaded, or one that was computed."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    last = nl.ndarray(kept.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    stays = nl.load(kept)
+    if computed:
+        stays = nl.multiply(stays, 2.0)
+    width = x.shape[1] // pieces
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = slice(i * 128, (i + 1) * 128)
+        if pieces == 1:
+            tile = nl.load(x[rows, :])
+        else:
+            tile = nl.ndarray((nl.par_dim(128), x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+            for j in nl.affine_range(pieces):
+                columns = slice(j * width, (j + 1) * width)
+                tile[:, columns] = nl.load(x[rows, columns])
+        for _ in nl.static_range(6):
+            tile = nisa.tensor_scalar(tile, np.multiply, 3.0, engine=nisa.vector_engine)
+        nl.store(out[rows, :], tile)
+    nl.store(last, stays)
+    return out, last
