@@ -119,7 +119,7 @@ def _line(line: LineCost, latency_ms: float, sources: Sources) -> str:
 def _reads(found: KernelProfile) -> str:
     again = [one for one in found.reads if one.times > 1]
     if not again:
-        return "No input is read more than once."
+        return ""
     rows = ["inputs that are read more than once              size           read   times"]
     rows += [
         f"  {one.tensor:36s} {one.size:14,d} {one.read:14,d} {one.times:7.3g}" for one in again

@@ -92,8 +92,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
         said = (
             f"no single engine: {first} and {second} work in turns, each waiting for the other, for "
             f"{found.occupancy[turns[0].name]:.0%} and {found.occupancy[turns[1].name]:.0%} of the "
-            "time. Less work on either helps; so does work on another tile while one waits (several "
-            "tiles an iteration, the next tile's first step before this one's last)"
+            f"time. Less work on either helps; so does {_work_meanwhile(found)}"
         )
     elif best is None:
         said = (
@@ -120,6 +119,19 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
     if silent:
         rows.append(f"Nothing to gain where: {'; '.join(silent)}.")
     return "\n".join(rows)
+
+
+def _work_meanwhile(found: KernelProfile) -> str:
+    """What lets an engine work while another one does."""
+    if any(one.pass_name == "separate_rounds" for one in found.decisions):
+        return (
+            "room for a second iteration in SBUF, for lack of which loads wait for the iteration "
+            "before (smaller tiles, part of the columns at a time, or fewer tiles alive at once)"
+        )
+    return (
+        "work on another tile while one waits (several tiles an iteration, the next tile's first "
+        "step before this one's last)"
+    )
 
 
 def _floors(found: KernelProfile) -> list[str]:

@@ -81,3 +81,28 @@ def test_the_machine_is_the_table_of_hardware():
         assert f"{spec.sbuf_usable_bytes:,} usable bytes" in text
         assert ("share one port to PSUM" in text) == spec.vector_scalar_psum_exclusive
     assert "410" not in machine(TARGETS["trn1"])  # one rate of memory, the one that is simulated
+
+
+@pytest.mark.parametrize(("columns", "room"), [(12_288, True), (6144, False)])
+def test_what_rounds_of_a_loop_wait_for_is_said_with_the_limit(columns, room):
+    text = f"""
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((1024, {columns}), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(8):
+        rows = nl.load(x[i * 128:(i + 1) * 128, :])
+        for _ in nl.static_range(4):
+            rows = nl.multiply(nl.exp(rows), rows)
+        nl.store(out[i * 128:(i + 1) * 128, :], rows)
+    return out
+"""
+    kernel = load(text, f"rows_{columns}.py").kernel
+    found = profile(trace_kernel(kernel, [AbstractTensor((1024, columns), np.dtype(np.float32))]))
+    parts = briefing(found)
+    assert ("room for a second iteration in SBUF" in parts["limits"]) is room
+    assert (
+        "line 9: waits for the round before: two would need 288 KiB" in parts["compiler"]
+    ) is room
