@@ -7,7 +7,7 @@ with `accelopt profile`. Source lines are given by number; the reader has the ke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -92,7 +92,8 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
         said = (
             f"no single engine: {first} and {second} work in turns, each waiting for the other, for "
             f"{found.occupancy[turns[0].name]:.0%} and {found.occupancy[turns[1].name]:.0%} of the "
-            f"time. Less work on either helps; so does {_work_meanwhile(found)}"
+            "time. Less work on either helps; so does work on another tile while one waits (several "
+            "tiles an iteration, the next tile's first step before this one's last)"
         )
     elif best is None:
         said = (
@@ -109,6 +110,7 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
     rows = [
         f"{now:.4g} ms, simulated {found.target}. Limiting resource: {said}.",
         f"At work: {listed}. Launch: {found.run.spec.launch_ns * 1e-6:.3g} ms, which no kernel avoids.",
+        *_apart(found),
         *_floors(found),
         "If one thing were different, and everything else as it is, the kernel would take:",
     ]
@@ -121,17 +123,15 @@ def _limits(found: KernelProfile, asked: Sequence[WhatIf]) -> str:
     return "\n".join(rows)
 
 
-def _work_meanwhile(found: KernelProfile) -> str:
-    """What lets an engine work while another one does."""
-    if any(one.pass_name == "separate_rounds" for one in found.decisions):
-        return (
-            "room for a second iteration in SBUF, for lack of which loads wait for the iteration "
-            "before (smaller tiles, part of the columns at a time, or fewer tiles alive at once)"
+def _apart(found: KernelProfile) -> Iterator[str]:
+    """Which loads come only when the iteration before is over."""
+    lines = {one.source.line for one in found.decisions if one.pass_name == "separate_rounds"}
+    for line in sorted(lines):
+        yield (
+            f"For lack of room in SBUF for a second iteration, line {line} loads only when the iteration "
+            "before is over. Smaller tiles (part of the columns at a time) or fewer of them alive at "
+            "once let it load ahead."
         )
-    return (
-        "work on another tile while one waits (several tiles an iteration, the next tile's first "
-        "step before this one's last)"
-    )
 
 
 def _floors(found: KernelProfile) -> list[str]:
