@@ -97,6 +97,8 @@ METHODS = {
     "heads_together": _triton("heads:heads_together", "gmem"),
     "queries_together": _triton("queries:queries_together", "compute", "gmem"),
     "share_loads": _triton("sharing:shared_loads", "gmem"),
+    "join_columns": _triton("columns:joined_columns", "compute"),
+    "scores_once": _triton("once:scores_once", "compute", "overlap"),
     "look_up_ahead": _triton("ahead:looked_up_ahead", "overlap"),
     "fewer_conditions": _triton("conditions:fewer_conditions", "control"),
     "split_loop": _triton("splits:split_loop", "overlap", "gmem"),

@@ -161,7 +161,7 @@ class _Once:
 
     def share(self) -> bool:
         """Whether a load was left out."""
-        known: dict[str, ast.expr] = {}
+        known = self._columns()
         loaded: dict[str, str] = {}
         names: dict[str, str] = {}
         body: list[ast.stmt] = []
@@ -194,6 +194,25 @@ class _Once:
             body.append(statement)
         self.loop.body = body
         return changed
+
+    def _columns(self) -> dict[str, ast.expr]:
+        """What the kernel names once, outside of the loop, and makes of constants by `tl.arange`."""
+        made: dict[str, list[ast.expr]] = {}
+        for inner in ast.walk(self.kernel):
+            if isinstance(inner, ast.Assign) and (name := target_of(inner)) is not None:
+                made.setdefault(name, []).append(inner.value)
+        found: dict[str, ast.expr] = {}
+        for name, values in made.items():
+            stores = sum(
+                isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+                for n in ast.walk(self.kernel)
+            )
+            if name in self.stores or stores != 1:
+                continue
+            calls = {called(n) for n in ast.walk(values[0])} - {""}
+            if calls == {"tl.arange"} and names_in(values[0]) <= {"tl", *self.values}:
+                found[name] = _folded(values[0], self.values)
+        return found
 
     def _is_local(self, name: str) -> bool:
         inside = sum(1 for n in ast.walk(self.loop) if isinstance(n, ast.Name) and n.id == name)

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
+    columns,
     conditions,
     descriptors,
     fills,
@@ -19,6 +20,7 @@ from accelopt.kernels.triton.moves import (
     launches,
     loops,
     masks,
+    once,
     order,
     persistent,
     queries,
@@ -107,6 +109,10 @@ FILLED = MoveStep("fill_what_is_left", "Fill the outputs of {} only where its wo
               on_launch(fills.filled_where_left), 1.3)  # fmt: skip
 SPLIT = MoveStep("split_loop", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(splits.split_loop, waves=1)), 1.7)  # fmt: skip
+JOINED = MoveStep("join_columns", "Make one tile of the pieces of its columns in {}.",
+              on_launch(columns.joined_columns), 0.8)  # fmt: skip
+ONCE = MoveStep("scores_once", "Compute each tile of scores of {} once, while the next keys are loaded.",
+            on_kernel(once.scores_once), 1.2)  # fmt: skip
 AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
              on_kernel(ahead.looked_up_ahead), 1.1)  # fmt: skip
 PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
@@ -128,6 +134,7 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
         (QUERIES, *LOOPED, BASE_TWO, REVERSED, AHEAD),
+        (QUERIES, *LOOPED, BASE_TWO, JOINED, ONCE, REVERSED, AHEAD),
         (STOPPED, PEELED),
     ),
 }

@@ -216,6 +216,8 @@ def by_sequence_kernel(q_ptr, k_ptr, v_ptr, page_ptr, sequence_ptr, qo_indptr_pt
     hidden = -float("inf")
     highest = -float("inf")
     total = 0.0
+    channel_left = 0 + tl.arange(0, HALF)
+    channel_right = HALF + tl.arange(0, HALF)
     left = tl.zeros((HALF,), dtype=tl.float32)
     right = tl.zeros((HALF,), dtype=tl.float32)
     for start in range(0, count, BLOCK):
@@ -233,15 +235,13 @@ def by_sequence_kernel(q_ptr, k_ptr, v_ptr, page_ptr, sequence_ptr, qo_indptr_pt
         shrink = tl.where(highest == hidden, 0.0, tl.exp(highest - higher))
         weights = tl.where(token <= last, tl.exp(logits - higher), 0.0)
         total = total * shrink + tl.sum(weights, axis=0)
-        channel_left = 0 + tl.arange(0, HALF)
         k_left = tl.load(k_ptr + page[:, None] * (2 * HALF) + channel_left[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
         left = left * shrink + tl.sum(weights[:, None] * k_left, axis=0)
-        channel_right = HALF + tl.arange(0, HALF)
         k_right = tl.load(k_ptr + page[:, None] * (2 * HALF) + channel_right[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
         right = right * shrink + tl.sum(weights[:, None] * k_right, axis=0)
         highest = higher
-    tl.store(o_ptr + own + tl.arange(0, HALF), left / total)
-    tl.store(o_ptr + own + HALF + tl.arange(0, HALF), right / total)
+    tl.store(o_ptr + own + channel_left, left / total)
+    tl.store(o_ptr + own + channel_right, right / total)
     tl.store(lse_ptr + query * HEADS + head, (tl.log(total) + highest) * 1.4426950408889634)
 
 

@@ -7,12 +7,15 @@ from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, OPEN_LOOP
 
 from accelopt.kernels.triton.moves import (
     ahead,
+    arithmetic,
+    columns,
     conditions,
     fills,
     heads,
     launches,
     loops,
     masks,
+    once,
     queries,
     sharing,
     splits,
@@ -195,8 +198,74 @@ def test_outputs_are_filled_where_the_work_leaves_steps_out():
     assert on_launch(fills.filled_where_left, LOOPED) is None, "no table of the work"
 
 
+def products_of_tiles():
+    """`BY_SEQUENCE` with its sums of products made products of tiles, each tile loaded once."""
+    text = on_launch(queries.queries_together, BY_SEQUENCE, 64)
+    text = on_launch(sharing.shared_loads, text)
+    return on_kernel(arithmetic.own_precision_dots, text)
+
+
+def test_pieces_of_columns_become_one_tile():
+    text = on_launch(columns.joined_columns, products_of_tiles())
+    kernel = kernels(text)["by_sequence_kernel"]
+    assert "left = tl.zeros([QUERIES_TOGETHER * HEADS_TOGETHER, 2 * HALF]" in kernel
+    assert "channel_left = 0 + tl.arange(0, 2 * HALF)" in kernel
+    assert "right" not in kernel
+    assert kernel.count("tl.dot(") == 2
+    assert on_launch(columns.joined_columns, text) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("channel_right[None, :]", "channel_right[None, :] * 2"),
+        ("right = right * shrink", "right = right * shrink * 2.0"),
+        ("right / total", "right / (total + 1.0)"),
+        ("    right = right * shrink", "    shrink = shrink * 2.0\n        right = right * shrink"),
+        ("        highest = higher\n", "        highest = higher\n        left = left + right\n"),
+        ("channel_right = HALF", "channel_right = 2 * HALF"),
+        ("channel_left, left / total", "channel_left, left / tl.max(tl.abs(left))"),
+        ("    tl.store(lse_ptr", "    tl.store(o_ptr + own, tl.load(o_ptr + own + channel_right))\n    tl.store(lse_ptr"),
+    ],
+)  # fmt: skip
+def test_pieces_that_are_not_handled_alike_stay_apart(change, monkeypatch):
+    assert change[0] in BY_SEQUENCE
+    monkeypatch.setitem(globals(), "BY_SEQUENCE", BY_SEQUENCE.replace(*change, 1))
+    assert on_launch(columns.joined_columns, products_of_tiles()) is None
+
+
+def test_scores_are_computed_behind_a_condition_and_the_next_tiles_loaded_before_it():
+    text = on_kernel(once.scores_once, on_launch(columns.joined_columns, products_of_tiles()))
+    kernel = kernels(text)["by_sequence_kernel"]
+    loop = kernel[kernel.index("for start in tl.range(0, count, BLOCK, num_stages=2):") :]
+    loads, computing = loop.split("if start < count:")
+    assert "tl.load(page_ptr" in loads and "tl.load(k_ptr" in loads
+    assert "tl.load" not in computing.split("tl.store")[0]
+    assert "turned_0 = tl.trans(k_at_0)" in loads and "tl.dot" not in loads
+    assert "if start <= count:\n                    product_0 = tl.dot(q_at_0, turned_0)" in computing
+    assert "logits = logits + product_0" in computing
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("highest = higher\n", "highest = higher\n            begin = begin + (tl.max(total, 0) > 9)\n"),
+        ("highest = higher\n", "highest = higher\n            inside = inside & (token > 3)\n"),
+        ("highest = higher\n", "highest = higher\n            tl.store(o_ptr, 0.0)\n"),
+        ("logits = logits + tl.dot(q_at_0", "logits = logits * 2 + tl.dot(q_at_0"),
+        ("logits = tl.zeros([QUERIES_TOGETHER * HEADS_TOGETHER, BLOCK], dtype=tl.float32)", "logits = 0.0"),
+    ],
+)  # fmt: skip
+def test_a_loop_whose_loads_cannot_stand_first_keeps_its_order(change):
+    text = on_launch(columns.joined_columns, products_of_tiles())
+    assert change[0] in text
+    assert on_kernel(once.scores_once, text.replace(*change, 1)) is None
+
+
 def test_a_run_without_a_model_is_offered_all_of_it():
     moves = proposals(BY_SEQUENCE)[0].change.move.split("+")
     assert {"queries_together", "share_loads", "stop_at_bound", "look_up_ahead"} <= set(moves)
+    moves = proposals(BY_SEQUENCE)[1].change.move.split("+")
+    assert {"queries_together", "join_columns", "scores_once"} <= set(moves)
     moves = {m for p in proposals(OPEN_LOOP) for m in p.change.move.split("+")}
     assert {"heads_together", "split_loop"} <= moves

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from flb_traces import installed
-from plain_kernels import FLAT, LOOPED, ONE_ROW, OPEN_LOOP
+from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, ONE_ROW, OPEN_LOOP
 
 from accelopt.kernels.triton.moves import arithmetic, heads, host, launches, loops, rows, splits
 from accelopt.kernels.triton.moves.propose import proposals
@@ -159,6 +159,19 @@ def moved(starter):
     yield prefill, shared.replace("processors = 1", "processors = 2")
 
 
+def interpreted(script, lines):
+    """The numbers that a script beside this one prints when it is given lines."""
+    root = Path(__file__).resolve().parents[4]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / script)],
+        input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return [float(line) for line in ended.stdout.split()]
+
+
 @pytest.mark.skipif(not HAS_TORCH, reason="torch and triton are not installed")
 def test_moved_sources_compute_what_they_did(starter):
     lines = []
@@ -173,14 +186,20 @@ def test_moved_sources_compute_what_they_did(starter):
                 }
             )
         )
-    script = Path(__file__).parent / "interpreted.py"
-    root = Path(__file__).resolve().parents[4]
-    ended = subprocess.run(
-        [sys.executable, str(script)],
-        input="\n".join(lines), capture_output=True, text=True, check=False, timeout=300,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    errors = [float(line) for line in ended.stdout.split()]
+    errors = interpreted("interpreted.py", lines)
     assert len(errors) == len(lines)
+    assert max(errors) < 3e-3, errors
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch and triton are not installed")
+def test_loops_over_the_keys_of_several_sequences_compute_what_they_did():
+    chosen = [
+        proposal
+        for proposal in proposals(BY_SEQUENCE)
+        if "queries_together+" in proposal.change.move and "Set" not in proposal.sentence
+    ]
+    assert any("join_columns+scores_once" in proposal.change.move for proposal in chosen)
+    sources = [BY_SEQUENCE, *(proposal.source for proposal in chosen)]
+    errors = interpreted("alike.py", [json.dumps(source) for source in sources])
+    assert len(errors) == len(sources) - 1
     assert max(errors) < 3e-3, errors
