@@ -36,27 +36,27 @@ def one_launch(source: Source, launch: Launch) -> str | None:
     step are whole numbers, and no step reads what another stores: kernels here load from no
     pointer that they store to. None for any other loop.
     """
-    loop, statement = _loop_of(source, launch)
+    loop, statement = launch_loop(source, launch)
     sizes = grid_sizes(launch)
     if loop is None or statement is None or sizes is None or WORK in launch.kernel.parameters:
         return None
     changing = assigned_in([loop])
     uneven = [place for place, size in enumerate(sizes) if names_in(size) & changing]
-    moved = _moved_arguments(launch, changing)
+    moved = moved_arguments(launch, changing)
     if len(uneven) > 1 or not moved or not _is_whole(loop, set(moved.values())):
         return None
     sure = {ast.unparse(loop.target)} | {name for size in sizes for name in names_in(size)}
     if any(n not in sure and not _counts(launch.kernel.node, p) for p, n in moved.items()):
         return None
     axis = uneven[0] if uneven else 0
-    tensor = _tensor(launch)
+    tensor = stored_tensor(launch)
     kernel = _from_table(launch, axis, list(moved))
     if kernel is None or tensor is None or names_in(parse_python(tensor)) & changing:
         return None
     return _with_table(source, launch, loop, statement, kernel, axis, sizes, moved, tensor)
 
 
-def _loop_of(source: Source, launch: Launch) -> tuple[ast.For | None, ast.stmt | None]:
+def launch_loop(source: Source, launch: Launch) -> tuple[ast.For | None, ast.stmt | None]:
     """The innermost host loop around a launch, and the launch's statement."""
     loop, statement = None, None
     for node in ast.walk(launch.function) if launch.function is not None else ():
@@ -79,7 +79,7 @@ def _loop_of(source: Source, launch: Launch) -> tuple[ast.For | None, ast.stmt |
     return (loop, statement) if launched == 1 else (None, None)
 
 
-def _moved_arguments(launch: Launch, changing: set[str]) -> dict[str, str]:
+def moved_arguments(launch: Launch, changing: set[str]) -> dict[str, str]:
     """Parameters whose arguments differ from step to step, with the names passed for them; empty
     when one of them is a constant, or more than a name."""
     found: dict[str, str] = {}
@@ -162,7 +162,7 @@ def _counts(node: ast.FunctionDef, parameter: str) -> bool:
     return any(names_in(place) & made_of for place in places)
 
 
-def _tensor(launch: Launch) -> str | None:
+def stored_tensor(launch: Launch) -> str | None:
     """The argument for a pointer that the kernel stores to."""
     stored = addressed_parameters(launch.kernel.node, "tl.store") or set()
     for parameter in launch.kernel.parameters:

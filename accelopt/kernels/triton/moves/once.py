@@ -120,7 +120,9 @@ def _loads_first(loop: ast.For) -> list[ast.stmt] | None:
         # What now stands before a statement may not change what it reads, nor it what that reads.
         after = [s for i, s in enumerate(body) if i > place and i in needed]
         made = assigned_in([statement])
-        if assigned_in(after) & names_in(statement) or made & {n for s in first for n in names_in(s)}:
+        if assigned_in(after) & names_in(statement) or made & {
+            n for s in first for n in names_in(s)
+        }:
             return None
     return first
 

@@ -26,6 +26,7 @@ from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_opti
 from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source, called
 from accelopt.kernels.triton.moves.steps import (
     COUNTED,
+    FOUND,
     HOST_STEPS,
     ONE_LAUNCH,
     QUERIES,
@@ -128,12 +129,14 @@ def _variants(source: Source) -> Iterator[_Variant]:
         kind = _kind_when_counted(source, name)
         first, *others = routes_of(kind)
         yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
+        if FOUND.move(source, name) is not None:
+            yield from _together(source, name, [FOUND, *HOST_STEPS, *first])
         for route in others:
             if route[0].move(source, name) is not None:
                 before = HOST_STEPS if route[0] is QUERIES else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
-            [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]
+            [ONE_LAUNCH, FOUND, *(step for route in (first, *others) for step in route)]
         ):
             text = step.move(source, name)
             if text is not None:

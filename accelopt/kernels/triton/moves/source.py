@@ -236,8 +236,8 @@ def addressed_parameters(node: ast.FunctionDef, access: str) -> set[str] | None:
         waiting, seen = [call.args[0]], set[str]()
         while waiting:
             address = waiting.pop()
-            while isinstance(address, ast.BinOp):
-                address = address.left
+            while isinstance(address, (ast.BinOp, ast.Subscript)):
+                address = address.left if isinstance(address, ast.BinOp) else address.value
             if not isinstance(address, ast.Name):
                 return None
             if address.id in seen:

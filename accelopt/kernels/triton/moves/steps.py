@@ -14,12 +14,14 @@ from accelopt.kernels.triton.moves import (
     conditions,
     descriptors,
     fills,
+    found,
     halves,
     heads,
     host,
     launches,
     loops,
     masks,
+    numbering,
     once,
     order,
     persistent,
@@ -73,6 +75,8 @@ HOST_STEPS = (
           on_host(host.without_synchronisation), 1.6),
     MoveStep("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
           on_host(host.without_value_checks), 1.5),
+    MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
+          on_host(numbering.numbered_on_device), 1.4),
     MoveStep("read_values_once", "Read the values of index tensors to the host once.",
           on_host(host.values_read_once), 1.6),
 )  # fmt: skip
@@ -82,6 +86,8 @@ DESCRIPTORS = MoveStep("enable_async_pipeline", "Move the tiles of {} with tenso
                     on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
 ONE_LAUNCH = MoveStep("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
                    on_launch(launches.one_launch), 2.0)  # fmt: skip
+FOUND = MoveStep("find_work", "Launch {} once for all steps of the host's loop; each program finds its own, and the host reads nothing.",
+                 on_launch(found.found_work), 2.0)  # fmt: skip
 HEADS = MoveStep("heads_together", "Let each program of {} compute all heads that read the same keys.",
               on_launch(heads.heads_together), 2.5)  # fmt: skip
 OWN_PRECISION = MoveStep("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
@@ -107,6 +113,8 @@ FEWER = MoveStep("fewer_conditions", "Leave out of the masks of {} what always h
              on_kernel(conditions.fewer_conditions), 1.1)  # fmt: skip
 FILLED = MoveStep("fill_what_is_left", "Fill the outputs of {} only where its work leaves steps out.",
               on_launch(fills.filled_where_left), 1.3)  # fmt: skip
+IN_KERNEL = MoveStep("fill_in_kernel", "Let {} store what its outputs are filled with where it stores nothing else.",
+                     on_launch(fills.filled_by_kernel), 1.1)  # fmt: skip
 SPLIT = MoveStep("split_loop", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(splits.split_loop, waves=1)), 1.7)  # fmt: skip
 JOINED = MoveStep("join_columns", "Make one tile of the pieces of its columns in {}.",
@@ -133,8 +141,8 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     ),
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
-        (QUERIES, *LOOPED, BASE_TWO, REVERSED, AHEAD),
-        (QUERIES, *LOOPED, BASE_TWO, JOINED, ONCE, REVERSED, AHEAD),
+        (QUERIES, *LOOPED, BASE_TWO, REVERSED, AHEAD, IN_KERNEL),
+        (QUERIES, *LOOPED, BASE_TWO, JOINED, ONCE, REVERSED, AHEAD, IN_KERNEL),
         (STOPPED, PEELED),
     ),
 }

@@ -240,17 +240,23 @@ def by_sequence_kernel(q_ptr, k_ptr, v_ptr, page_ptr, sequence_ptr, qo_indptr_pt
         k_right = tl.load(k_ptr + page[:, None] * (2 * HALF) + channel_right[None, :], mask=inside[:, None], other=0.0).to(tl.float32)
         right = right * shrink + tl.sum(weights[:, None] * k_right, axis=0)
         highest = higher
-    tl.store(o_ptr + own + channel_left, left / total)
-    tl.store(o_ptr + own + channel_right, right / total)
-    tl.store(lse_ptr + query * HEADS + head, (tl.log(total) + highest) * 1.4426950408889634)
+    if count > 0:
+        tl.store(o_ptr + own + channel_left, left / total)
+        tl.store(o_ptr + own + channel_right, right / total)
+        tl.store(lse_ptr + query * HEADS + head, (tl.log(total) + highest) * 1.4426950408889634)
 
 
 def run(q, k, pages, qo_indptr, kv_indptr, sm_scale):
     HEADS = 2
     output = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
     lse = torch.full(q.shape[:2], -float("inf"), dtype=torch.float32, device=q.device)
-    lengths = qo_indptr[1:] - qo_indptr[:-1]
-    sequences = torch.repeat_interleave(torch.arange(len(lengths), device=q.device), lengths).int()
+    sequences = torch.empty(q.shape[0], dtype=torch.int32, device=q.device)
+    offsets = qo_indptr.cpu()
+    for sequence in range(qo_indptr.shape[0] - 1):
+        first = int(offsets[sequence].item())
+        last = int(offsets[sequence + 1].item())
+        if last > first:
+            sequences[first:last] = sequence
     by_sequence_kernel[(q.shape[0], HEADS)](
         q, k, k, pages, sequences, qo_indptr, kv_indptr, output, lse, sm_scale, 1,
         HEADS=HEADS, HALF=16, BLOCK=16, num_warps=4,

@@ -1,9 +1,15 @@
 """Compiling for a GPU that is not there."""
 
+import importlib.util
+import re
+from collections import Counter
+
 import pytest
 from flb_traces import installed
+from plain_kernels import BY_SEQUENCE
 
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.triton.moves.propose import proposals
 
 needs_triton = pytest.mark.skipif(
     not installed("torch", "triton"), reason="torch and triton are not installed"
@@ -46,3 +52,47 @@ def test_resources_failures_and_a_process_that_is_used_again(starter):
         unknown = compilers.check(definition, workload, plain.with_source(odd, "odd"))
         assert unknown.unknown
         assert compilers.check(definition, workload, plain).failure == ""
+
+
+def products(text, folder):
+    """How many products of each shape the PTX of `BY_SEQUENCE` has, a warp group, on two of them."""
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    file = folder / f"kernel_{len(text)}.py"
+    file.write_text(text.replace("import torch\n", ""))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kernel = module.by_sequence_kernel
+    constants = {"HEADS": 2, "HALF": 256, "BLOCK": 64, "QUERIES_TOGETHER": 32, "HEADS_TOGETHER": 2}
+    kinds = {"q_ptr": "*bf16", "k_ptr": "*bf16", "v_ptr": "*bf16", "o_ptr": "*bf16"}
+    kinds |= {"lse_ptr": "*fp32", "scale": "fp32"}
+    signature, values, attributes = {}, {}, {}
+    for place, name in enumerate(kernel.arg_names):
+        if name in constants:
+            signature[name], values[(place,)] = "constexpr", constants[name]
+            continue
+        signature[name] = kinds.get(name, "*i32" if name.endswith("_ptr") else "i32")
+        if signature[name].startswith("*"):
+            attributes[(place,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, values, attributes)
+    made = compiled(source, GPUTarget("cuda", 90, 32), {"num_warps": 8, "num_stages": 2})
+    assert made.metadata.shared <= 232448
+    return Counter(re.findall(r"wgmma\.mma_async\S*\.(m64n\d+k16)\.", made.asm["ptx"]))
+
+
+@pytest.mark.skipif(not installed("triton"), reason="triton is not installed")
+def test_scores_of_64_rows_are_computed_once_by_two_warp_groups(tmp_path):
+    found = {
+        "join_columns+scores_once" in proposal.change.move: products(proposal.source, tmp_path)
+        for proposal in proposals(BY_SEQUENCE)
+        if "queries_together+share_loads" in proposal.change.move
+        and "Set" not in proposal.sentence
+    }
+    # 512 columns of keys in steps of 16; each warp group half of the 64 keys, or twice all of them.
+    assert found[True]["m64n32k16"] == 32
+    assert found[False]["m64n32k16"] == 64
+    # 64 keys in steps of 16; each warp group half of the 512 columns of the values.
+    assert found[True]["m64n256k16"] == 4

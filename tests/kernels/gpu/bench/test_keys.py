@@ -11,10 +11,12 @@ from accelopt.kernels.triton.moves import (
     columns,
     conditions,
     fills,
+    found,
     heads,
     launches,
     loops,
     masks,
+    numbering,
     once,
     queries,
     sharing,
@@ -242,7 +244,9 @@ def test_scores_are_computed_behind_a_condition_and_the_next_tiles_loaded_before
     assert "tl.load(page_ptr" in loads and "tl.load(k_ptr" in loads
     assert "tl.load" not in computing.split("tl.store")[0]
     assert "turned_0 = tl.trans(k_at_0)" in loads and "tl.dot" not in loads
-    assert "if start <= count:\n                    product_0 = tl.dot(q_at_0, turned_0)" in computing
+    assert (
+        "if start <= count:\n                    product_0 = tl.dot(q_at_0, turned_0)" in computing
+    )
     assert "logits = logits + product_0" in computing
 
 
@@ -260,6 +264,77 @@ def test_a_loop_whose_loads_cannot_stand_first_keeps_its_order(change):
     text = on_launch(columns.joined_columns, products_of_tiles())
     assert change[0] in text
     assert on_kernel(once.scores_once, text.replace(*change, 1)) is None
+
+
+def test_a_kernel_fills_what_it_does_not_compute():
+    text = on_launch(fills.filled_by_kernel, BY_SEQUENCE)
+    kernel = kernels(text)["by_sequence_kernel"]
+    done, left = kernel.split("    else:\n")
+    assert done.count("tl.store(") == left.count("tl.store(") == 3
+    assert "tl.store(o_ptr + own + channel_left, 0.0)" in left
+    assert "tl.store(lse_ptr + query * HEADS + head, -float('inf'))" in left
+    assert "torch.zeros" not in text and "torch.full" not in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("    if count > 0:\n", "    if count > 3:\n        return\n    if count > 0:\n"),
+        ("        tl.store(lse_ptr", "    tl.store(lse_ptr"),
+        ("own + channel_left, left", "own + tl.load(page_ptr) + channel_left, left"),
+        ("    by_sequence_kernel[", "    output += 1\n    by_sequence_kernel["),
+    ],
+)
+def test_outputs_that_are_reached_otherwise_stay_filled(change):
+    assert change[0] in BY_SEQUENCE
+    assert on_launch(fills.filled_by_kernel, BY_SEQUENCE.replace(*change, 1)) is None
+
+
+def test_pieces_are_numbered_on_the_device():
+    text = numbering.numbered_on_device(Source(BY_SEQUENCE))
+    assert "torch.searchsorted(qo_indptr[1:], torch.arange(sequences.shape[0]" in text
+    assert ".cpu()" not in text and ".item()" not in text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("sequences[first:last] = sequence", "sequences[first:last] = sequence + 1"),
+        ("sequences[first:last] = sequence", "sequences[first:last:2] = sequence"),
+        ("if last > first", "if last > first + 1"),
+        ("offsets[sequence + 1]", "offsets[sequence + 2]"),
+        ("sequences = torch.empty(", "sequences = torch.zeros("),
+        ("    for sequence in", "    sequences[0] = 5\n    for sequence in"),
+    ],
+)
+def test_other_tables_stay_on_the_host(change):
+    assert change[0] in BY_SEQUENCE
+    assert numbering.numbered_on_device(Source(BY_SEQUENCE.replace(*change, 1))) is None
+
+
+def test_programs_find_the_step_that_they_are_of():
+    text = on_launch(found.found_work, LOOPED)
+    kernel = kernels(text)["sequence_kernel"]
+    assert "step_is_taken &= rows_of_steps > 0" in kernel
+    assert "tl.cdiv(rows_of_steps, BLOCK_M)" in kernel
+    assert "for sequence in" not in text and ".item()" not in text
+    [launch] = Source(text).launches
+    assert "META['BLOCK_M']) + qo_indptr.shape[0] - 1" in ast.unparse(launch.grid)
+    assert on_launch(found.found_work, text) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('triton.cdiv(rows, META["BLOCK_M"])', "rows"),
+        ('triton.cdiv(rows, META["BLOCK_M"])', "triton.cdiv(rows, 16)"),
+        ("qo_indptr[sequence + 1].item()", "float(qo_indptr[sequence + 1].item())"),
+        ("if rows > 0:", "while rows > 0:"),
+    ],
+)
+def test_steps_that_are_made_of_something_else_stay_with_the_host(change):
+    assert change[0] in LOOPED
+    assert on_launch(found.found_work, LOOPED.replace(*change, 1)) is None
 
 
 def test_a_run_without_a_model_is_offered_all_of_it():

@@ -11,7 +11,16 @@ import pytest
 from flb_traces import installed
 from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, ONE_ROW, OPEN_LOOP
 
-from accelopt.kernels.triton.moves import arithmetic, heads, host, launches, loops, rows, splits
+from accelopt.kernels.triton.moves import (
+    arithmetic,
+    found,
+    heads,
+    host,
+    launches,
+    loops,
+    rows,
+    splits,
+)
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
 
@@ -141,6 +150,7 @@ def moved(starter):
     yield prefill, LOOPED
     yield prefill, launches.one_launch(source, source.launches[0])
     yield prefill, proposals(LOOPED)[0].source
+    yield prefill, found.found_work(source, source.launches[0])
     for text in (OPEN_LOOP, FLAT):
         yield prefill, text
         yield prefill, heads.heads_together(Source(text), Source(text).launches[0])
@@ -196,9 +206,10 @@ def test_loops_over_the_keys_of_several_sequences_compute_what_they_did():
     chosen = [
         proposal
         for proposal in proposals(BY_SEQUENCE)
-        if "queries_together+" in proposal.change.move and "Set" not in proposal.sentence
+        if "queries_together+share_loads" in proposal.change.move and "Set" not in proposal.sentence
     ]
-    assert any("join_columns+scores_once" in proposal.change.move for proposal in chosen)
+    moves = {move for proposal in chosen for move in proposal.change.move.split("+")}
+    assert {"scores_once", "join_columns", "fill_in_kernel", "number_on_device"} <= moves
     sources = [BY_SEQUENCE, *(proposal.source for proposal in chosen)]
     errors = interpreted("alike.py", [json.dumps(source) for source in sources])
     assert len(errors) == len(sources) - 1
