@@ -34,6 +34,7 @@ TRN1 = Hardware(
     dma_latency_ns=1300.0,
     dma_transpose_fraction=0.0,
     minimum_issue_cycles=64,
+    dynamic_issue_cycles=600,
     access_cycles=60.0,
     vector_access_cycles=42.0,
     two_input_cycles_per_element=2.11,

@@ -137,6 +137,11 @@ class Hardware(Sourced):
         "documented",
         "isa: MIN_II of Scalar and GpSimd; of Vector too, but conv1d's take less",
     )
+    dynamic_issue_cycles: int = constant(
+        "cycles",
+        "documented",
+        "isa: MIN_II_DYNAMIC, of a copy whose place is read at run time",
+    )
     access_cycles: float = constant(
         "cycles",
         "documented",

@@ -112,7 +112,8 @@ def _line(line: LineCost, latency_ms: float, sources: Sources) -> str:
     size = f"{line.bytes:,}" if line.bytes else ""
     return (
         f"  {line.source.line:6d} {line.critical_ms / latency_ms:9.1%} {busy:>22s} {line.count:8,d} "
-        f"{size:>15s}  {line.operations}\n         {sources.text(line.source)}"
+        f"{size:>15s}  {sources.named(line.operations, line.source)}\n"
+        f"         {sources.text(line.source)}"
     )
 
 
@@ -143,12 +144,13 @@ def _spills(found: KernelProfile) -> str:
 def _decisions(decisions: tuple[Decision, ...]) -> str:
     if not decisions:
         return "The compiler emulation changed nothing."
-    rows = ["what the compiler emulation did"]
+    rows, sources = ["what the compiler emulation did"], Sources()
     for decision in decisions:
         times = f", {decision.count:,} times" if decision.count > 1 else ""
         size = f", {decision.bytes:,} B" if decision.bytes else ""
+        action = sources.named(decision.action, decision.source)
         rows.append(
-            f"  {decision.pass_name:20s} line {decision.source.line}: {decision.action}{times}{size}"
+            f"  {decision.pass_name:20s} line {decision.source.line}: {action}{times}{size}"
         )
     return "\n".join(rows)
 

@@ -6,14 +6,12 @@ with `accelopt profile`. Source lines are given by number; the reader has the ke
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from accelopt.hardware import Hardware
 from accelopt.kernels.nki.sources import Sources
-from accelopt.sim.errors import NOWHERE, SourceLine
+from accelopt.sim.errors import NOWHERE
 from accelopt.sim.timing import KernelProfile
 from accelopt.sim.timing.bill import Priced, bill
 from accelopt.sim.timing.bounds import bounds_of
@@ -40,7 +38,6 @@ ROTATION = "rotate_buffers"
 TELLING = 0.01  # of the time: a what-if that changes less makes no difference
 QUIET = frozenset({"choose_engines"})  # decisions that the list of prices shows
 MEBIBYTE = 1 << 20
-TENSOR = re.compile(r"\bt\d+\b")  # a tensor that the kernel gives no name
 SHORT_PIECE = 2048  # bytes; of shorter pieces the list of prices says what they reach
 WIDE = 128  # elements from which what an instruction takes is its elements
 WIDEST = 512  # columns that one matrix product takes
@@ -56,7 +53,7 @@ def briefing(found: KernelProfile) -> dict[str, str]:
         "lines": _lines(found),
         "memory": _memory(memory_use(found.run.program), found, sources),
         "compiler": _decisions(_decided(found, asked), sources),
-        "prices": _prices(bill(found), found),
+        "prices": _prices(bill(found), found, sources),
     }
 
 
@@ -244,7 +241,7 @@ def _decisions(decisions: Sequence[Decision], sources: Sources) -> str:
     for one in decisions:
         times = f", {one.count:,} times" if one.count > 1 else ""
         size = f", {one.bytes / MEBIBYTE:.4g} MiB" if one.bytes else ""
-        action = TENSOR.sub(partial(_named, sources=sources, source=one.source), one.action)
+        action = sources.named(one.action, one.source)
         lines = rows.setdefault(f"{action}{times}{size}", [])
         if one.source.line not in lines:
             lines.append(one.source.line)
@@ -254,21 +251,19 @@ def _decisions(decisions: Sequence[Decision], sources: Sources) -> str:
     )
 
 
-def _named(found: re.Match[str], sources: Sources, source: SourceLine) -> str:
-    return sources.name(found[0], source)
-
-
-def _prices(rows: Sequence[Priced], found: KernelProfile) -> str:
+def _prices(rows: Sequence[Priced], found: KernelProfile, sources: Sources) -> str:
     spec = found.run.spec
     text = [" engine    each      times      ms  instruction (lines)"]
     shown = [row for row in rows if row.busy_ms >= DEAR * found.latency_ms]
     small = [row for row in rows if row not in shown and row.engine != "dma"]
     same: dict[Priced, list[int]] = {}
     for row in shown:
-        same.setdefault(replace(row, source=NOWHERE), []).append(row.source.line)
+        instruction = sources.named(row.instruction, row.source)
+        alike = replace(row, source=NOWHERE, instruction=instruction)
+        same.setdefault(alike, []).append(row.source.line)
     for row, lines in [*same.items()][:MOST_PRICES]:
         each = f"{row.nanoseconds:,.0f} ns" if row.engine == "dma" else f"{row.cycles:,.0f} cyc"
-        size = f"{row.partitions}x{row.elements}"
+        size = f"{row.partitions}x{row.elements}" + " B" * row.instruction.startswith("spill_")
         where = (
             f"line {lines[0]}" if len(lines) == 1 else f"each of lines {', '.join(map(str, lines))}"
         )
@@ -303,7 +298,7 @@ def _remark(row: Priced, spec: Hardware) -> str:
         remarks.append(f"{row.partitions} of {spec.partitions} lanes work")
     two = row.instruction.startswith(("tensor_tensor.", "loop_reduce"))
     slow = row.cycles > 1.5 * row.elements * spec.vector_cycles_per_element
-    wide = row.elements >= WIDE
+    wide = WIDE <= row.elements <= spec.psum_partition_bytes // 4
     if two and slow and wide and row.engine == "vector" and row.memories.startswith("SBUF SBUF"):
         remarks.append("half of that with one operand in PSUM")
     return "; ".join(remarks)

@@ -8,7 +8,7 @@ from pathlib import Path
 from accelopt.sim.errors import SourceLine
 
 ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::[^=]*)?=[^=]")
-NUMBERED = re.compile(r"t\d+")
+NUMBERED = re.compile(r"\bt\d+\b")
 
 
 class Sources:
@@ -39,3 +39,7 @@ class Sources:
             return tensor
         found = ASSIGNMENT.match(self.line(source))
         return found[1] if found else tensor
+
+    def named(self, text: str, source: SourceLine) -> str:
+        """What is said of a line, with the kernel's words for the tensors that it gives no name."""
+        return NUMBERED.sub(lambda found: self.name(found[0], source), text)

@@ -13,6 +13,8 @@ from accelopt.sim.timing.machine.pricing import price
 from accelopt.sim.timing.profile import KernelProfile
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
 
+SPILLS = {"spill_save": "SBUF > HBM", "spill_reload": "HBM > SBUF"}
+
 
 class _Form(NamedTuple):
     """What instructions have in common that share a row of the list."""
@@ -28,7 +30,7 @@ class _Form(NamedTuple):
 @dataclass(frozen=True)
 class Priced:
     """All instructions of one line that are alike. `elements` are those of a partition (of the moving
-    operand on the Tensor engine). An engine is taken for `cycles` of its clock each time; a transfer
+    operand on the Tensor engine; bytes of what is spilled). An engine is taken for `cycles` of its clock each time; a transfer
     takes `nanoseconds` on each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes."""
 
     source: SourceLine
@@ -49,6 +51,7 @@ def bill(found: KernelProfile) -> list[Priced]:
     """The instructions of a kernel, those first that take their engine longest."""
     run, spec = found.run, found.run.spec
     forms = [_form(item.operation) for item in run.stream.instances]
+    spills = [item.operation.opcode in SPILLS for item in run.stream.instances]
     count: dict[_Form, int] = defaultdict(int)
     busy_ns: dict[_Form, float] = defaultdict(float)
     moved: dict[_Form, int] = defaultdict(int)
@@ -56,6 +59,10 @@ def bill(found: KernelProfile) -> list[Priced]:
     issue = [price(item.form, spec).issue_ns for item in run.stream.instances]
     for kind, cost in zip(run.stream.kind, run.costs, strict=True):
         form = forms[kind]
+        if spills[kind] and cost:
+            form = form._replace(
+                partitions=cost.descriptors, elements=cost.bytes // cost.descriptors
+            )
         count[form] += 1
         busy_ns[form] += cost.engine_ns if cost else issue[kind]
         if cost:
@@ -94,6 +101,8 @@ def _form(operation: Operation) -> _Form:
 
 def _memories(operation: Operation) -> str:
     """`SBUF SBUF > PSUM`: where the operands lie that are as long as the longest, and the result."""
+    if operation.opcode in SPILLS:
+        return SPILLS[operation.opcode]
     longest = max((access.free_elements for access in operation.reads), default=1)
     reads = [_memory(a) for a in operation.reads if a.free_elements == longest]
     return f"{' '.join(reads)} > {' '.join(dict.fromkeys(map(_memory, operation.writes)))}"

@@ -145,6 +145,7 @@ def _bare(found: KernelProfile) -> float:
     bare = replace(
         run.spec,
         minimum_issue_cycles=0,
+        dynamic_issue_cycles=0,
         access_cycles=0.0,
         vector_access_cycles=0.0,
         engine_latency_ns=0.0,

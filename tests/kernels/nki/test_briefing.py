@@ -106,3 +106,37 @@ def kernel(x):
     assert (
         "line 9: waits for the round before: two would need 288 KiB" in parts["compiler"]
     ) is room
+
+
+NORMED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x, weight):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.load(weight)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128:(i + 1) * 128, :])
+        size = nl.rsqrt(nl.mean(nl.square(tile), axis=1, keepdims=True))
+        wide = nl.broadcast_to(row, shape=(128, 8192))
+        scaled = wide * size
+        moved = wide + size
+        more = nl.exp(wide)
+        result = ((tile * scaled + moved * 0.5) + more) + wide
+        nl.store(out[i * 128:(i + 1) * 128, :], result)
+    return out
+"""
+
+
+def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
+    path = tmp_path / "normed.py"
+    path.write_text(NORMED)
+    given = [AbstractTensor(shape, np.dtype(np.float32)) for shape in ((1024, 8192), (1, 8192))]
+    prices = briefing(profile(trace_kernel(load(NORMED, str(path)).kernel, given)))["prices"]
+    spilled = set(re.findall(r"(spill_\w+ \w+) 128x32768 B (\w+ > \w+)", prices))
+    assert spilled == {
+        ("spill_save wide", "SBUF > HBM"), ("spill_reload wide", "HBM > SBUF")
+    }  # fmt: skip
+    assert "1 partitions" not in prices
+    assert "operand in PSUM" not in prices, "32 KiB are more than PSUM has"

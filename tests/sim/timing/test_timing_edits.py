@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from timing_kernels import F32, timed
+from timing_kernels import F32, busy_ns, timed
 
 from accelopt.hardware import TARGETS
 from accelopt.sim.nki import isa as nisa
@@ -66,6 +66,26 @@ def copied(x, directly):
     return out
 
 
+def pieces(x, at_run_time):
+    """A tile, copied in sixteen pieces whose places are numbers or are read from SBUF."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(128)[None, :]
+    places = nisa.iota(128 * nl.arange(16)[None, :] + 0 * p, dtype=nl.int32)
+    for i in nl.affine_range(x.shape[0] // 128):
+        tile = nl.load(x[i * 128 : (i + 1) * 128, :])
+        copy = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+        for j in nl.static_range(16):
+            if at_run_time:
+                piece = nisa.tensor_copy_dynamic_src(
+                    tile[p, places[0:1, j : j + 1] + f], engine=nisa.vector_engine
+                )
+            else:
+                piece = nisa.tensor_copy(tile[p, 128 * j + f], engine=nisa.vector_engine)
+            copy[p, 128 * j + f] = piece
+        nl.store(out[i * 128 : (i + 1) * 128, :], copy)
+    return out
+
+
 def _gain(kernel, shape, slow, fast, target) -> float:
     before, after = (timed(kernel, shape, *options, target=target) for options in (slow, fast))
     return before.latency_ms / after.latency_ms
@@ -87,6 +107,17 @@ EDITS = (
 )
 def test_an_edit_pays_what_the_documents_say(kernel, slow, fast, target, least, most):
     assert least <= _gain(kernel, SHAPE, slow, fast, target) <= most
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_copy_whose_place_is_read_at_run_time_takes_600_cycles(target):
+    """isa: MIN_II_DYNAMIC of tensor_copy_dynamic_src; 128 elements else take no more than 170."""
+    by_address = [timed(pieces, SHAPE, dynamic, target=target) for dynamic in (False, True)]
+    fixed, dynamic = (busy_ns(one, "vector") for one in by_address)
+    copies = 16 * SHAPE[0] // 128
+    ghz = TARGETS[target].vector_ghz
+    assert dynamic - fixed >= copies * (600 - 170) / ghz
+    assert _gain(pieces, SHAPE, (True,), (False,), target) > 1.2
 
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])

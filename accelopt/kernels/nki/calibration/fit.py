@@ -20,7 +20,12 @@ from accelopt.sim.program import Program
 
 UNITS = ("cycles", "ns", "B/ns", "ns/B")
 SHARES = ("exposed_load", "fp32_exposed_load")
-DOCUMENTED = ("hbm_bytes_per_ns", "quantize_cycles_per_element", "tensor_ramp_ns")
+DOCUMENTED = (
+    "hbm_bytes_per_ns",
+    "quantize_cycles_per_element",
+    "tensor_ramp_ns",
+    "dynamic_issue_cycles",
+)
 """Constants that are no part of a microkernel's time, or stay what the documents say."""
 FREEDOM = 0.7
 """Standard deviation of the logarithm of a constant: a factor of two is nothing unusual."""

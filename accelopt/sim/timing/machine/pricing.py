@@ -57,6 +57,8 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     else:
         elements, overhead = engine_cycles(operation, spec)
         least = 0 if operation.queue is Queue.VECTOR else spec.minimum_issue_cycles
+        if _has_dynamic_address(operation):
+            least = spec.dynamic_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
     return OperationCost(
@@ -68,6 +70,12 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
         Buffer.SBUF in buffers,
         _matmul_sizes(operation)[0] / spec.partitions if operation.queue is Queue.TENSOR else 0.0,
     )
+
+
+def _has_dynamic_address(operation: Operation) -> bool:
+    """True where the place of an operand is read at run time: GpSimd's gathers are made for that."""
+    accesses = (*operation.reads, *operation.writes)
+    return operation.opcode == "copy" and any(access.indirect for access in accesses)
 
 
 def _wide(operation: Operation) -> int:
