@@ -23,6 +23,7 @@ import numpy as np
 from accelopt.hardware import Hardware
 from accelopt.sim.program import Buffer, Loop
 from accelopt.sim.timing.compiler.residency import defining_loads
+from accelopt.sim.timing.stream.expansion import Instances
 from accelopt.sim.timing.stream.forms import by_form
 from accelopt.sim.timing.stream.operation import Decision
 from accelopt.sim.timing.stream.stream import Stream
@@ -31,7 +32,8 @@ KIB = 1024
 
 
 class _Tiles(NamedTuple):
-    """The tiles in SBUF: units, with the positions of their first and last use."""
+    """The tiles in SBUF: units, with the positions of their first and last use, in order of the
+    first."""
 
     units: np.ndarray
     first: np.ndarray
@@ -40,12 +42,39 @@ class _Tiles(NamedTuple):
     depth: np.ndarray  # loops around the declaration
     stays: np.ndarray  # True where it cannot be loaded again
 
-    def level(self, chosen: np.ndarray, size: int) -> np.ndarray:
-        """Bytes a partition of the chosen tiles that are live at each of `size` positions."""
-        change = np.zeros(size + 1, np.int64)
-        np.add.at(change, self.first[chosen], self.bytes[chosen])
-        np.add.at(change, self.last[chosen] + 1, -self.bytes[chosen])
+    def between(self, begin: int, end: int) -> _Tiles:
+        """Those that are first used at a position from `begin` up to, and without, `end`."""
+        low, high = np.searchsorted(self.first, (begin, end))
+        return _Tiles(*(column[low:high] for column in self))
+
+    def chosen(self, some: np.ndarray) -> _Tiles:
+        """Some of them."""
+        return _Tiles(*(column[some] for column in self))
+
+    def level(self, begin: int, end: int) -> np.ndarray:
+        """Bytes a partition that are live at each position from `begin` to `end`."""
+        change = np.zeros(end - begin + 1, np.int64)
+        np.add.at(change, self.first - begin, self.bytes)
+        np.add.at(change, self.last + 1 - begin, -self.bytes)
         return np.cumsum(change)[:-1]
+
+
+class _Members(NamedTuple):
+    """The instances of a loop: positions in program order, with the round that each belongs to.
+    Rounds that follow each other have numbers that do, with a gap where the loop begins anew."""
+
+    depth: int
+    at: np.ndarray
+    round: np.ndarray
+
+
+class _Crowded(NamedTuple):
+    """A round that does not fit together with the one before: the bytes a partition that both need,
+    the last instruction of each engine in the one before, and the loads of this one."""
+
+    need: int
+    last: list[int]
+    loads: list[int]
 
 
 def separate_rounds(
@@ -55,29 +84,28 @@ def separate_rounds(
     issued."""
     touched = _touched(stream)
     tiles = _tiles(stream, touched)
-    everything = np.ones(tiles.units.size, bool)
-    capacity = spec.sbuf_usable_bytes
-    if 2 * tiles.level(everything, len(stream)).max(initial=0) <= capacity:
+    size, capacity = len(stream), spec.sbuf_usable_bytes
+    if 2 * tiles.level(0, size).max(initial=0) <= capacity:
         return {}
+    staying = tiles.chosen(tiles.stays).level(0, size)
     behind: dict[int, list[int]] = {}
-    for loop, depth in _loops_that_load(stream).items():
-        held: Counter[tuple[int, int]] = Counter()  # loads of a kind, and what two rounds need
-        rounds = _rounds(stream, loop, depth)
-        for need, last, loads in _crowded(stream, touched, tiles, rounds, depth, capacity):
-            for load in loads:
-                held[stream.kind[load], need] += 1
-                for instruction in last:
+    held: Counter[tuple[int, int]] = Counter()  # loads of a kind, and what two rounds need
+    for members in _loops_that_load(stream):
+        for one in _crowded(stream, touched, tiles, staying, members, capacity):
+            for load in one.loads:
+                held[stream.kind[load], one.need] += 1
+                for instruction in one.last:
                     behind.setdefault(instruction, []).append(load)
-        decisions += [
-            Decision(
-                "separate_rounds",
-                f"waits for the round before: two would need {need / KIB:,.0f} KiB of SBUF's "
-                f"{capacity // KIB:,}",
-                stream.instances[kind].operation.source,
-                count,
-            )
-            for (kind, need), count in held.items()
-        ]
+    decisions += [
+        Decision(
+            "separate_rounds",
+            f"waits for the round before: two would need {need / KIB:,.0f} KiB of SBUF's "
+            f"{capacity // KIB:,}",
+            stream.instances[kind].operation.source,
+            count,
+        )
+        for (kind, need), count in held.items()
+    ]
     return behind
 
 
@@ -110,83 +138,90 @@ def _tiles(stream: Stream, touched: list[set[int]]) -> _Tiles:
     )
 
 
-def _loops_that_load(stream: Stream) -> dict[Loop, int]:
-    """Loops with a load of their own into a tile of their own, and how deep they are."""
+def _loops_that_load(stream: Stream) -> Iterator[_Members]:
+    """The loops with a load of their own. A load that is repeated in a later round is of none."""
     is_load = by_form(stream.instances, lambda form: form.is_dma and not form.is_store)
-    found: dict[Loop, int] = {}
-    for load, item in zip(is_load, stream.instances, strict=True):
-        if load and item.loops:
-            found[item.loops[-1]] = len(item.loops)
-    return found
-
-
-def _rounds(stream: Stream, loop: Loop, depth: int) -> np.ndarray:
-    """Which round of a loop each instance belongs to, -1 for those outside and for loads repeated in
-    a later one: rounds that follow each other have numbers that do, with a gap where the loop begins
-    anew."""
-    numbers: list[np.ndarray] = []
-    begins: list[int] = []
-    size = 0
-    for item in stream.instances:
-        rows = max(item.iterations.shape[0], 1)
-        own = np.full(rows, -1, np.int64)
-        if len(item.loops) >= depth and item.loops[depth - 1] is loop and item.iterations.size:
-            own[:] = 0
-            for level in range(depth):
-                trips = item.loops[level].variable.trips + (level == depth - 1)
-                own = own * trips + item.iterations[:, level]
-        numbers.append(own)
-        begins.append(size)
-        size += rows
-    flat = np.concatenate(numbers)
-    kind = np.asarray(stream.kind, np.int64)
+    kinds: dict[Loop, list[int]] = {
+        item.loops[-1]: []
+        for load, item in zip(is_load, stream.instances, strict=True)
+        if load and item.loops
+    }
+    depths: dict[Loop, int] = {}
+    for kind, item in enumerate(stream.instances):
+        for depth, loop in enumerate(item.loops, 1):
+            if loop in kinds:
+                kinds[loop].append(kind)
+                depths[loop] = depth
     row = np.asarray(stream.row, np.int64)
-    outside = np.array([not item.loops for item in stream.instances], bool)[kind]
-    place = np.asarray(begins, np.int64)[kind] + np.where(outside, 0, row)
-    found = np.where(outside, -1, flat[place])
-    found[found < np.maximum.accumulate(found)] = -1
-    return found
+    kind_of = np.asarray(stream.kind, np.int64)
+    order = np.argsort(kind_of, kind="stable")
+    ends = np.searchsorted(kind_of[order], np.arange(len(stream.instances) + 1))
+    for loop, mine in kinds.items():
+        places = [order[ends[kind] : ends[kind + 1]] for kind in mine]
+        rounds = [
+            _rounds(stream.instances[kind], depths[loop], row[place])
+            for kind, place in zip(mine, places, strict=True)
+        ]
+        at = np.concatenate(places)
+        in_order = np.argsort(at)
+        at, number = at[in_order], np.concatenate(rounds)[in_order]
+        on_time = number >= np.maximum.accumulate(number)
+        yield _Members(depths[loop], at[on_time], number[on_time])
+
+
+def _rounds(item: Instances, depth: int, rows: np.ndarray) -> np.ndarray:
+    """The number of the round of its loop at `depth` that each iteration belongs to."""
+    number = np.zeros(rows.size, np.int64)
+    for level in range(depth):
+        trips = item.loops[level].variable.trips + (level == depth - 1)
+        number = number * trips + item.iterations[rows, level]
+    return number
 
 
 def _crowded(
     stream: Stream,
     touched: list[set[int]],
     tiles: _Tiles,
-    rounds: np.ndarray,
-    depth: int,
+    staying: np.ndarray,
+    members: _Members,
     capacity: int,
-) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Rounds that do not fit together with the one before: the bytes a partition that both need, the
-    last instruction of each engine in the one before, and the loads of this one."""
-    begin, end = rounds[tiles.first], rounds[tiles.last]
-    local = (tiles.depth >= depth) & (begin == end) & (begin >= 0)
-    size = len(stream)
-    own = tiles.level(local, size)
-    rest = tiles.level(~local & tiles.stays, size)
-    inside = np.flatnonzero(rounds >= 0)
-    starts = np.flatnonzero(np.diff(rounds[inside], prepend=-2))
-    own_peak = np.maximum.reduceat(own[inside], starts)
-    rest_peak = np.maximum.reduceat(rest[inside], starts)
-    number = rounds[inside][starts]
-    need = rest_peak[1:] + own_peak[1:] + own_peak[:-1]
-    crowded = (np.diff(number) == 1) & (need > capacity) & (own_peak[1:] > 0)
-    bounds = [*starts.tolist(), inside.size]
-    mine = set(tiles.units[local].tolist())
-    direct = set(tiles.units[local & (tiles.depth == depth)].tolist())
-    is_load = by_form(stream.instances, lambda form: form.is_dma and not form.is_store)
-    for before in np.flatnonzero(crowded).tolist():
-        this = inside[bounds[before + 1] : bounds[before + 2]].tolist()
-        loads = [
-            at
-            for at in this
-            if is_load[kind := stream.kind[at]]
-            and len(stream.instances[kind].loops) == depth
-            and not direct.isdisjoint(touched[at])
-        ]
+) -> Iterator[_Crowded]:
+    if not members.at.size:
+        return
+    depth, at = members.depth, members.at
+    begin, end = int(at[0]), int(at[-1]) + 1
+    number = np.full(end - begin, -1, np.int64)
+    number[at - begin] = members.round
+    local = tiles.between(begin, end)
+    local = local.chosen((local.depth >= depth) & (local.last < end))
+    first, last = number[local.first - begin], number[local.last - begin]
+    local = local.chosen((first == last) & (first >= 0))
+    own = local.level(begin, end)[at - begin]
+    rest = staying[at] - local.chosen(local.stays).level(begin, end)[at - begin]
+    starts = np.flatnonzero(np.diff(members.round, prepend=-2))
+    own_peak = np.maximum.reduceat(own, starts)
+    need = np.maximum.reduceat(rest, starts)[1:] + own_peak[1:] + own_peak[:-1]
+    follows = np.diff(members.round[starts]) == 1
+    crowded = np.flatnonzero(follows & (need > capacity) & (own_peak[1:] > 0))
+    bounds = [*starts.tolist(), at.size]
+    mine = set(local.units.tolist())
+    direct = set(local.units[local.depth == depth].tolist())
+    for before in crowded.tolist():
+        this = at[bounds[before + 1] : bounds[before + 2]].tolist()
+        loads = [one for one in this if _loads_into(stream, one, depth, direct, touched)]
         if loads:
-            last: dict[int, int] = {}
-            for at in inside[bounds[before] : bounds[before + 1]].tolist():
-                form = stream.instances[stream.kind[at]].form
-                if not form.is_dma and not mine.isdisjoint(touched[at]):
-                    last[form.queue] = at
-            yield int(need[before]), list(last.values()), loads
+            issued: dict[int, int] = {}
+            for one in at[bounds[before] : bounds[before + 1]].tolist():
+                form = stream.instances[stream.kind[one]].form
+                if not form.is_dma and not mine.isdisjoint(touched[one]):
+                    issued[form.queue] = one
+            yield _Crowded(int(need[before]), list(issued.values()), loads)
+
+
+def _loads_into(
+    stream: Stream, at: int, depth: int, tiles: set[int], touched: list[set[int]]
+) -> bool:
+    """True for a load that stands in a loop, in none inside of it, and fills a tile of that loop."""
+    item = stream.instances[stream.kind[at]]
+    is_load = item.form.is_dma and not item.form.is_store
+    return is_load and len(item.loops) == depth and not tiles.isdisjoint(touched[at])
