@@ -88,8 +88,7 @@ def test_scores_of_64_rows_are_computed_once_by_two_warp_groups(tmp_path):
     found = {
         "join_columns+scores_once" in proposal.change.move: products(proposal.source, tmp_path)
         for proposal in proposals(BY_SEQUENCE)
-        if "queries_together+share_loads" in proposal.change.move
-        and "Set" not in proposal.sentence
+        if "queries_together+share_loads" in proposal.change.move and "Set" not in proposal.sentence
     }
     # 512 columns of keys in steps of 16; each warp group half of the 64 keys, or twice all of them.
     assert found[True]["m64n32k16"] == 32
