@@ -174,6 +174,10 @@ def _gpsimd_elements(operation: Operation, n: int, spec: Hardware) -> float:
 
 
 def _two_input(operation: Operation, n: int, spec: Hardware) -> float:
+    """Cycles of two operands. A quotient is no cheaper than a reciprocal: nothing else would need the
+    instruction that isa gives 8N."""
+    if _op(operation) == "divide":
+        return max(spec.reciprocal_cycles_per_element, spec.two_input_cycles_per_element) * n
     one, two = spec.vector_cycles_per_element * n, spec.two_input_cycles_per_element * n
     if _in_psum(operation):
         return min(one, two)
