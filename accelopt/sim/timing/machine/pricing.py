@@ -6,6 +6,8 @@ where a measurement contradicts them, the constant in `accelopt.hardware` says s
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple
 
 from accelopt.hardware import Hardware
@@ -223,10 +225,31 @@ def _contiguous(operation: Operation) -> bool:
 def _stride_penalty(operation: Operation) -> float:
     """A stride over 16 bytes halves the bandwidth of an access (arch guide)."""
     wide = max(
-        (inner_stride(a) * a.dtype.itemsize for a in (*operation.reads, *operation.writes)),
+        (
+            inner_stride(a) * a.dtype.itemsize
+            for a in (*map(_walked, operation.reads, repeat(operation)), *operation.writes)
+        ),
         default=0,
     )
     return 2.0 if wide > 16 else 1.0
+
+
+def _walked(access: Access, operation: Operation) -> Access:
+    """An operand with the axes last that a reduction runs over (isa: tensor_reduce), as the engine
+    walks it."""
+    instruction = operation.instruction
+    if operation.opcode != "tensor_reduce" or instruction is None:
+        return access
+    axes = instruction.attributes.get("axes")
+    widened = len(access.shape) != len(instruction.inputs["data"].shape)
+    if widened or not isinstance(axes, tuple):
+        return access
+    order = sorted(range(len(access.shape)), key=lambda axis: axis in axes)
+    return replace(
+        access,
+        shape=tuple(access.shape[axis] for axis in order),
+        strides=tuple(access.strides[axis] for axis in order),
+    )
 
 
 def _fast_mode(operation: Operation) -> float:
