@@ -30,8 +30,8 @@ class Block(NamedTuple):
 
 
 class NaturalLoop(NamedTuple):
-    """A natural loop. `trips` is how often its body runs, where immediates say so; `waits` when it does
-    nothing but ask whether something has happened."""
+    """A natural loop. `trips` is how often its body runs, where immediates say so, and its header once
+    more when `tests_first`; `waits` when it does nothing but ask whether something has happened."""
 
     number: int
     header: int
@@ -39,6 +39,7 @@ class NaturalLoop(NamedTuple):
     depth: int
     parent: int | None
     trips: int | None
+    tests_first: bool
     waits: bool
 
 
@@ -68,6 +69,18 @@ class Flow:
         """The innermost loop around a block."""
         around = [loop for loop in self.loops if block in loop.blocks]
         return max(around, key=lambda loop: loop.depth, default=None)
+
+    def runs(self, block: int) -> int | None:
+        """How often a block runs that no branch but those of loops leads around; None where the trips of
+        a loop that does anything else than wait are not known."""
+        times, loop = 1, self.loop_of(block)
+        while loop is not None:
+            if loop.trips is None and not loop.waits:
+                return None
+            trips = 1 if loop.trips is None else loop.trips
+            times *= trips + (loop.tests_first and block == loop.header)
+            loop = None if loop.parent is None else self.loops[loop.parent]
+        return times
 
 
 @lru_cache(maxsize=16)
@@ -224,7 +237,7 @@ def _loops(
                 body.blocks,
                 1 + (loops[parent].depth if parent is not None else 0),
                 parent,
-                _trips(known, found, dominators, order, body, bodies),
+                *_trips(known, found, dominators, order, body, bodies),
                 waits(set(body.blocks)),
             )
         )
@@ -237,6 +250,13 @@ class _Body(NamedTuple):
     head: int
     tails: tuple[int, ...]
     blocks: frozenset[int]
+
+
+class _Trips(NamedTuple):
+    """The fields of a NaturalLoop that say how often it runs."""
+
+    trips: int | None = None
+    tests_first: bool = False
 
 
 def _reaching(before: Mapping[int, Sequence[int]], head: int, tails: Sequence[int]) -> set[int]:
@@ -253,17 +273,17 @@ def _reaching(before: Mapping[int, Sequence[int]], head: int, tails: Sequence[in
 def _trips(
     known: Registers, found: Sequence[Block], dominators: Mapping[int, int], order: Sequence[int],
     loop: _Body, bodies: Sequence[_Body],
-) -> int | None:  # fmt: skip
+) -> _Trips:  # fmt: skip
     """Runs of the body of a loop, where it has one exit, in its first or last block."""
     head, tails, body = loop
     leaving = [one for one in body if found[one].leaves or set(found[one].successors) - body]
     if len(tails) != 1 or len(leaving) != 1:
-        return None
+        return _Trips()
     last = tails[0]
     if found[last].stop - found[last].start == 1 and last in found[leaving[0]].successors:
         last = leaving[0]  # a branch out, and a jump back right behind it
     if leaving[0] not in (head, last):
-        return None
+        return _Trips()
     inner = frozenset().union(*(one.blocks for one in bodies if one.blocks < body))
     every = [
         block for block in order if block in body - inner and dominates(dominators, block, tails[0])
@@ -276,8 +296,8 @@ def _trips(
     taken = any(found[one].start in goals for one in body)
     count = stays(known, members, spine, end, taken)
     if count is None:
-        return None
-    return count + 1 if leaving[0] == last else count
+        return _Trips()
+    return _Trips(count + 1) if leaving[0] == last else _Trips(count, tests_first=True)
 
 
 def _statements(function: Function, block: Block) -> tuple[Statement, ...]:

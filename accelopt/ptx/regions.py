@@ -141,16 +141,12 @@ class RegionDag:
     def total(self) -> Work | None:
         """The work of a block with all trips of its loops; None where a loop that does anything else
         than wait has a number of trips that the text does not say."""
-        found = self.outside
-        for one in self.loops:
-            around: NaturalLoop | None = one.loop
-            times = 1
-            while around is not None:
-                if around.trips is None and not around.waits:
-                    return None
-                times *= around.trips or 1
-                around = None if around.parent is None else self.loops[around.parent].loop
-            found += Work(*(amount * times for amount in one.work.amounts))
+        found = Work()
+        for one in self.regions:
+            times = self.flow.runs(one.block)
+            if times is None:
+                return None
+            found += one.work.times(times)
         return found
 
     @property

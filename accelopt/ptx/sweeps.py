@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from accelopt.ptx.flow import NaturalLoop
+from accelopt.ptx.flow import Flow, NaturalLoop
 from accelopt.ptx.regions import RegionDag
 from accelopt.ptx.registers import Registers, registers
 from accelopt.ptx.work import work
@@ -30,7 +30,7 @@ def sweeps(dag: RegionDag) -> Sweeps | None:
     read: dict[str, Counter[int]] = {}
     for block in flow.blocks:
         loop = flow.loop_of(block.number)
-        times, outermost = _times(dag, loop)
+        times, outermost = flow.runs(block.number) or 0, _outermost(flow, loop)
         for at in range(block.start, block.stop):
             amount = work(dag.function.statements[at], dag.function).global_read_bytes * times
             if amount and loop is not None:
@@ -44,14 +44,11 @@ def sweeps(dag: RegionDag) -> Sweeps | None:
     )
 
 
-def _times(dag: RegionDag, loop: NaturalLoop | None) -> tuple[int, int]:
-    """How often a block inside of `loop` runs, and the number of the outermost loop around it."""
-    times, outermost = 1, 0
-    while loop is not None:
-        times *= loop.trips or 1
-        outermost = loop.number
-        loop = None if loop.parent is None else dag.loops[loop.parent].loop
-    return times, outermost
+def _outermost(flow: Flow, loop: NaturalLoop | None) -> int:
+    """The number of the outermost loop around what stands in `loop`."""
+    while loop is not None and loop.parent is not None:
+        loop = flow.loops[loop.parent]
+    return 0 if loop is None else loop.number
 
 
 def _array(known: Registers, at: int) -> str:

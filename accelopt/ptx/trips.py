@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, pairwise
+from typing import NamedTuple
 
+from accelopt.ptx.arithmetic import calculated, held
 from accelopt.ptx.module import Statement
 from accelopt.ptx.registers import Registers
 
+_COMPARE = {
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "eq": operator.eq, "ne": operator.ne,
+}  # fmt: skip
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _INTEGER = re.compile(r"([sub])(16|32|64)")
-_ROUNDS = 4  # of the counter, looked at before it is believed to be linear
+_LINEAR = frozenset({"mov", "add", "sub"})
+_ROUNDS = 4  # of a linear counter, looked at before it is extrapolated
+_FOLLOWED = 4096  # rounds, where that does not say it
+
+
+class _Test(NamedTuple):
+    """Statement `at` keeps a loop going while register `counter` `compare`s so with `bound`, both held in
+    `size` bits, signed or not."""
+
+    at: int
+    counter: str
+    compare: str
+    bound: int
+    signed: bool
+    size: int
+
+    def held(self, value: int) -> int:
+        """An integer as the test sees it."""
+        return held(value, "s" if self.signed else "u", self.size)
 
 
 def stays(
@@ -23,17 +48,39 @@ def stays(
 
     `members` are the loop's statements, `spine` those that every round runs once, in order; the branch,
     taken, stays in the loop (`taken`) or leaves it. None unless the branch tests a counter against a
-    constant, and moves and additions of constants make it.
+    constant, and integer arithmetic on constants makes it: what moves and additions make is extrapolated
+    where it does not wrap around, all else is followed round by round.
     """
-    statements = known.function.statements
-    jump = statements[spine[exit_]]
+    test = _test(known, members, spine[:exit_], known.function.statements[spine[exit_]], taken)
+    needed = None if test is None else _made_of(known, members, spine, test.counter)
+    if test is None or needed is None:
+        return None
+    values = map(test.held, _rounds(known, members, spine, test, needed))
+    first = list(islice(values, _ROUNDS))
+    steps = {after - before for before, after in pairwise(first)}
+    made = [known.function.statements[at].opcode for at in spine if _writes(known, at, needed)]
+    if len(first) == _ROUNDS and len(steps) == 1 and _LINEAR.issuperset(made):
+        step = steps.pop()
+        count = _count(first[0], step, test.compare, test.bound)
+        if count is not None and test.held(first[0] + count * step) == first[0] + count * step:
+            return count
+    for count, value in enumerate(islice(chain(first, values), _FOLLOWED)):
+        if not _COMPARE[test.compare](value, test.bound):
+            return count
+    return None
+
+
+def _test(
+    known: Registers, members: frozenset[int], before: Sequence[int], jump: Statement, taken: bool
+) -> _Test | None:
+    """What the branch `jump`, which the statements `before` come before, asks in order to stay."""
     if jump.opcode != "bra" or not jump.guard:
         return None
     predicates = known.names(jump.guard.lstrip("!"), jump.scope)
     tests = [at for name in predicates for at in known.definitions.get(name, ()) if at in members]
-    if len(tests) != 1 or tests[0] not in spine[:exit_]:
+    if len(tests) != 1 or tests[0] not in before:
         return None
-    test = statements[tests[0]]
+    test = known.function.statements[tests[0]]
     if test.opcode != "setp" or len(test.operands) != 3 or test.guard or "|" in test.operands[0]:
         return None
     name = test.modifiers[0] if test.modifiers else ""
@@ -49,59 +96,59 @@ def stays(
         return None
     if taken == jump.guard.startswith("!"):
         compare = _OPPOSITE[compare]
-    values = _rounds(known, members, spine, tests[0], known.register(left, test.scope))
-    size = 1 << int(kind[2])
-    least = 0 if name in _UNSIGNED or kind[1] == "u" else -size // 2
-    bound, *values = ((value - least) % size + least for value in (bound, *values))
-    steps = {after - before for before, after in pairwise(values)}
-    if len(steps) != 1:
-        return None
-    step = steps.pop()
-    count = _count(values[0], step, compare, bound)
-    ends = count is not None and least <= values[0] + count * step < least + size
-    return count if ends else None  # a counter that wraps around is not followed
+    signed, size = name not in _UNSIGNED and kind[1] != "u", int(kind[2])
+    found = _Test(tests[0], known.register(left, test.scope), compare, bound, signed, size)
+    return found._replace(bound=found.held(bound))
+
+
+def _made_of(
+    known: Registers, members: frozenset[int], spine: Sequence[int], name: str
+) -> frozenset[str] | None:
+    """The registers of which a loop makes register `name`; None where one is not made once a round."""
+    work, found = [name], {name}
+    while work:
+        places = known.definitions.get(work.pop(), [])
+        inside = [at for at in places if at in members]
+        if len(inside) > 1 or len(places) - len(inside) > 1 or not set(inside) <= set(spine):
+            return None
+        for at in inside:
+            new = set(known.effects[at].reads) - found
+            found |= new
+            work += new
+    return frozenset(found)
+
+
+def _writes(known: Registers, at: int, names: frozenset[str]) -> bool:
+    return not names.isdisjoint(known.effects[at].writes)
 
 
 def _rounds(
-    known: Registers, members: frozenset[int], spine: Sequence[int], test: int, name: str
-) -> list[int]:
-    """The values of register `name` at the statement `test` in the first rounds; none if unknown."""
-    work, needed = [name], {name}
+    known: Registers, members: frozenset[int], spine: Sequence[int], test: _Test,
+    needed: frozenset[str],
+) -> Iterator[int]:  # fmt: skip
+    """The values of the counter at the test, round by round, as long as they are known."""
     state: dict[str, int] = {}
-    while work:
-        register = work.pop()
-        places = known.definitions.get(register, [])
-        inside = [at for at in places if at in members]
-        outside = [at for at in places if at not in members]
-        if len(inside) > 1 or len(outside) > 1 or not set(inside) <= set(spine):
-            return []
-        for at in outside:
-            value = known.result(at)
+    for name in needed:
+        for at in known.definitions.get(name, ()):
+            value = None if at in members else known.result(at)
             if value is not None:
-                state[register] = value
-        for at in inside:
-            new = set(known.effects[at].reads) - needed
-            needed |= new
-            work += new
-    run = [at for at in spine if needed & set(known.effects[at].writes)]
-    found: list[int] = []
-    for _ in range(_ROUNDS):
-        for at in sorted({*run, test}, key=spine.index):
-            if at == test:
-                if name not in state:
-                    return []
-                found.append(state[name])
+                state[name] = value
+    run = [at for at in spine if at == test.at or _writes(known, at, needed)]
+    while True:
+        for at in run:
+            if at == test.at:
+                if test.counter not in state:
+                    return
+                yield state[test.counter]
                 continue
-            one = known.function.statements[at]
-            value = _value(known, one, state)
+            value = _value(known, known.function.statements[at], state)
             if value is None:
-                return []
+                return
             state[known.effects[at].writes[0]] = value
-    return found
 
 
 def _value(known: Registers, one: Statement, state: dict[str, int]) -> int | None:
-    """What a move or an addition gives."""
+    """What integer arithmetic gives."""
     given: list[int] = []
     for operand in one.operands[1:]:
         value = known.constant(operand, one.scope)
@@ -109,13 +156,7 @@ def _value(known: Registers, one: Statement, state: dict[str, int]) -> int | Non
         if value is None:
             return None
         given.append(value)
-    if one.guard:
-        return None
-    if one.opcode == "mov" and len(given) == 1:
-        return given[0]
-    if one.opcode in ("add", "sub") and len(given) == 2:
-        return given[0] + given[1] if one.opcode == "add" else given[0] - given[1]
-    return None
+    return None if one.guard else calculated(one, given)
 
 
 def _count(start: int, step: int, compare: str, bound: int) -> int | None:

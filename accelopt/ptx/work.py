@@ -51,6 +51,10 @@ class Work:
     def __add__(self, other: Work) -> Work:
         return Work(*map(add, self.amounts, other.amounts))
 
+    def times(self, runs: int) -> Work:
+        """The work of so many runs."""
+        return Work(*(amount * runs for amount in self.amounts))
+
     @property
     def amounts(self) -> tuple[int, ...]:
         """All counts, in the order of the fields."""

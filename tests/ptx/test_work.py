@@ -162,8 +162,8 @@ def test_threads_by_directives_or_by_warps() -> None:
         ("mov.u32 %r1, 0; L: setp.ge.s32 %p1, %r1, 16; @%p1 bra E; add.s32 %r1, %r1, 4; bra L; E: ret;", 4),
         ("mov.u32 %r1, -64; L: mov.u32 %r2, %r1; add.s32 %r1, %r2, 64; setp.lt.u32 %p1, %r1, 960; @%p1 bra L;",
          16),
-        ("mov.u32 %r1, -2; L: add.s32 %r1, %r1, 1; setp.hi.u32 %p1, %r1, 9; @!%p1 bra L;", None),
-        ("mov.u32 %r1, 4; L: add.s32 %r1, %r1, -1; setp.ne.u32 %p1, %r1, -3; @%p1 bra L;", None),
+        ("mov.u32 %r1, -2; L: add.s32 %r1, %r1, 1; setp.hi.u32 %p1, %r1, 9; @!%p1 bra L;", 1),
+        ("mov.u32 %r1, 4; L: add.s32 %r1, %r1, -1; setp.ne.u32 %p1, %r1, -3; @%p1 bra L;", 7),
         ("mov.u32 %r1, 0; L: add.s32 %r1, %r1, 1; setp.lt.s32 %p2|%p1, %r1, 9; @!%p1 bra L;", None),
         ("mov.u32 %r1, 10; L: add.s32 %r1, %r1, -3; setp.gt.s32 %p1, %r1, 0; @%p1 bra.uni L;", 4),
         ("mov.u32 %r1, 10; L: sub.s32 %r1, %r1, 1; setp.ne.s32 %p1, %r1, 0; @%p1 bra L;", 10),
@@ -173,7 +173,14 @@ def test_threads_by_directives_or_by_warps() -> None:
         ("mov.u32 %r1, 0; L: add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, %r5; @%p1 bra L;", None),
         ("ld.param.u32 %r1, [x]; L: add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L;", None),
         ("mov.u32 %r1, 0; L: @%p2 add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L;", None),
-        ("mov.u32 %r1, 1; L: shl.b32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 64; @%p1 bra L;", None),
+        ("mov.u32 %r1, 1; L: shl.b32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 64; @%p1 bra L;", 6),
+        ("mov.u16 %r1, 16; L: shr.u16 %r1, %r1, 1; setp.gt.u16 %p1, %r1, 0; @%p1 bra L;", 5),
+        ("mov.u16 %r1, 250; L: add.s16 %r2, %r1, 1; and.b16 %r1, %r2, 255; setp.ne.s16 %p1, %r1, 4; @%p1 bra L;",
+         10),
+        ("mov.u32 %r1, 0; L: add.s32 %r2, %r1, 5; and.b32 %r1, %r2, 63; setp.lt.u32 %p1, %r1, 62; @%p1 bra L;",
+         38),
+        ("mov.u32 %r1, 0; L: add.s32 %r2, %r1, 4; and.b32 %r1, %r2, 63; setp.lt.u32 %p1, %r1, 62; @%p1 bra L;",
+         None),
         ("mov.u32 %r1, 0; L: @%p2 bra E; add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L; E: ret;",
          None),
         ("mov.u32 %r1, 0; L: @%p2 exit; add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L;", None),
@@ -234,6 +241,15 @@ def test_loops_inside_loops_and_all_their_trips() -> None:
     assert dag.total is not None
     assert dag.total.global_read_bytes == 15 * 512 and dag.total.global_write_bytes == 3 * 512
     assert dag.hot[0].depth == 2
+
+
+def test_a_header_that_tests_first_runs_once_more() -> None:
+    dag = kernel(
+        "mov.u32 %r1, 0; L: ld.global.b32 %r2, [%rd1]; setp.ge.s32 %p1, %r1, 4; @%p1 bra E; "
+        "st.global.b32 [%rd1], %r2; add.s32 %r1, %r1, 1; bra L; E: ret;"
+    )
+    assert dag.total is not None
+    assert (dag.total.global_read_bytes, dag.total.global_write_bytes) == (5 * 512, 4 * 512)
 
 
 def test_a_jump_into_a_loop_makes_none() -> None:
