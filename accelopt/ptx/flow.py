@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -10,12 +10,10 @@ from typing import NamedTuple
 from accelopt.ptx.module import Function, Statement
 from accelopt.ptx.registers import LANES, Registers, registers
 from accelopt.ptx.trips import stays
+from accelopt.ptx.waiting import waits
 
 ENDS = frozenset({"ret", "exit", "trap"})
 JUMPS = frozenset({"bra", "brx"})
-_WAITING = frozenset(
-    "mbarrier bra setp selp mov nanosleep ld atom not and or bar membar fence".split()
-)
 
 
 class Block(NamedTuple):
@@ -112,7 +110,7 @@ def blocks(function: Function) -> Flow:
         tuple(found),
         tuple(order),
         dominators,
-        tuple(_loops(function, known, found, back, dominators, order)),
+        tuple(_loops(known, found, back, dominators, order)),
         divergent,
         _parted(found, order, divergent),
         irreducible,
@@ -206,7 +204,7 @@ def dominates(dominators: Mapping[int, int], above: int, below: int) -> bool:
 
 
 def _loops(
-    function: Function, known: Registers, found: Sequence[Block], back: Mapping[int, list[int]],
+    known: Registers, found: Sequence[Block], back: Mapping[int, list[int]],
     dominators: Mapping[int, int], order: Sequence[int],
 ) -> list[NaturalLoop]:  # fmt: skip
     before: dict[int, list[int]] = {}
@@ -214,14 +212,15 @@ def _loops(
         for goal in found[index].successors:
             before.setdefault(goal, []).append(index)
 
-    def waits(body: set[int]) -> bool:
-        inside = [one for block in body for one in _statements(function, found[block])]
-        return {one.opcode for one in inside} <= _WAITING and any(map(_asks, inside))
+    def only_waits(body: set[int]) -> bool:
+        members = (at for one in body for at in range(found[one].start, found[one].stop))
+        leaving = [found[one].stop - 1 for one in _leaving(found, body)]
+        return bool(leaving) and waits(known, frozenset(members), leaving)
 
     bodies: list[_Body] = []
     for head, tails in back.items():
         # Of jumps back to one place, those of a wait at the beginning of a loop are a loop inside of it.
-        inner = [tail for tail in tails if waits(_reaching(before, head, [tail]))]
+        inner = [tail for tail in tails if only_waits(_reaching(before, head, [tail]))]
         outer = [tail for tail in tails if tail not in inner]
         for group in [outer, *([tail] for tail in inner)] if outer else [tails]:
             bodies.append(_Body(head, tuple(group), frozenset(_reaching(before, head, group))))
@@ -238,7 +237,7 @@ def _loops(
                 1 + (loops[parent].depth if parent is not None else 0),
                 parent,
                 *_trips(known, found, dominators, order, body, bodies),
-                waits(set(body.blocks)),
+                only_waits(set(body.blocks)),
             )
         )
     return loops
@@ -276,7 +275,7 @@ def _trips(
 ) -> _Trips:  # fmt: skip
     """Runs of the body of a loop, where it has one exit, in its first or last block."""
     head, tails, body = loop
-    leaving = [one for one in body if found[one].leaves or set(found[one].successors) - body]
+    leaving = _leaving(found, body)
     if len(tails) != 1 or len(leaving) != 1:
         return _Trips()
     last = tails[0]
@@ -300,16 +299,9 @@ def _trips(
     return _Trips(count + 1) if leaving[0] == last else _Trips(count, tests_first=True)
 
 
-def _statements(function: Function, block: Block) -> tuple[Statement, ...]:
-    return function.statements[block.start : block.stop]
-
-
-def _asks(one: Statement) -> bool:
-    if one.opcode == "mbarrier":
-        return bool({"try_wait", "test_wait"} & set(one.modifiers))
-    return one.opcode == "atom" or (
-        one.opcode == "ld" and bool({"volatile", "acquire", "relaxed"} & set(one.modifiers))
-    )
+def _leaving(found: Sequence[Block], body: Set[int]) -> list[int]:
+    """The blocks of a loop from which it may be left."""
+    return [one for one in body if found[one].leaves or set(found[one].successors) - body]
 
 
 def _parted(

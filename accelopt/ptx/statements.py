@@ -24,7 +24,7 @@ def read(text: str) -> Module:
     """All statements of a PTX text. Raises NotPtx, in one sentence."""
     if "\0" in text:
         raise NotPtx("this is a binary file, not PTX text; cuobjdump -ptx extracts the text")
-    module = _Reader(text).module()
+    module = _Reader(text.removeprefix("\ufeff")).module()
     if not module.functions:
         raise NotPtx(
             "this is not PTX: there is no .entry and no .func with a body"

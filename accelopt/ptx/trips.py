@@ -76,11 +76,13 @@ def _test(
     """What the branch `jump`, which the statements `before` come before, asks in order to stay."""
     if jump.opcode != "bra" or not jump.guard:
         return None
-    predicates = known.names(jump.guard.lstrip("!"), jump.scope)
-    tests = [at for name in predicates for at in known.definitions.get(name, ()) if at in members]
-    if len(tests) != 1 or tests[0] not in before:
+    stays_when, asked = taken != jump.guard.startswith("!"), jump.guard.lstrip("!")
+    at = _only(known, members, before, asked, jump.scope)
+    while at is not None and (test := known.function.statements[at]).name == "not.pred":
+        stays_when, asked = not stays_when, test.operands[1]
+        at = None if test.guard else _only(known, members, before, asked, test.scope)
+    if at is None:
         return None
-    test = known.function.statements[tests[0]]
     if test.opcode != "setp" or len(test.operands) != 3 or test.guard or "|" in test.operands[0]:
         return None
     name = test.modifiers[0] if test.modifiers else ""
@@ -94,11 +96,19 @@ def _test(
         left, bound, compare = right, known.constant(left, test.scope), _MIRRORED[compare]
     if bound is None:
         return None
-    if taken == jump.guard.startswith("!"):
+    if not stays_when:
         compare = _OPPOSITE[compare]
     signed, size = name not in _UNSIGNED and kind[1] != "u", int(kind[2])
-    found = _Test(tests[0], known.register(left, test.scope), compare, bound, signed, size)
+    found = _Test(at, known.register(left, test.scope), compare, bound, signed, size)
     return found._replace(bound=found.held(bound))
+
+
+def _only(
+    known: Registers, members: frozenset[int], before: Sequence[int], name: str, scope: int
+) -> int | None:
+    """The only statement of a loop that gives a register its value, if it is one of `before`."""
+    found = [at for at in known.definitions.get(known.register(name, scope), ()) if at in members]
+    return found[0] if len(found) == 1 and found[0] in before else None
 
 
 def _made_of(

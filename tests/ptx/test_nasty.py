@@ -42,6 +42,10 @@ def test_every_statement_in_its_place() -> None:
     assert load.last_line == load.line + 1
 
 
+def test_a_mark_of_the_encoding_is_no_text() -> None:
+    assert read("\ufeff" + TEXT).kernels == read(TEXT).kernels
+
+
 def test_semicolons() -> None:
     """By removing comments and strings with two substitutions, which this text allows."""
     plain = re.sub(r'/\*.*?\*/|//[^\n]*|"[^"]*"', " ", TEXT.replace("b//c", "b c"), flags=re.DOTALL)

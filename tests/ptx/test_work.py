@@ -181,6 +181,8 @@ def test_threads_by_directives_or_by_warps() -> None:
          38),
         ("mov.u32 %r1, 0; L: add.s32 %r2, %r1, 4; and.b32 %r1, %r2, 63; setp.lt.u32 %p1, %r1, 62; @%p1 bra L;",
          None),
+        ("mov.u32 %r1, 0; L: setp.lt.s32 %p1, %r1, 9; not.pred %p2, %p1; @%p2 bra E; add.s32 %r1, %r1, 1; bra L; E:",
+         9),
         ("mov.u32 %r1, 0; L: @%p2 bra E; add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L; E: ret;",
          None),
         ("mov.u32 %r1, 0; L: @%p2 exit; add.s32 %r1, %r1, 1; setp.lt.s32 %p1, %r1, 9; @%p1 bra L;", None),
@@ -226,6 +228,23 @@ def test_trips_as_by_running_the_loop(
     assert loop.loop.trips in (None, runs) or runs == 1000 < loop.loop.trips  # up to 2^32 - 1
     plain = kind == "s32" and compare in ("lt", "le", "gt", "ge") and 0 < runs < 1000
     assert loop.loop.trips == runs or not plain
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        ("ld.acquire.gpu.u32 %r1, [%rd1]; xor.b32 %r2, %r1, %r9; setp.gt.s32 %p1, %r2, -1;", True),
+        ("@%p3 atom.global.cas.b32 %r1, [%rd1], 0, 1; @%p3 st.shared.b32 [tile], %r1; bar.sync 0; "
+         "ld.shared.b32 %r2, [tile]; bar.sync 0; setp.eq.s32 %p1, %r2, 1;", True),
+        ("atom.global.add.u32 %r1, [%rd1], 1; add.s32 %r2, %r2, 1; setp.lt.s32 %p1, %r2, %r9;", False),
+        ("ld.global.u32 %r1, [%rd1]; setp.ne.s32 %p1, %r1, 0;", False),
+        ("ld.volatile.global.u32 %r1, [%rd1]; st.global.u32 [%rd2], %r1; setp.ne.s32 %p1, %r1, 0;", False),
+        ("ld.volatile.global.f32 %f1, [%rd1]; add.f32 %f2, %f1, %f2; setp.ne.f32 %p1, %f2, %f1;", False),
+        ("ld.volatile.shared.u32 %r1, [tile]; st.shared.u32 [tile], %r9; setp.ne.s32 %p1, %r1, 0;", False),
+    ],
+)  # fmt: skip
+def test_loops_that_only_wait(body: str, waits: bool) -> None:
+    assert [one.loop.waits for one in kernel(f"L: {body} @%p1 bra L; ret;").loops] == [waits]
 
 
 def test_loops_inside_loops_and_all_their_trips() -> None:
