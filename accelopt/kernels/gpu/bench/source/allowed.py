@@ -6,6 +6,8 @@ calls its modules. `*` stands for one name that is public.
 
 from __future__ import annotations
 
+from accelopt.kernels.gpu.bench.source.operators import FUNCTIONALS, TORCH_OPERATORS
+
 # Modules that may be imported; a name in them has to stand in one of the tables below.
 MODULES = {
     "__future__", "abc", "bisect", "cmath", "collections", "collections.abc", "contextlib", "copy",
@@ -24,48 +26,6 @@ MODULES = {
     "typing_extensions", "uuid", "warnings",
 }  # fmt: skip
 
-# Every operator on tensors that `torch` itself has under a public name and that is no entry to a
-# particular library. What a library may do of a problem's work is for the profiler to say.
-TORCH_OPERATORS = """
-abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all allclose amax amin aminmax
-angle any arange arccos arcsin arctan arctan2 argmax argmin argsort argwhere as_strided as_tensor
-asarray asin asinh atan atan2 atanh atleast_1d atleast_2d atleast_3d avg_pool1d baddbmm batch_norm
-bernoulli bincount bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
-bitwise_xor block_diag bmm broadcast_shapes broadcast_tensors broadcast_to bucketize can_cast cat
-cdist ceil chain_matmul chunk clamp clamp_max clamp_min clip clone column_stack complex concat
-concatenate conj conv1d conv2d conv3d conv_transpose1d conv_transpose2d copysign cos cosh
-count_nonzero cross cummax cummin cumprod cumsum deg2rad detach diag diag_embed diagflat diagonal
-diff digamma dist div divide dot dropout dstack einsum embedding empty empty_like empty_permuted
-empty_strided eq equal erf erfc erfinv exp exp2 expm1 eye flatten flip fliplr flipud float_power
-floor floor_divide fmax fmin fmod frac frexp frombuffer from_numpy full full_like gather gcd ge
-get_default_dtype get_device greater greater_equal group_norm gt heaviside histc hstack hypot
-index_add index_copy index_fill index_put index_reduce index_select inner is_complex
-is_floating_point is_grad_enabled is_inference_mode_enabled is_nonzero is_same_size is_tensor isclose
-isfinite isin isinf isnan isneginf isposinf isreal kron kthvalue layer_norm lcm ldexp le lerp less
-less_equal lgamma linspace log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp
-logical_and logical_not logical_or logical_xor logit logspace logsumexp lt manual_seed masked_fill
-masked_scatter masked_select matmul max max_pool1d max_pool2d maximum mean median meshgrid min
-minimum mm mode moveaxis movedim mul multinomial multiply mv nan_to_num nanmean nansum narrow ne neg
-negative nextafter nonzero norm normal not_equal numel ones ones_like outer permute polar positive
-pow prelu prod promote_types quantile rand rand_like randint randint_like randn randn_like randperm
-range ravel real reciprocal relu remainder repeat_interleave reshape result_type rms_norm roll rot90
-round rsqrt rsub scalar_tensor scatter scatter_add scatter_reduce searchsorted select select_scatter
-selu set_float32_matmul_precision set_grad_enabled sgn sigmoid sign signbit sin sinc sinh
-slice_scatter softmax sort split split_with_sizes sqrt square squeeze stack std std_mean sub subtract
-sum swapaxes swapdims t take take_along_dim tan tanh tensor tensor_split tensordot threshold tile topk
-trace transpose trapezoid tril tril_indices triu triu_indices true_divide trunc unbind unflatten
-unique unique_consecutive unsqueeze vander var var_mean vdot view_as_complex view_as_real vstack
-where xlogy zeros zeros_like
-""".split()
-FUNCTIONALS = """
-adaptive_avg_pool1d adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy
-binary_cross_entropy_with_logits celu conv1d conv2d conv3d cosine_similarity cross_entropy dropout
-elu embedding gelu glu group_norm gumbel_softmax hardsigmoid hardswish hardtanh instance_norm
-interpolate kl_div l1_loss layer_norm leaky_relu linear log_softmax logsigmoid max_pool1d max_pool2d
-mish mse_loss nll_loss normalize one_hot pad prelu relu relu6 rms_norm scaled_dot_product_attention
-selu sigmoid silu smooth_l1_loss softmax softmin softplus softshrink softsign tanh tanhshrink threshold
-unfold
-""".split()
 NUMPY = """
 abs all any arange argmax argmin argsort array asarray ascontiguousarray broadcast_to ceil clip
 concatenate cos cumprod cumsum diff divmod dot empty empty_like exp exp2 expand_dims eye flatnonzero
@@ -115,8 +75,7 @@ CALLS = {
     "torch.cuda.set_device", "torch.cuda.synchronize", "torch.device", "torch.enable_grad",
     "torch.Tensor", "torch.autograd.grad", "torch.nn.*", "torch.set_printoptions",
     "torch.testing.assert_close", "torch.finfo", "torch.iinfo", "torch.inference_mode", "torch.linalg.norm",
-    "torch.linalg.vector_norm", "torch.no_grad", "torch.ops.aten.*",
-    "torch.ops.aten.*.default", "torch.special.expit", "torch.special.logsumexp", "torch.sym_int",
+    "torch.linalg.vector_norm", "torch.no_grad", "torch.special.expit", "torch.special.logsumexp", "torch.sym_int",
     "triton.Config", "triton.autotune", "triton.cdiv", "triton.heuristics", "triton.jit",
     "triton.next_power_of_2", "triton.set_allocator", "triton.runtime.autotuner.Config",
     "triton.runtime.driver.active.get_active_torch_device",
@@ -128,6 +87,7 @@ CALLS = {
     "triton.experimental.gluon.jit", "triton.experimental.gluon.constexpr_function",
     "triton.constexpr_function", "triton.reinterpret",
     *(f"torch.{name}" for name in TORCH_OPERATORS),
+    *(f"torch.ops.aten.{name}{form}" for name in (*TORCH_OPERATORS, *FUNCTIONALS) for form in ("", ".default")),
     *(f"torch.nn.functional.{name}" for name in FUNCTIONALS),
     *(f"numpy.{name}" for name in NUMPY),
 }  # fmt: skip
@@ -202,28 +162,6 @@ BUILTINS = {
 # Only where they are called, by their own names, with a literal.
 BY_LITERAL = {"getattr", "hasattr", "setattr", "delattr"}
 
-# Attributes of values that lead out of them, whatever the value is.
-FORBIDDEN_ATTRIBUTES = set(
-    """
-f_back f_builtins f_code f_globals f_locals f_trace tb_frame tb_next gi_code gi_frame gi_yieldfrom
-cr_code cr_frame cr_origin ag_code ag_frame func_globals func_code mro
-sys os gc ctypes threading importlib subprocess builtins inspect multiprocessing pickle socket shutil
-pathlib tempfile atexit weakref modules
-apply_ as_subclass map_ map2_ module_load record_stream register_hook
-register_post_accumulate_grad_hook set_ share_memory_ storage storage_type untyped_storage
-tofile dump memmap fromfile
-Stream ExternalStream set_stream CUDAGraph make_graphed_callables record_event wait_event wait_stream
-used_global_vals get_capture_scope nonlocals obj manager loggerDict loggerClass
-cudart hub cpp_extension system popen import_module load_library
-launch_enter_hook launch_exit_hook add_pre_run_hook pre_run_hooks cache_hook compiled_hook
-addHandler removeHandler handlers
-""".split()
-)
-# Underscored names that nobody may use though they might be the solution's own.
-FORBIDDEN_UNDERSCORED = {
-    "_C", "_base", "_cdata", "_version", "_getframe", "_make_subclass", "_make_wrapper_subclass",
-    "_backward_hooks", "_dispatch", "_python_dispatch", "_typed_storage",
-}  # fmt: skip
 OWN_METHODS = {
     "__init__", "__call__", "__enter__", "__exit__", "__eq__", "__getitem__", "__hash__", "__iter__",
     "__len__", "__lt__", "__next__", "__post_init__", "__repr__", "__setitem__", "__str__",

@@ -25,6 +25,11 @@ _FORMAT = re.compile(
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
+def is_dunder(name: str) -> bool:
+    """A name that Python itself asks for."""
+    return name.startswith("__") and name.endswith("__")
+
+
 def matches(full: str, table: set[str]) -> bool:
     """Whether a dotted name stands in a table, where `*` is one public name."""
     if full in table:
@@ -53,7 +58,12 @@ def is_device_name(full: str) -> bool:
 def may_be_named(full: str) -> bool:
     """Whether a name may be imported or given another name; how it is used is another question."""
     known = full in MODULES or full in DEVICE_LANGUAGES or is_value(full) or is_device_name(full)
-    return known or matches(full, CALLS) or matches(full, CLASSES)
+    return known or matches(full, CALLS) or is_class(full)
+
+
+def is_class(full: str) -> bool:
+    """A class of a library; what is written small beside one is a module."""
+    return full in CLASSES or (full.rpartition(".")[2][:1].isupper() and matches(full, CLASSES))
 
 
 class Names:
@@ -71,7 +81,7 @@ class Names:
             self._import(node)
         self._follow_other_names(module)
         self.own_classes = {n.name for n in ast.walk(module) if isinstance(n, ast.ClassDef)}
-        self.own_attributes = set(_attributes(module))
+        self.own_attributes = {*_attributes(module), *_coined(module)}
 
     def _import(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
@@ -222,3 +232,16 @@ def _attributes(module: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ClassDef):
             for item in node.body:
                 yield from _bindings(item)
+
+
+def _coined(module: ast.Module) -> Iterator[str]:
+    """Public names that calls give to what they make: keywords, and words in strings (`namedtuple`)."""
+    for call in ast.walk(module):
+        if not isinstance(call, ast.Call):
+            continue
+        for part in (*call.args, *call.keywords):
+            if isinstance(part, ast.keyword) and part.arg:
+                yield from [part.arg] * (not part.arg.startswith("_"))
+            for node in ast.walk(part):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield from re.findall(r"\b[A-Za-z]\w*", node.value)

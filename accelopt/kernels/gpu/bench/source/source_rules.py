@@ -12,11 +12,13 @@ import ast
 import builtins
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
-from accelopt.kernels.gpu.bench.source import allowed
+from accelopt.kernels.gpu.bench.source import allowed, attributes
 from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
 from accelopt.kernels.gpu.bench.source.names import (
     Names,
+    is_class,
     is_device_name,
+    is_dunder,
     is_value,
     local_names,
     matches,
@@ -37,6 +39,7 @@ __all__ = ["Violation", "violations"]
 REACHES_OUT = "reaches out of the kernel's own arguments"
 NOT_A_VALUE = "hands a library's module, class or function about"
 WHILE_IT_RUNS = "names what it takes only while it runs"
+UNASKED = "is called when nobody sees it"
 
 
 def violations(solution: Solution) -> list[Violation]:
@@ -74,6 +77,7 @@ class SourceScan(ast.NodeVisitor):
         self.module = module
         self.files = files
         self.names = files[file]
+        self.own_attributes = frozenset().union(*(names.own_attributes for names in files.values()))
         self.found: list[Violation] = []
         self.parents: dict[ast.AST, ast.AST] = {
             child: node for node in ast.walk(module) for child in ast.iter_child_nodes(node)
@@ -83,10 +87,14 @@ class SourceScan(ast.NodeVisitor):
     def run(self) -> list[Violation]:
         """All violations, in the order of the text."""
         self.visit(self.module)
-        return self.found
+        for name, nodes in self.names.bound.items():
+            if is_dunder(name) and name not in allowed.OWN_DUNDERS:
+                self._report(nodes[0], name, UNASKED)
+        return sorted(self.found, key=lambda one: one.line)
 
     def _report(self, node: ast.AST, text: str, reason: str) -> None:
-        self.found.append(Violation(self.file, getattr(node, "lineno", 0), text, reason))
+        line = next((one.lineno for one in ast.walk(node) if hasattr(one, "lineno")), 1)
+        self.found.append(Violation(self.file, line, text, reason))
 
     # What is imported.
 
@@ -106,7 +114,9 @@ class SourceScan(ast.NodeVisitor):
             return
         for item in node.names:
             full = f"{node.module}.{item.name}"
-            if not may_be_named(full) and not is_absent(full):
+            if item.name == "*":
+                self._report(node, f"from {node.module} import *", WHILE_IT_RUNS)
+            elif not may_be_named(full) and not is_absent(full):
                 self._report(node, f"import {full}", reason_for(full))
 
     def _own_import(self, node: ast.ImportFrom) -> None:
@@ -144,9 +154,6 @@ class SourceScan(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Load):
-            dunder = node.id.startswith("__") and node.id.endswith("__")
-            if dunder and node.id not in allowed.OWN_DUNDERS:
-                self._report(node, f"{node.id} = ...", REACHES_OUT)
             return
         full = self.names.resolve(node)
         for name in sorted(full):
@@ -165,7 +172,7 @@ class SourceScan(ast.NodeVisitor):
         value = getattr(builtins, name, None)
         if isinstance(value, type) and issubclass(value, BaseException):
             return
-        if hasattr(builtins, name) or (name.startswith("__") and name.endswith("__")):
+        if hasattr(builtins, name) or is_dunder(name):
             reason = WHILE_IT_RUNS if name in allowed.BY_LITERAL else UNSEEN
             self._report(node, name, REACHES_OUT if name == "type" else reason)
 
@@ -203,7 +210,7 @@ class SourceScan(ast.NodeVisitor):
             node, parent = parent, self.parents[parent]
         if isinstance(parent, ast.ClassDef) and node in parent.bases:
             return matches(full, allowed.BASES)
-        if not matches(full, allowed.CLASSES):
+        if not is_class(full):
             return False
         if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
             return parent.func.id in ("isinstance", "issubclass") and node in parent.args[1:]
@@ -239,16 +246,20 @@ class SourceScan(ast.NodeVisitor):
     # What is asked of values, and what is set.
 
     def _attribute(self, node: ast.AST, name: str) -> None:
-        if name in allowed.FORBIDDEN_ATTRIBUTES | allowed.FORBIDDEN_UNDERSCORED:
+        if name in attributes.FORBIDDEN | attributes.FORBIDDEN_UNDERSCORED:
             self._report(node, name, REACHES_OUT)
-        elif name.startswith("__") and name.endswith("__"):
+        elif name in ("format", "format_map") and not self._is_called(node):
+            self._report(node, name, WHILE_IT_RUNS)
+        elif is_dunder(name):
             shown = name == "__class__" and self._only_compared(node)
             if name not in allowed.HARMLESS_DUNDERS and not shown:
                 self._report(node, name, REACHES_OUT)
         elif name.startswith("_") and name not in (
-            self.names.own_attributes | allowed.HARMLESS_UNDERSCORED
+            self.own_attributes | allowed.HARMLESS_UNDERSCORED
         ):
             self._report(node, name, REACHES_OUT)
+        elif name[0] != "_" and name not in attributes.ATTRIBUTES | self.own_attributes:
+            self._report(node, name, OTHER)
 
     def _only_compared(self, node: ast.AST) -> bool:
         """`type(x) is ...`, or its name in a message."""
@@ -269,7 +280,7 @@ class SourceScan(ast.NodeVisitor):
         if not self._is_own(base):
             self._report(node, f"{ast.unparse(base)}.… = ...", EVERYONE)
         name = node.attr if isinstance(node, ast.Attribute) else ""
-        if name.startswith("__") and name.endswith("__"):
+        if is_dunder(name):
             self._report(node, name, REACHES_OUT)
         self.visit(base)
 
@@ -314,6 +325,36 @@ class SourceScan(ast.NodeVisitor):
             self._format(node, function)
         if self.names.resolve(function) & allowed.ASSEMBLY_CALLS:
             self._assembly(node)
+        if self._names_by_strings(node):
+            self._report(node, ast.unparse(node)[:60], WHILE_IT_RUNS)
+        self.generic_visit(node)
+
+    def _names_by_strings(self, node: ast.Call) -> bool:
+        """Whether a call may give or take attributes by names that are strings: namespaces made of
+        tables, and `wraps` as anything but a plain decorator."""
+        full = self.names.resolve(node.func)
+        if "functools.wraps" in full:
+            decorates = node in getattr(self.parents[node], "decorator_list", ())
+            return not decorates or len(node.args) != 1 or bool(node.keywords)
+        return "types.SimpleNamespace" in full and (
+            bool(node.args) or any(one.arg is None for one in node.keywords)
+        )
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if is_dunder(node.arg or ""):
+            self._report(node, f"{node.arg}=...", REACHES_OUT)
+        self.generic_visit(node)
+
+    def visit_Yield(self, node: ast.Yield) -> None:
+        """What stands around a `yield` to clean up runs when the generator is thrown away."""
+        around: ast.AST = node
+        cleans = False
+        while not isinstance(around, ast.FunctionDef) and around in self.parents:
+            cleans |= isinstance(around, (ast.Try, ast.With))
+            around = self.parents[around]
+        managers = [self.names.resolve(one) for one in getattr(around, "decorator_list", ())]
+        if cleans and {"contextlib.contextmanager"} not in managers:
+            self._report(node, "yield", UNASKED)
         self.generic_visit(node)
 
     def _assembly(self, node: ast.Call) -> None:
@@ -396,10 +437,11 @@ class SourceScan(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for keyword in node.keywords:
             self._report(node, f"class {node.name}({keyword.arg}=...)", EVERYONE)
-        for statement in node.body:
-            name = getattr(statement, "name", "")
-            if name.startswith("__") and name.endswith("__") and name not in allowed.OWN_METHODS:
-                self._report(statement, name, "is called when nobody sees it")
+        bases = {full for base in node.bases for full in self.names.resolve(base)}
+        if any(full.startswith("enum.") for full in bases) and not any(map(_is_member, node.body)):
+            self._report(
+                node, f"class {node.name}", WHILE_IT_RUNS
+            )  # it takes them when it is called
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -416,3 +458,11 @@ class SourceScan(ast.NodeVisitor):
         self.locals.append(local_names(node))
         self.generic_visit(node)
         self.locals.pop()
+
+
+def _is_member(node: ast.AST) -> bool:
+    """Whether a statement of an enumeration gives it a member."""
+    return isinstance(node, ast.Assign) and (
+        isinstance(node.value, (ast.Constant, ast.UnaryOp, ast.Tuple))
+        or (isinstance(node.value, ast.Call) and ast.unparse(node.value.func).endswith("auto"))
+    )
