@@ -52,9 +52,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
 
 
 def said(text: str) -> str:
-    return " ".join(
-        map(str, native_violations("main.cu", text, frozenset({"main.cu", "tiles.cuh"})))
-    )
+    return " ".join(map(str, native_violations("main.cu", {"main.cu": text, "tiles.cuh": ""})))
 
 
 def test_an_honest_kernel_names_nothing_forbidden():

@@ -16,7 +16,7 @@ from accelopt.kernels.gpu.bench.source.reasons import CLOCK
 NO_PTX = "is no PTX: assembly for the device alone may stand there"
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_CLOCK = re.compile(r"%+(?:clock|globaltimer)\w*")
+_CLOCK = re.compile(r"%+(?:clock|globaltimer|pm\d)\w*")
 _BEFORE = re.compile(r"(?:\s+|[{}]|@!?%*\w+\s|[\w$%=]+:(?!:))*")  # braces, guards, labels
 _OPCODE = re.compile(r"[a-z]\w*(?:(?:(?:\.|::)\w+)+| +\.[busf]\d+)(?![\w.:=])")
 _WITHOUT_TYPE = re.compile(r"(?:ret|exit|trap|brkpt|bra)(?![\w.:=])")

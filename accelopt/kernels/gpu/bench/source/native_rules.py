@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
+from accelopt.kernels.gpu.bench.source.linkage import HIDDEN, HOST, linkage_faults
 from accelopt.kernels.gpu.bench.source.source_text import Violation
 from accelopt.kernels.wording import words_to_a_model
 
 SPEAKS = "speaks to a model instead of a reader"
-HIDDEN = "puts names together that cannot be read"
 SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".inl")
 
 _HEADERS = re.compile(
@@ -29,16 +29,18 @@ _HEADERS = re.compile(
     r"|numeric|optional|stdexcept|string|string_view|tuple|type_traits|utility|vector|assert\.h|stdint\.h"
 )
 _REASONS = {
-    "reaches the host system": re.compile(
+    HOST: re.compile(
         r"dl(m?open|v?sym|close|info)|RTLD_\w+|ptrace|m(map|protect|remap)|syscall|v?fork|exec[vl]p?e?"
         r"|popen|system|f?re?open|fopen\w*|creat|openat|[io]?fstream|filesystem|socket|connect|getenv"
         r"|secure_getenv|[sp]utenv|setenv|environ|pthread_\w+|thread|jthread|async|signal|sigaction"
         r"|_*(constructor|destructor|ifunc|init_priority)_*|__libc_\w+|_r_debug|link_map|process_vm_\w+|remove"
-        r"|rename|unlink|std(in|out|err)|FILE"
+        r"|rename|unlink|std(in|out|err)|FILE|_*exit|_Exit|quick_exit|at_?(quick_)?exit|abort|terminate"
+        r"|__builtin_(frame|return|extract|frob|setjmp|longjmp|apply|eh)\w*|(set|long)jmp|__cxa_\w+"
     ),
     "reaches the clock or the profiler": re.compile(
         r"clock_(get|set)\w+|gettimeofday|chrono|c(u|uda)Event\w*|cudaProfiler\w*|cuProfiler\w*|cupti\w*"
         r"|nvml\w*|c(u|uda)Graph\w*|CUDAEvent|usleep|nanosleep|sleep|clock(64)?|_*globaltimer\w*|timespec_get"
+        r"|__\w*(clock|globaltimer|sreg_pm)\w*"
         r"|getrusage|\w*rdtscp?|__builtin_\w*(rdtsc|cyclecounter)\w*"
     ),
     "reaches the driver behind the runtime": re.compile(
@@ -47,7 +49,13 @@ _REASONS = {
         r"|cudaPointerGetAttributes|cudaMemGetAddressRange"
     ),
     "reaches the interpreter": re.compile(
-        r"Py[A-Z_]\w*|_Py\w+|py|pybind11|TORCH_LIBRARY\w*|Dispatcher"
+        r"Py[A-Z_]\w*|_Py\w+|py|pybind11|TORCH_LIBRARY\w*|Dispatcher|(Get|Set|Remove|List)Global\w*"
+        r"|TVMFFIEnv(?!GetStream|TensorAlloc)\w+|TVMFFI(Function|Module|Type|Object)(?!Handle)\w+"
+        r"|(LoadFrom|ImportM|GetF)(File|Bytes|odule|unction)\w*|SystemLib\w*"
+    ),
+    "changes the device for what comes after it": re.compile(
+        r"cudaDeviceSet(?!Attribute)\w+|cudaCtxReset\w+|cudaSetDeviceFlags|cudaStreamSetAttribute"
+        r"|cudaStreamAttr\w*|cudaLimit\w*|\w*[aA]ccessPolicyWindow\w*|cudaAccessProperty\w*"
     ),
     "calls a library's kernel": re.compile(r"(cublas|cudnn|cusparse|cufft|cusolver|nvrtc)\w*"),
 }
@@ -59,6 +67,9 @@ _TORCH = frozenset(
 )
 _WRITES_OUT = re.compile(r"\w+_outf?(?=\s*\()")  # an operator of ATen, found by its argument
 _IN_TORCH = re.compile(r"\b(?:at|torch|c10)\s*::\s*((?:\w+\s*::\s*)*\w+)")
+_BLINDS = re.compile(
+    r"\busing\s+namespace\s+(?:at|torch|c10)\b|\bnamespace\s+\w+\s*=\s*(?:::)?(?:at|torch|c10)\b"
+)
 _STRING = r'"(?:\\.|[^"\\\n])*"'
 _LEXED = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -81,25 +92,33 @@ _DEFINED = re.compile(
 _INCLUDE = re.compile(r"\s*#\s*(?:include|include_next|import)\b\s*(.*)")
 
 
-def native_violations(path: str, text: str, own: frozenset[str]) -> list[Violation]:
-    """Every forbidden thing in one C++ or CUDA source; `own` are the paths of the solution's files."""
-    joined = re.sub(r"\\[ \t]*\r?\n", "", text)  # as the preprocessor does before it reads
+def native_violations(path: str, files: Mapping[str, str]) -> list[Violation]:
+    """Every forbidden thing in one of a solution's C++ or CUDA sources, texts by path."""
+    joined = _joined(files[path])
     found = [
         Violation(path, _line_of(joined, said), finding.text, SPEAKS)
         for said in _LEXED.finditer(joined)
         for finding in words_to_a_model("# " + " ".join(said.group().split()))
     ]
     bare = _LEXED.sub(_plain, joined)
-    names = {part for one in own for part in (one, one.rpartition("/")[2])}
+    names = {part for one in files for part in (one, one.rpartition("/")[2])}
     for number, line in enumerate(bare.splitlines(), 1):
         found += (Violation(path, number, *said) for said in _of_line(line, names))
     for match in _STRINGS.finditer(bare):
         found += (Violation(path, _line_of(bare, match), *said) for said in _of_string(bare, match))
+    sources = [_LEXED.sub(_plain, _joined(one)) for one in files.values()]
+    for place, said_there, reason in linkage_faults(bare, sources):
+        found.append(Violation(path, bare[:place].count("\n") + 1, said_there, reason))
     defined = {name: _value(strings) for name, strings in _DEFINED.findall(bare)}
     for match in _ASSEMBLY.finditer(bare):
         told = _of_assembly(_TEMPLATE.match(bare, match.end()), defined)
         found += (Violation(path, _line_of(bare, match), *said) for said in told)
     return found
+
+
+def _joined(text: str) -> str:
+    """Lines as the preprocessor puts them together before it reads."""
+    return re.sub(r"\\[ \t]*\r?\n", "", text)
 
 
 def _line_of(text: str, match: re.Match[str]) -> int:
@@ -181,6 +200,8 @@ def _of_code(code: str) -> Iterator[tuple[str, str]]:
         for reason, forbidden in _REASONS.items():
             if forbidden.fullmatch(name):
                 yield name, reason
+    for match in _BLINDS.finditer(code):
+        yield match.group(), HIDDEN
     for name in _WRITES_OUT.findall(code):
         yield name, "calls a library's kernel"
     for match in _IN_TORCH.finditer(code):

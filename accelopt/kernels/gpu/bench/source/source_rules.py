@@ -47,9 +47,8 @@ def violations(solution: Solution) -> list[Violation]:
 
     A source that cannot be parsed cannot be loaded either: that is the compiler's to say.
     """
-    native = [source for source in solution.sources if source.path.endswith(SUFFIXES)]
-    paths = frozenset(source.path for source in native)
-    compiled = [one for s in native for one in native_violations(s.path, s.content, paths)]
+    native = {s.path: s.content for s in solution.sources if s.path.endswith(SUFFIXES)}
+    compiled = [one for path in native for one in native_violations(path, native)]
     sources = [source for source in solution.sources if source.path.endswith(".py")]
     own = {source.path.split("/")[0].removesuffix(".py") for source in sources}
     found = compiled + of_the_files([source.path for source in sources])
@@ -370,8 +369,8 @@ class SourceScan(ast.NodeVisitor):
     def _text_of(self, node: ast.AST) -> str | None:
         """A string that stands there, or the only one that a name is given."""
         bound = self.names.bound[node.id] if isinstance(node, ast.Name) else []
-        if len(bound) == 1 and isinstance(bound[0], ast.Assign):
-            node = bound[0].value
+        if len(bound) == 1 and isinstance(bound[0], (ast.Assign, ast.AnnAssign)):
+            node = bound[0].value or node
         if isinstance(node, ast.Call) and "triton.language.constexpr" in self.names.resolve(
             node.func
         ):
