@@ -16,36 +16,38 @@ _PLAIN = (
     OrderedDict, defaultdict, deque, property,
 )  # fmt: skip
 _TENSORS = """
-H T adjoint bernoulli_ bfloat16 bool byte byteswap cauchy_ cdouble cfloat chalf char coalesce
-col_indices contiguous copy_ cpu crow_indices cuda data data_ptr dense_dim device dim dim_order double
-dsplit dtype element_size exp2_ expand expand_as exponential_ fill fill_ fill_diagonal_ float geometric_
-get_device grad grad_fn half hardshrink hsplit imag indices int inverse is_coalesced is_conj
-is_contiguous is_cpu is_cuda is_floating_point is_inference is_leaf is_meta is_neg is_nested is_pinned is_quantized
-is_shared is_signed is_sparse is_sparse_csr isnative itemsize layout log_normal_ long mH mT names nansum
-nbytes ndim ndimension nelement new new_empty new_empty_strided new_full new_ones new_tensor new_zeros
-nonzero_static normal_ numel numpy pin_memory polygamma prod qr random_ renorm requires_grad
-requires_grad_ reshape_as resize_ resize_as_ resolve_conj resolve_neg retain_grad shape short size
-softmax sparse_dim sparse_mask storage_offset stride sum_to_size to to_dense to_device to_sparse
-to_sparse_bsr to_sparse_coo to_sparse_csr tolist type type_as unfold uniform_ unsafe_chunk unsafe_split
-view view_as vsplit xpu zero_ astype fft masked_fill_ masked_scatter_ scatter_ scatter_add_ index_add_
-index_copy_ index_put_ index_fill_ squeeze_ unsqueeze_ t_ transpose_ swapaxes_ as_strided_ detach_
-item repeat arccosh arcsinh arctanh as_strided_scatter ccol_indices row_indices cholesky corrcoef cov
-conj_physical dequantize det diagonal_scatter i0 is_distributed logdet lstsq matrix_exp matrix_power msort
-nanmedian nanquantile narrow_copy pinverse put put_ q_scale q_zero_point qscheme rad2deg slogdet svd
-to_complex to_padded_tensor to_real unsafe_split_with_sizes retains_grad output_nr rank renorm_ stft istft
-backward ptr eps tiny max min bits resolution smallest_normal ravel flat copy fill sort partition
-argpartition tobytes nelement float8_e4m3fn float8_e5m2
+H T adjoint arccosh arcsinh arctanh argpartition as_strided_ as_strided_scatter astype backward
+bernoulli_ bfloat16 bits bool byte cauchy_ ccol_indices cdouble cfloat chalf char cholesky
+coalesce col_indices conj_physical contiguous copy copy_ corrcoef cov cpu crow_indices cuda data
+data_ptr dense_dim dequantize det detach_ device diagonal_scatter dim dim_order double dsplit
+dtype element_size eps exp2_ expand expand_as exponential_ fill fill_ fill_diagonal_ float
+float8_e4m3fn float8_e5m2 geometric_ get_device grad grad_fn half hardshrink hsplit i0 imag
+index_add_ index_copy_ index_fill_ index_put_ indices int inverse is_coalesced is_conj
+is_contiguous is_cpu is_cuda is_distributed is_floating_point is_inference is_leaf is_meta is_neg
+is_nested is_pinned is_quantized is_shared is_signed is_sparse is_sparse_csr isnative istft item
+itemsize layout log_normal_ logdet long lstsq mH mT masked_fill_ masked_scatter_ matrix_exp
+matrix_power max min msort names nanmedian nanquantile nansum narrow_copy nbytes ndim ndimension
+nelement new new_empty new_empty_strided new_full new_ones new_tensor new_zeros nonzero_static
+normal_ numel numpy output_nr partition pin_memory pinverse polygamma prod ptr put put_ q_scale
+q_zero_point qr qscheme rad2deg random_ rank ravel renorm renorm_ repeat requires_grad
+requires_grad_ reshape_as resize_ resize_as_ resolution resolve_conj resolve_neg retain_grad
+retains_grad row_indices scatter_ scatter_add_ shape short size slogdet smallest_normal softmax
+sort sparse_dim sparse_mask squeeze_ stft storage_offset stride sum_to_size svd swapaxes_ t_ tiny
+to to_complex to_dense to_device to_padded_tensor to_real to_sparse to_sparse_bsr to_sparse_coo
+to_sparse_csr tobytes tolist transpose_ type type_as unfold uniform_ unsafe_chunk unsafe_split
+unsafe_split_with_sizes unsqueeze_ view view_as vsplit xpu zero_
 """.split()
 _KERNELS = """
-run warmup fn arg_names best_config configs cache kwargs all_kwargs num_warps num_stages num_ctas maxnreg
-n_regs n_spills n_max_threads shared metadata asm name key keys_ nargs is_spilled
-advance arrive associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or
-atomic_xchg atomic_xor block_shape block_type cast dtype element_ty expand_dims fp_mantissa_width gather
-get_int_max_value get_int_min_value histogram index int_bitwidth is_block is_bool is_const is_dtype is_floating is_fp16
-is_fp32 is_fp64 is_fp8 is_fp8e4b15 is_fp8e4b8 is_fp8e4nv is_fp8e5 is_fp8e5b16 is_bf16 is_int is_int1 is_int8 is_int16 is_int32 is_int64 is_int_signed
-is_int_unsigned is_integral is_ptr is_standard_floating is_uint8 is_uint16 is_uint32 is_uint64 is_void kind load
-logical_and logical_or primitive_bitwidth product reduce scalar scatter slice store strides trans value
-with_element_ty xor_sum element_shape padding base shape_ slot smem_type nv warpgroup_mma
+advance all_kwargs arg_names arrive asm associative_scan atomic_add atomic_and atomic_cas
+atomic_max atomic_min atomic_or atomic_xchg atomic_xor base best_config block_shape block_type
+cache cast configs dtype element_shape element_ty expand_dims fn fp_mantissa_width gather
+get_int_max_value get_int_min_value histogram index int_bitwidth is_bf16 is_block is_bool is_const
+is_dtype is_floating is_fp16 is_fp32 is_fp64 is_fp8 is_fp8e4b15 is_fp8e4b8 is_fp8e4nv is_fp8e5
+is_fp8e5b16 is_int is_int1 is_int16 is_int32 is_int64 is_int8 is_int_signed is_int_unsigned
+is_integral is_ptr is_standard_floating is_uint16 is_uint32 is_uint64 is_uint8 is_void key kind
+kwargs load logical_and logical_or maxnreg metadata n_max_threads n_regs n_spills name num_ctas
+num_stages num_warps padding primitive_bitwidth product reduce run scalar scatter shared slice
+store strides trans value warmup with_element_ty xor_sum
 """.split()
 _DEVICES = """
 L2_cache_size arch backend capability cuda_stream device_index gcnArchName index is_integrated
@@ -54,16 +56,16 @@ regs_per_multiprocessor shared_memory_per_block shared_memory_per_block_optin
 shared_memory_per_multiprocessor total_memory type uuid warp_size
 """.split()
 _OTHERS = """
-apply args cache_clear cache_info children clone_state critical debug denominator digest
-enter_context error exception extra_repr fget float_power forward get_state group groupdict groups
-hexdigest info initial_seed instance isEnabledFor limit_denominator load_state_dict log manual_seed
-mark_dirty mark_non_differentiable match message micro findall fullmatch finditer search sub subn
-named_buffers named_children named_modules named_parameters needs_input_grad next numerator once_differentiable
-parameters pattern query randint random register_buffer register_parameter release sample
-save_for_backward saved_tensors seed set_materialize_grads set_state setLevel shuffle span start
-end state_dict step stop synchronize train training eval uniform value variance_epsilon warn warning
-weight bias zero_grad in_features out_features normalized_shape hex public zfill integers
-standard_normal choice permutation
+apply args bias cache_clear cache_info children choice clone_state critical debug denominator
+digest elementwise_affine enter_context error eval exception extra_repr fget findall finditer
+float_power forward fullmatch get_state group groupdict groups hex hexdigest in_features info
+initial_seed instance integers isEnabledFor limit_denominator load_state_dict manual_seed
+mark_dirty mark_non_differentiable match named_buffers named_children named_modules
+named_parameters needs_input_grad normalized_shape numerator once_differentiable out_features
+parameters pattern permutation query randint random register_buffer register_parameter release
+sample save_for_backward saved_tensors search seed setLevel set_materialize_grads set_state
+shuffle span standard_normal state_dict step stop sub subn synchronize train training uniform
+value variance_epsilon warn warning weight zero_grad
 """.split()
 
 ATTRIBUTES = frozenset(
