@@ -202,7 +202,7 @@ def _saved(
     """The configuration that a continued run must share: without secrets, money or machine."""
     language = options.workshop.language
     settings = {**options.settings._asdict(), "memory": options.settings.memory._asdict()}
-    del settings["evaluations"]  # more of them continue the same search
+    del settings["evaluations"], settings["seconds"]  # more of them continue the same search
     return {
         "problems": [case.service_name for case in cases],
         "backend": language.name,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +31,18 @@ from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 
 NKI = "nki"
+CLOSING = 0.3
+"""Share of a kernel's time that is left for its final checks and its files."""
+MOST_COMPILERS = 8
 BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
 
 
 class SpecRun(NamedTuple):
     """What is asked of the kernels in `source`: a spec file, a folder of them, or, for the backend `nki`,
-    names of NKIBench's problems or another folder like it. `budget` are evaluations of each, failures included. `regraph` is what
-    another run learned of methods; without it the kernels of this folder that were searched before count."""
+    names of NKIBench's problems or another folder like it. `budget` are evaluations of each, failures
+    included; `seconds` the time for all of them, which those to come share evenly. `regraph` is what
+    another run learned of methods; without it the kernels of this folder that were searched before
+    count."""
 
     source: str
     out: Path
@@ -51,6 +59,7 @@ class SpecRun(NamedTuple):
     least_gain: float = 0.0
     regraph: Path | None = None
     model_config: Path | None = None
+    seconds: float | None = None
 
 
 class Subject(NamedTuple):
@@ -71,14 +80,24 @@ def optimize_specs(run: SpecRun) -> list[SearchedKernel]:
     subjects = list(_subjects(run))
     for subject in subjects:
         mind_earlier_run(subject.folder / "run", run.resume and _begun(subject))
-    return [_search(subject, run) for subject in subjects]
+    begun = time.monotonic()
+    found: list[SearchedKernel] = []
+    for number, subject in enumerate(subjects):
+        seconds = run.seconds
+        if seconds is not None:
+            left = max(0.0, seconds - (time.monotonic() - begun))
+            seconds = (1 - CLOSING) * left / (len(subjects) - number)
+        found.append(_search(subject, run._replace(seconds=seconds)))
+    return found
 
 
 def _search(subject: Subject, run: SpecRun) -> SearchedKernel:
+    """One kernel's search and its files; `run.seconds` are those of the search alone."""
     write_tactics(run.out, subject.kind)
     learned = _learned(subject, run)
     [outcome] = hold_session([subject.case], _session(subject, run, learned), "--resume")
     with closing(_Compiling(subject, run)) as compiling:
+        compiling.begin((outcome.start, *outcome.nodes))
         kernel = SearchedKernel(
             name=subject.name,
             kind=subject.kind,
@@ -161,6 +180,7 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOpt
         options=run.options,
         evaluations=run.budget,
         least_gain=run.least_gain,
+        seconds=run.seconds,
         window=run.window or (len(run.gpus) if on_gpu else 4),
     )
     workers = len(run.gpus) if on_gpu else 0
@@ -186,21 +206,37 @@ class _Compiling:
     """Compiles nodes for the artifacts, each source once."""
 
     def __init__(self, subject: Subject, run: SpecRun) -> None:
-        self._pool = None if subject.kind == NKI else CompilerPool(1, run.target or DEFAULT_TARGET)
-        self._known: dict[str, CompileVerdict] = {}
+        count = min(MOST_COMPILERS, max(1, (os.cpu_count() or 2) - 2))
+        target = run.target or DEFAULT_TARGET
+        self._pool = None if subject.kind == NKI else CompilerPool(count, target)
+        self._threads = ThreadPoolExecutor(count)
+        self._known: dict[str, Future[CompileVerdict]] = {}
+
+    def begin(self, nodes: Iterable[Node]) -> None:
+        """Compile what will be asked for, several kernels at a time."""
+        for node in nodes:
+            self._asked(node)
 
     def compiled(self, node: Node) -> CompileVerdict | None:
         """What a compiler makes of a node; None where there is none to ask."""
+        asked = self._asked(node)
+        return None if asked is None else asked.result()
+
+    def _asked(self, node: Node) -> Future[CompileVerdict] | None:
         if self._pool is None or not node.source:
             return None
         if node.source not in self._known:
             problem = ProblemFiles(node.case.values)
-            self._known[node.source] = self._pool.check(
-                problem.definition, problem.workload, problem.solution(node.source)
+            self._known[node.source] = self._threads.submit(
+                self._pool.check,
+                problem.definition,
+                problem.workload,
+                problem.solution(node.source),
             )
         return self._known[node.source]
 
     def close(self) -> None:
-        """End the compiler's process."""
+        """End the compilers' processes."""
+        self._threads.shutdown(cancel_futures=True)
         if self._pool is not None:
             self._pool.close()

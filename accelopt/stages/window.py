@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 from accelopt.nodes import Job, Node, Result
 from accelopt.stages.evaluations import Allowance
@@ -32,6 +34,8 @@ class JobWindow:
         self.run = run
         baseline = run.workshop.language.evaluation_key(start.case, start.source)
         self.allowance = Allowance(run.settings.evaluations, [baseline])
+        seconds = run.settings.seconds
+        self._end = inf if seconds is None else time.monotonic() + seconds
         self._asked: deque[_Asked] = deque()
         self._fruitless = 0
         self._idle = False
@@ -46,6 +50,8 @@ class JobWindow:
         """Why there is nothing to wait for or to spend; empty otherwise."""
         if self.allowance.limit is not None and self.allowance.spent >= self.allowance.limit:
             return f"{self.allowance.limit} evaluations are spent"
+        if time.monotonic() > self._end:
+            return f"{self.run.settings.seconds:.0f} seconds are over"
         if self._fruitless >= FRUITLESS:
             return f"{FRUITLESS} jobs in a row brought no new kernel"
         return "nothing is left to try" if self._idle else ""

@@ -1,6 +1,8 @@
 """Spec files: what they must say, the values that they stand for, and what is made of them."""
 
+import importlib.util
 import json
+from pathlib import Path
 
 import kernels
 import numpy as np
@@ -12,9 +14,18 @@ from hypothesis.extra import numpy as arrays
 from accelopt.contract.spec import IOContract, KernelSpec, read_specs
 from accelopt.contract.values import IOContractManager, decode, dtype_of, encode
 from accelopt.errors import ConfigError
+from accelopt.kernel_source import fingerprint
+from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.gpu.cases import ProblemFiles
-from accelopt.kernels.specs.solutions import case_of_spec, solution_of, triton_module
+from accelopt.kernels.specs.control import updated
+from accelopt.kernels.specs.solutions import (
+    case_of_spec,
+    definition_of,
+    solution_of,
+    triton_module,
+    workload_of,
+)
 from accelopt.kernels.triton.moves.propose import proposals
 
 KINDS = {
@@ -22,6 +33,10 @@ KINDS = {
     "ones": {}, "full": {"fill_value": 7.0}, "arange": {"start": 5.0, "step": 2.0},
 }  # fmt: skip
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8", "float8_e4m3fn")
+
+
+def installed(*names):
+    return all(importlib.util.find_spec(name) is not None for name in names)
 
 
 def io_of(*args):
@@ -184,3 +199,32 @@ def test_a_cuda_contract_must_fit_the_parameters():
     said["kernel"]["io"]["args"].pop()
     with pytest.raises(ConfigError, match="takes 4 arguments, 1 of them numbers"):
         solution_of(KernelSpec.model_validate(said))
+
+
+def test_a_launch_update_that_changes_nothing_makes_no_new_kernel():
+    source = triton_module(KernelSpec.model_validate(kernels.softmax()))
+    for update in ({}, {"num_warps": 4}, {"unheard_of": 3}):
+        assert updated("triton", source, update) == (source, False)
+    changed = updated("triton", source, {"num_warps": 8})
+    assert changed.applied and fingerprint(changed.source) != fingerprint(source)
+
+
+@pytest.mark.skipif(not installed("torch", "triton"), reason="torch and triton are not installed")
+def test_each_number_of_warps_is_other_code():
+    spec = KernelSpec.model_validate(kernels.softmax())
+    solution = solution_of(spec)
+    found = {}
+    with CompilerPool(1) as pool:
+        for warps in (2, 4, 8):
+            text = updated("triton", solution.main_source, {"num_warps": warps}).source
+            verdict = pool.check(
+                definition_of(spec, solution, Path()),
+                workload_of(spec),
+                solution.with_source(text, f"warps_{warps}"),
+            )
+            assert not verdict.failure
+            [code] = verdict.code
+            found[warps] = code.ptx
+    assert len(set(found.values())) == 3
+    for warps, ptx in found.items():
+        assert f".reqntid {32 * warps}" in ptx

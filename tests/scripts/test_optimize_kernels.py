@@ -78,6 +78,30 @@ def test_a_larger_budget_continues_the_same_search(searched):
     assert again.returncode == 1 and "add --resume" in again.stderr
 
 
+def test_a_search_whose_time_is_over_ends_in_order_and_goes_on(tmp_path):
+    """The seconds are few and the budget far away; all files are there, the best is checked again."""
+    common = ("--backend", "nki", "--input", benchmark(tmp_path / "bench"), "--outdir",
+              tmp_path / "out", "--no-llm", "--search", "regraph")  # fmt: skip
+    done = start(*common, "--budget-builds", 500, "--time", 0.5)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "out" / "kernels").iterdir()
+    assert "seconds are over" in (folder / "trace.md").read_text()
+    summary = json.loads((folder / "best_summary.json").read_text())
+    assert summary["verified"] and summary["best_ms"] <= summary["baseline_ms"]
+    for name in ("search_state.json", "best", "baseline/result.json"):
+        assert (folder / name).exists()
+    first = (folder / "events.jsonl").read_text()
+    builds = len(first.splitlines())
+    assert builds < 500
+    again = start(*common, "--budget-builds", builds + 1, "--resume")
+    assert again.returncode == 0, again.stderr
+    events = (folder / "events.jsonl").read_text()
+    assert events.startswith(first) and len(events.splitlines()) == builds + 1
+    for event in map(json.loads, events.splitlines()):
+        variant = folder / event["variant_dir"]
+        assert {path.name for path in variant.iterdir()} >= ARTIFACTS
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "said"),
     [
@@ -92,3 +116,20 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path, arguments, variables, sai
     done = start("--outdir", tmp_path / "out", *arguments, **variables)
     assert done.returncode in (1, 2) and said in done.stderr
     assert "Traceback" not in done.stderr and not Path(tmp_path / "out" / "kernels").exists()
+
+
+@pytest.mark.slow
+def test_rules_alone_make_three_kernels_faster_at_their_full_size(tmp_path):
+    """Sixteen builds each on the simulated trn1, without a model."""
+    names = ("silu", "rmsnorm_matmul", "matmul")
+    out = tmp_path / "out"
+    done = start("--backend", "nki", "--input", ",".join(names), "--target", "trn1", "--outdir", out,
+                 "--no-llm", "--budget-builds", 16)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folders = list((out / "kernels").iterdir())
+    assert len(folders) == len(names)
+    for folder in folders:
+        summary = json.loads((folder / "best_summary.json").read_text())
+        assert summary["verified"] and summary["baseline_ms"] / summary["best_ms"] > 1.0
+        state = json.loads((folder / "search_state.json").read_text())
+        assert state["best_ms"] == summary["best_ms"] and state["nodes"]

@@ -19,7 +19,13 @@ from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
-from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS, Target, target_of
+from accelopt.kernels.gpu.bench.targets import (
+    DEFAULT_TARGET,
+    REGISTERS,
+    TARGETS,
+    Target,
+    target_of,
+)
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
@@ -167,9 +173,15 @@ class Solutions(Language):
     async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
         """The solution with these tiles and options, where it compiles within the target's limits."""
         source = await asyncio.to_thread(self.with_values, node.source, values)
-        predicted = await self.predict(node, source)
+        predicted, compiled = await self._foreseen(node, source)
         if predicted == FAILS:
             return Configured(None, "it does not compile within the target's limits")
+        for kernel in compiled.resources:
+            if kernel.registers > REGISTERS:
+                needed = (
+                    f"one product of {kernel.kernel} takes {kernel.registers} registers a thread"
+                )
+                return Configured(None, f"{needed}; there are {REGISTERS}")
         return Configured(source)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
@@ -265,15 +277,17 @@ class Solutions(Language):
 
     async def predict(self, node: Node, source: str) -> float | None:
         """The node's own latency, more when the compiler spills, very much when it fails."""
-        problem = self._problem(node.case)
-        solution = problem.solution(source)
-        latency = node.latency or 1.0
-        if violations(solution):
-            return FAILS
+        return (await self._foreseen(node, source))[0]
+
+    async def _foreseen(self, node: Node, source: str) -> tuple[float, CompileVerdict]:
+        """What a source is expected to take, and what the compiler said of it."""
+        if violations(self._problem(node.case).solution(source)):
+            return FAILS, CompileVerdict(failure="the rules of the source refuse it")
         compiled = await self._compiled(node.case, source)
         if compiled.failure and not compiled.unknown:
-            return FAILS
-        return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0)
+            return FAILS, compiled
+        latency = node.latency or 1.0
+        return latency * (SPILL_PENALTY if compiled.spilled_bytes > 64 else 1.0), compiled
 
     async def confirm(self, case: Case, winner: str, parent: str) -> Confirmation:
         """By the intervals of two fresh evaluations, one after the other."""

@@ -55,6 +55,16 @@ def test_24_configurations_are_refused_for_their_shared_memory_and_nothing_else(
             assert found.resources, found.failure
             too_much = found.resources[0].shared_bytes > pool.target.shared_memory_bytes
             assert bool(found.failure) == too_much and not found.unknown
+        wide = {"block_m": 256, "block_n": 256, "block_k": 16, "num_warps": 2, "num_stages": 2}
+        found = pool.check(
+            files.definition, files.workload, files.solution(solution_text("matmul", wide))
+        )
+        # 65,536 sums among 64 threads: known without compiling them for minutes.
+        assert found.resources[0].registers == 1024 and found.spilled_bytes == 4 * (1024 - 255)
+        assert found.resources[0].shared_bytes == 16384
+        found = pool.check(
+            files.definition, files.workload, files.solution(solution_text("matmul", largest))
+        )
     finally:
         pool.close()
     assert "bytes of shared memory" in found.failure

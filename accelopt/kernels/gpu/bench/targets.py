@@ -30,6 +30,8 @@ TARGETS = {
     "a100": Target("NVIDIA A100-SXM4-80GB", 80, 166912, 108, 2039.0, 312.0, 19.5, 41943040, 7219.0),
 }
 DEFAULT_TARGET = "h200"
+REGISTERS = 255
+"""The most that a thread may have (CUDA programming guide, technical specifications)."""
 
 
 def target_of(hardware: str) -> Target | None:

@@ -9,6 +9,7 @@ from flb_traces import installed
 from plain_kernels import BY_SEQUENCE
 
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.gpu.bench.process.compilation import widest_product
 from accelopt.kernels.triton.moves.propose import proposals
 
 needs_triton = pytest.mark.skipif(
@@ -95,3 +96,20 @@ def test_scores_of_64_rows_are_computed_once_by_two_warp_groups(tmp_path):
     assert found[False]["m64n32k16"] == 64
     # 64 keys in steps of 16; each warp group half of the 512 columns of the values.
     assert found[True]["m64n256k16"] == 4
+
+
+@pytest.mark.parametrize(
+    ("result", "threads", "registers"),
+    [
+        ("tensor<256x256xf32, #mma>", 64, 1024),
+        ("tensor<128x128xf32, #mma>", 128, 128),
+        ("tensor<64x64xf16, #mma>", 128, 16),
+    ],
+)
+def test_registers_of_a_product_are_its_results_among_its_threads(result, threads, registers):
+    operands = "tensor<256x16xf16, #a> * tensor<16x256xf16, #b>"
+    for operation in ("tt.dot", "ttng.warp_group_dot"):
+        line = f"%9 = {operation} %x, %y, %t {{inputPrecision = 0 : i32}} : {operands} -> {result}"
+        small = line.replace(result, "tensor<16x16xf32, #mma>")
+        assert widest_product(f"{small} loc(#l1)\n{line} loc(#l2)\n", threads) == registers
+    assert widest_product("%9 = arith.addf %1, %2 : tensor<256x256xf32, #mma>", threads) == 0

@@ -27,7 +27,7 @@ from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
 from accelopt.kernels.gpu.bench.process.loading import load_entry
 from accelopt.kernels.gpu.bench.process.messages import Resources
-from accelopt.kernels.gpu.bench.targets import TARGETS, Target
+from accelopt.kernels.gpu.bench.targets import REGISTERS, TARGETS, Target
 from accelopt.sandbox.serving import Handlers
 
 
@@ -54,6 +54,56 @@ class _TargetDriver:
         return torch.device("cpu")
 
 
+PRODUCT = re.compile(r"(?:tt\.dot|warp_group_dot) .*-> tensor<([\dx]+)xf(\d+),")
+
+
+class _TooWide(Exception):
+    """The result of one product does not fit the registers of the threads that compute it."""
+
+    def __init__(self, registers: int, shared_bytes: int) -> None:
+        super().__init__(f"one product takes {registers} registers a thread")
+        self.registers = registers
+        self.shared_bytes = shared_bytes
+
+
+def widest_product(ir: str, threads: int) -> int:
+    """Registers a thread that the largest result of a product takes, from Triton's GPU dialect."""
+    sizes = (
+        math.prod(map(int, shape.split("x"))) * int(bits) // 32
+        for shape, bits in PRODUCT.findall(ir)
+    )
+    return max(sizes, default=0) // threads
+
+
+class _Guard:
+    """Ends compiling before LLVM gets a product that cannot be kept in registers: a thousand values
+    a thread take it minutes, and the kernel would spill most of them in every step."""
+
+    def __init__(self) -> None:
+        from triton.backends.nvidia import compiler
+
+        self._registers = 0
+        self._llvm = compiler.llvm
+        made = compiler.CUDABackend.make_ttgir
+
+        def recorded(module: Any, metadata: Any, options: Any, *others: Any) -> Any:
+            module = made(module, metadata, options, *others)
+            self._registers = widest_product(str(module), 32 * options.num_warps)
+            return module
+
+        compiler.CUDABackend.make_ttgir = staticmethod(recorded)
+        compiler.llvm = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._llvm, name)
+
+    def to_module(self, module: Any, *others: Any) -> Any:
+        """LLVM's module, unless a product is too wide. Shared memory is laid out by now."""
+        if self._registers > REGISTERS:
+            raise _TooWide(self._registers, module.get_int_attr("ttg.shared") or 0)
+        return self._llvm.to_module(module, *others)
+
+
 class SolutionCompiler:
     """Compiles one solution after another for one target, in this process."""
 
@@ -64,12 +114,18 @@ class SolutionCompiler:
 
         self.target = target
         self.compiled: list[tuple[Any, RecordedLaunch]] = []
+        self.too_wide: list[Resources] = []
+        _Guard()
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
-        compiled = self.compiled
+        compiled, too_wide = self.compiled, self.too_wide
 
         def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            kernel = original(function, *args, grid=grid, warmup=True, **kwargs)
+            try:
+                kernel = original(function, *args, grid=grid, warmup=True, **kwargs)
+            except _TooWide as found:
+                too_wide.append(_left_out(function.__name__, kwargs, found))
+                return None
             done = kernel.result() if hasattr(kernel, "result") else kernel
             compiled.append((done, _launch(function, grid, args, kwargs)))
             return kernel
@@ -92,6 +148,7 @@ class SolutionCompiler:
         import torch
 
         self.compiled.clear()
+        self.too_wide.clear()
         definition = Definition.model_validate(asked.definition)
         workload = Trace.model_validate(asked.workload)
         solution = Solution.model_validate(asked.solution)
@@ -105,7 +162,8 @@ class SolutionCompiler:
             if asked.destination_passing_style:
                 arguments += _outputs(definition, workload)
             function(*arguments)
-        resources = dict.fromkeys(_resources(kernel) for kernel, _ in self.compiled)
+        made = (_resources(kernel) for kernel, _ in self.compiled)
+        resources = dict.fromkeys((*made, *self.too_wide))
         code: dict[tuple[str, str, int], say.Code] = {}
         for kernel, launch in self.compiled:
             one = _code(kernel, launch, folder)
@@ -264,6 +322,18 @@ def _resources(kernel: Any) -> Resources:
         shared_bytes=int(metadata.shared),
         registers=registers,
         spilled_bytes=spilled,
+    )
+
+
+def _left_out(name: str, options: Mapping[str, Any], found: _TooWide) -> Resources:
+    """What is known of a kernel that was not compiled to its end: its registers are the least."""
+    return Resources(
+        kernel=name,
+        warps=int(options.get("num_warps", 4)),
+        stages=int(options.get("num_stages", 3)),
+        shared_bytes=found.shared_bytes,
+        registers=found.registers,
+        spilled_bytes=4 * (found.registers - REGISTERS),
     )
 
 
