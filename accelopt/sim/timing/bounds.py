@@ -90,6 +90,12 @@ class CompilerBounds(Sourced):
         "perf guide, opt 10: transposing while loading moves element by element",
         default=False,
     )
+    makes_results_apart: bool = constant(
+        "1",
+        "assumed",
+        "whether an activation that also sums is two, each made from the loads on: nothing was measured",
+        default=False,
+    )
     whole_rounds: int = constant(
         "rounds",
         "fitted",
@@ -114,8 +120,14 @@ NEWER_BOUNDS = replace(
     load_buffer_bytes=32 * 1024,
     merges_past_varying=False,
     transposes_after_loading=True,
+    makes_results_apart=True,
     whole_rounds=16,
     sources={
+        "makes_results_apart": Provenance(
+            "1",
+            "measured",
+            "gqa_full_v7b (trn2_kernels.csv) counts products, PSUM reads and loads of both",
+        ),
         "transposes_after_loading": Provenance(
             "1",
             "measured",

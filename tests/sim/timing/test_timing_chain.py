@@ -29,6 +29,7 @@ from timing_kernels import (
     refilled_buffer,
     reload_in_loop,
     scores_and_maximum,
+    scores_and_sums,
     spread_row,
     squared_in_siblings,
     squared_twice,
@@ -266,11 +267,12 @@ class TestCompilerEmulation:
             (sums_at_once, [(2, 128, 128), (2, 128, 512), 12]),
             (variances, [(256, 512), False]),
             (load_transposed, [(128, 512), False]),
+            (scores_and_sums, [(4, 128, 128), (128, 512), "result sum", False]),
             (windows, [(128, 64), (128, 3), 64, False, False]),
         ]
         seen = set()
         for kernel, shapes in kernels:
-            newer = name in ("drain_transfers", "transpose_loads")
+            newer = name in ("drain_transfers", "transpose_loads", "make_results_apart")
             target = "trn2" if newer or name == "balance_copies" else "trn1"
             compiler = Compiler.of("2.26" if newer else "2.21")
             on = timed(kernel, *shapes, target=target, compiler=compiler)

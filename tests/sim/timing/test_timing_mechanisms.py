@@ -43,6 +43,7 @@ from timing_kernels import (
     rows_beside,
     scan_by_elements,
     scan_by_instruction,
+    scores_and_sums,
     separate_scale_bias_exp,
     slope_ns,
     store_after_transpose,
@@ -353,6 +354,31 @@ class TestTrn2:
             shapes = (128, 128), (128, 512)
             found = slope_ns(multiply_tiles, 8, 64, *shapes, 128, 512, dtype=dtype, target="trn2")
             assert found == pytest.approx(measured, rel=0.03)
+
+    @pytest.mark.parametrize(
+        ("wanted", "running", "times"),
+        [
+            ("result", False, 1),
+            ("sum", False, 1),
+            ("result sum", False, 2),
+            ("result sum", True, 1),
+        ],
+    )
+    def test_two_results_of_an_activation_are_made_from_the_loads_on(self, wanted, running, times):
+        """gqa_full_v7b counts all products of the scores, all exponentials and the loads of q and k
+        twice; v7a, which sums the exponentials itself, once. Of running sums nothing is known."""
+        shapes = (8, 128, 128), (128, 512)
+        found = timed(
+            scores_and_sums, *shapes, wanted, running, target="trn2", compiler=Compiler.of("2.26")
+        )
+        older = timed(scores_and_sums, *shapes, wanted, running, target="trn2")
+        operands = 4 * (8 * 128 * 128 + 128 * 512)
+        assert older.summary["hbm_read_bytes"] == operands
+        assert found.summary["hbm_read_bytes"] == times * operands
+        assert found.summary["hardware_flops"] == times * older.summary["hardware_flops"]
+        assert found.summary["hbm_write_bytes"] == older.summary["hbm_write_bytes"]
+        once = busy_ns(older, "scalar")
+        assert times * once * 0.8 <= busy_ns(found, "scalar") <= times * once
 
     def test_only_a_product_with_the_identity_is_a_transpose(self):
         """bmm counts one instruction a transpose and two a product; what the source says of a

@@ -211,6 +211,29 @@ def exp_and_sum(x, fused):
     return out
 
 
+def scores_and_sums(query, key, wanted, running):
+    """exp(query key) of every block of 128 queries, its row sums or both, by one instruction; `running`:
+    with the sums of the block before as bias."""
+    blocks, width = query.shape[0], key.shape[1]
+    out = nl.ndarray((blocks, 128, width), dtype=query.dtype, buffer=nl.shared_hbm)
+    sums = nl.ndarray((blocks, 128, 1), dtype=query.dtype, buffer=nl.shared_hbm)
+    outputs = {"result": out, "sum": sums}
+    right = nl.load(key)
+    total = nl.zeros((128, 1), dtype=query.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(blocks):
+        left = nl.load(query[i])
+        score = nisa.nc_matmul(left, right)
+        bias = {"bias": total} if running else {}
+        e = nisa.activation_reduce(
+            nl.exp, score, reduce_op=nl.add, reduce_res=total[0:128, 0:1], **bias
+        )
+        if "result" in wanted:
+            nl.store(out[i], e)
+        if "sum" in wanted:
+            nl.store(sums[i], total)
+    return tuple(outputs[name] for name in wanted.split())
+
+
 def two_engines(x, first, second):
     """Independent work, alternately on two engines, one of several places."""
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)

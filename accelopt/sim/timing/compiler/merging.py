@@ -291,6 +291,7 @@ def _signature(operation: Operation) -> tuple[object, ...] | None:
     return (
         operation.opcode,
         operation.queue,
+        operation.again,
         attributes,
         tuple(map(_layout, operation.reads)),
         tuple(map(_layout, operation.writes)),

@@ -23,6 +23,7 @@ from accelopt.sim.timing.compiler import (
     merging,
     overlaps,
     placement,
+    recomputation,
     renaming,
     residency,
     rounds,
@@ -123,6 +124,12 @@ def _transpose_loads(nest: Nest, at: Compilation) -> Nest:
     return nest
 
 
+def _make_results_apart(nest: Nest, at: Compilation) -> Nest:
+    if at.bounds.makes_results_apart:
+        return recomputation.make_results_apart(nest, at.decisions)
+    return nest
+
+
 def _drain_transfers(at: Compilation) -> None:
     at.drained = draining.first_of_rounds(at.flow, at.bounds, at.decisions)
     at.costs = draining.with_latency(at.costs, at.drained, at.spec)
@@ -149,6 +156,11 @@ LOOP_PASSES = (
     Pass(
         "write_out_variances",
         _loops(lambda nest, at: variance.write_out_variances(nest, at.decisions)),
+    ),
+    Pass(
+        "make_results_apart",
+        _loops(_make_results_apart),
+        question="both results of an activation made at once",
     ),
     Pass(
         "fuse_loops",

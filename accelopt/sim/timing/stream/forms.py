@@ -40,6 +40,7 @@ class Forms:
             operation.kept,
             operation.belongs_to_matmul,
             operation.by_identity,
+            operation.again,
             len(operation.reads),
         ]
         if instruction is not None:

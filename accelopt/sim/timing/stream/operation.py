@@ -41,6 +41,7 @@ class Operation:
     kept: bool = False  # never dead
     by_identity: bool = False  # a transpose: what moves is nothing but the identity
     belongs_to_matmul: bool = False  # the transposition inside of nl.matmul
+    again: bool = False  # work that the compiler does a second time
 
     @property
     def is_dma(self) -> bool:
