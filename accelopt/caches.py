@@ -108,18 +108,19 @@ class Shelf:
     """Results that hold for every run of this user, by kind and key: a database in a cache folder.
 
     What cannot be read or written is not there: no run depends on it. Beyond `most` results those
-    put there first go.
+    put there first go. Results with one `context` are none with another.
     """
 
-    def __init__(self, folder: Path | str, most: int = 20_000) -> None:
+    def __init__(self, folder: Path | str, most: int = 20_000, context: str = "") -> None:
         self.path = Path(folder) / "shelf.sqlite"
         self.most = most
+        self.context = context
 
     def find(self, kind: str, key: str) -> object:
         """The value under `kind` and `key`, or None."""
         with contextlib.suppress(sqlite3.Error, OSError, ValueError), self._open() as database:
             query = "SELECT value FROM results WHERE kind = ? AND key = ?"
-            row = database.execute(query, (kind, key)).fetchone()
+            row = database.execute(query, (kind, self.context + key)).fetchone()
             return None if row is None else json.loads(row[0])
         return None
 
@@ -128,7 +129,7 @@ class Shelf:
         with contextlib.suppress(sqlite3.Error, OSError), self._open() as database:
             database.execute(
                 "INSERT OR REPLACE INTO results (kind, key, value) VALUES (?, ?, ?)",
-                (kind, key, json.dumps(value)),
+                (kind, self.context + key, json.dumps(value)),
             )
             last = "(SELECT max(rowid) FROM results)"
             database.execute(f"DELETE FROM results WHERE rowid <= {last} - ?", (self.most,))

@@ -266,6 +266,9 @@ class EvaluationRequest(Row):
     save_fields: tuple[str, ...] = ()
     target: str = "trn1"
     core: int = 0
+    constants: dict[str, float] = Field(
+        default_factory=dict, description="of the simulated core, in place of the table's"
+    )
     rel_tol: float = REL_TOL
     perf_tol: float = 0.01
     scrutiny: Scrutiny = Scrutiny.FULL

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
 
+from accelopt.cli.kernel_file import known
+from accelopt.cli.session import neuron_cores
 from accelopt.errors import ConfigError
-from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware import TARGETS, TRN1, Hardware
+from accelopt.interruption import stop
 from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.calibration import measuring
 from accelopt.kernels.nki.calibration.fit import SEEN, Fit, constants, fit
 from accelopt.kernels.nki.calibration.machine import write_machine
 from accelopt.kernels.nki.calibration.measuring import TimedMicrokernel
+from accelopt.kernels.nki.devices import Device
 from accelopt.report.console import output
 
 NAMED = 5
@@ -33,31 +37,61 @@ class UsableRows(NamedTuple):
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option("-o", "--out", help="the measurements, as CSV")] = Path(
-        "calibration.csv"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option("-o", "--out", help="the measurements, as CSV; what it has is not repeated"),
+    ] = Path("calibration.csv"),
     measured: Annotated[
         Path | None, typer.Option(help="fit to this CSV in place of running anything")
     ] = None,
-    target: Annotated[str, typer.Option(help="trn1, trn2 or trn3")] = "trn1",
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="trn1, trn2 or trn3",
+            show_default="this machine's, or the one that the CSV names, or trn1",
+        ),
+    ] = None,
     machine: Annotated[
-        Path | None, typer.Option(help="where to keep what was found, for `accelopt profile`")
+        Path | None, typer.Option(help="where to keep what was found, for --machine elsewhere")
     ] = None,
 ) -> None:
     """Time microkernels on this machine and fit the constants of the simulated core to them."""
-    if target not in TARGETS:
-        raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
+    if target is not None:
+        known(target)
     with tempfile.TemporaryDirectory(prefix="accelopt_") as name:
         folder = Path(name)
         if measured is None:
-            device = devices.choose(target)
-            target = device.target
-            rows = measuring.measure(device, folder)
-            measuring.write(rows, out)
-            output().print(f"{len(rows)} microkernels on {device.name}: {out}")
+            device = devices.choose(target or TRN1.name, neuron_cores()[0])
+            rows, of = measured_on(device, folder, out), device.target
         else:
             rows = measuring.read(measured)
-        timed = _timed(rows, target, folder)
+            of = measuring.target_of(rows) or target or TRN1.name
+        if target not in (None, of):
+            raise ConfigError(f"--target {target}: the measurements are of {of}.")
+        show_fit(rows, of, folder, machine)
+
+
+def measured_on(device: Device, folder: Path, out: Path) -> list[TimedMicrokernel]:
+    """What the microkernels take on a device, kept in `out` after each. Ctrl-C ends the command; the
+    same command goes on from there."""
+    had = len(measuring.latencies(measuring.begun(out, device.name)))
+    try:
+        rows = measuring.measure(device, folder, out)
+    except KeyboardInterrupt:
+        stop(f"Stopped; the same command goes on with what {out} lacks.")
+    ran = len(measuring.latencies(rows))
+    there = f", {had} of them before" if had else ""
+    said = f"{ran} of {len(rows)} microkernels ran on {device.name}{there}: {out}"
+    output().print(said, markup=False)
+    return rows
+
+
+def show_fit(
+    rows: Sequence[TimedMicrokernel], target: str, folder: Path, machine: Path | None
+) -> None:
+    """Fits the constants of a target to measurements, says how that went, and keeps them in the file
+    `machine`. Raises ConfigError where there are too few."""
+    timed = _timed(rows, target, folder)
     core = TARGETS[target]
     for line in unused(timed.left_out):
         output().print(line, markup=False)
@@ -73,24 +107,25 @@ def calibrate(
         output().print(line, markup=False)
     if machine is not None:
         write_machine(machine, found)
-        output().print(f"{machine}: for accelopt profile --machine {machine}", markup=False)
+        output().print(
+            f"{machine}: for `accelopt profile`, `optimize` and `run` with --machine", markup=False
+        )
 
 
-def _timed(rows: list[TimedMicrokernel], target: str, folder: Path) -> UsableRows:
-    known = measuring.programs(target, folder)
+def _timed(rows: Sequence[TimedMicrokernel], target: str, folder: Path) -> UsableRows:
+    programs = measuring.programs(target, folder)
     latencies = {
-        row.microkernel: row.latency_ms
-        for row in rows
-        if row.latency_ms is not None and row.microkernel in known
+        name: latency for name, latency in measuring.latencies(rows).items() if name in programs
     }
     left_out = {
-        row.microkernel: row.message or "no microkernel of this version"
+        row.microkernel: row.message
+        or ("no latency" if row.microkernel in programs else "no microkernel of this version")
         for row in rows
         if row.microkernel not in latencies
     }
     told = {row.microkernel for row in rows}
-    left_out |= {name: "there is no measurement of it" for name in known if name not in told}
-    return UsableRows(list(latencies.items()), [known[name] for name in latencies], left_out)
+    left_out |= {name: "there is no measurement of it" for name in programs if name not in told}
+    return UsableRows(list(latencies.items()), [programs[name] for name in latencies], left_out)
 
 
 def unused(left_out: Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ import typer
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
+from accelopt.kernels.nki.calibration.machine import read_machine
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
 from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
@@ -26,6 +27,10 @@ WorkloadOption = Annotated[Path | None, typer.Option(help="FlashInfer-Bench work
 TargetOption = Annotated[
     str | None,
     typer.Option(help="trn1, trn2 or trn3; without it trn2 for `nki.*`, trn1 for `neuronxcc.nki`"),
+]
+MachineOption = Annotated[
+    Path | None,
+    typer.Option(help="the simulated core's constants that `accelopt calibrate --machine` kept"),
 ]
 RelTol = Annotated[
     float | None,
@@ -57,6 +62,14 @@ def known(target: str) -> str:
     if target not in TARGETS:
         raise ConfigError(f"no target {target!r}; there are {', '.join(TARGETS)}")
     return target
+
+
+def target_of(machine: Path, target: str | None) -> str:
+    """The generation of a calibrated machine. Raises ConfigError where `target` is another."""
+    found = read_machine(existing(machine)).target
+    if target not in (None, found):
+        raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
+    return found
 
 
 def order(

@@ -81,8 +81,9 @@ def optimize(
 
 
 def aimed(shared: Shared, kernel: Path) -> Shared:
-    """The options with the generation that the kernel is for, where none is given."""
-    return shared._replace(target=shared.target or default_target(kernel))
+    """The options with the generation that the kernel is for, where neither target nor machine is
+    given."""
+    return shared.at(default_target(kernel))
 
 
 def starting_case(

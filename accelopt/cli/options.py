@@ -11,11 +11,12 @@ import typer
 
 from accelopt.agents.budget import Budget
 from accelopt.agents.prompts import read_names
-from accelopt.cli.kernel_file import RelTol
+from accelopt.cli.kernel_file import MachineOption, RelTol, target_of
 from accelopt.cli.session import SessionOptions, base_folder, neuron_cores
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Scrutiny
 from accelopt.kernels.language import LanguageOptions
+from accelopt.kernels.nki.calibration.machine import read_machine
 from accelopt.kernels.nki.referee.precision import formats_of
 from accelopt.search.selection import SELECTIONS
 from accelopt.search.strategy import STRATEGIES, UNBOUNDED, Settings
@@ -64,6 +65,7 @@ class Shared(NamedTuple):
             "or a100 for a Triton solution"
         ),
     ] = None
+    machine: MachineOption = None
     rel_tol: RelTol = None
     precision: Annotated[
         str, typer.Option(help="formats allowed below the inputs' own, such as bfloat16")
@@ -101,6 +103,13 @@ class Shared(NamedTuple):
         False
     )
 
+    def at(self, default: str) -> Shared:
+        """The options with the target that is meant: the one given, that of the machine, or this.
+        Raises ConfigError."""
+        if self.machine is not None:
+            return self._replace(target=target_of(self.machine, self.target))
+        return self._replace(target=self.target or default)
+
     def session(self, out: Path) -> SessionOptions:
         """A session of the simulated or real NeuronCore in the folder `out`. Raises ConfigError."""
         if self.strategy not in STRATEGIES:
@@ -112,7 +121,8 @@ class Shared(NamedTuple):
         language = LanguageOptions(
             folder=out / "kernels",
             save_fields=tuple(read_names(base_folder() / "prompts" / "profile_list.json")),
-            target=self.target or DEFAULT_TARGETS["neuronxcc"],
+            target=self.at(DEFAULT_TARGETS["neuronxcc"]).target or "",
+            constants=read_machine(self.machine).constants if self.machine else None,
             rel_tol=self.rel_tol,
             precision=formats_of(self.precision),
         )

@@ -11,15 +11,16 @@ import typer
 from accelopt.cli.apart import Said, ask, said_by
 from accelopt.cli.kernel_file import (
     KernelFile,
+    MachineOption,
     Seconds,
     TargetOption,
-    existing,
     naming,
     order,
     simulated,
+    target_of,
 )
 from accelopt.errors import ConfigError
-from accelopt.kernels.nki.calibration.machine import read_machine
+from accelopt.kernels.nki.calibration.machine import core_of
 from accelopt.report.profile import profile_text
 from accelopt.report.timeline import timeline_json
 from accelopt.sim.timing import Compiler, interval
@@ -42,16 +43,11 @@ def profile(
             show_default="the one that the target was measured with",
         ),
     ] = "",
-    machine: Annotated[
-        Path | None, typer.Option(help="constants that `accelopt calibrate --machine` kept")
-    ] = None,
+    machine: MachineOption = None,
 ) -> None:
     """Say how long KERNEL takes on the simulated NeuronCore, and why."""
     if machine is not None:
-        found = read_machine(existing(machine)).name
-        if target not in (None, found):
-            raise ConfigError(f"--machine: {machine} is of {found}, not of {target}.")
-        target = found
+        target = target_of(machine, target)
     if compiler and compiler not in COMPILERS:
         raise ConfigError(f"--compiler: {compiler} is none of {', '.join(COMPILERS)}.")
     asked = {**order(kernel, reference, target, seconds), "compiler": compiler}
@@ -65,7 +61,7 @@ def profile_job(asked: Mapping[str, Any]) -> Said:
 
     def work() -> Said:
         compiler = Compiler.of(asked["compiler"]) if asked["compiler"] else None
-        core = read_machine(Path(asked["machine"])) if asked["machine"] else None
+        core = core_of(Path(asked["machine"])) if asked["machine"] else None
         found = simulated(asked, compiler, core)
         return Said(text=profile_text(found, interval(found, compiler)))
 

@@ -40,7 +40,7 @@ def run(
     """Optimise problems of NKIBench; the same command continues an interrupted run."""
     written_in = known_dialect(dialect)
     cases = chosen(problems, benchmark or baselines(written_in))
-    shared = shared._replace(target=shared.target or DEFAULT_TARGETS[written_in])
+    shared = shared.at(DEFAULT_TARGETS[written_in])
     outcomes = hold_session(cases, shared.session(out))
     screen = output()
     screen.print(ResultsTable(result_rows(outcomes, out), device_of(outcomes)))

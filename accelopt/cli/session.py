@@ -213,6 +213,7 @@ def _saved(
         "models": {role: config.model for role, config in configs.items()},
         "tools": options.tools,
         "seed": options.workshop.seed,
+        **({"machine": dict(language.constants)} if language.constants else {}),
     }
 
 

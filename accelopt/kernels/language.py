@@ -36,7 +36,8 @@ class LanguageOptions(NamedTuple):
     much is asked of a kernel, where the referee knows degrees. Without `lookahead` nothing is simulated
     to find out what is worth an evaluation: closed forms alone say what actions promise. Of the kernels
     that are diagnosed each `profile_every`-th is profiled by Nsight Compute, where that can be; 0 is none.
-    `gpus` are the indices of those that evaluate, one kernel at a time on each.
+    `gpus` are the indices of those that evaluate, one kernel at a time on each. `constants` are a
+    calibrated machine's, in place of the table's.
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class LanguageOptions(NamedTuple):
     lookahead: bool = True
     profile_every: int = 0
     gpus: tuple[int, ...] = (0,)
+    constants: Mapping[str, float] | None = None
 
 
 class Configured(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import Field
 
 from accelopt.evaluation import Evaluation, Profile, Row, Status
-from accelopt.hardware import TARGETS
 from accelopt.kernels.nki.briefing import briefing
 from accelopt.kernels.nki.devices import KernelArgument, KernelFailure, TensorArgument
 from accelopt.kernels.nki.devices.simulated import TRACING, SimulatedDevice
@@ -44,20 +43,27 @@ QUESTION = re.compile(r"lines?\s+([\d\s,and]+?)\s*(?:x|\*|times)\s*(\d*\.?\d+)",
 
 
 def inspection_call(
-    kernel: str, arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue], target: str
+    kernel: str,
+    arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue],
+    target: str,
+    constants: Mapping[str, float] | None = None,
 ) -> Call:
-    """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given."""
-    payload = {"kernel": kernel, "arguments": arguments, "target": target}
+    """What a worker does to inspect the kernel at a path; of tensors, shape and dtype are given.
+    `constants` are a calibrated machine's."""
+    payload = {"kernel": kernel, "arguments": arguments, "target": target, "constants": constants}
     return Call(
         INSPECTION, payload, INSPECTION_SECONDS, INSPECTION_BYTES, warm=WARM, files=(kernel,)
     )
 
 
 def brief_call(
-    kernel: str, arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue], target: str
+    kernel: str,
+    arguments: Sequence[tuple[tuple[int, ...], str] | PlainValue],
+    target: str,
+    constants: Mapping[str, float] | None = None,
 ) -> Call:
     """What a worker does to tell all that the simulated core knows of a kernel."""
-    call = inspection_call(kernel, arguments, target)
+    call = inspection_call(kernel, arguments, target, constants)
     return call._replace(function=BRIEFING, seconds=BRIEFING_SECONDS)
 
 
@@ -126,9 +132,10 @@ def _profiled(payload: Mapping[str, Any]) -> timing.KernelProfile:
         TensorArgument(tuple(value[0]), value[1]) if isinstance(value, list) else value
         for value in payload["arguments"]
     ]
-    device = SimulatedDevice(payload["target"], start=fork)  # nothing here but the kernel's path
+    # Nothing is here but the kernel's path.
+    device = SimulatedDevice(payload["target"], fork, payload.get("constants"))
     executable = device.compile(payload["kernel"], arguments)
-    return timing.profile(executable.program, TARGETS[payload["target"]])
+    return timing.profile(executable.program, device.core)
 
 
 def sentences(found: timing.KernelProfile) -> list[str]:

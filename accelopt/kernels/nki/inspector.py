@@ -40,6 +40,7 @@ class Inspector:
         self.pool = pool
         self.options = options
         self.shelf = shelf
+        self._core = options.target, options.constants
         self._made: dict[str, list[ParameterFacts]] = {}
         self._making = threading.Lock()
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
@@ -68,7 +69,7 @@ class Inspector:
 
     async def _inspected(self, key: str, source: str, arguments: Plain, ranked: bool) -> Evaluation:
         path = self.write(source)
-        call = inspection_call(str(path.resolve()), arguments, self.options.target)
+        call = inspection_call(str(path.resolve()), arguments, *self._core)
         try:
             call = call._replace(payload={**call.payload, "ranked": ranked})
             found = as_evaluation(await self.pool.ask(call, Evaluation))
@@ -105,7 +106,7 @@ class Inspector:
         parts = self.shelf.find("brief", key)
         if not isinstance(parts, dict):
             path = self.write(node.source)
-            call = brief_call(str(path.resolve()), arguments, self.options.target)
+            call = brief_call(str(path.resolve()), arguments, *self._core)
             found = await self.pool.ask(call, Briefing) if known else Briefing()
             parts = found.parts if isinstance(found, Briefing) else {}
             if parts:
@@ -116,7 +117,7 @@ class Inspector:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
         known = await asyncio.to_thread(self.arguments, node.case, node.source)
         path = self.write(node.source)
-        call = brief_call(str(path.resolve()), _plain(known), self.options.target)
+        call = brief_call(str(path.resolve()), _plain(known), *self._core)
         payload = {**call.payload, "question": question}
         found = await self.pool.ask(call._replace(function=WHAT_IF, payload=payload), Briefing)
         return found.parts["answer"] if isinstance(found, Briefing) else found.message

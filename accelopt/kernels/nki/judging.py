@@ -92,7 +92,7 @@ def evaluate(
     Python runs in a child in any case.
     """
     started = time.monotonic()
-    device = device or devices.choose(request.target, request.core)
+    device = device or devices.choose(request.target, request.core, request.constants)
     try:
         run = _Run(request, device, trials or trial_store())
         with ExitStack() as stack:
@@ -115,7 +115,7 @@ def confirm(
 
     A kernel that no longer compiles or runs is in the message, not an exception.
     """
-    device = device or devices.choose(winner.target, winner.core)
+    device = device or devices.choose(winner.target, winner.core, winner.constants)
     try:
         with ExitStack() as stack:
             first, second = (

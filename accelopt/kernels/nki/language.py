@@ -26,6 +26,7 @@ from accelopt.kernels.nki import benchmark, names, roofline
 from accelopt.kernels.nki.briefing import machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
+from accelopt.kernels.nki.devices.simulated import calibrated
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspection import LEAST
@@ -60,7 +61,8 @@ class NKI(Language):
             raise ConfigError(f"no target {options.target!r}; there are {', '.join(TARGETS)}")
         self.pool = pool
         self.options = options
-        self.shelf = Shelf(pool.cache)
+        self.machine = repr(sorted(options.constants.items())) if options.constants else ""
+        self.shelf = Shelf(pool.cache, context=self.machine)
         self.inspector = Inspector(pool, options, self.shelf)
         self._scheduling = Scheduling(self.inspector)
         self._tuning = Tuning(options.target, self._scheduling.lifted, self._facts)
@@ -146,6 +148,7 @@ class NKI(Language):
             self.reference(case),
             package_key(),
             self.options.target,
+            self.machine,
             self.options.scrutiny.value,
             repr(self._rel_tol(case)),
             repr(self.options.precision),
@@ -255,7 +258,11 @@ class NKI(Language):
         target = self.options.target
         known = names.language(dialect_of_source(kernel), target)
         which = known.partition("\n")[0]
-        return {"machine": machine(TARGETS[target]), "language": known, "dialect": which}
+        return {
+            "machine": machine(calibrated(target, self.options.constants)),
+            "language": known,
+            "dialect": which,
+        }
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`, and what a planner must know of the kernel's schedules."""
@@ -298,6 +305,7 @@ class NKI(Language):
             task=str(Path(case.task).resolve()),
             save_fields=self.options.save_fields,
             target=self.options.target,
+            constants=dict(self.options.constants or {}),
             rel_tol=self._rel_tol(case),
             precision=self.options.precision,
             least_ms=self._bound_ms(case),

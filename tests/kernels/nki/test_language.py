@@ -7,7 +7,8 @@ import pytest
 from small_problem import KERNEL, REFERENCE
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Evaluation, Profile, Status
+from accelopt.evaluation import Case, Evaluation, Profile, Scrutiny, Status
+from accelopt.hardware import TARGETS
 from accelopt.kernels.language import LanguageOptions, open_language
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.names import describe
@@ -60,6 +61,24 @@ def test_a_kernel_of_ones_own_is_measured_against_its_own_bytes_and_operations(t
     explanation = with_language(tmp_path, lambda nki: nki.explain(own))
     assert 0.004 < explanation.percent_of_peak < 0.01
     assert "What this kernel reads, computes and writes" in "\n".join(explanation.facts)
+
+
+def test_a_calibrated_machine_has_predictions_and_verdicts_of_its_own(tmp_path, node):
+    """What was worked out for one machine is not taken for another, wherever it is kept."""
+
+    async def told(language):
+        predicted = await language.predict(node, KERNEL)
+        evaluation = await language.evaluate(node.case, KERNEL)
+        return predicted, evaluation.profile.latency, language.evaluation_key(node.case, KERNEL)
+
+    launches = TARGETS["trn1"].launch_ns * 1e-6
+    table, machine, again = (
+        with_language(tmp_path, told, constants=constants, scrutiny=Scrutiny.QUICK)
+        for constants in (None, {"launch_ns": 2 * launches * 1e6}, None)
+    )
+    assert machine[0] == pytest.approx(table[0] + launches)
+    assert machine[1] == pytest.approx(table[1] + launches)
+    assert machine[2] != table[2] and again == table
 
 
 def test_predictions_are_what_the_evaluation_measures(tmp_path, node):

@@ -4,6 +4,10 @@ A constant starts at the table's value and is held there as loosely as `FREEDOM`
 measurements decide wherever they tell it, and the table where they do not. How much they tell is known
 from how every latency changes with every constant: what a second set of measurements as noisy as this
 one could have made of the constant is its error, and with an error of more than `SEEN` it was not seen.
+
+Instructions have floors and transfers have limits, so a latency that grows with a constant may not
+shrink with it. The fit therefore begins with wide differences to both sides, which see beyond a floor,
+and ends with narrow ones; and an error is the largest of those that either side gives, and both.
 """
 
 from __future__ import annotations
@@ -32,8 +36,12 @@ FREEDOM = 0.7
 SEEN = 0.1
 NOISE = 0.005
 """Least error of a latency, as a fraction, that is counted with."""
-STEP = 0.02
+STEPS = (0.3, 0.1, 0.02)
+"""Differences of the logarithms of constants, one fit after the other."""
 MOST_STEPS = 12
+"""Of each of them."""
+SOLE = 0.9
+"""Part of a row's noise that the constants take up, from which on it says nothing of the noise."""
 
 
 def constants(core: Hardware) -> tuple[str, ...]:
@@ -86,7 +94,7 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
 
     names = constants(start)
     measured = np.log(np.asarray(measured_ms, float))
-    held = NOISE / FREEDOM * np.eye(len(names))
+    own = np.eye(len(names))
 
     def machine(factors: np.ndarray) -> Hardware:
         values = {
@@ -95,43 +103,68 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
         }
         return replace(start, **values)  # type: ignore[arg-type]
 
-    def missing(factors: np.ndarray) -> np.ndarray:
-        found: np.ndarray = np.log(predicted(programs, [machine(factors)])[:, 0]) - measured
+    def missing(*points: np.ndarray) -> np.ndarray:
+        """Predicted over measured as logarithms, (programs, points)."""
+        latencies = predicted(programs, [machine(at) for at in points])
+        found: np.ndarray = np.log(latencies) - measured[:, None]
         return found
 
-    def changes(factors: np.ndarray) -> np.ndarray:
-        cores = [machine(factors), *(machine(factors + STEP * row) for row in np.eye(len(names)))]
-        latencies = np.log(predicted(programs, cores))
-        slopes: np.ndarray = (latencies[:, 1:] - latencies[:, :1]) / STEP
-        return slopes
+    def slopes(at: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How every row changes with every constant: upwards, downwards, and between the two."""
+        around = missing(at, *(at + step * own), *(at - step * own))
+        here, above, below = np.split(around, (1, 1 + len(names)), axis=1)
+        return (above - here) / step, (here - below) / step, (above - below) / (2 * step)
 
-    solved = least_squares(
-        lambda factors: np.concatenate((missing(factors), held @ factors)),
-        np.zeros(len(names)),
-        lambda factors: np.vstack((changes(factors), held)),
-        loss="soft_l1",
-        f_scale=10 * NOISE,
-        max_nfev=MOST_STEPS,
-        xtol=1e-3,
-        ftol=1e-4,
-    )
-    ratios = np.exp(missing(solved.x))
-    found = _known(machine(solved.x), names, changes(solved.x), np.log(ratios))
-    return Fit(machine(solved.x), found, ratios)
+    factors, noise = np.zeros(len(names)), NOISE
+    for step in STEPS:
+        held = noise / FREEDOM * own
+        solved = least_squares(
+            lambda at, held=held: np.concatenate((missing(at)[:, 0], held @ at)),
+            factors,
+            lambda at, step=step, held=held: np.vstack((slopes(at, step)[2], held)),
+            loss="soft_l1",
+            f_scale=10 * NOISE,
+            max_nfev=MOST_STEPS,
+            xtol=1e-4,
+            ftol=1e-4,
+        )
+        factors, rows = solved.x, len(programs)
+        noise = _noise(solved.fun[:rows], solved.jac[:rows], noise)
+    left = solved.fun[:rows]
+    ways = slopes(factors, SEEN / 2)
+    return Fit(machine(factors), _known(machine(factors), names, ways, noise), np.exp(left))
+
+
+def _covariance(changes: np.ndarray, noise: float) -> np.ndarray:
+    told = changes.T @ changes / noise**2 + np.eye(changes.shape[1]) / FREEDOM**2
+    found: np.ndarray = np.linalg.inv(told)
+    return found
+
+
+def _noise(left: np.ndarray, changes: np.ndarray, noise: float) -> float:
+    """The noise of a latency by what the fit leaves of it: nothing where a row alone tells a constant,
+    so each counts by how much of its noise the constants do not take up."""
+    taken = np.einsum("ri,ij,rj->r", changes, _covariance(changes, noise), changes) / noise**2
+    free = taken < SOLE
+    if not free.any():
+        return noise
+    kept = np.abs(left[free]) / np.sqrt(1 - taken[free])
+    return max(NOISE, 1.4826 * float(np.median(kept)))
 
 
 def _known(
-    core: Hardware, names: tuple[str, ...], changes: np.ndarray, missing: np.ndarray
+    core: Hardware, names: tuple[str, ...], ways: Sequence[np.ndarray], noise: float
 ) -> tuple[FoundConstant, ...]:
-    noise = max(NOISE, 1.4826 * float(np.median(np.abs(missing))))
-    told = changes.T @ changes / noise**2 + np.eye(len(names)) / FREEDOM**2
-    covariance = np.linalg.inv(told)
-    errors = np.sqrt(np.diag(covariance))
-    related = np.abs(covariance / np.outer(errors, errors)) - np.eye(len(names))
+    """What is known of each constant, by those of the slopes that tell least of it."""
+    covariances = [_covariance(changes, noise) for changes in ways]
     found = []
     for at, name in enumerate(names):
-        other = int(related[at].argmax())
-        tied = errors[at] > SEEN and related[at, other] > TIED
+        covariance = max(covariances, key=lambda one: one[at, at])
+        errors = np.sqrt(np.diag(covariance))
+        related = np.abs(covariance[at] / (errors[at] * errors))
+        related[at] = 0
+        other = int(related.argmax())
+        tied = errors[at] > SEEN and related[other] > TIED
         partner = names[other] if tied else ""
         found.append(FoundConstant(name, getattr(core, name), float(errors[at]), partner))
     return tuple(found)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.calibration.fit import Fit, constants
+from accelopt.kernels.nki.devices.simulated import calibrated
 from accelopt.store import write_json
 
 
@@ -18,16 +21,32 @@ def write_machine(path: Path, found: Fit) -> None:
     write_json(path, {"target": found.hardware.name, "constants": seen})
 
 
-def read_machine(path: Path) -> Hardware:
-    """The core of a file that `write_machine` made; what was not seen is the table's. Raises
-    ConfigError for another file."""
+class Machine(NamedTuple):
+    """A generation, and the constants of one machine that differ from the table's."""
+
+    target: str
+    constants: dict[str, float]
+
+
+def read_machine(path: Path) -> Machine:
+    """What `write_machine` wrote. Raises ConfigError for another file."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        core = TARGETS[kept["target"]]
+        target = str(kept["target"])
+        known = constants(TARGETS[target])
         values = {name: float(one["value"]) for name, one in kept["constants"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not what `accelopt calibrate --machine` writes") from error
-    if unknown := values.keys() - set(constants(core)):
-        raise ConfigError(f"{path}: {core.name} has no constant {', '.join(sorted(unknown))}")
-    calibration = f"{core.calibration}; {len(values)} constants of {path.name}"
-    return replace(core, calibration=calibration, **values)  # type: ignore[arg-type]
+    if unknown := values.keys() - set(known):
+        raise ConfigError(f"{path}: {target} has no constant {', '.join(sorted(unknown))}")
+    if wrong := [name for name, value in values.items() if not 0 < value < math.inf]:
+        raise ConfigError(f"{path}: a constant is a number above 0; not so {', '.join(wrong)}")
+    return Machine(target, values)
+
+
+def core_of(path: Path) -> Hardware:
+    """The core of a machine's file; what was not seen is the table's. Raises ConfigError."""
+    machine = read_machine(path)
+    core = calibrated(machine.target, machine.constants)
+    note = f"{core.calibration}; {len(machine.constants)} constants of {path.name}"
+    return replace(core, calibration=note)

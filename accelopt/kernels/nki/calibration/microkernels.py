@@ -65,6 +65,16 @@ PRODUCTS = """    left, right = nl.load(x), nl.load(y)
     nl.store(out, nl.copy(sums))
     return out
 """
+BURSTS = """    left, right = nl.load(x), nl.load(y)
+    sums = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.affine_range({count}):
+        for j in nl.affine_range(64):
+            sums += nisa.nc_matmul(left, right)
+        for j in nl.affine_range(128):
+            sums += nisa.nc_matmul(left[0:48, 0:128], right[0:48, 0:512])
+    nl.store(out, nl.copy(sums))
+    return out
+"""
 TRANSPOSES = """    tile = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.sbuf)
     tile[0:128, 0:128] = nl.load(x)
     for i in nl.sequential_range({count}):
@@ -90,6 +100,16 @@ STEPS = {
 
 SIZES = ((16, 8, 384), (16, 1, 96), (512, 8, 96), (1024, 1, 32))
 """Width, chains and count: what an instruction costs, what waiting for it adds, what elements cost."""
+ABOVE_THE_FLOOR = (128, 8, 384)
+"""Wide enough to take longer than any instruction of the Scalar engine, and no wider."""
+SHAPES = (
+    (128, 512, 64), (128, 512, 384), (128, 128, 384), (32, 128, 384), (128, 8, 384), (32, 8, 768)
+)  # fmt: skip
+PRODUCTS_BY_FORMAT = {
+    "float32": (*SHAPES, (128, 80, 768)),
+    "bfloat16": (*SHAPES, (128, 256, 768)),
+}
+"""Columns, width and count; besides the shapes of both, the narrowest that no floor hides."""
 
 
 class Microkernel(NamedTuple):
@@ -101,8 +121,8 @@ class Microkernel(NamedTuple):
 
 
 def microkernels() -> Iterator[Microkernel]:
-    """All of them: DMA by rows, stride and entries of its lists, engines by width, wait and count,
-    products by format and shape, transposes."""
+    """All of them: DMA by rows, stride, alignment and entries of its lists, engines by width, wait and
+    count, products by format and shape and in bursts, transposes."""
     yield from _transfers()
     for name, step in STEPS.items():
         for width, chains, count in SIZES:
@@ -110,10 +130,14 @@ def microkernels() -> Iterator[Microkernel]:
                 yield _chains(name, step, width, chains, count, "float32")
     for name in ("two inputs", "one input", "activation"):
         yield _chains(name, STEPS[name], 1024, 1, 48, "bfloat16")
-    for dtype in ("float32", "bfloat16"):
-        for columns, width, count in ((128, 512, 64), (128, 512, 384), (128, 128, 384),
-                                      (32, 128, 384), (128, 8, 384), (32, 8, 768)):  # fmt: skip
+    for name in ("activation", "activation with sums"):
+        yield _chains(name, STEPS[name], *ABOVE_THE_FLOOR, "float32")
+    for dtype, widths in PRODUCTS_BY_FORMAT.items():
+        for columns, width, count in widths:
             yield _products(dtype, columns, width, count)
+    head = HEADER.format(parameters="x, y", shape="(128, 512)", dtype="nl.float32")
+    yield Microkernel("64 whole products and 128 of 48 rows x4", head + BURSTS.format(count=4),
+                      (((128, 128), "bfloat16"), ((128, 512), "bfloat16")))  # fmt: skip
     for count in (16, 64):
         head = HEADER.format(parameters="x", shape="(128, 128)", dtype="nl.float32")
         yield Microkernel(f"transposes x{count}", head + TRANSPOSES.format(count=count),
@@ -125,16 +149,16 @@ def _transfers() -> Iterator[Microkernel]:
         for count in (8, 64):
             whole = (128, width * count)
             yield _transfer(f"rows of {4 * width} B", ROWS, whole, whole, width, count)
-    for width in (16, 128, 1024):
+    for width in (16, 20, 36, 128, 1024):
         shape = (96, 128, width)
         yield _transfer(f"tiles of {4 * width} B a row", WHOLE, shape, shape, width, 96)
     for width in (16, 64):
         given, made = (24, 128, 2 * width), (24, 128, width)
         yield _transfer(f"{width} elements apart", APART, given, made, width, 24)
-    for width in (128, 1024):
-        made = (32, 128, width)
+    for width, count in ((16, 96), (128, 32), (1024, 32)):
+        made = (count, 128, width)
         yield _transfer(
-            f"rows 1 MiB apart of {4 * width} B", FAR_APART, (128, 1 << 18), made, width, 32
+            f"rows 1 MiB apart of {4 * width} B", FAR_APART, (128, 1 << 18), made, width, count
         )
     for count in (8, 32):
         yield _transfer("back and forth", BACK_AND_FORTH, (128, 16), (128, 16), 16, count)

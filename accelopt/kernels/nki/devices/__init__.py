@@ -5,6 +5,8 @@ Nothing above this room asks which of the two it has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
     CompiledKernel,
@@ -31,12 +33,15 @@ __all__ = [
 ]
 
 
-def choose(target: str = "trn1", core: int = 0) -> Device:
-    """Real Trainium when the Neuron SDK and a core are there, else the simulated NeuronCore."""
+def choose(
+    target: str = "trn1", core: int = 0, constants: Mapping[str, float] | None = None
+) -> Device:
+    """Real Trainium when the Neuron SDK and a core are there, else the simulated NeuronCore, with the
+    `constants` of a calibrated machine."""
     from accelopt.kernels.nki.devices.trainium import TrainiumDevice, available, generation
 
     if available():
         return TrainiumDevice(core=core, target=generation() or target)
     from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 
-    return SimulatedDevice(target)
+    return SimulatedDevice(target, constants=constants)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from accelopt.kernels.nki.devices.arrays import load_array, save_array
 from accelopt.kernels.nki.devices.kernel_file import load_kernel
 
 # Descriptors made at run time are off and a logical core is one physical core, as published results
@@ -26,7 +27,7 @@ def run_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
         sys.path[:0] = list(payload["sdk_paths"])
         nki = importlib.import_module("neuronxcc.nki")
         arguments = [
-            np.load(folder / item["file"], allow_pickle=False) if isinstance(item, dict) else item
+            load_array(folder, item) if isinstance(item, dict) else item
             for item in payload["arguments"]
         ]
         kernel = load_kernel(str(payload["kernel"]))
@@ -37,13 +38,15 @@ def run_job(payload: Mapping[str, Any], channel: BinaryIO) -> None:
         )
         returned = compiled(*arguments)
         outputs = returned if isinstance(returned, (tuple, list)) else (returned,)
-        for index, output in enumerate(outputs):
-            np.save(folder / f"output_{index}.npy", np.asarray(output), allow_pickle=False)
+        told = [
+            save_array(folder, f"output_{index}", np.asarray(output))
+            for index, output in enumerate(outputs)
+        ]
     except BaseException as error:
         said = f"{type(error).__name__}: {error}"
         _write(channel, {"failed": said, "traceback": traceback.format_exc()})
     else:
-        _write(channel, {"outputs": len(outputs)})
+        _write(channel, {"outputs": told})
 
 
 def _write(channel: BinaryIO, message: dict[str, object]) -> None:

@@ -6,9 +6,12 @@ commands from 2.29 on, where `neuron-profile` goes out of support.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,10 +33,11 @@ def executable() -> str | None:
 
 @dataclass(frozen=True)
 class Profiler:
-    """One profiler executable and the environment it runs in."""
+    """One profiler executable, the environment it runs in, and how long a call of it may take."""
 
     command: str
     environment: Mapping[str, str]
+    seconds: float = CAPTURE_SECONDS
 
     def capture(self, neff: Path, trace: Path) -> Path:
         """Run the compiled kernel once more and trace it; the file the trace is in."""
@@ -50,23 +54,32 @@ class Profiler:
         return parse_summary(text)
 
     def _call(self, *arguments: str) -> str:
+        asked = f"{self.command} {arguments[0]}"
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 [self.command, *arguments],
-                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
-                timeout=CAPTURE_SECONDS,
+                errors="replace",
                 env=dict(self.environment),
-                check=False,
+                start_new_session=True,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ProfilerError(f"{self.command} {arguments[0]}: {error}") from error
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip()[-2000:]
-            raise ProfilerError(
-                f"{self.command} {arguments[0]} ended with exit code {done.returncode}: {said}"
-            )
-        return done.stdout
+        except OSError as error:
+            raise ProfilerError(f"{asked}: {error}") from error
+        with process:
+            try:
+                said, wrong = process.communicate(timeout=self.seconds)
+            except subprocess.TimeoutExpired:
+                raise ProfilerError(f"{asked} took longer than {self.seconds:g} s") from None
+            finally:  # with whatever it started
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode != 0:
+            last = (wrong or said).strip()[-2000:]
+            raise ProfilerError(f"{asked} ended with exit code {process.returncode}: {last}")
+        return said
 
 
 def parse_summary(text: str) -> dict[str, float]:
@@ -83,7 +96,7 @@ def parse_summary(text: str) -> dict[str, float]:
             for name, value in summary.items()
             if isinstance(value, (int, float)) and not isinstance(value, bool)
         }
-    except (ValueError, StopIteration, AttributeError) as error:
+    except (ValueError, StopIteration, AttributeError, RecursionError) as error:
         raise ProfilerError(f"the profiler's summary cannot be read: {text[:500]!r}") from error
     total = numbers.get("total_time", math.nan)
     if not (math.isfinite(total) and total > 0):

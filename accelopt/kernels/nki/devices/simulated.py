@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from accelopt.errors import ConfigError, printable
 from accelopt.evaluation import Status
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
@@ -65,20 +66,32 @@ TRACING = (
 """What a child has imported when it is ready to trace kernels."""
 
 
+def calibrated(target: str, constants: Mapping[str, float] | None = None) -> Hardware:
+    """The core of a generation, with the constants of one machine in place of the table's."""
+    return replace(TARGETS[target], **(constants or {}))  # type: ignore[arg-type]
+
+
 class SimulatedDevice:
     """One simulated NeuronCore of generation `target`.
 
     Kernels see what the process holds that traces them. `start` may be `sandbox.fork` only where
-    this process holds no data: no inputs, no outputs, no secret.
+    this process holds no data: no inputs, no outputs, no secret. `constants` are a calibrated
+    machine's.
     """
 
     simulated = True
     rounding = 1.0
 
-    def __init__(self, target: str = "trn1", start: Start = spawn) -> None:
+    def __init__(
+        self,
+        target: str = "trn1",
+        start: Start = spawn,
+        constants: Mapping[str, float] | None = None,
+    ) -> None:
         if target not in TARGETS:
             raise ValueError(f"no simulated target {target}; there are {', '.join(TARGETS)}")
         self.target = target
+        self.core = calibrated(target, constants)
         self.start = start
         self.name = f"simulated {target}"
 
@@ -287,6 +300,7 @@ class SimulatedExecutable:
         self.isolation = isolation
         self.device = device
         self.data = data
+        self.core = device.core if device else TARGETS[program.target]
 
     def is_made_again(
         self, kernel_path: str, arguments: Sequence[KernelArgument], again: int
@@ -370,7 +384,7 @@ class SimulatedExecutable:
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """The predicted latency; it does not vary, so one run stands for all."""
         try:
-            profile = timing.profile(self.program, TARGETS[self.program.target])
+            profile = timing.profile(self.program, self.core)
         except KernelError as error:
             raise KernelFailure(Status.BENCHMARK_ERROR, str(error)) from error
         except Exception as error:
@@ -385,7 +399,7 @@ class SimulatedExecutable:
     def choices(self) -> Mapping[str, float]:
         """The latency by every other outcome of what the compiler decides, of a kernel of no more
         than `timing.MOST_ASKED` instructions."""
-        found = timing.profile(self.program, TARGETS[self.program.target])
+        found = timing.profile(self.program, self.core)
         if len(found.run.stream) > timing.MOST_ASKED:
             return {}
         return {one.question: one.latency_ms for one in timing.interval(found).scenarios}

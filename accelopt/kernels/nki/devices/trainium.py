@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from accelopt.evaluation import Status
+from accelopt.hardware import TARGETS
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices import neuron_profile
+from accelopt.kernels.nki.devices.arrays import load_array, save_array
 from accelopt.kernels.nki.devices.protocol import (
     Inexactness,
     KernelArgument,
@@ -30,7 +32,8 @@ from accelopt.kernels.nki.devices.simulated import ended_early
 from accelopt.kernels.nki.devices.tracing import arguments_to_json, read_message
 from accelopt.sandbox import ChildOutcome, Limits, Policy, remove, run, scratch_folder
 from accelopt.sandbox.drivers import NEURON
-from accelopt.time_limits import DEVICE_SECONDS, TRACE_SECONDS
+from accelopt.sim import dtypes
+from accelopt.time_limits import CAPTURE_SECONDS, DEVICE_SECONDS, TRACE_SECONDS
 
 MEMORY_BYTES = 64 << 30
 DISK_BYTES = 32 << 30
@@ -57,15 +60,15 @@ def _sdk_installed() -> bool:
 
 
 def generation() -> str | None:
-    """trn1 or trn2, by the instance type; None where that says neither (inf2 computes as trn1)."""
+    """The target by the instance type; None where that says none (inf2 computes as trn1)."""
     try:
         name = _PRODUCT_NAME.read_text().strip()
     except OSError:
         return None
     family = name.partition(".")[0]
-    if family.startswith(("trn1", "inf2")):
+    if family.startswith("inf2"):
         return "trn1"
-    return "trn2" if family.startswith("trn2") else None
+    return next((target for target in TARGETS if family.startswith(target)), None)
 
 
 class TrainiumDevice:
@@ -81,12 +84,14 @@ class TrainiumDevice:
         *,
         profiler: str | None = None,
         sdk_paths: Sequence[str] = (),
+        capture_seconds: float = CAPTURE_SECONDS,
     ) -> None:
         self.core = core
         self.target = target
         self.name = f"{target} core {core}"
         self.profiler = profiler or neuron_profile.executable() or "neuron-profile"
         self.sdk_paths = tuple(sdk_paths)
+        self.capture_seconds = capture_seconds
 
     def environment(self) -> dict[str, str]:
         """The driver's and compiler's settings: fp32 stays fp32, one core."""
@@ -106,7 +111,7 @@ class TrainiumDevice:
         """Compile the kernel by running it once on ones."""
         executable = TrainiumExecutable(self, str(Path(kernel_path).resolve()))
         ones = [
-            np.ones(argument.shape, np.dtype(argument.dtype))
+            np.ones(argument.shape, dtypes.FORMATS.get(argument.dtype, argument.dtype))
             if isinstance(argument, TensorArgument)
             else argument
             for argument in arguments
@@ -199,7 +204,9 @@ class TrainiumExecutable:
     def measure(self, timings: Timings = Timings()) -> TimedRuns:  # noqa: B008  (immutable)
         """Time the compiled file: each counted run is captured and summarised by the profiler."""
         profiler = neuron_profile.Profiler(
-            self.device.profiler, {**os.environ, **self.device.environment()}
+            self.device.profiler,
+            {**os.environ, **self.device.environment()},
+            self.device.capture_seconds,
         )
         try:
             for _ in range(timings.warmup):
@@ -233,22 +240,12 @@ def _save(folder: Path, index: int, value: object) -> object:
     """Arrays go to the child as files, plain values as they are."""
     if not isinstance(value, np.ndarray):
         return arguments_to_json([value])[0]  # type: ignore[list-item]
-    name = f"input_{index}.npy"
-    np.save(folder / name, value, allow_pickle=False)
-    return {"file": name}
+    return save_array(folder, f"input_{index}", value)
 
 
 def _plain_file(path: Path) -> bool:
     """True for a file, and neither a link to one nor a pipe that nobody writes to."""
     return path.is_file() and not path.is_symlink()
-
-
-def _loaded(path: Path) -> np.ndarray:
-    """An array that the child left. Raises OSError, ValueError, EOFError."""
-    if not _plain_file(path):
-        raise ValueError(f"{path.name} is no file")
-    found: np.ndarray = np.load(path, allow_pickle=False)
-    return found
 
 
 def _outputs(
@@ -266,12 +263,15 @@ def _outputs(
         )
     if "failed" in message:
         raise KernelFailure(failing, str(message["failed"]), str(message.get("traceback", "")))
-    count = message.get("outputs")
-    if not isinstance(count, int) or not 0 <= count <= 64:
+    told = message.get("outputs")
+    if not isinstance(told, list) or len(told) > 64:
         raise KernelFailure(Status.CRASH, "the kernel's process left a damaged result")
     try:
-        return tuple(_loaded(folder / f"output_{index}.npy") for index in range(count))
-    except (OSError, ValueError, EOFError, MemoryError) as error:
+        return tuple(
+            load_array(folder, {**one, "file": f"output_{index}.npy"})
+            for index, one in enumerate(told)
+        )
+    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
         raise KernelFailure(
             Status.CRASH, f"the kernel's process left a damaged output: {error}"
         ) from error

@@ -1,7 +1,12 @@
-"""An executable that answers like `neuron-profile`; what it says is in the JSON file beside it."""
+"""An executable that answers like `neuron-profile`; what it says is in the JSON file beside it:
+`summaries` in turn, or `seconds` by the name in the compiled file, and `faults` by that name."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -13,7 +18,16 @@ with calls.open("a") as log:
 options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 neff = Path(options.get("-n", ""))
 assert neff.read_bytes().startswith(b"NEFF"), neff
+kernel = neff.read_text().removeprefix("NEFF ")
+fault = script.get("faults", {}).get(kernel)
 if sys.argv[1] == "capture":
+    if fault == "fails":
+        sys.exit("nrt_init: no free core")
+    if fault in ("SIGTERM", "SIGKILL"):
+        os.kill(os.getppid(), getattr(signal, fault))
+    if fault == "hangs":
+        subprocess.Popen(["sleep", "600"])  # it keeps the output open
+        time.sleep(600)
     if "capture_error" in script:
         sys.exit(script["capture_error"])
     Path(options["-s"]).write_bytes(b"NTFF")
@@ -22,6 +36,11 @@ elif sys.argv[1] == "view":
     assert options["--output-format"] == "summary-json"
     assert Path(options["-s"]).is_file()
     viewed = sum(line.startswith("view") for line in calls.read_text().splitlines()) - 1
-    answers = script["summaries"]
-    print("level=info msg=processing")
-    print(answers[viewed % len(answers)])
+    print("level=info msg=processing", flush=True)
+    if fault == "garbage":
+        sys.stdout.buffer.write(b"\xff\xfe{\x00 not a summary")
+    elif "seconds" in script:
+        print(json.dumps({"n_1": {"total_time": script["seconds"][kernel]}}))
+    else:
+        answers = script["summaries"]
+        print(answers[viewed % len(answers)])

@@ -1,0 +1,1 @@
+"""Instructions; a microkernel names them when it is called."""

@@ -1,0 +1,1 @@
+"""Operations; a microkernel names them when it is called."""
