@@ -38,6 +38,7 @@ ROTATION = "rotate_buffers"
 TELLING = 0.01  # of the time: a what-if that changes less makes no difference
 QUIET = frozenset({"choose_engines"})  # decisions that the list of prices shows
 MEBIBYTE = 1 << 20
+FIXED_SHARE = 0.3  # of an instruction's cycles: from there on wider tiles pay
 SHORT_PIECE = 2048  # bytes; of shorter pieces the list of prices says what they reach
 WIDE = 128  # elements from which what an instruction takes is its elements
 WIDEST = 512  # columns that one matrix product takes
@@ -292,12 +293,19 @@ def _remark(row: Priced, spec: Hardware) -> str:
         "scalar": spec.access_cycles,
         "vector": spec.vector_access_cycles,
     }[row.engine]
-    if fixed >= 0.4 * row.cycles:
+    if row.instruction == "copy" and round(row.cycles) == spec.dynamic_issue_cycles:
+        remarks.append("its place is read at run time, which costs that much whatever its size")
+    elif fixed >= FIXED_SHARE * row.cycles:
         remarks.append(f"{fixed:.0f} of {row.cycles:.0f} cycles are its fixed cost: wider tiles")
     if row.partitions <= spec.partitions // 2:
         remarks.append(f"{row.partitions} of {spec.partitions} lanes work")
+    if row.apart:
+        remarks.append(f"neighbours {row.apart} B apart: half the rate of those up to 16 B apart")
     two = row.instruction.startswith(("tensor_tensor.", "loop_reduce"))
-    slow = row.cycles > 1.5 * row.elements * spec.vector_cycles_per_element
+    alone = spec.vector_cycles_per_element
+    slow = (
+        row.cycles > 1.5 * row.elements * alone < row.elements * spec.two_input_cycles_per_element
+    )
     wide = WIDE <= row.elements <= spec.psum_partition_bytes // 4
     if two and slow and wide and row.engine == "vector" and row.memories.startswith("SBUF SBUF"):
         remarks.append("half of that with one operand in PSUM")
@@ -321,6 +329,8 @@ def _transfer_remark(row: Priced, spec: Hardware) -> str:
 def _product_remark(row: Priced, spec: Hardware) -> str:
     if row.instruction.startswith("broadcast"):
         return "spreads a row over the partitions"
+    if row.instruction.startswith("matmul") and 2 * row.partitions <= spec.partitions:
+        return f"{row.partitions} of {spec.partitions} rows of the array work: contract over more"
     if row.instruction.startswith("matmul") and row.elements < 256:
         return f"moving only {row.elements} wide: the fixed part weighs {512 // row.elements} times"
     if row.instruction.startswith("matmul") and row.partitions == spec.partitions:

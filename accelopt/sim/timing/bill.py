@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.sim.access import Access
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer
-from accelopt.sim.timing.machine.pricing import price
+from accelopt.sim.timing.machine.pricing import bytes_apart, price
 from accelopt.sim.timing.profile import KernelProfile
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
 
@@ -25,12 +25,15 @@ class _Form(NamedTuple):
     partitions: int
     elements: int
     memories: str
+    apart: int
 
 
 @dataclass(frozen=True)
 class Priced:
     """All instructions of one line that are alike. `elements` are those of a partition (of the moving
-    operand on the Tensor engine; bytes of what is spilled). An engine is taken for `cycles` of its clock each time; a transfer
+    operand on the Tensor engine; bytes of what is spilled), `apart` the bytes from one to the next where
+    they are so far apart that an engine takes longer. On the Tensor engine `partitions` are the rows
+    of the array. An engine is taken for `cycles` of its clock each time; a transfer
     takes `nanoseconds` on each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes."""
 
     source: SourceLine
@@ -39,6 +42,7 @@ class Priced:
     partitions: int
     elements: int
     memories: str
+    apart: int
     count: int
     cycles: float
     nanoseconds: float
@@ -87,15 +91,18 @@ def _form(operation: Operation) -> _Form:
     accesses = (*operation.reads, *operation.writes)
     engine = QUEUE_NAMES[operation.queue]
     wide = max((access.free_elements for access in accesses), default=1)
+    partitions = max((access.partitions for access in accesses), default=1)
     if engine == "tensor" and operation.reads:
         wide = operation.reads[-1].free_elements
+        partitions = operation.reads[0].partitions
     return _Form(
         operation.source,
         operation.label or operation.opcode,
         engine,
-        max((access.partitions for access in accesses), default=1),
+        partitions,
         operation.width if operation.width is not None else wide,
         _memories(operation),
+        0 if engine in ("dma", "tensor") else bytes_apart(operation),
     )
 
 

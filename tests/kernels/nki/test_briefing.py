@@ -140,3 +140,38 @@ def test_what_is_spilled_has_its_name_its_size_and_its_way(tmp_path):
     }  # fmt: skip
     assert "1 partitions" not in prices
     assert "operand in PSUM" not in prices, "32 KiB are more than PSUM has"
+
+
+REMARKED = """
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(128)[None, :]
+    left = nl.load(x[0:64, 0:128])
+    for i in nl.affine_range(4):
+        tile = nl.load(x[i * 128:(i + 1) * 128, :])
+        done = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+        sums = nl.copy(nisa.nc_matmul(left, tile[0:64, 0:512]))
+        for k in nl.static_range(8):
+            done[p, k * 128 + f] = nl.maximum({far}, sums[0:128, 0:128])
+        nl.store(out[i * 128:(i + 1) * 128, :], done)
+    return out
+"""
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_prices_say_what_makes_an_instruction_dear(target):
+    said = {}
+    for way, far in (("far", "tile[p, 8 * f + k]"), ("near", "tile[p, k * 128 + f]")):
+        kernel = load(REMARKED.replace("{far}", far), f"remarked_{way}.py").kernel
+        given = [AbstractTensor((512, 1024), np.dtype(np.float32))]
+        said[way] = briefing(profile(trace_kernel(kernel, given, target=target)))["prices"]
+    assert "neighbours 32 B apart: half the rate" in said["far"]
+    assert "apart" not in said["near"]
+    assert "64x512" in said["near"] and "64 of 128 rows of the array work" in said["near"]
+    assert ("operand in PSUM" in said["near"]) is (target == "trn1"), "trn2 gains nothing there"

@@ -224,14 +224,14 @@ def _contiguous(operation: Operation) -> bool:
 
 def _stride_penalty(operation: Operation) -> float:
     """A stride over 16 bytes halves the bandwidth of an access (arch guide)."""
-    wide = max(
-        (
-            inner_stride(a) * a.dtype.itemsize
-            for a in (*map(_walked, operation.reads, repeat(operation)), *operation.writes)
-        ),
-        default=0,
-    )
-    return 2.0 if wide > 16 else 1.0
+    return 2.0 if bytes_apart(operation) else 1.0
+
+
+def bytes_apart(operation: Operation) -> int:
+    """The largest stride of an operand's or a result's neighbours, 0 where none is over 16 bytes."""
+    accesses = (*map(_walked, operation.reads, repeat(operation)), *operation.writes)
+    wide = max((inner_stride(a) * a.dtype.itemsize for a in accesses), default=0)
+    return wide if wide > 16 else 0
 
 
 def _walked(access: Access, operation: Operation) -> Access:
