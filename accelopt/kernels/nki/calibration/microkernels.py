@@ -94,7 +94,7 @@ STEPS = {
     "input in PSUM": "nisa.tensor_tensor(tile, held, nl.add, engine=nisa.vector_engine)",
     "reciprocal": "nisa.reciprocal(tile)",
     "scan": "nisa.tensor_tensor_scan(tile, other, 0, nl.multiply, nl.add)",
-    "gpsimd": "nisa.tensor_scalar(tile, nl.maximum, 0.5, engine=nisa.gpsimd_engine)",
+    "gpsimd": "nisa.affine_select(nl.arange({width})[None, :] <= nl.arange(128)[:, None], tile, 0.5)",
 }
 """Instructions of Scalar, Vector and GpSimd engine, each on a tile that the one before it made."""
 
@@ -183,7 +183,7 @@ def _chains(name: str, step: str, width: int, chains: int, count: int, dtype: st
         chains=chains,
         width=width,
         whole=chains * width,
-        step=step.format(chains=chains),
+        step=step.format(chains=chains, width=width),
         dtype=f"nl.{dtype}",
     )
     if "sums" in step:
