@@ -6,7 +6,12 @@ import ast
 import copy
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.launches import launch_loop, moved_arguments, stored_tensor
+from accelopt.kernels.triton.moves.launches import (
+    PlaceOfProgram,
+    launch_loop,
+    moved_arguments,
+    stored_tensor,
+)
 from accelopt.kernels.triton.moves.loops import fresh_name
 from accelopt.kernels.triton.moves.source import (
     WORK,
@@ -138,7 +143,7 @@ class _Found:
     def text(self) -> str:
         """The changed source; raises _NotFound."""
         lines = self._lines()
-        node = _Placed(self.axis, self.names["place"]).visit(self.node)
+        node = PlaceOfProgram(self.axis, self.names["place"]).visit(self.node)
         node.body[:0] = parse_python("\n".join(lines)).body
         node.args.args = [a for a in node.args.args if a.arg not in self.moved]
         given = [(self.names["step_count"], self.step_count, False)]
@@ -348,18 +353,3 @@ def unread(source: Source, function: ast.FunctionDef | None, loop: ast.stmt) -> 
         if all(id(reader) in inside for reader in readers):
             edits.append(source.replacing(statement, "pass"))
     return edits
-
-
-class _Placed(ast.NodeTransformer):
-    """The place within a step where the program on one axis of the grid was asked for."""
-
-    def __init__(self, axis: int, place: str) -> None:
-        self.axis = axis
-        self.place = place
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if called(node) == "tl.program_id" and ast.unparse(given[0]) == str(self.axis):
-            return ast.Name(self.place, ast.Load())
-        return node

@@ -185,7 +185,7 @@ def _from_table(launch: Launch, axis: int, moved: list[str]) -> ast.FunctionDef 
     }:
         return None
     row = f"{WORK} + tl.program_id({axis}) * {len(moved) + 1}"
-    node = _FromTable(axis, row).visit(node)
+    node = PlaceOfProgram(axis, f"tl.load({row})").visit(node)
     lines = [f"{name} = tl.load({row} + {place + 1})" for place, name in enumerate(moved)]
     node.body[:0] = parse_python("\n".join(lines)).body
     node.args.args = [a for a in node.args.args if a.arg not in moved]
@@ -193,18 +193,19 @@ def _from_table(launch: Launch, axis: int, moved: list[str]) -> ast.FunctionDef 
     return node if not node.args.defaults else None
 
 
-class _FromTable(ast.NodeTransformer):
-    """Reads the place on one axis of the grid from the table's row."""
+class PlaceOfProgram(ast.NodeTransformer):
+    """Says by an expression where on one axis of the grid a program is, in place of asking."""
 
-    def __init__(self, axis: int, row: str) -> None:
+    def __init__(self, axis: int, place: str) -> None:
         self.axis = axis
-        self.row = row
+        self.place = place
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        """The expression for that axis; everything else as it was."""
         self.generic_visit(node)
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         if called(node) == "tl.program_id" and ast.unparse(given[0]) == str(self.axis):
-            return parse_expression(f"tl.load({self.row})")
+            return parse_expression(self.place)
         return node
 
 
