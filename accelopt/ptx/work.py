@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import prod
 from operator import add, attrgetter
 
-from accelopt.ptx.module import Function, Module, Statement
+from accelopt.ptx.module import Function, Module, NotPtx, Statement
 from accelopt.ptx.phases import FLOATS, SFU, bits, plain, space
 from accelopt.ptx.registers import Registers, registers
 
@@ -266,10 +266,21 @@ def shared_memory(function: Function, module: Module) -> tuple[int, bool]:
             continue
         width = next((bits(word[1:]) for word in reversed(one.words) if bits(word[1:])), 0) or 0
         sizes = [
-            int(word, 0)
+            _extent(word)
             for before, word in pairwise(one.words)
             if before == "[" and word[0].isdigit()
         ]
         dynamic |= ".extern" in one.words
         found += 0 if ".extern" in one.words else width * prod(sizes) // 8
     return found, dynamic
+
+
+def _extent(word: str) -> int:
+    """The elements of a dimension as PTX writes them: decimal, 0x hexadecimal, 0 octal. Raises NotPtx
+    for anything else."""
+    if not re.fullmatch(r"0[xX][\da-fA-F]+|\d+", word):
+        raise NotPtx(f"{word!r} is no number of elements")
+    if word[:2].lower() == "0x":
+        return int(word, 16)
+    octal = len(word) > 1 and word[0] == "0" and not set(word) & set("89")
+    return int(word, 8 if octal else 10)

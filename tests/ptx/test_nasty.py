@@ -192,6 +192,15 @@ def test_broken_text_is_refused_or_read(at: int, size: int, new: str) -> None:
         assert "\n" not in str(error)
 
 
+@pytest.mark.parametrize(("size", "elements"), [("16", 16), ("0x10", 16), ("020", 16)])
+def test_the_size_of_an_array_is_read_in_every_base(size: str, elements: int) -> None:
+    text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{\n"
+    text += f".shared .b32 kept[{size}];\n.reg .b32 %r<2>;\nst.shared.b32 [kept], 0;\nret;\n}}\n"
+    assert analyse(text).shared_bytes == 4 * elements
+    with pytest.raises(NotPtx, match=re.escape("'2.param' is no number of elements")):
+        analyse(text.replace(f"[{size}]", "[2.param]"))
+
+
 def test_a_kernel_is_found_by_its_name() -> None:
     assert analyse(TEXT).function.name == "first"
     assert analyse(TEXT, "sec").function.name == "second"
