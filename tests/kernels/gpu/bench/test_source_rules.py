@@ -1,7 +1,13 @@
 """What the first door refuses, and that honest kernels pass it."""
 
+import importlib
+import importlib.util
+import types
+
 import pytest
 
+from accelopt.kernels.gpu.bench.source.allowed import DEVICE_LANGUAGES
+from accelopt.kernels.gpu.bench.source.names import is_device_name
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 
 HONEST = [
@@ -51,7 +57,51 @@ HONEST += [
     ASSEMBLY.format(asm="cvt.rn.bf16x2.f32 $0, $1, $2;", given="ASM"),
     ASSEMBLY.format(asm="", given=repr("{ .reg .b32 t;\n lop3.b32 $0, $1, t,\n $2, 4; }")),
 ]
+HONEST += [
+    "def run(input, type=None, *, dir=0):\n    vars = [open for open in range(dir)]\n    return input, type, vars\n",
+    "def sizes(n):\n    yield from range(n)\n",
+    "import contextlib\n@contextlib.contextmanager\ndef on():\n    try:\n        yield from (1,)\n"
+    "    finally:\n        print()\ndef run(x):\n    with on():\n        return x\n",
+    "class A:\n    def __init__(self, n):\n        self._n = n\n    def __eq__(self, other):\n"
+    "        return self._n == other._n\na = A(1)\nn = a._n\n",
+    "import inspect\ngiven = inspect.signature(print).bind(1)\ngiven.apply_defaults()\n",
+]
+ENDS = "    try:\n        {0}\n    finally:\n        print()\n"
 DISHONEST = [
+    # Names are looked for where Python looks for them.
+    "def probe(eval, found=eval('1')):\n    return found\n",
+    "def probe(eval: eval('1')):\n    return eval\n",
+    "x = lambda eval, found=eval('1'): found\n",
+    "@eval\ndef probe(eval):\n    return eval\n",
+    "def probe():\n    [0 for eval in ()]\n    return eval('1')\n",
+    "def probe():\n    return [0 for eval in eval('()')]\n",
+    "def probe(a=lambda eval: 0):\n    return eval('1')\n",
+    "def outer():\n    eval = 1\n    def probe():\n        global eval\n        return eval('1')\n",
+    "class A:\n    eval = 1\ndef probe():\n    return eval('1')\n",
+    # What is Python's own may have another meaning in the solution.
+    "import torch\ndef isinstance(a, b):\n    return b\nisinstance(0, torch.Tensor)\n",
+    "import torch\ndef run(isinstance):\n    return isinstance(0, torch.Tensor)\n",
+    "import torch\ndef hasattr(a, b):\n    return a\nhasattr(torch, 'n')\n",
+    "import torch\nclass A:\n    getattr = max\n    n = getattr(torch, 'float32')\n",
+    "def run(x, str):\n    return str(type(x))\n",
+    "import torch\nclass A:\n    def __getitem__(self, n):\n        return n\nlist = A()\nT = list[torch.Tensor]\n",
+    # What is left to be cleaned up.
+    "def late(x):\n" + ENDS.format("yield from x"),
+    "def late(x):\n    with x:\n        yield from x\n",
+    *(
+        "import contextlib\n@contextlib.contextmanager\ndef late():\n" + ENDS.format("yield") + text
+        for text in (
+            "a = late()\n",
+            "a = [late]\n",
+            "contextlib.ExitStack().enter_context(late())\n",
+        )
+    ),
+    "import inspect\ndef f(x: 'print(1)'):\n    return x\ninspect.signature(f, eval_str=True)\n",
+    # Names of its own are no names of a library's values.
+    "class A:\n    _unsafe_update_src = None\ndef f(kernel):\n    kernel._unsafe_update_src('')\n",
+    "import triton.language as tl\ntl.math.wraps(print)\n",
+    "from triton.experimental.gluon.language.nvidia.ampere import knobs\n",
+    "import triton.language as tl\nx = [tl.random.tl]\n",
     "from triton.language.extra.cuda import globaltimer\n",
     "import triton.language as tl\nt = tl.extra.cuda.globaltimer()\n",
     ASSEMBLY.format(asm="mov.u64 $0, %globaltimer;", given="ASM"),
@@ -160,6 +210,18 @@ def test_dishonest_sources_do_not(starter, source):
     found = violations(starter.solutions["plain_rmsnorm_h4096"].with_source(source, "s"))
     assert found
     assert str(found[0]).startswith("main.py:")
+
+
+def test_device_languages_have_nothing_of_the_host_that_may_be_named():
+    pytest.importorskip("triton")
+    for module in filter(importlib.util.find_spec, DEVICE_LANGUAGES):
+        for name, value in vars(importlib.import_module(module)).items():
+            if is_device_name(f"{module}.{name}"):
+                of = getattr(value, "__module__", None) or "triton"
+                assert not isinstance(value, types.ModuleType), (module, name)
+                assert of.split(".")[0] in ("triton", "typing", "builtins"), (module, name)
+                if name != "constexpr_function":
+                    assert not of.startswith(("triton.runtime", "triton.compiler")), (module, name)
 
 
 def test_the_starter_set_passes(starter):

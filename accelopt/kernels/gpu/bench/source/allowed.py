@@ -134,11 +134,12 @@ DEVICE_LANGUAGES = (
         "ampere", "ampere.async_copy", "blackwell", "blackwell.tma", "hopper", "hopper.mbarrier",
         "hopper.tma")),
 )  # fmt: skip
-# Modules among those names.
-DEVICE_MODULES = {
-    "ampere", "amd", "async_copy", "blackwell", "core", "cuda", "extra", "hip", "hopper", "libdevice",
-    "math", "mbarrier", "nvidia", "random", "semantic", "standard", "target_info", "tma", "torch",
-    "triton", "builtins", "warnings", "functools", "typing",
+# What those modules have of others: modules, and functions of the host.
+OF_THE_HOST = {
+    "ampere", "amd", "annotations", "async_copy", "blackwell", "builtin", "builtins", "core", "cuda",
+    "dataclass", "extra", "functools", "hip", "hopper", "ir", "jit", "knobs", "libdevice", "math",
+    "mbarrier", "nvidia", "random", "semantic", "standard", "target_info", "tl", "tma", "torch", "triton",
+    "ttgl", "typing", "unflatten_ir_values", "utils", "warnings", "wraps",
 }  # fmt: skip
 DEVICE_CLOCKS = {"clock", "clock64", "globaltimer"}
 ASSEMBLY_CALLS = {
@@ -167,6 +168,8 @@ OWN_METHODS = {
     "__len__", "__lt__", "__next__", "__post_init__", "__repr__", "__setitem__", "__str__",
     "__contains__", "__bool__", "__add__", "__mul__", "__sub__",
 }  # fmt: skip
+# Those whose second argument is like the first.
+COMPARISONS = {"__eq__", "__lt__", "__add__", "__mul__", "__sub__"}
 # What named tuples and compiled kernels give under such names.
 HARMLESS_UNDERSCORED = {"_asdict", "_fields", "_init_handles", "_make", "_replace"}
 # What a module or a class may say about itself.

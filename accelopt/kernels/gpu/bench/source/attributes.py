@@ -56,7 +56,7 @@ regs_per_multiprocessor shared_memory_per_block shared_memory_per_block_optin
 shared_memory_per_multiprocessor total_memory type uuid warp_size
 """.split()
 _OTHERS = """
-apply args bias cache_clear cache_info children choice clone_state critical debug denominator
+apply apply_defaults args arguments bias bind cache_clear cache_info children choice clone_state critical debug denominator
 digest elementwise_affine enter_context error eval exception extra_repr fget findall finditer
 float_power forward fullmatch get_state group groupdict groups hex hexdigest in_features info
 initial_seed instance integers isEnabledFor limit_denominator load_state_dict manual_seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from accelopt.kernels.gpu.bench.source.allowed import (
     CALLS,
@@ -13,9 +13,9 @@ from accelopt.kernels.gpu.bench.source.allowed import (
     DEVICE_CLOCKS,
     DEVICE_EXPERIMENTAL,
     DEVICE_LANGUAGES,
-    DEVICE_MODULES,
     DTYPES,
     MODULES,
+    OF_THE_HOST,
     VALUES,
 )
 
@@ -23,6 +23,7 @@ _FORMAT = re.compile(
     rf"(torch|numpy|triton\.language|triton\.experimental\.gluon\.language)\.{DTYPES}"
 )
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def is_dunder(name: str) -> bool:
@@ -52,7 +53,7 @@ def is_device_name(full: str) -> bool:
     if full in DEVICE_EXPERIMENTAL:
         return True
     inside = parent in DEVICE_LANGUAGES and not last.startswith("_")
-    return inside and full not in MODULES and last not in DEVICE_MODULES | DEVICE_CLOCKS
+    return inside and full not in MODULES and last not in OF_THE_HOST | DEVICE_CLOCKS
 
 
 def may_be_named(full: str) -> bool:
@@ -72,6 +73,12 @@ class Names:
     def __init__(self, module: ast.Module, own_modules: set[str]) -> None:
         self.own_modules = own_modules
         self._in_classes = set(_class_level(module))
+        self.declared = {n for g in ast.walk(module) if isinstance(g, ast.Global) for n in g.names}
+        classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+        # What may stand for something else than Python's own: of the module or of a class.
+        self.shared = self.declared.union(
+            bound_in(module.body), *(bound_in(node.body) for node in classes)
+        )
         self.library: dict[str, set[str]] = defaultdict(set)
         self.own_imports: dict[str, str] = {}  # names of the solution's other files
         self.bound: dict[str, list[ast.AST]] = defaultdict(list)
@@ -193,35 +200,42 @@ def _bindings(node: ast.AST) -> Iterator[str]:
         yield node.rest
     elif isinstance(node, ast.Assign):
         for target in node.targets:
-            yield from _stored(target)
+            yield from stored(target)
     elif isinstance(
         node, (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)
     ):
-        yield from _stored(node.target)
+        yield from stored(node.target)
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield from _stored(node.optional_vars)
+        yield from stored(node.optional_vars)
 
 
-def _stored(target: ast.AST) -> Iterator[str]:
+def stored(target: ast.AST) -> Iterator[str]:
+    """Names that an assignment's target binds."""
     for node in ast.walk(target):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
 
 
 def local_names(function: Function) -> set[str]:
-    """Names that are a function's own: arguments and what it binds, unless it says `global`."""
-    found = {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)}
+    """Names that are a function's own: arguments and what it binds. Not those of comprehensions in it,
+    which are scopes of their own."""
+    given = function.args
+    direct = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
     body = [function.body] if isinstance(function, ast.Lambda) else function.body
+    return {item.arg for item in direct if item is not None} | bound_in(body)
+
+
+def bound_in(body: Sequence[ast.AST]) -> set[str]:
+    """Names that statements bind where they stand: in no function, class or comprehension inside."""
+    found: set[str] = set()
     waiting: list[ast.AST] = list(body)
-    shared: set[str] = set()
     while waiting:
         node = waiting.pop()
-        found.update(_bindings(node))
-        if isinstance(node, ast.Global):
-            shared.update(node.names)
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        if not isinstance(node, ast.comprehension):
+            found.update(_bindings(node))
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             waiting.extend(ast.iter_child_nodes(node))
-    return found - shared
+    return found
 
 
 def _attributes(module: ast.Module) -> Iterator[str]:

@@ -23,6 +23,7 @@ from accelopt.kernels.gpu.bench.source.names import (
     local_names,
     matches,
     may_be_named,
+    stored,
 )
 from accelopt.kernels.gpu.bench.source.native_rules import SUFFIXES, native_violations
 from accelopt.kernels.gpu.bench.source.reasons import EVERYONE, OTHER, UNSEEN, reason_for
@@ -40,6 +41,7 @@ REACHES_OUT = "reaches out of the kernel's own arguments"
 NOT_A_VALUE = "hands a library's module, class or function about"
 WHILE_IT_RUNS = "names what it takes only while it runs"
 UNASKED = "is called when nobody sees it"
+_CLEAN_UP = (ast.Try, ast.With, getattr(ast, "TryStar", ast.Try))  # `except*` since Python 3.11
 
 
 def violations(solution: Solution) -> list[Violation]:
@@ -62,24 +64,25 @@ def violations(solution: Solution) -> list[Violation]:
             found.append(Violation(source.path, 1, source.path, "is nested too deeply to be read"))
         except (SyntaxError, ValueError):
             continue
-    files = {path: names for path, (_, names) in modules.items()}
-    for path, (module, _) in modules.items():
-        found += SourceScan(path, module, files).run()
+    for path in modules:
+        found += SourceScan(path, modules).run()
     return found
 
 
 class SourceScan(ast.NodeVisitor):
     """Walks one module, with every name resolved to what it stands for."""
 
-    def __init__(self, file: str, module: ast.Module, files: dict[str, Names]) -> None:
+    def __init__(self, file: str, modules: dict[str, tuple[ast.Module, Names]]) -> None:
         self.file = file
-        self.module = module
-        self.files = files
-        self.names = files[file]
-        self.own_attributes = frozenset().union(*(names.own_attributes for names in files.values()))
+        self.module, self.names = modules[file]
+        self.files = {path: names for path, (_, names) in modules.items()}
+        self.own_attributes = frozenset().union(*(n.own_attributes for n in self.files.values()))
         self.found: list[Violation] = []
         self.parents: dict[ast.AST, ast.AST] = {
-            child: node for node in ast.walk(module) for child in ast.iter_child_nodes(node)
+            child: node
+            for module, _ in modules.values()
+            for node in ast.walk(module)
+            for child in ast.iter_child_nodes(node)
         }
         self.locals: list[set[str]] = []
 
@@ -164,7 +167,7 @@ class SourceScan(ast.NodeVisitor):
 
     def _plain_name(self, node: ast.Name) -> None:
         name = node.id
-        if any(name in scope for scope in self.locals) or name in allowed.BUILTINS:
+        if self._is_local(name) or name in allowed.BUILTINS:
             return
         if name == "type" and self._only_compared(self.parents[node]):
             return
@@ -174,6 +177,16 @@ class SourceScan(ast.NodeVisitor):
         if hasattr(builtins, name) or is_dunder(name):
             reason = WHILE_IT_RUNS if name in allowed.BY_LITERAL else UNSEEN
             self._report(node, name, REACHES_OUT if name == "type" else reason)
+
+    def _is_local(self, name: str) -> bool:
+        """Whether a name is of a function around it, and of nothing else."""
+        return name not in self.names.declared and any(name in scope for scope in self.locals)
+
+    def _is_builtin(self, node: ast.AST, *names: str) -> bool:
+        """Whether an expression is Python's own function or class of one of these names."""
+        if not isinstance(node, ast.Name) or node.id not in names:
+            return False
+        return not self._is_local(node.id) and node.id not in self.names.shared
 
     def _library(self, node: ast.expr, full: str) -> None:
         """A maximal dotted name: is it one that may stand here?"""
@@ -211,8 +224,9 @@ class SourceScan(ast.NodeVisitor):
             return matches(full, allowed.BASES)
         if not is_class(full):
             return False
-        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
-            return parent.func.id in ("isinstance", "issubclass") and node in parent.args[1:]
+        if isinstance(parent, ast.Call):
+            asks = self._is_builtin(parent.func, "isinstance", "issubclass")
+            return asks and node in parent.args[1:]
         if isinstance(parent, ast.Compare):
             return self._compares_types(parent)
         return self._is_type_place(node, parent)
@@ -228,7 +242,7 @@ class SourceScan(ast.NodeVisitor):
         return isinstance(parent, ast.Assign) and isinstance(node, ast.Subscript)
 
     def _names_a_type(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Name) and node.id in ("tuple", "list", "dict", "set", "type"):
+        if self._is_builtin(node, "tuple", "list", "dict", "set", "type"):
             return True
         return any(
             full.startswith(("typing", "collections.abc")) for full in self.names.resolve(node)
@@ -236,9 +250,7 @@ class SourceScan(ast.NodeVisitor):
 
     def _compares_types(self, node: ast.Compare) -> bool:
         return any(
-            isinstance(side, ast.Call)
-            and isinstance(side.func, ast.Name)
-            and side.func.id == "type"
+            isinstance(side, ast.Call) and self._is_builtin(side.func, "type")
             for side in (node.left, *node.comparators)
         )
 
@@ -253,10 +265,10 @@ class SourceScan(ast.NodeVisitor):
             shown = name == "__class__" and self._only_compared(node)
             if name not in allowed.HARMLESS_DUNDERS and not shown:
                 self._report(node, name, REACHES_OUT)
-        elif name.startswith("_") and name not in (
-            self.own_attributes | allowed.HARMLESS_UNDERSCORED
-        ):
-            self._report(node, name, REACHES_OUT)
+        elif name.startswith("_") and name not in allowed.HARMLESS_UNDERSCORED:
+            base = getattr(node, "value", None)
+            if name not in self.own_attributes or not self._is_of_its_own(base):
+                self._report(node, name, REACHES_OUT)
         elif name[0] != "_" and name not in attributes.ATTRIBUTES | self.own_attributes:
             self._report(node, name, OTHER)
 
@@ -269,10 +281,10 @@ class SourceScan(ast.NodeVisitor):
             if isinstance(parent, ast.Subscript):
                 return self._names_a_type(parent.value)
             parent = self.parents[parent]
-        if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
-            if parent.func.id == "type" and parent.func is node:
+        if isinstance(parent, ast.Call):
+            if parent.func is node and self._is_builtin(node, "type"):
                 return self._only_compared(parent)
-            return parent.func.id in ("str", "repr")
+            return self._is_builtin(parent.func, "str", "repr")
         return isinstance(parent, (ast.Compare, ast.FormattedValue))
 
     def _store(self, node: ast.AST, base: ast.expr) -> None:
@@ -285,6 +297,17 @@ class SourceScan(ast.NodeVisitor):
 
     def _is_own(self, base: ast.expr) -> bool:
         return self._is_self(base) or (isinstance(base, ast.Name) and self.names.is_own(base.id))
+
+    def _is_of_its_own(self, base: ast.AST | None) -> bool:
+        """Whether it must be something of the solution's own, or what that holds."""
+        while isinstance(base, ast.Attribute) and base.attr in self.own_attributes:
+            base = base.value
+        if not isinstance(base, ast.Name):
+            return False
+        function = self._function_around(base)
+        compared = function is not None and function.name in allowed.COMPARISONS
+        second = [item.arg for item in function.args.args[1:]] if function and compared else []
+        return self._is_own(base) or base.id in second
 
     def _is_self(self, base: ast.expr) -> bool:
         """Whether it is the first argument of a method of the solution's own class."""
@@ -313,7 +336,7 @@ class SourceScan(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
         named = function.id if isinstance(function, ast.Name) else ""
-        if named in allowed.BY_LITERAL and not any(named in scope for scope in self.locals):
+        if self._is_builtin(function, *allowed.BY_LITERAL):
             self._by_literal(node, named)
             return
         if "os.environ.setdefault" in self.names.resolve(function):
@@ -329,12 +352,14 @@ class SourceScan(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _names_by_strings(self, node: ast.Call) -> bool:
-        """Whether a call may give or take attributes by names that are strings: namespaces made of
-        tables, and `wraps` as anything but a plain decorator."""
+        """Whether a call may give or take names by strings: namespaces made of tables, `wraps` as anything
+        but a plain decorator, signatures with options."""
         full = self.names.resolve(node.func)
         if "functools.wraps" in full:
             decorates = node in getattr(self.parents[node], "decorator_list", ())
             return not decorates or len(node.args) != 1 or bool(node.keywords)
+        if "inspect.signature" in full:  # it may evaluate annotations that are strings
+            return len(node.args) != 1 or bool(node.keywords)
         return "types.SimpleNamespace" in full and (
             bool(node.args) or any(one.arg is None for one in node.keywords)
         )
@@ -344,17 +369,31 @@ class SourceScan(ast.NodeVisitor):
             self._report(node, f"{node.arg}=...", REACHES_OUT)
         self.generic_visit(node)
 
-    def visit_Yield(self, node: ast.Yield) -> None:
-        """What stands around a `yield` to clean up runs when the generator is thrown away."""
+    def visit_Yield(self, node: ast.Yield | ast.YieldFrom) -> None:
+        """What stands around a `yield` to clean up runs when the generator is thrown away; where a
+        context manager is made of it, when a `with` ends."""
         around: ast.AST = node
         cleans = False
         while not isinstance(around, ast.FunctionDef) and around in self.parents:
-            cleans |= isinstance(around, (ast.Try, ast.With))
+            cleans |= isinstance(around, _CLEAN_UP)
             around = self.parents[around]
-        managers = [self.names.resolve(one) for one in getattr(around, "decorator_list", ())]
-        if cleans and {"contextlib.contextmanager"} not in managers:
-            self._report(node, "yield", UNASKED)
+        if cleans and not (isinstance(around, ast.FunctionDef) and self._is_entered_only(around)):
+            self._report(node, ast.unparse(node), UNASKED)
         self.generic_visit(node)
+
+    visit_YieldFrom = visit_Yield
+
+    def _is_entered_only(self, function: ast.FunctionDef) -> bool:
+        """Whether it makes a context manager that nobody uses but by `with`."""
+        managers = [self.names.resolve(one) for one in function.decorator_list]
+        if managers != [{"contextlib.contextmanager"}]:
+            return False
+        return all(
+            isinstance(self.parents[use], ast.Call)
+            and isinstance(self.parents[self.parents[use]], ast.withitem)
+            for use in self.parents
+            if _asks_for(use, function.name)
+        )
 
     def _assembly(self, node: ast.Call) -> None:
         """Its text must be there to be read, and be PTX."""
@@ -454,9 +493,43 @@ class SourceScan(ast.NodeVisitor):
         self._in_scope(node)
 
     def _in_scope(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        """Decorators, defaults and annotations are of the scope around."""
+        body = [node.body] if isinstance(node, ast.Lambda) else node.body
+        for part in ast.iter_child_nodes(node):
+            if part not in body:
+                self.visit(part)
         self.locals.append(local_names(node))
-        self.generic_visit(node)
+        for part in body:
+            self.visit(part)
         self.locals.pop()
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+    ) -> None:
+        """What the first loop runs over is of the scope around."""
+        first = node.generators[0].iter
+        self.visit(first)
+        self.locals.append({name for one in node.generators for name in stored(one.target)})
+        for part in ast.iter_child_nodes(node):
+            for inner in ast.iter_child_nodes(part) if part is node.generators[0] else [part]:
+                if inner is not first:
+                    self.visit(inner)
+        self.locals.pop()
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+
+
+def _asks_for(node: ast.AST, name: str) -> bool:
+    """Whether a function's or a method's name is asked for, or given another one."""
+    if isinstance(node, ast.Name):
+        return node.id == name and isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.alias):
+        return node.name == name and node.asname is not None
+    return (isinstance(node, ast.Attribute) and node.attr == name) or (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "getattr"
+        and ast.unparse(node.args[-1]) == repr(name)
+    )
 
 
 def _is_member(node: ast.AST) -> bool:
