@@ -92,6 +92,7 @@ def test_a_librarys_computing_kernels_are_told_from_torchs_own():
     seen = facts(kernels([("k", 10), plain, ("nvjet_sm90_hsh", 40, False)]), 1)
     assert seen.triton_share == pytest.approx(0.1)
     assert seen.foreign == {"nvjet_sm90_hsh": pytest.approx(0.4)}
+    assert seen.plain == pytest.approx(0.5)
 
 
 def test_kernels_on_another_stream_are_counted(starter):
@@ -125,7 +126,7 @@ def test_a_library_that_does_the_work_is_refused_but_for_rivals(starter, seen, s
 def test_short_help_of_a_library_is_no_offence(starter):
     """A small fill beside a small kernel, and a copy beside a long one."""
     for seen in (Seen(triton_share=0.4, kernel_ms=0.01), Seen(triton_share=0.6, kernel_ms=1.0)):
-        assert "share of the GPU time" in rules.accept_kernels(task(starter), seen)[0]
+        assert "a share of the GPU time" in rules.accept_kernels(task(starter), seen)[0]
     assert "is not known" in rules.accept_kernels(task(starter), Seen())[0]
 
 
@@ -182,6 +183,7 @@ def test_what_a_round_must_be_like(starter):
 
 
 CUDA_KERNELS = """
+#include <cub/cub.cuh>
 template <int kWidth> __global__ void __launch_bounds__(256) scale(float* x) {}
 extern "C" __global__ void add(const float* x) {}
 __global__ __launch_bounds__(128, 2) void reduce_rows(float* x) {}
@@ -196,6 +198,8 @@ __global__ __launch_bounds__(128, 2) void reduce_rows(float* x) {}
         ("reduce_rows(float*)", False),
         ("void mine::scale<8>(float*)", False),
         ("void cub::DeviceReduceKernel<int>(int)", False),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_f16>(Params)", True),
+        ("void pytorch_flash::flash_fwd_kernel<cub::half>(Params)", True),
         ("nvjet_hsh_128x256_64x4", True),
         ("void cublasLt::splitKreduce_kernel<32>(int)", True),
         ("void scale_rows<8>(float*)", True),
@@ -205,3 +209,14 @@ def test_kernels_that_a_cuda_source_does_not_define_are_foreign(starter, name, f
     plain = starter.solutions_of("gemm_n4096_k4096")[0]
     solution = plain.with_source(CUDA_KERNELS, "native")
     assert bool(rules.foreign_to(solution, {name: 1.0})) is foreign
+
+
+def test_a_compiled_solutions_own_kernels_do_its_work(starter):
+    plain = starter.solutions_of("gemm_n4096_k4096")[0]
+    spec = plain.spec.model_copy(update={"language": "cuda"})
+    made = plain.with_source(CUDA_KERNELS, "native").model_copy(update={"spec": spec})
+    asked = task(starter)._replace(solution=made)
+    library = Seen(triton_share=0.0, kernel_ms=1.0, plain=0.9, foreign={"add": 0.1})
+    with pytest.raises(rules.Ended, match="own kernels have 10% of the GPU time"):
+        rules.accept_kernels(asked, library)
+    rules.accept_kernels(asked, library.model_copy(update={"plain": 0.3, "foreign": {"add": 0.7}}))

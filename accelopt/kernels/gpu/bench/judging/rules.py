@@ -16,9 +16,9 @@ from accelopt.kernels.gpu.bench.process.messages import Output, Seen, Timed
 REPEAT_LIMIT = 1e-2
 # Share of the output's elements that library operators may produce in a Triton solution.
 LIBRARY_SHARE = 0.5
-# Share of the GPU's time that Triton's kernels must have, and where it is long enough to matter.
-LEAST_TRITON_SHARE = 0.2
-LEAST_TRITON_SHARE_OF_LONG, LONG_MS = 0.5, 0.02
+# Share of the GPU's time that a solution's own kernels must have, and where the rest is long enough to matter.
+LEAST_OWN_SHARE = 0.2
+LEAST_OWN_SHARE_OF_LONG, LONG_MS = 0.5, 0.02
 # Share of it that a library's computing kernels may have: a problem's work is not done in less.
 MOST_FOREIGN_SHARE = 0.2
 # The events may say this much less than the kernels between them take by the profiler.
@@ -37,7 +37,9 @@ OWN_KERNEL = re.compile(
     r"__global__\s+(?:\w+\s*\([^;{]*?\)\s*)?(?:static\s+)?void\s+(?:\w+\s*\([^;{]*?\)\s*)?(\w+)\s*\("
 )
 KERNEL_NAME = re.compile(r"(?:void\s+)?(?:[\w() ]+::)*(\w+)")
-HEADERS_KERNELS = ("cub::", "cutlass::", "cute::")
+# Kernels that headers define, in the namespace of their folder; `cutlass` comes with `cute`.
+HEADERS_KERNEL = re.compile(r"(?:void\s+)?(cub|cutlass|cute)::")
+INCLUDED = re.compile(r"#\s*include\s*[<\"](cub|cutlass|cute)/")
 NO_TENSORS = ("int", "float", "bool", "NoneType", "dict", "str")
 
 
@@ -133,25 +135,25 @@ def accept_kernels(task: Task, seen: Seen) -> list[str]:
         raise refuse(f"starts {seen.other_streams} kernels on another stream")
     if not task.must_work:
         return []
-    share = seen.triton_share
-    if share is None:
+    if seen.triton_share is None:
         return ["the profiler saw nothing: whose kernels did the work is not known"]
+    share, foreign, who = seen.triton_share, dict(seen.foreign), "Triton has"
     if task.is_compiled:
-        refuse_foreign(task, foreign_to(task.solution, seen.foreign))
-        return []
+        foreign = foreign_to(task.solution, seen.foreign)
+        share, who = 1.0 - seen.plain - sum(foreign.values()), "its own kernels have"
     if not task.is_composite and not task.allowed_operators:
         other_ms = (seen.kernel_ms or 0.0) * (1.0 - share)
-        long = share < LEAST_TRITON_SHARE_OF_LONG and other_ms > LONG_MS
-        if share < LEAST_TRITON_SHARE or long:
-            raise refuse(f"a library does the work: Triton has {100 * share:.0f}% of the GPU time")
-        refuse_foreign(task, seen.foreign)
-    return [f"Triton's share of the GPU time: {share:.3f}"]
+        long = share < LEAST_OWN_SHARE_OF_LONG and other_ms > LONG_MS
+        if share < LEAST_OWN_SHARE or long:
+            raise refuse(f"a library does the work: {who} {100 * share:.0f}% of the GPU time")
+        refuse_foreign(foreign)
+    return [f"{who} a share of the GPU time of {share:.3f}"]
 
 
-def refuse_foreign(task: Task, foreign: Mapping[str, float]) -> None:
+def refuse_foreign(foreign: Mapping[str, float]) -> None:
     """Raises Ended where a library's kernels, here with their shares of the time, do the work."""
     share = sum(foreign.values())
-    if share > MOST_FOREIGN_SHARE and not task.is_composite and not task.allowed_operators:
+    if share > MOST_FOREIGN_SHARE:
         most = max(foreign, key=lambda name: foreign[name])
         raise refuse(
             f"a library does the work: its kernels have {100 * share:.0f}% of the GPU time, "
@@ -160,16 +162,19 @@ def refuse_foreign(task: Task, foreign: Mapping[str, float]) -> None:
 
 
 def foreign_to(solution: Solution, kernels: Mapping[str, float]) -> dict[str, float]:
-    """Those kernels that the sources of a compiled solution do not define, nor headers that they may
+    """Those kernels that the sources of a compiled solution do not define, nor the headers that they
     include. The name of a library's kernel is not the solution's to choose."""
-    own = set(OWN_KERNEL.findall("\n".join(source.content for source in solution.sources)))
-    return {
-        name: share
-        for name, share in kernels.items()
-        if not any(part in name for part in HEADERS_KERNELS)
-        and (match := KERNEL_NAME.match(name)) is not None
-        and match[1] not in own
-    }
+    text = "\n".join(source.content for source in solution.sources)
+    own, included = set(OWN_KERNEL.findall(text)), set(INCLUDED.findall(text))
+    included |= {"cute"} if "cutlass" in included else set()
+
+    def is_foreign(name: str) -> bool:
+        if (header := HEADERS_KERNEL.match(name)) is not None:
+            return header[1] not in included
+        named = KERNEL_NAME.match(name)
+        return named is not None and named[1] not in own
+
+    return {name: share for name, share in kernels.items() if is_foreign(name)}
 
 
 def accept_clocks(median_ms: float, clocks: Clocks) -> list[str]:

@@ -18,7 +18,12 @@ from accelopt.kernels.gpu.bench.files.draws import Draw, fresh
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process import package
-from accelopt.kernels.gpu.bench.process.guard import difference, guarded_functions, share_memory
+from accelopt.kernels.gpu.bench.process.guard import (
+    attributes_of_tensors,
+    difference,
+    guarded_functions,
+    share_memory,
+)
 from accelopt.kernels.gpu.bench.process.inputs import InputFactory, placed, torch_dtype
 from accelopt.kernels.gpu.bench.process.loading import load_entry
 from accelopt.kernels.gpu.bench.process.observation import (
@@ -60,6 +65,7 @@ class Candidate:
         self.sealer = Sealer(self.device)
         self.counter = LaunchCounter()
         self.guarded = guarded_functions(torch)
+        self.attributes: set[str] = set()  # set by the candidate on what it is given or returns
         self.sets: list[list[Any]] = []
         self.results: list[list[Any]] = []
         self.set_count = 2
@@ -82,9 +88,11 @@ class Candidate:
         if self.destination_passing:
             outputs = self._allocate()
             self.function(*inputs, *outputs)
-            return outputs
-        result = self.function(*inputs)
-        return list(result) if isinstance(result, (tuple, list)) else [result]
+        else:
+            result = self.function(*inputs)
+            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        self.attributes |= attributes_of_tensors(self.torch.Tensor, (*inputs, *outputs))
+        return outputs
 
     def _allocate(self) -> list[Any]:
         made = []
@@ -160,10 +168,11 @@ class Candidate:
 
     def _replaced(self) -> tuple[str, ...]:
         """Functions of the library that are no longer the ones this process started with."""
-        return tuple(
+        functions = tuple(
             name for name, (owner, key, value) in self.guarded.items()
             if getattr(owner, key, None) is not value
         )  # fmt: skip
+        return functions + tuple(f"{name} of a tensor" for name in sorted(self.attributes))
 
     def prepare(self, asked: say.Prepare) -> say.Prepared:
         """Learn how many sets of inputs a round can have and how long the host takes to queue it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,6 +25,12 @@ def guarded_functions(torch: Any) -> dict[str, tuple[Any, str, Any]]:
         for owner, key in names
         if hasattr(owner, key)
     }
+
+
+def attributes_of_tensors(kind: type, values: Sequence[object]) -> set[str]:
+    """Names that were set on plain tensors: one of them would be called in the place of a method when
+    inputs get new contents, or outputs are looked at. Honest code sets none."""
+    return {name for value in values if type(value) is kind for name in vars(value)}
 
 
 def share_memory(results: list[list[Any]]) -> bool:

@@ -91,7 +91,10 @@ class Seen(Message):
     kernel_ms: float | None = None
     other_streams: int = 0
     marks_disturbed: bool = False
-    foreign: dict[str, float] = Field(default_factory=dict)  # shares of time, by library kernels
+    foreign: dict[str, float] = Field(
+        default_factory=dict
+    )  # shares of time, by kernels that compute
+    plain: float = 0.0  # share of torch's simple operators, of copies and fills
 
 
 class Timed(Message):

@@ -174,8 +174,11 @@ def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
     total = sum(kernel.duration for kernel in inside)
     triton = sum(kernel.duration for kernel in inside if kernel.by_triton)
     foreign: dict[str, float] = {}
+    plain = 0.0
     for kernel in inside:
-        if kernel.computes:
+        if not kernel.computes and not kernel.by_triton:
+            plain += kernel.duration / total
+        elif kernel.computes:
             foreign[kernel.name] = foreign.get(kernel.name, 0.0) + kernel.duration / total
     stream = kernels[marks[0]].stream
     return Seen(
@@ -183,6 +186,7 @@ def facts(kernels: list[ProfiledKernel], calls: int) -> Seen:
         kernel_ms=statistics.median(sum(k.duration for k in span) for span in spans) / 1e6,
         other_streams=sum(kernel.stream != stream for kernel in kernels),
         foreign=foreign,
+        plain=plain,
     )
 
 

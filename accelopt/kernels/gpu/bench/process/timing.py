@@ -15,6 +15,7 @@ change and put back.
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 import time
@@ -81,6 +82,7 @@ class Clock:
         self.device = device
         self.on_gpu = device.type == "cuda"
         self.queued_ms = 0.0  # what the host took to queue the last round
+        self._stop_collector, self._start_collector = gc.disable, gc.enable
         if self.on_gpu:
             library = torch._C
             self._stream = torch.cuda.current_stream(device)
@@ -150,8 +152,24 @@ class Clock:
         Queued untimed: `before(i)` in front of call i, `after(i, result)` right behind it, and
         `mark()` close around it.
         """
-        if not self.on_gpu:
-            return self._round_on_cpu(call, sets, before, after)
+        # What waits for the collector in a cycle would else work between a call and what comes behind it.
+        self._stop_collector()
+        try:
+            if not self.on_gpu:
+                return self._round_on_cpu(call, sets, before, after)
+            return self._round_on_gpu(call, sets, backlog_ms, before, after, mark)
+        finally:
+            self._start_collector()
+
+    def _round_on_gpu(
+        self,
+        call: CandidateCall,
+        sets: list[list[Any]],
+        backlog_ms: float,
+        before: Callable[[int], object],
+        after: Callable[[int, Any], object],
+        mark: Callable[[], object],
+    ) -> tuple[list[float], list[Any]]:
         spans, results = [], []
         self._synchronize()
         self.wait(backlog_ms)
