@@ -60,6 +60,8 @@ def test_the_rules_refuse_what_text_can_show():
         "renamed_namespace",
         "replay_a_graph",
         "stream_of_the_binding",
+        "thread_by_clone",
+        "writes_to_descriptors",
     ]
 
 

@@ -57,7 +57,7 @@ def linkage_faults(text: str, sources: Sequence[str]) -> Iterator[tuple[int, str
     for match in _EXTERN.finditer(code):
         for declared in _declarations(code, match):
             name = _declared_name(declared)
-            if _RUNTIMES.fullmatch(name) or not (_is_made(declared) or _defines(sources, name)):
+            if _RUNTIMES.fullmatch(name) or not (_is_made(declared) or defines(sources, name)):
                 yield match.start(), f"extern ... {name}", HOST
 
 
@@ -137,7 +137,8 @@ def _is_made(declared: str) -> bool:
     return declared.endswith("{") or not _DEVICE.isdisjoint(words)
 
 
-def _defines(sources: Sequence[str], name: str) -> bool:
+def defines(sources: Sequence[str], name: str) -> bool:
+    """Whether some text of a solution defines a name: a function, a variable."""
     made = re.compile(
         rf"\b{re.escape(name)}\s*(?:\([^;{{}}]*\)[\w\s]*\{{|(?:\[[^\]]*\]\s*)*(?:=|\{{))"
         rf"|^(?![^\n;]*\bextern\b)[\w\s*&:<>,]*\b{re.escape(name)}\s*(?:\[[^\]]*\]\s*)*;", re.M

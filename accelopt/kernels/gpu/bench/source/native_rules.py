@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from accelopt.kernels.gpu.bench.source.assembly import assembly_faults
 from accelopt.kernels.gpu.bench.source.linkage import HIDDEN, HOST, linkage_faults
 from accelopt.kernels.gpu.bench.source.source_text import Violation
+from accelopt.kernels.gpu.bench.source.system import system_faults
 from accelopt.kernels.wording import words_to_a_model
 
 SPEAKS = "speaks to a model instead of a reader"
@@ -107,7 +108,9 @@ def native_violations(path: str, files: Mapping[str, str]) -> list[Violation]:
     for match in _STRINGS.finditer(bare):
         found += (Violation(path, _line_of(bare, match), *said) for said in _of_string(bare, match))
     sources = [_LEXED.sub(_plain, _joined(one)) for one in files.values()]
-    for place, said_there, reason in linkage_faults(bare, sources):
+    blank = re.sub(_STRING, lambda string: " " * len(string.group()), bare)
+    faults = [*linkage_faults(bare, sources), *system_faults(blank, sources)]
+    for place, said_there, reason in faults:
         found.append(Violation(path, bare[:place].count("\n") + 1, said_there, reason))
     defined = {name: _value(strings) for name, strings in _DEFINED.findall(bare)}
     for match in _ASSEMBLY.finditer(bare):

@@ -41,6 +41,7 @@ REACHES_OUT = "reaches out of the kernel's own arguments"
 NOT_A_VALUE = "hands a library's module, class or function about"
 WHILE_IT_RUNS = "names what it takes only while it runs"
 UNASKED = "is called when nobody sees it"
+NOTES = (".md", ".txt", ".json", ".toml")
 _CLEAN_UP = (ast.Try, ast.With, getattr(ast, "TryStar", ast.Try))  # `except*` since Python 3.11
 
 
@@ -54,6 +55,9 @@ def violations(solution: Solution) -> list[Violation]:
     sources = [source for source in solution.sources if source.path.endswith(".py")]
     own = {source.path.split("/")[0].removesuffix(".py") for source in sources}
     found = compiled + of_the_files([source.path for source in sources])
+    for source in solution.sources:  # a compiler may be told to take machine code from a file
+        if not source.path.endswith((".py", *SUFFIXES, *NOTES)):
+            found.append(Violation(source.path, 1, source.path, "is no file that the check reads"))
     modules: dict[str, tuple[ast.Module, Names]] = {}
     for source in sources:
         found += of_the_text(source.path, source.content)
