@@ -4,8 +4,7 @@
 one by one, and for the second everything up to the loads again. gqa_full_v7b (trn2_kernels.csv) differs
 from v7a in nothing but that, and counts 13,056 products, 4,672 instructions that read PSUM and 50.4 MB of
 loads more: all 12,288 products of the scores, the transposes of q and of k (512, 256), what evicts those
-(512, 64), all 4,096 exponentials, q and k once more (33.6 and 16.8 MB). Its source says the same of a
-softmax: one and three quarters of the time, about twice the products, PSUM reads and loads.
+(512, 64), all 4,096 exponentials, q and k once more (33.6 and 16.8 MB).
 """
 
 from __future__ import annotations
