@@ -12,7 +12,7 @@ timings of the SDK's matmul and mamba tutorials.
 
 from __future__ import annotations
 
-from accelopt.hardware.generations import TARGETS, TRN1, TRN2, TRN3
+from accelopt.hardware.generations import TARGETS, TRN1, TRN2, TRN3, calibrated
 from accelopt.hardware.neuroncore import Evidence, Hardware, Provenance, Sourced, constant
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "Hardware",
     "Provenance",
     "Sourced",
+    "calibrated",
     "constant",
 ]

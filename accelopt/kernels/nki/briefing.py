@@ -362,7 +362,7 @@ def _narrow(spec: Hardware) -> str:
     )
 
 
-def machine(spec: Hardware) -> str:
+def describe_machine(spec: Hardware) -> str:
     """The machine and what instructions cost on it, for a system prompt; from the table of hardware."""
     bounds = bounds_of(spec.name)
     vector, two = spec.vector_cycles_per_element, spec.two_input_cycles_per_element

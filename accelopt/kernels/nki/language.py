@@ -19,14 +19,13 @@ from accelopt.evaluation import (
     Scrutiny,
     Status,
 )
-from accelopt.hardware import TARGETS
+from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernel_source import NKI_IMPORTS, STANDALONE_IMPORTS, complete_imports
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.nki import benchmark, names, roofline
-from accelopt.kernels.nki.briefing import machine
+from accelopt.kernels.nki.briefing import describe_machine
 from accelopt.kernels.nki.counters import explain_counters
 from accelopt.kernels.nki.devices import trainium
-from accelopt.kernels.nki.devices.simulated import calibrated
 from accelopt.kernels.nki.diagnosis import measured
 from accelopt.kernels.nki.faults import Faults, faults_call
 from accelopt.kernels.nki.inspection import LEAST
@@ -259,7 +258,7 @@ class NKI(Language):
         known = names.language(dialect_of_source(kernel), target)
         which = known.partition("\n")[0]
         return {
-            "machine": machine(calibrated(target, self.options.constants)),
+            "machine": describe_machine(calibrated(target, self.options.constants)),
             "language": known,
             "dialect": which,
         }

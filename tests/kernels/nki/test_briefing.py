@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from accelopt.hardware import TARGETS
-from accelopt.kernels.nki.briefing import briefing, machine
+from accelopt.kernels.nki.briefing import briefing, describe_machine
 from accelopt.sim.kernel_text import load
 from accelopt.sim.nki.kernel import trace_kernel
 from accelopt.sim.timing import profile
@@ -76,11 +76,12 @@ def test_prices_say_what_is_dear_and_where(told):
 
 def test_the_machine_is_the_table_of_hardware():
     for name, spec in TARGETS.items():
-        text = machine(spec)
+        text = describe_machine(spec)
         assert f"{spec.dma_peak_bytes_per_ns:.0f} GB/s" in text, name
         assert f"{spec.sbuf_usable_bytes:,} usable bytes" in text
         assert ("share one port to PSUM" in text) == spec.vector_scalar_psum_exclusive
-    assert "410" not in machine(TARGETS["trn1"])  # one rate of memory, the one that is simulated
+    trn1 = describe_machine(TARGETS["trn1"])
+    assert "410" not in trn1  # one rate of memory, the one that is simulated
 
 
 @pytest.mark.parametrize(("columns", "room"), [(12_288, True), (6144, False)])

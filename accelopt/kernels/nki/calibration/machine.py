@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accelopt.errors import ConfigError
-from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware import TARGETS, Hardware, calibrated
 from accelopt.kernels.nki.calibration.fit import Fit, constants
-from accelopt.kernels.nki.devices.simulated import calibrated
 from accelopt.store import write_json
 
 

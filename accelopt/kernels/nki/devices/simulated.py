@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from accelopt.errors import ConfigError, printable
 from accelopt.evaluation import Status
-from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware import TARGETS, calibrated
 from accelopt.kernels.measurement import TimedRuns
 from accelopt.kernels.nki.devices.protocol import (
     BACKWARDS,
@@ -64,11 +63,6 @@ TRACING = (
     "ml_dtypes",
 )
 """What a child has imported when it is ready to trace kernels."""
-
-
-def calibrated(target: str, constants: Mapping[str, float] | None = None) -> Hardware:
-    """The core of a generation, with the constants of one machine in place of the table's."""
-    return replace(TARGETS[target], **(constants or {}))  # type: ignore[arg-type]
 
 
 class SimulatedDevice:
