@@ -293,23 +293,32 @@ def _remark(row: Priced, spec: Hardware) -> str:
         "scalar": spec.access_cycles,
         "vector": spec.vector_access_cycles,
     }[row.engine]
-    if row.instruction == "copy" and round(row.cycles) == spec.dynamic_issue_cycles:
-        remarks.append("its place is read at run time, which costs that much whatever its size")
+    if row.dynamic:
+        least = spec.dynamic_issue_cycles
+        remarks.append(f"its place is read at run time: {least} cycles at least, whatever its size")
     elif fixed >= FIXED_SHARE * row.cycles:
         remarks.append(f"{fixed:.0f} of {row.cycles:.0f} cycles are its fixed cost: wider tiles")
     if row.partitions <= spec.partitions // 2:
         remarks.append(f"{row.partitions} of {spec.partitions} lanes work")
     if row.apart:
         remarks.append(f"neighbours {row.apart} B apart: half the rate of those up to 16 B apart")
-    two = row.instruction.startswith(("tensor_tensor.", "loop_reduce"))
-    alone = spec.vector_cycles_per_element
-    slow = (
-        row.cycles > 1.5 * row.elements * alone < row.elements * spec.two_input_cycles_per_element
-    )
-    wide = WIDE <= row.elements <= spec.psum_partition_bytes // 4
-    if two and slow and wide and row.engine == "vector" and row.memories.startswith("SBUF SBUF"):
+    if _faster_from_psum(row, spec):
         remarks.append("half of that with one operand in PSUM")
     return "; ".join(remarks)
+
+
+def _faster_from_psum(row: Priced, spec: Hardware) -> bool:
+    """True where VectorE reads two operands in SBUF one after the other, and one of them would fit
+    PSUM, to be read at the same time."""
+    alone = 1.5 * spec.vector_cycles_per_element  # from here on two turns an element, not one
+    return (
+        row.engine == "vector"
+        and row.instruction.startswith(("tensor_tensor.", "loop_reduce"))
+        and row.memories.startswith("SBUF SBUF")
+        and WIDE <= row.elements <= spec.psum_partition_bytes // 4
+        and spec.two_input_cycles_per_element > alone
+        and row.cycles > alone * row.elements
+    )
 
 
 def _transfer_remark(row: Priced, spec: Hardware) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accelopt.sim.access import Access
 from accelopt.sim.errors import SourceLine
 from accelopt.sim.program import Buffer
-from accelopt.sim.timing.machine.pricing import bytes_apart, price
+from accelopt.sim.timing.machine.pricing import bytes_apart, has_dynamic_address, price
 from accelopt.sim.timing.profile import KernelProfile
 from accelopt.sim.timing.stream.operation import QUEUE_NAMES, Operation
 
@@ -26,15 +26,17 @@ class _Form(NamedTuple):
     elements: int
     memories: str
     apart: int
+    dynamic: bool
 
 
 @dataclass(frozen=True)
 class Priced:
     """All instructions of one line that are alike. `elements` are those of a partition (of the moving
     operand on the Tensor engine; bytes of what is spilled), `apart` the bytes from one to the next where
-    they are so far apart that an engine takes longer. On the Tensor engine `partitions` are the rows
-    of the array. An engine is taken for `cycles` of its clock each time; a transfer
-    takes `nanoseconds` on each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes."""
+    they are so far apart that an engine takes longer, and `dynamic` is true where a place is read at
+    run time, which takes an engine longer as well. On the Tensor engine `partitions` are the rows of the
+    array. An engine is taken for `cycles` of its clock each time; a transfer takes `nanoseconds` on
+    each DMA engine that it uses, and moves `bytes` in pieces of `piece` bytes."""
 
     source: SourceLine
     instruction: str
@@ -43,6 +45,7 @@ class Priced:
     elements: int
     memories: str
     apart: int
+    dynamic: bool
     count: int
     cycles: float
     nanoseconds: float
@@ -90,6 +93,7 @@ def bill(found: KernelProfile) -> list[Priced]:
 def _form(operation: Operation) -> _Form:
     accesses = (*operation.reads, *operation.writes)
     engine = QUEUE_NAMES[operation.queue]
+    lanes = engine not in ("dma", "tensor")
     wide = max((access.free_elements for access in accesses), default=1)
     partitions = max((access.partitions for access in accesses), default=1)
     if engine == "tensor" and operation.reads:
@@ -102,7 +106,8 @@ def _form(operation: Operation) -> _Form:
         partitions,
         operation.width if operation.width is not None else wide,
         _memories(operation),
-        0 if engine in ("dma", "tensor") else bytes_apart(operation),
+        bytes_apart(operation) if lanes else 0,
+        lanes and has_dynamic_address(operation),
     )
 
 

@@ -176,3 +176,40 @@ def test_prices_say_what_makes_an_instruction_dear(target):
     assert "apart" not in said["near"]
     assert "64x512" in said["near"] and "64 of 128 rows of the array work" in said["near"]
     assert ("operand in PSUM" in said["near"]) is (target == "trn1"), "trn2 gains nothing there"
+
+
+MOVED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x, places):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    width, at = {width}, nl.load(places)
+    p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
+    for i in nl.affine_range(16):
+        tile = nl.load(x[i * 128:(i + 1) * 128, :])
+        start = at[0, 0] if {dynamic} else 0
+        done = nisa.tensor_copy(tile[p, start + f], engine=nisa.vector_engine)
+        nl.store(out[i * 128:(i + 1) * 128, 0:width], done)
+    return out
+"""
+
+
+def moved(width, dynamic):
+    """The prices of copies, each of `width` elements, from a place that is known or not."""
+    text = MOVED.replace("{width}", str(width)).replace("{dynamic}", str(dynamic))
+    given = [
+        AbstractTensor((2048, 2048), np.dtype(np.float32)),
+        AbstractTensor((1, 1), np.dtype(np.int32)),
+    ]
+    kernel = load(text, f"moved_{width}_{dynamic}.py").kernel
+    return briefing(profile(trace_kernel(kernel, given)))["prices"]
+
+
+def test_a_place_that_is_read_at_run_time_is_known_by_the_place_not_by_the_cycles():
+    said = "its place is read at run time: 600 cycles at least"
+    assert said in moved(128, True) and said in moved(1024, True), "a long one takes more than 600"
+    fixed = moved(558, False)
+    assert "600 cyc" in fixed and said not in fixed

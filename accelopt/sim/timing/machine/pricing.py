@@ -59,7 +59,7 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     else:
         elements, overhead = engine_cycles(operation, spec)
         least = 0 if operation.queue is Queue.VECTOR else spec.minimum_issue_cycles
-        if _has_dynamic_address(operation):
+        if has_dynamic_address(operation):
             least = spec.dynamic_issue_cycles
         issue = max(elements + overhead, least) / clock
         latency = elements / clock + spec.engine_latency_ns - issue
@@ -74,7 +74,7 @@ def price(operation: Operation, spec: Hardware) -> OperationCost:
     )
 
 
-def _has_dynamic_address(operation: Operation) -> bool:
+def has_dynamic_address(operation: Operation) -> bool:
     """True where the place of an operand is read at run time: GpSimd's gathers are made for that."""
     accesses = (*operation.reads, *operation.writes)
     return operation.opcode == "copy" and any(access.indirect for access in accesses)
