@@ -22,9 +22,21 @@ def save_array(folder: Path, name: str, array: np.ndarray) -> dict[str, str]:
 
 
 def load_array(folder: Path, told: Mapping[str, str]) -> np.ndarray:
-    """The array that `save_array` wrote. Raises OSError, ValueError, TypeError, EOFError."""
+    """The array that `save_array` wrote; ValueError says in one sentence what else was found."""
     path = folder / told["file"]
     if not path.is_file() or path.is_symlink():  # nor a pipe that nobody writes to
         raise ValueError(f"{path.name} is no file")
-    found: np.ndarray = np.load(path, allow_pickle=False)
-    return found.view(dtypes.parse(told["dtype"])) if "dtype" in told else found
+    try:
+        with path.open("rb") as file:
+            found: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # whatever a stranger's bytes make NumPy raise
+        raise ValueError(f"{path.name} holds no array") from error
+    if "dtype" not in told:
+        return found
+    name = str(told["dtype"])
+    if name not in dtypes.FORMATS:
+        raise ValueError(f"{path.name} is said to be of {name[:40]!r}, which is no format of NKI")
+    try:
+        return found.view(dtypes.FORMATS[name])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path.name} holds {found.dtype}, not the bits of {name}") from error

@@ -164,6 +164,40 @@ def test_outputs_pass_through_files_unharmed(kernel, profiler):
     executable.close()
 
 
+@pytest.mark.parametrize(
+    "left, told, said",
+    [
+        ("array.tofile(path)", {}, "output_0.npy holds no array"),
+        ("np.savez(path.open('wb'), array)", {}, "output_0.npy holds no array"),
+        ("np.save(path, array)", {"dtype": "floaty"}, "said to be of 'floaty', which is no format"),
+        ("np.save(path, array)", {"dtype": "f4,("}, "said to be of 'f4,(', which is no format"),
+        ("np.save(path, array)", {"dtype": ["f4"]}, "which is no format of NKI"),
+        ("np.save(path, array)", {"dtype": "bfloat16"}, "holds uint8, not the bits of bfloat16"),
+        ("np.save(path, array)", ["dtype"], "left a damaged result"),
+        ("path.symlink_to('/dev/zero')", {}, "output_0.npy is no file"),
+    ],
+)
+def test_what_a_kernel_leaves_in_place_of_outputs_is_its_failure(
+    kernel, profiler, left, told, said
+):
+    body = f"""
+        from accelopt.kernels.nki.devices import baremetal
+
+        def kernel(x):
+            return x
+
+        def save_array(folder, name, array):
+            path, array = folder / (name + ".npy"), np.ones((3, 3), np.uint8)
+            {left}
+            return {told!r}
+
+        baremetal.save_array = save_array
+    """
+    with pytest.raises(KernelFailure, match="the kernel's process left a damaged") as failure:
+        device(profiler([])).compile(kernel(body), [TensorArgument((4, 3), "float32")])
+    assert said in failure.value.message and "\n" not in failure.value.message
+
+
 def test_without_a_core_the_simulated_device_is_chosen():
     if generation() is None:
         assert devices.choose("trn2").simulated
