@@ -115,24 +115,27 @@ def fit(programs: Sequence[Program], measured_ms: Sequence[float], start: Hardwa
         here, above, below = np.split(around, (1, 1 + len(names)), axis=1)
         return (above - here) / step, (here - below) / step, (above - below) / (2 * step)
 
-    factors, noise = np.zeros(len(names)), NOISE
-    for step in STEPS:
-        held = noise / FREEDOM * own
-        solved = least_squares(
-            lambda at, held=held: np.concatenate((missing(at)[:, 0], held @ at)),
-            factors,
-            lambda at, step=step, held=held: np.vstack((slopes(at, step)[2], held)),
+    def refined(begin: np.ndarray, step: float, noise: float) -> tuple[np.ndarray, float]:
+        """The factors that fit best, looked for from `begin` on, and the noise of a latency."""
+        held = noise / FREEDOM * own  # further rows: the table's value, and how loosely it holds
+        found = least_squares(
+            lambda at: np.concatenate((missing(at)[:, 0], held @ at)),
+            begin,
+            lambda at: np.vstack((slopes(at, step)[2], held)),
             loss="soft_l1",
             f_scale=10 * NOISE,
             max_nfev=MOST_STEPS,
             xtol=1e-4,
             ftol=1e-4,
         )
-        factors, rows = solved.x, len(programs)
-        noise = _noise(solved.fun[:rows], solved.jac[:rows], noise)
-    left = solved.fun[:rows]
-    ways = slopes(factors, SEEN / 2)
-    return Fit(machine(factors), _known(machine(factors), names, ways, noise), np.exp(left))
+        measured_rows = slice(len(programs))
+        return found.x, _noise(found.fun[measured_rows], found.jac[measured_rows], noise)
+
+    factors, noise = np.zeros(len(names)), NOISE
+    for step in STEPS:
+        factors, noise = refined(factors, step, noise)
+    core, ways = machine(factors), slopes(factors, SEEN / 2)
+    return Fit(core, _known(core, names, ways, noise), np.exp(missing(factors)[:, 0]))
 
 
 def _covariance(changes: np.ndarray, noise: float) -> np.ndarray:
