@@ -75,32 +75,36 @@ def widest_product(ir: str, threads: int) -> int:
     return max(sizes, default=0) // threads
 
 
-class _Guard:
-    """Ends compiling before LLVM gets a product that cannot be kept in registers: a thousand values
-    a thread take it minutes, and the kernel would spill most of them in every step."""
+def _refuse_wide_products() -> None:
+    """From now on, compiling ends before LLVM gets a product that cannot be kept in registers: a
+    thousand values a thread take it minutes, and the kernel would spill most of them in every step."""
+    from triton.backends.nvidia import compiler
 
-    def __init__(self) -> None:
-        from triton.backends.nvidia import compiler
+    guarded = compiler.llvm = _GuardedLLVM(compiler.llvm)
+    made = compiler.CUDABackend.make_ttgir
 
-        self._registers = 0
-        self._llvm = compiler.llvm
-        made = compiler.CUDABackend.make_ttgir
+    def recorded(module: Any, metadata: Any, options: Any, *others: Any) -> Any:
+        module = made(module, metadata, options, *others)
+        guarded.registers = widest_product(str(module), 32 * options.num_warps)
+        return module
 
-        def recorded(module: Any, metadata: Any, options: Any, *others: Any) -> Any:
-            module = made(module, metadata, options, *others)
-            self._registers = widest_product(str(module), 32 * options.num_warps)
-            return module
+    compiler.CUDABackend.make_ttgir = staticmethod(recorded)
 
-        compiler.CUDABackend.make_ttgir = staticmethod(recorded)
-        compiler.llvm = self
+
+class _GuardedLLVM:
+    """Triton's LLVM; `registers` are a thread's for the widest product of the module that comes next."""
+
+    def __init__(self, llvm: Any) -> None:
+        self._llvm = llvm
+        self.registers = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llvm, name)
 
     def to_module(self, module: Any, *others: Any) -> Any:
         """LLVM's module, unless a product is too wide. Shared memory is laid out by now."""
-        if self._registers > REGISTERS:
-            raise _TooWide(self._registers, module.get_int_attr("ttg.shared") or 0)
+        if self.registers > REGISTERS:
+            raise _TooWide(self.registers, module.get_int_attr("ttg.shared") or 0)
         return self._llvm.to_module(module, *others)
 
 
@@ -115,7 +119,7 @@ class SolutionCompiler:
         self.target = target
         self.compiled: list[tuple[Any, RecordedLaunch]] = []
         self.too_wide: list[Resources] = []
-        _Guard()
+        _refuse_wide_products()
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
         compiled, too_wide = self.compiled, self.too_wide
