@@ -218,9 +218,9 @@ class Bottleneck(Row):
 class Diagnosis(Row):
     """Where the time of a kernel goes. Resources are named as in `kernels.moves`.
 
-    `bottlenecks` are of distinct resources, the largest gain first, else the largest share. `compute_sol` and `memory_sol` are
-    the fractions of the peak rates that are reached (each None where unknown, like all below them),
-    `fraction_of_peak` the least possible time over the latency.
+    `bottlenecks` are of distinct resources, the largest gain first, else the largest share.
+    `compute_sol` and `memory_sol` are the fractions of the peak rates that are reached (each None
+    where unknown, like all below them), `fraction_of_peak` the least possible time over the latency.
     """
 
     origin: str = Field(description="who says so: simulated trn1, neuron-profile, roofline, ...")

@@ -10,7 +10,8 @@ from __future__ import annotations
 TRACE_SECONDS = 120.0
 """Tracing or compiling a kernel; `--timeout` of the commands."""
 EVALUATION_SECONDS = 900.0
-"""A whole evaluation. Waiting for a busy processor does not count, up to four times as long (`sandbox.child`)."""
+"""A whole evaluation. Waiting for a busy processor does not count, up to four times as long
+(`sandbox.child`)."""
 START_SECONDS = 5.0
 """For a child that traces to begin, on top: it keeps the limit itself, and says where it was."""
 RETRACE_SECONDS = 60.0

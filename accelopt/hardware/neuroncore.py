@@ -111,7 +111,8 @@ class Hardware(Sourced):
     hbm_conflict_stride: int = constant(
         "B",
         "fitted",
-        "rope (NKIBench): rows 1 MiB apart collide in HBM: they move as if through one channel, whatever engines carry them",
+        "rope (NKIBench): rows 1 MiB apart collide in HBM: they move as if through one channel, "
+        "whatever engines carry them",
     )
     hbm_conflict_ns: float = constant(
         "ns",

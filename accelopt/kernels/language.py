@@ -30,8 +30,8 @@ class Explanation(NamedTuple):
 class LanguageOptions(NamedTuple):
     """What the command line says about evaluations, for any language.
 
-    `folder` takes sources that are evaluated. `name` is one of `LANGUAGES`. `rel_tol` None is the published bound of each
-    problem. `precision` names formats below float32 that are allowed besides those of the inputs.
+    `folder` takes sources that are evaluated. `name` is one of `LANGUAGES`. `rel_tol` None is the
+    published bound of each problem. `precision` names formats below float32 that are allowed besides those of the inputs.
     `traceset_root` is for languages whose problems live in a trace set. `scrutiny` is how
     much is asked of a kernel, where the referee knows degrees. Without `lookahead` nothing is simulated
     to find out what is worth an evaluation: closed forms alone say what actions promise. Of the kernels

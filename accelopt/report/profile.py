@@ -66,7 +66,8 @@ def _headline(found: KernelProfile, interval: LatencyRange | None) -> str:
 
 
 def bottlenecks_text(diagnosis: Diagnosis) -> str:
-    """What limits a kernel, a resource a paragraph, the one first that holds it up most, with the lines and the moves that matter for it."""
+    """What limits a kernel, a resource a paragraph, the one first that holds it up most, with the lines
+    and the moves that matter for it."""
     rows = [f"resources and the share of the time that they work ({diagnosis.origin})"]
     for one in diagnosis.bottlenecks:
         state = "idle" if one.resource == "overlap" else "busy"

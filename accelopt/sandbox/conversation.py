@@ -1,5 +1,5 @@
-"""A child that answers requests: the caller's side. The child's is `serving`. A child's entry is a function of the payload
-that returns its handlers:
+"""A child that answers requests: the caller's side. The child's is `serving`. A child's entry is a
+function of the payload that returns its handlers:
 
     class Load(Message):
         path: str

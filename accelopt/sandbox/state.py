@@ -25,8 +25,9 @@ class ProcessChanged(Exception):
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """Afterwards the limits of the process and its blocked signals are as they were, Python's
-    recursion goes as deep, and no alarm is set that was not before; a copy of the process ends here. Raises ProcessChanged for a limit that
-    cannot be raised again, and for standard files that were closed."""
+    recursion goes as deep, and no alarm is set that was not before; a copy of the process ends here.
+    Raises ProcessChanged for a limit that cannot be raised again, and for standard files that were
+    closed."""
     process = os.getpid()
     depth = sys.getrecursionlimit()
     files = [number for number in range(3) if _is_open(number)]

@@ -34,8 +34,9 @@ class Settings(NamedTuple):
     """T rounds of a beam of B kernels, N plans for each, K samples a plan, F repair rounds.
 
     `options` are the strategy's own, as KEY=VALUE. `evaluations` bounds the distinct kernels that
-    are judged, None is no bound; after `seconds` no further job is begun. `window` jobs are under way at once, on whatever machine. Actions of
-    which less than the share `least_gain` of the time is expected are not offered.
+    are judged, None is no bound; after `seconds` no further job is begun. `window` jobs are under way
+    at once, on whatever machine. Actions of which less than the share `least_gain` of the time is
+    expected are not offered.
     """
 
     iterations: int = 16

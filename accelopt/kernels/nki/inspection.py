@@ -151,7 +151,8 @@ def sentences(found: timing.KernelProfile) -> list[str]:
         )
     spilled = sorted(found.spills, key=moved_again, reverse=True)[:MOST_LINES]
     lines += [
-        f"{sources.name(moved.tensor, moved.source)} of line {moved.source.line} ({_text(moved.source, sources)}) does not stay in SBUF: "
+        f"{sources.name(moved.tensor, moved.source)} of line {moved.source.line} "
+        f"({_text(moved.source, sources)}) does not stay in SBUF: "
         f"{moved_again(moved) / MEBIBYTE:.1f} MiB are moved again for it."
         for moved in spilled
         if moved_again(moved)

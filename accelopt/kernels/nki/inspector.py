@@ -53,8 +53,8 @@ class Inspector:
     async def inspect_given(
         self, known: Mapping[str, ParameterFacts], source: str, *, ranked: bool = False
     ) -> Evaluation:
-        """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes longer, for whoever
-        reads them. What several ask for at a time is worked out once."""
+        """The same, of a kernel with these arguments; bottlenecks are `ranked` by gain, which takes
+        longer, for whoever reads them. What several ask for at a time is worked out once."""
         arguments = _plain(known)
         if not known:
             return Evaluation(status=Status.MISSING, message="argument shapes are not known")

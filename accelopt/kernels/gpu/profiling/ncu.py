@@ -1,9 +1,9 @@
 """Nsight Compute on one call of a solution: `collect(task, every) -> Metrics | Unavailable`.
 
 `ncu` itself is trusted; the program that it starts confines itself before it loads the solution
-(`process.profiled`). Once it is there it has the device alone: counters are the device's, whoever works on
-it, and one profiler at a time may have them. What is timed never runs under it. Whether counters can be read here is
-found out once.
+(`process.profiled`). Once it is there it has the device alone: counters are the device's, whoever works
+on it, and one profiler at a time may have them. What is timed never runs under it. Whether counters can
+be read here is found out once.
 """
 
 from __future__ import annotations

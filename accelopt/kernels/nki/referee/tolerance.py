@@ -4,9 +4,10 @@ narrowest format that its contract allows.
 Samples of honest rounding are taken for each element: the error of the reference itself in fp32
 against float64, for its inputs as they are, and moved by a unit of that format (a backward-stable
 algorithm is the exact result of inputs that near) with every sum taken in a line, forwards and
-backwards (an engine may add in any order), and every other step rounded up here and down there. A sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a matrix
-product, and relative to the value, as after exp(). And a function of single elements may round on
-the scale of its argument: x * sigmoid(x) by way of tanh does, to half a unit of x in the last place.
+backwards (an engine may add in any order), and every other step rounded up here and down there. A
+sample may be small by luck, so what is usual among neighbours counts too: in absolute size, as in a
+matrix product, and relative to the value, as after exp(). And a function of single elements may round
+on the scale of its argument: x * sigmoid(x) by way of tanh does, to half a unit of x in the last place.
 """
 
 from __future__ import annotations

@@ -186,6 +186,8 @@ def _crowded(
     members: _Members,
     capacity: int,
 ) -> Iterator[_Crowded]:
+    """The rounds of one loop that do not fit `capacity` together with the round before: what either
+    holds at its fullest of the loop's own tiles, beside all else that is `staying`."""
     if not members.at.size:
         return
     depth, at = members.depth, members.at

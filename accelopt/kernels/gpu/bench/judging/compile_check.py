@@ -1,4 +1,4 @@
-"""The parent's side of `accelopt.kernels.gpu.bench.process.compilation`: will this source compile, and how well?"""
+"""The parent's side of `bench.process.compilation`: will this source compile, and how well?"""
 
 from __future__ import annotations
 

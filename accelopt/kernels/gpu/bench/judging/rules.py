@@ -61,7 +61,8 @@ class Clocks(NamedTuple):
     """What other clocks say of a call, in milliseconds; None where they were not asked.
 
     `lag_ms` is work behind the call on other streams, `outside_ms` the parent's clock, `kernel_ms` the
-    profiler's sum of its kernels, `host_ms` what the host takes to queue it. `dry`: for the parent's clock, the device waited for the host.
+    profiler's sum of its kernels, `host_ms` what the host takes to queue it. `dry`: for the parent's
+    clock, the device waited for the host.
     """
 
     lag_ms: float
