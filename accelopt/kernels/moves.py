@@ -98,6 +98,8 @@ METHODS = {
     "queries_together": _triton("queries:queries_together", "compute", "gmem"),
     "share_loads": _triton("sharing:shared_loads", "gmem"),
     "join_columns": _triton("columns:joined_columns", "compute"),
+    "one_scale": _triton("scales:one_scale", "sfu", "control"),
+    "read_last_again": _triton("clamps:last_again", "gmem", "control"),
     "scores_once": _triton("once:scores_once", "compute", "overlap"),
     "look_up_ahead": _triton("ahead:looked_up_ahead", "overlap"),
     "fewer_conditions": _triton("conditions:fewer_conditions", "control"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from accelopt.kernels.triton.moves.loops import bodies, fresh_name
+from accelopt.kernels.triton.moves.loops import Renamed, bodies, fresh_name
 from accelopt.kernels.triton.moves.source import (
     JitFunction,
     assigned_in,
@@ -22,7 +22,8 @@ def looked_up_ahead(kernel: JitFunction) -> ast.FunctionDef | None:
     Before: `for s in range(a, e, B): i = tl.load(p + s + r); x = tl.load(q + i * n); ...`. After:
     `i` of the first step is loaded before the loop, and each step loads that of the next one. The
     wait for `i` then overlaps a step's products. Legal where `i` depends on the step alone; none is
-    loaded for a step that does not come. None when no loop with a product looks anything up.
+    loaded for a step that does not come, but where positions past the end are the last one anyhow.
+    None when no loop with a product looks anything up.
     """
     node = copy.deepcopy(kernel.node)
     changed = False
@@ -56,7 +57,8 @@ def _ahead(loop: ast.For, node: ast.FunctionDef) -> list[ast.stmt]:
         at, following = loop.target.id, fresh_name(f"{name}_ahead", node)
         first = _at(value, at, start, ast.Compare(start, [ast.Lt()], [end]))
         after = ast.BinOp(ast.Name(at, ast.Load()), ast.Add(), step)
-        second = _at(value, at, after, ast.Compare(after, [ast.Lt()], [end]))
+        comes = None if _stays_inside(value, at) else ast.Compare(after, [ast.Lt()], [end])
+        second = _at(value, at, after, comes)
         own = parse_python(f"{name} = {following}").body
         loop.body[place : place + 1] = [*own, _assign(following, second)]
         return [_assign(following, first)]
@@ -104,13 +106,30 @@ def _expanded(value: ast.expr, loop: ast.For, place: int) -> ast.expr | None:
         if stored:
             if not isinstance(statement, ast.Assign) or "tl.load" in ast.unparse(statement.value):
                 return None
-            value = _Put({stored.pop(): statement.value}).visit(value)
+            value = Renamed({}, {stored.pop(): statement.value}).visit(value)
     return None if names_in(value) & (inside - {loop.target.id}) else value
 
 
-def _at(value: ast.expr, variable: str, position: ast.expr, inside: ast.expr) -> ast.expr:
-    """The load at a position, only if that lies inside."""
-    value = _Put({variable: position}).visit(copy.deepcopy(value))
+def _stays_inside(value: ast.expr, variable: str) -> bool:
+    """Whether a load without a mask reads the last position where a later one is asked for."""
+    if any(k.arg == "mask" for n in ast.walk(value) if isinstance(n, ast.Call) for k in n.keywords):
+        return False
+    clamped = {
+        id(name)
+        for call in ast.walk(value)
+        if called(call) == "tl.minimum" and isinstance(call, ast.Call)
+        and ast.unparse(call.args[1]).endswith("- 1")
+        for name in ast.walk(call.args[0])
+    }  # fmt: skip
+    positions = [n for n in ast.walk(value) if isinstance(n, ast.Name) and n.id == variable]
+    return bool(positions) and all(id(position) in clamped for position in positions)
+
+
+def _at(value: ast.expr, variable: str, position: ast.expr, inside: ast.expr | None) -> ast.expr:
+    """The load at a position, only if that lies inside, where this is asked."""
+    value = Renamed({}, {variable: position}).visit(copy.deepcopy(value))
+    if inside is None:
+        return value
     for call in ast.walk(value):
         if called(call) == "tl.load":
             assert isinstance(call, ast.Call)
@@ -124,13 +143,3 @@ def _at(value: ast.expr, variable: str, position: ast.expr, inside: ast.expr) ->
             if len(call.args) < 3 and not any(k.arg == "other" for k in call.keywords):
                 call.keywords.append(ast.keyword("other", ast.Constant(0)))
     return value
-
-
-class _Put(ast.NodeTransformer):
-    def __init__(self, values: dict[str, ast.expr]) -> None:
-        self.values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in self.values and isinstance(node.ctx, ast.Load):
-            return copy.deepcopy(self.values[node.id])
-        return node

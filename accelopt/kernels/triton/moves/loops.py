@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Mapping
 
 from accelopt.kernels.triton.moves.source import JitFunction, assigned_in, is_range, names_in
 from accelopt.parsing import parse_expression, parse_python
@@ -165,3 +166,17 @@ def fresh_name(name: str, node: ast.AST) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+class Renamed(ast.NodeTransformer):
+    """Puts other names, or where a name is read a value, in the place of names."""
+
+    def __init__(self, names: Mapping[str, str], values: Mapping[str, ast.expr]) -> None:
+        self.names = names
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """One name."""
+        if node.id in self.values and isinstance(node.ctx, ast.Load):
+            return copy.deepcopy(self.values[node.id])
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)

@@ -174,7 +174,7 @@ def _conditions(loop: ast.For) -> dict[str, ast.expr]:
 def _hiding_bounds(loop: ast.For, kernel: ast.FunctionDef) -> list[_Bound]:
     """Bounds of conditions that hide scores: `tl.where(condition, scores, very negative)`."""
     positions = _positions(loop)
-    named = _named_numbers(kernel)
+    named = named_numbers(kernel)
     conditions = _conditions(loop)
     found = []
     for node in ast.walk(loop):
@@ -187,7 +187,7 @@ def _hiding_bounds(loop: ast.For, kernel: ast.FunctionDef) -> list[_Bound]:
     return found
 
 
-def _named_numbers(kernel: ast.FunctionDef) -> dict[str, ast.expr]:
+def named_numbers(kernel: ast.FunctionDef) -> dict[str, ast.expr]:
     """The values of names that are stored as one and the same expression everywhere."""
     found: dict[str, set[str]] = {}
     values: dict[str, ast.expr] = {}

@@ -14,11 +14,12 @@ from accelopt.kernels.triton.moves.source import (
     names_in,
     target_of,
 )
+from accelopt.kernels.triton.moves.totals import summed_behind
 from accelopt.parsing import parse_expression, parse_python
 
 STAGES = 2
-MOST_PRODUCTS = 2
-"""Products that are added up behind their condition, each in registers of its own."""
+MOST_PRODUCTS = 5
+"""Products that are added up behind their condition, each in registers of its own: 16 a thread."""
 
 
 class _Product(NamedTuple):
@@ -33,64 +34,82 @@ def scores_once(kernel: JitFunction) -> ast.FunctionDef | None:
 
     Before: `for at in range(a, e, B): x = tl.load(...); s = zeros; s = s + tl.dot(q, tl.trans(x));
     ...; o = o + tl.dot(p, x)`. After: the loads stand first, all that computes in `if at < e:`, and
-    `tl.dot(q, tl.trans(x))` in a condition within it; both always hold. Triton (3.6, sm_90) cuts a
-    product by rows alone where it sees that a product reads the result, and 64 rows are one warp
-    group's: of two, both would compute all of it. It does not look behind the end of a branch, so
-    the columns are shared out instead. And it starts the copies of the next step before a branch,
-    but behind products that stand in the loop itself. Legal where no load of a step needs what the
-    step computes.
+    the rest of s in a condition within it; both always hold. Triton (3.6, sm_90) cuts a product by
+    rows alone where it sees that a product reads the result, and 64 rows are one warp group's: of
+    two, both would compute all of it. It does not look behind the end of a branch, so the columns
+    are shared out instead. And it starts the copies of the next step before a branch, but behind
+    products that stand in the loop itself. Legal where no load of a step needs what it computes.
     """
     node = copy.deepcopy(kernel.node)
     changed = False
     for body in bodies(node):
-        for loop in body:
-            if isinstance(loop, ast.For) and is_plain(loop) and not loop.orelse:
-                changed |= _apart(loop, node)
+        for place, loop in reversed(list(enumerate(body))):
+            if not (isinstance(loop, ast.For) and is_plain(loop) and not loop.orelse):
+                continue
+            scores = _scores(loop)
+            if scores is not None:
+                # Rows lie across both warp groups then: a sum along them takes barriers.
+                summed_behind(body, place, node)
+                _apart(loop, scores, node)
+                changed = True
     return node if changed else None
 
 
-def _apart(loop: ast.For, node: ast.FunctionDef) -> bool:
-    """Whether a loop was changed so that its loads come first and its scores are computed once."""
+class _Scores(NamedTuple):
+    """What a step loads, the products that add up to its scores, and their shape."""
+
+    loads: list[ast.stmt]
+    products: list[ast.stmt]
+    shape: str
+
+
+def _scores(loop: ast.For) -> _Scores | None:
+    """The scores of a loop's steps, where they can be computed once."""
     first = _loads_first(loop)
     if first is None or any(called(n) == "tl.static_range" for n in ast.walk(loop)):
-        return False
+        return None
     rest = [s for s in loop.body if s not in first]
     chained = _chained(rest)
     if not chained or len(chained) > MOST_PRODUCTS:
-        return False
+        return None
     targets = {_product(s).target for s in chained}  # type: ignore[union-attr]
     shape = _shape(rest, *targets) if len(targets) == 1 else None
     if shape is None or any(isinstance(s, (ast.If, ast.While, ast.For)) for s in rest):
-        return False
+        return None
+    return _Scores(first, chained, shape)
+
+
+def _apart(loop: ast.For, scores: _Scores, node: ast.FunctionDef) -> None:
+    """Puts the loads of a loop first, and its products into a condition."""
     assert isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call)
+    rest = [s for s in loop.body if s not in scores.loads]
     at, end = loop.target.id, ast.unparse(loop.iter.args[1])
     made, sums, transposed = [], [], []
-    for number, statement in enumerate(chained):
+    for number, statement in enumerate(scores.products):
         product = _product(statement)
         assert product is not None
         name = fresh_name(f"product_{number}", node)
         for place, operand in enumerate(product.call.args[:2]):
-            if called(operand) == "tl.trans" and names_in(operand) <= assigned_in(first) | {"tl"}:
+            loaded = assigned_in(scores.loads) | {"tl"}
+            if called(operand) == "tl.trans" and names_in(operand) <= loaded:
                 turned = fresh_name(f"turned_{number}", node)
                 transposed += parse_python(f"{turned} = {ast.unparse(operand)}").body
                 product.call.args[place] = ast.Name(turned, ast.Load())
         made.append(f"{name} = {ast.unparse(product.call)}")
         sums.append((name, product.target))
-    names = [name for name, _ in sums]
-    lines = [*(f"{name} = tl.zeros({shape}, dtype=tl.float32)" for name in names)]
+    lines = [f"{name} = tl.zeros({scores.shape}, dtype=tl.float32)" for name, _ in sums]
     lines.append(f"if {at} <= {end}:")
     lines += [f"    {line}" for line in made]
     lines += [f"{target} = {target} + {name}" for name, target in sums]
-    index = next(i for i, s in enumerate(rest) if s is chained[0])
-    inner = [s for s in rest if s not in chained]
+    index = next(i for i, s in enumerate(rest) if s is scores.products[0])
+    inner = [s for s in rest if s not in scores.products]
     inner[index:index] = parse_python("\n".join(lines)).body
     branch = parse_python(f"if {at} < {end}:\n    pass").body[0]
     assert isinstance(branch, ast.If)
     branch.body = inner
-    loop.body = [*first, *transposed, branch]
+    loop.body = [*scores.loads, *transposed, branch]
     bounds = ", ".join(ast.unparse(argument) for argument in loop.iter.args)
     loop.iter = parse_expression(f"tl.range({bounds}, num_stages={STAGES})")
-    return True
 
 
 def _loads_first(loop: ast.For) -> list[ast.stmt] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Mapping
+from functools import reduce
 
 from accelopt.kernels.triton.moves.heads import (
     Coordinate,
@@ -16,7 +18,8 @@ from accelopt.kernels.triton.moves.heads import (
 )
 from accelopt.kernels.triton.moves.knobs import constant_value
 from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, RankedExpression
-from accelopt.kernels.triton.moves.loops import fresh_name
+from accelopt.kernels.triton.moves.loops import Renamed, fresh_name
+from accelopt.kernels.triton.moves.masks import conjuncts
 from accelopt.kernels.triton.moves.source import (
     HEADS,
     QUERIES,
@@ -43,7 +46,8 @@ def queries_together(source: Source, launch: Launch, rows: int) -> str | None:
     all of them. Where the keys depend on a number that is looked up for the query (the sequence
     that it is of), the program takes one such number after the other and masks the queries of
     others; queries that lie beside each other mostly have the same. There are as many queries as
-    make `rows` lines. Legal as `heads_together` is.
+    make `rows` lines. Past the last query lines are that query again, and not stored, so that what
+    is found by the query alone is loaded without a mask. Legal as `heads_together` is.
     """
     sizes = grid_sizes(launch)
     if sizes is None or {HEADS, QUERIES} & set(launch.kernel.parameters):
@@ -125,8 +129,8 @@ class _Rows:
         looked_up: str | None,
     ) -> None:
         words = (
-            "head_group", "first_head", "first_query", "row", "row_is_inside", "row_is_of_query",
-            "query_count", "of_row", "last_of_rows",
+            "head_group", "first_head", "first_query", "row", "query_read", "row_is_inside",
+            "row_is_of_query", "query_count", "of_row", "last_of_rows", "turns", f"{query.name}_here",
         )  # fmt: skip
         self.node, self.head, self.query, self.looked_up = node, head, query, looked_up
         self.names = {word: fresh_name(word, node) for word in words}
@@ -158,11 +162,12 @@ class _Rows:
             f"{names['row']} = tl.arange(0, {COUNT})\n"
             f"{self.head.name} = {names['first_head']} + {names['row']} % {HEADS}\n"
             f"{self.query.name} = {names['first_query']} + {names['row']} // {HEADS}\n"
-            f"{names['row_is_inside']} = {self.query.name} < {names['query_count']}"
+            f"{names['row_is_inside']} = {self.query.name} < {names['query_count']}\n"
+            f"{names['query_read']} = {self._last_again(self.query.name)}"
         )
         begin = parse_python(lines).body
         if self.looked_up is None:
-            return [*begin, *self.lanes.body(after)]
+            return [*begin, *self._unmasked(self.lanes.body(after), "")]
         at = next(i for i, s in enumerate(after) if assigned_in([s]) == {self.looked_up})
         rest = after[at + 1 :]
         if any(isinstance(n, ast.Return) for s in rest for n in ast.walk(s)) or (
@@ -182,23 +187,118 @@ class _Rows:
         names, number = self.names, self.looked_up
         assert isinstance(load, ast.Assign) and number is not None
         of_row, last, inside = names["of_row"], names["last_of_rows"], names["row_is_inside"]
+        turns, here = names["turns"], names[f"{self.query.name}_here"]
         load.targets = [ast.Name(of_row, ast.Store())]
         # One pass over both parts: what is known of names settles over all statements.
         written = self.lanes.body([*before, load, *rest])
         if not self.lanes.env[of_row].laned or self.lanes.env[of_row].rank:
             raise NotLaned(f"{number} is the same for all")
         head, tail = written[: len(before) + 1], written[len(before) + 1 :]
+        head, tail = self._unmasked(head, ""), self._unmasked(tail, number)
+        tail = [Renamed({self.query.name: here}, {}).visit(statement) for statement in tail]
         numbers = (
             f"{last} = tl.max(tl.where({inside}, {of_row}, -2147483648), axis=0)\n"
             f"{number} = tl.min(tl.where({inside}, {of_row}, {last}), axis=0)\n"
-            f"{names['row_is_of_query']} = {inside}"
+            f"{names['row_is_of_query']} = {inside}\n"
+            f"{turns} = 0"
         )
-        masked = f"{inside} = {names['row_is_of_query']} & ({of_row} == {number})"
+        # What is made of the query alone would be made before the loop, kept until its end, and
+        # spilled. That the turns do not fall below 0 no compiler knows.
+        masked = (
+            f"{here} = {self.query.name} + tl.minimum({turns}, 0)\n    "
+            f"{names['query_read']} = {self._last_again(here)}\n    "
+            f"{inside} = {names['row_is_of_query']} & ({of_row} == {number})"
+        )
         # The last number again would never end the loop: one more is none of them.
         following = (
-            f"{number} = tl.min(tl.where({of_row} > {number}, {of_row}, {last} + 1), axis=0)"
+            f"{number} = tl.min(tl.where({of_row} > {number}, {of_row}, {last} + 1), axis=0)\n"
+            f"{turns} = {turns} + 1"
         )
         loop = parse_python(f"while {number} <= {last}:\n    {masked}").body[0]
         assert isinstance(loop, ast.While)
         loop.body += [*tail, *parse_python(following).body]
         return [*head, *parse_python(numbers).body, loop]
+
+    def _last_again(self, name: str) -> str:
+        """A row's query, the last one for rows past it."""
+        return f"tl.minimum({name}, {self.names['query_count']} - 1)"
+
+    def _unmasked(self, statements: list[ast.stmt], number: str) -> list[ast.stmt]:
+        """Loads without the mask of rows where no address is made of `number`: every row has a query
+        to read. Addresses that are stored to are made apart, or they would be kept until then."""
+        made = {number}
+        makings: dict[str, list[ast.expr | None]] = {}
+        for inner in (n for _ in statements for s in statements for n in ast.walk(s)):
+            if isinstance(inner, ast.For) and names_in(inner.iter) & made:
+                made |= names_in(inner.target)
+            if isinstance(inner, (ast.Assign, ast.AugAssign)) and names_in(inner) & made:
+                made |= assigned_in([inner])
+        for inner in (n for s in statements for n in ast.walk(s)):
+            if isinstance(inner, (ast.Assign, ast.AugAssign)):
+                value = inner.value if isinstance(inner, ast.Assign) else None
+                for name in assigned_in([inner]):
+                    makings.setdefault(name, []).append(value)
+        for call in (n for s in statements for n in ast.walk(s)):
+            if called(call) != "tl.load" or not isinstance(call, ast.Call):
+                continue
+            address = self._read_address(call.args[0], makings)
+            if address is None or names_in(call.args[0]) & made:
+                continue
+            if _without_condition(call, self.names["row_is_inside"]):
+                call.args[0] = address
+        return statements
+
+    def _read_address(
+        self, node: ast.expr, makings: Mapping[str, list[ast.expr | None]]
+    ) -> ast.expr | None:
+        """An address with the query to read in the place of a row's; None where it is no such."""
+        address = copy.deepcopy(node)
+        for _ in makings:
+            if self.query.name in names_in(address):
+                break
+            put: dict[str, ast.expr] = {}
+            for name in names_in(address) & set(makings):
+                if self._is_made_of_query(name, makings):
+                    values = makings[name]
+                    if len(values) != 1 or values[0] is None or "tl.load" in ast.unparse(values[0]):
+                        return None
+                    put[name] = values[0]
+            address = Renamed({}, put).visit(address)
+        if self.query.name not in names_in(address):
+            return None
+        read: ast.expr = Renamed({self.query.name: self.names["query_read"]}, {}).visit(address)
+        return read
+
+    def _is_made_of_query(
+        self, name: str, makings: Mapping[str, list[ast.expr | None]], depth: int = 0
+    ) -> bool:
+        return depth < len(makings) and any(
+            self.query.name in names_in(value)
+            or any(self._is_made_of_query(n, makings, depth + 1) for n in names_in(value))
+            for value in makings.get(name, [])
+            if value is not None
+        )
+
+
+def _without_condition(call: ast.Call, name: str) -> bool:
+    """Whether the condition `name` was taken out of a load's mask."""
+    for keyword in call.keywords:
+        if keyword.arg != "mask":
+            continue
+        parts = conjuncts(keyword.value)
+        left = [part for part in parts if not _is_name(part, name)]
+        if len(left) == len(parts):
+            return False
+        left = [part for part in left if ast.unparse(part) != "True"]
+        if left:
+            keyword.value = reduce(lambda a, b: ast.BinOp(a, ast.BitAnd(), b), left)
+        else:
+            call.keywords = [k for k in call.keywords if k.arg not in ("mask", "other")]
+        return True
+    return False
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    """Whether a node is a name, along whatever axis."""
+    bare = node.value if isinstance(node, ast.Subscript) else node
+    return isinstance(bare, ast.Name) and bare.id == name

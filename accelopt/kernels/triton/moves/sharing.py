@@ -6,7 +6,7 @@ import ast
 import copy
 
 from accelopt.kernels.triton.moves.knobs import constant_value
-from accelopt.kernels.triton.moves.loops import bodies, is_plain
+from accelopt.kernels.triton.moves.loops import Renamed, bodies, is_plain
 from accelopt.kernels.triton.moves.source import (
     Launch,
     Source,
@@ -82,7 +82,7 @@ def _copies(
     found: list[ast.stmt] = []
     for number in steps:
         names = {name: _untaken(f"{name}_at_{number}", taken) for name in sorted(own)}
-        renamed = _Renamed(names, {loop.target.id: ast.Constant(number)})
+        renamed = Renamed(names, {loop.target.id: ast.Constant(number)})
         found += [renamed.visit(copy.deepcopy(statement)) for statement in loop.body]
     return found
 
@@ -97,17 +97,6 @@ def _untaken(name: str, taken: set[str]) -> str:
 def _local_names(body: list[ast.stmt]) -> set[str]:
     """Names that a step stores before it reads them."""
     return assigned_in(body) - read_first(body)
-
-
-class _Renamed(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str], values: dict[str, ast.expr]) -> None:
-        self.names = names
-        self.values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in self.values and isinstance(node.ctx, ast.Load):
-            return copy.deepcopy(self.values[node.id])
-        return ast.Name(self.names.get(node.id, node.id), node.ctx)
 
 
 class _Folder(ast.NodeTransformer):
@@ -168,7 +157,7 @@ class _Once:
         versions: dict[str, int] = {}
         changed = False
         for statement in self.loop.body:
-            statement = _Renamed(names, {}).visit(statement)
+            statement = Renamed(names, {}).visit(statement)
             name = target_of(statement)
             if name is None:
                 for other in assigned_in([statement]):
@@ -177,7 +166,7 @@ class _Once:
                 body.append(statement)
                 continue
             assert isinstance(statement, ast.Assign)
-            whole = _folded(_Renamed({}, known).visit(copy.deepcopy(statement.value)), self.values)
+            whole = _folded(Renamed({}, known).visit(copy.deepcopy(statement.value)), self.values)
             text = ast.unparse(whole)
             if "tl.load(" in text and text in loaded and self._is_local(name):
                 names[name] = loaded[text]

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
+    clamps,
     columns,
     conditions,
     descriptors,
@@ -26,6 +27,7 @@ from accelopt.kernels.triton.moves import (
     order,
     persistent,
     queries,
+    scales,
     sharing,
     splits,
 )
@@ -101,6 +103,8 @@ PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {
                on_kernel(masks.peel_masks), 0.9)  # fmt: skip
 BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the change of base folded into its scale.",
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
+ONE_SCALE = MoveStep("one_scale", "Multiply the scores of {} once by the product of their scales.",
+                 on_kernel(scales.one_scale), 1.05)  # fmt: skip
 REVERSED = MoveStep("most_work_first", "Start the blocks of {} with the most work first.",
                  on_kernel(order.reversed_order), 0.8)  # fmt: skip
 
@@ -121,6 +125,8 @@ JOINED = MoveStep("join_columns", "Make one tile of the pieces of its columns in
               on_launch(columns.joined_columns), 0.8)  # fmt: skip
 ONCE = MoveStep("scores_once", "Compute each tile of scores of {} once, while the next keys are loaded.",
             on_kernel(once.scores_once), 1.2)  # fmt: skip
+LAST_AGAIN = MoveStep("read_last_again", "Load the last position again where a step of {} reaches past it, without masks.",
+                  on_kernel(clamps.last_again), 1.1)  # fmt: skip
 AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
              on_kernel(ahead.looked_up_ahead), 1.1)  # fmt: skip
 PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
@@ -140,9 +146,21 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
         (REVERSED,),
     ),
     KernelKind.DECODE: (
-        (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
-        (QUERIES, *LOOPED, BASE_TWO, REVERSED, AHEAD, IN_KERNEL),
-        (QUERIES, *LOOPED, BASE_TWO, JOINED, ONCE, REVERSED, AHEAD, IN_KERNEL),
+        (HEADS, *LOOPED, PEELED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
+        (QUERIES, *LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN, ONCE, REVERSED, AHEAD, IN_KERNEL),
+        (
+            QUERIES,
+            *LOOPED,
+            BASE_TWO,
+            ONE_SCALE,
+            LAST_AGAIN,
+            JOINED,
+            ONCE,
+            REVERSED,
+            AHEAD,
+            IN_KERNEL,
+        ),
+        (QUERIES, *LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN, REVERSED, AHEAD, IN_KERNEL),
         (STOPPED, PEELED),
     ),
 }
