@@ -109,6 +109,7 @@ METHODS = {
     "most_work_first": _triton("order:reversed_order", "overlap"),
     "one_launch": _triton("launches:one_launch", "overlap"),
     "find_work": _triton("found:found_work", "overlap"),
+    "find_sequence": _triton("lookups:found_sequence", "overlap"),
     "number_on_device": _triton("numbering:numbered_on_device", "overlap"),
     "fuse_cast": _triton("host:fused_cast", "gmem"),
     "drop_synchronisation": _triton("host:without_synchronisation", "overlap"),

@@ -129,10 +129,45 @@ def find_knobs(
     for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
         if name not in launch.kernel.parameters:
             continue
+        if role is Role.PROGRAM and not _cuts_the_grid(launch, name):
+            continue  # `row * WIDTH` begins a row that is as wide; the grid counts rows
         places, value = _places(source, launch, name)
         if places and value is not None:
             found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))
     return found
+
+
+def _cuts_the_grid(launch: Launch, name: str) -> bool:
+    """Whether the number of programs, or of what one of them takes in turn, depends on a tile."""
+    counted = [launch.grid, *(n for n in ast.walk(launch.kernel.node) if _counts_tiles(n))]
+    read = {n for node in counted for n in ast.walk(node)}
+    bound = launch.bound(name)
+    for _ in launch.function.body if launch.function is not None else ():
+        known = {n.id for n in read if isinstance(n, ast.Name)}
+        read |= {
+            inner
+            for statement in ast.walk(launch.function or launch.kernel.node)
+            if isinstance(statement, (ast.Assign, ast.FunctionDef)) and _names(statement) & known
+            for inner in ast.walk(statement)
+        }
+    words = {name} | ({bound.id} if isinstance(bound, ast.Name) else set())
+    if any(isinstance(n, ast.Name) and n.id in words for n in read):
+        return True
+    numbers = {n.value for n in read if isinstance(n, ast.Constant)}
+    return name in numbers or (isinstance(bound, ast.Constant) and bound.value in numbers)
+
+
+def _counts_tiles(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("cdiv")
+
+
+def _names(statement: ast.Assign | ast.FunctionDef) -> set[str]:
+    """What a statement gives a value to."""
+    if isinstance(statement, ast.FunctionDef):
+        return {statement.name}
+    return {
+        n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)
+    }
 
 
 def constant_value(source: Source, launch: Launch, name: str) -> int | None:

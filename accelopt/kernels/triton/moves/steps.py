@@ -19,6 +19,7 @@ from accelopt.kernels.triton.moves import (
     heads,
     host,
     launches,
+    lookups,
     loops,
     masks,
     numbering,
@@ -75,8 +76,6 @@ HOST_STEPS = (
           on_host(host.without_synchronisation), 1.6),
     MoveStep("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
           on_host(host.without_value_checks), 1.5),
-    MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
-          on_host(numbering.numbered_on_device), 1.4),
     MoveStep("read_values_once", "Read the values of index tensors to the host once.",
           on_host(host.values_read_once), 1.6),
 )  # fmt: skip
@@ -127,6 +126,11 @@ PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as ther
                   on_launch(persistent.persistent_programs), 1.3)  # fmt: skip
 HALVES = MoveStep("store_in_halves", "Store the tiles of {} in halves.", on_launch(halves.stored_in_halves), 0.8)  # fmt: skip
 
+FIND_SEQUENCE = MoveStep("find_sequence", "Let each program of {} find the sequence of its query in the offsets, with no table of the host's.",
+                      on_launch(lookups.found_sequence), 1.6)  # fmt: skip
+NUMBERED = MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
+                    on_host(numbering.numbered_on_device), 1.4)  # fmt: skip
+
 LOOPED = (COUNTED, SHARED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
@@ -152,6 +156,11 @@ ROUTED_AS = {KernelKind.QUERIES: KernelKind.DECODE}
 OTHERWISE = ((COUNTED, PEELED, BASE_TWO, DESCRIPTORS),)
 
 
+TABLES = (FIND_SEQUENCE, NUMBERED)
+"""What becomes of a table of sequences, behind all that looks for its loads: none is best."""
+
+
 def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:
     """The routes for a kind of work."""
-    return ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
+    routes = ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
+    return tuple((*route, *TABLES) for route in routes)
