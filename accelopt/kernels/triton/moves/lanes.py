@@ -16,7 +16,7 @@ from accelopt.parsing import parse_expression
 
 ELEMENTWISE = {
     "tl.where", "tl.maximum", "tl.minimum", "tl.exp", "tl.exp2", "tl.log", "tl.log2", "tl.sqrt",
-    "tl.rsqrt", "tl.abs", "tl.sigmoid", "tl.fma", "tl.cast", "tl.math.exp", "tl.math.exp2",
+    "tl.rsqrt", "tl.abs", "tl.sigmoid", "tl.fma", "tl.math.exp", "tl.math.exp2",
     "tl.math.log", "tl.math.log2", "tl.math.sqrt", "tl.math.rsqrt",
 }  # fmt: skip
 REDUCTIONS = {"tl.sum", "tl.max", "tl.min"}
@@ -231,6 +231,10 @@ class Lanes:
             inner = self._value(node.func.value)
             function = ast.Attribute(inner.node, "to", ast.Load())
             return inner._replace(node=ast.Call(function, node.args, node.keywords))
+        if name == "tl.cast" and len(node.args) == 2 and not node.keywords:
+            inner = self._value(node.args[0])
+            to = ast.Attribute(inner.node, "to", ast.Load())
+            return inner._replace(node=ast.Call(to, node.args[1:], []))
         if name in ELEMENTWISE:
             if node.keywords:
                 raise NotLaned(ast.unparse(node))

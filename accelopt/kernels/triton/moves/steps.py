@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
+    autotuning,
     columns,
     conditions,
     descriptors,
@@ -94,6 +95,8 @@ OWN_PRECISION = MoveStep("switch_to_mma_or_wgmma", "Multiply the tiles of {} in 
 COUNTED = MoveStep(
     "count_loop", "Count the steps of the open loop of {}.", on_kernel(loops.counted_loop), 1.1
 )
+STEPPED = MoveStep("step_by_tiles", "Let the loop of {} run over positions, not over numbers of tiles.",
+                on_kernel(loops.stepped_by_tiles), 1.0)  # fmt: skip
 STOPPED = MoveStep("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
                 on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
 PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
@@ -131,15 +134,18 @@ FIND_SEQUENCE = MoveStep("find_sequence", "Let each program of {} find the seque
 NUMBERED = MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
                     on_host(numbering.numbered_on_device), 1.4)  # fmt: skip
 
-LOOPED = (COUNTED, SHARED, FEWER, OWN_PRECISION, STOPPED)
+FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotuner's.",
+                 on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
+
+LOOPED = (COUNTED, STEPPED, SHARED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.PRODUCT: (
-        (OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
+        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
         (GROUPED, DESCRIPTORS),
     ),
     KernelKind.ATTENTION: (
-        (FILLED, FEWER, OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO),
+        (FILLED, FEWER, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO),
         (STOPPED, PEELED),
         (REVERSED,),
     ),
@@ -153,7 +159,7 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
 """Steps that go together for a kind of work, in their order; the first route is tried whole, of the
 others only what their first step fits."""
 ROUTED_AS = {KernelKind.QUERIES: KernelKind.DECODE}
-OTHERWISE = ((COUNTED, PEELED, BASE_TWO, DESCRIPTORS),)
+OTHERWISE = ((COUNTED, STEPPED, PEELED, BASE_TWO, DESCRIPTORS),)
 
 
 TABLES = (FIND_SEQUENCE, NUMBERED)
