@@ -137,6 +137,9 @@ NUMBERED = MoveStep("number_on_device", "Number the pieces between offsets on th
 FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotuner's.",
                  on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
 
+HEADS_OF_FEW = HEADS._replace(weight=2.4)
+"""As `HEADS`, for a few keys: one loop, whose first loads are all under way before its products."""
+
 LOOPED = (COUNTED, STEPPED, SHARED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
@@ -153,6 +156,7 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
         (HEADS, *LOOPED, PEELED, BASE_TWO, SPLIT, AHEAD),
         (QUERIES, *LOOPED, BASE_TWO, REVERSED, AHEAD, IN_KERNEL),
         (QUERIES, *LOOPED, BASE_TWO, JOINED, ONCE, REVERSED, AHEAD, IN_KERNEL),
+        (HEADS_OF_FEW, *LOOPED, BASE_TWO, SPLIT, AHEAD),
         (STOPPED, PEELED),
     ),
 }
