@@ -9,6 +9,7 @@ that the launch passes, in the parameter's default, or in `triton.Config`. `num_
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -161,30 +162,49 @@ def find_knobs(
     for name, role in (tile_roles(launch.kernel) if roles is None else roles).items():
         if name not in launch.kernel.parameters:
             continue
-        if role is Role.PROGRAM and not _cuts_the_grid(launch, name):
-            continue  # `row * WIDTH` begins a row that is as wide; the grid counts rows
         places, value = _places(source, launch, name)
+        if role is Role.PROGRAM and value is not None:
+            in_grid = _in_grid(source, launch, name, value)
+            # `row * WIDTH` begins a row that is as wide; the grid counts rows.
+            places = [] if in_grid is None else [*places, *in_grid]
         if places and value is not None:
             found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))
-    return found
+    shared = Counter(place for knob in found for place in knob.places)
+    return [knob for knob in found if all(shared[place] == 1 for place in knob.places)]
 
 
-def _cuts_the_grid(launch: Launch, name: str) -> bool:
-    """Whether the number of programs, or of what one of them takes in turn, depends on a tile."""
-    read: set[ast.AST] = set(ast.walk(launch.grid))
-    for node in ast.walk(launch.kernel.node):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("cdiv"):
-            read.update(ast.walk(node))
+def _in_grid(source: Source, launch: Launch, name: str, value: int) -> list[Edit] | None:
+    """Where the grid says a tile's value as a number of its own; None where neither how many
+    programs there are nor how much one takes in turn depends on the tile."""
     host = [*ast.walk(launch.function)] if launch.function is not None else []
+    read: set[ast.AST] = set(ast.walk(launch.grid))
     known: set[str] = set()
     while more := {n.id for n in read if isinstance(n, ast.Name)} - known:
         known |= more
         read.update(n for one in host if _gives_value_to(one, more) for n in ast.walk(one))
     bound = launch.bound(name)
-    numbers = {n.value for n in read if isinstance(n, ast.Constant)}
-    if isinstance(bound, ast.Constant) and bound.value in numbers:
-        return True
-    return name in known | numbers or (isinstance(bound, ast.Name) and bound.id in known)
+    words = known | {n.value for n in read if isinstance(n, ast.Constant)}
+    if name in words or (isinstance(bound, ast.Name) and bound.id in known):
+        return []
+    grids = [n.value for n in host if isinstance(n, ast.Assign) and _is_grid(n, launch)]
+    numbers = [
+        source.replacing(inner, "")
+        for grid in (launch.grid, *grids)
+        for inner in ast.walk(grid)
+        if isinstance(inner, ast.Constant) and _integer(inner) == value
+    ]
+    if numbers:
+        return numbers
+    counted = [n for n in ast.walk(launch.kernel.node) if rounded_up(n) is not None]
+    return (
+        []
+        if any(n.id == name for c in counted for n in ast.walk(c) if isinstance(n, ast.Name))
+        else None
+    )
+
+
+def _is_grid(statement: ast.Assign, launch: Launch) -> bool:
+    return [ast.unparse(target) for target in statement.targets] == [ast.unparse(launch.grid)]
 
 
 def _gives_value_to(node: ast.AST, names: set[str]) -> bool:

@@ -28,6 +28,7 @@ from accelopt.kernels.triton.moves.steps import (
     COUNTED,
     FIXED,
     FOUND,
+    HEADS_OF_FEW,
     HOST_STEPS,
     ONE_LAUNCH,
     QUERIES,
@@ -134,7 +135,7 @@ def _variants(source: Source) -> Iterator[_Variant]:
             yield from _together(source, name, [FOUND, *HOST_STEPS, *first])
         for route in others:
             if route[0].move(source, name) is not None:
-                before = HOST_STEPS if route[0] is QUERIES else ()
+                before = HOST_STEPS if route[0] in (QUERIES, HEADS_OF_FEW) else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
             [ONE_LAUNCH, FOUND, *(step for route in (first, *others) for step in route)]

@@ -158,7 +158,20 @@ def test_the_width_of_a_row_is_no_tile_of_the_grid():
     assert knobs.tile_roles(source.launches[0].kernel) == {"BLOCK": knobs.Role.PROGRAM}
     assert knobs.find_knobs(source, source.launches[0]) == []
     cut = Source(WIDE_ROW.replace("(x.shape[0],)", "(triton.cdiv(x.numel(), 2048),)"))
-    assert [knob.name for knob in knobs.find_knobs(cut, cut.launches[0])] == ["BLOCK"]
+    [knob] = knobs.find_knobs(cut, cut.launches[0])
+    assert knob.name == "BLOCK"
+    set_anew = cut.edited(knob.set_to("512"))
+    assert "numel(), 512)" in set_anew and "BLOCK=512" in set_anew
+
+
+def test_a_number_of_the_grid_that_two_tiles_have_is_neither_s():
+    grid = "product_kernel[(triton.cdiv(c.shape[0], 32), triton.cdiv(c.shape[1], 32))]("
+    source = Source(PRODUCT.replace("product_kernel[grid](", grid))
+    assert [knob.name for knob in knobs.find_knobs(source, source.launches[0])] == []
+    apart = Source(
+        source.text.replace("BLOCK_N=32", "BLOCK_N=64").replace("c.shape[1], 32", "c.shape[1], 64")
+    )
+    assert [k.name for k in knobs.find_knobs(apart, apart.launches[0])] == ["BLOCK_M", "BLOCK_N"]
 
 
 def test_the_first_choice_of_an_autotuner_becomes_numbers():
