@@ -78,6 +78,7 @@ METHODS = {
     "change_block_sizes": _triton(
         "configurations:configurations", "compute", "gmem", "overlap", cuda="block_sizes"
     ),
+    "fix_choice": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
     "grouped_gemm_colmajor": _triton("order:grouped_order", "compute", "gmem"),
     "enable_async_pipeline": _triton(
         "descriptors:descriptor_tiles", "gmem", "overlap", cuda="async_copies"
@@ -92,6 +93,7 @@ METHODS = {
     "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control", cuda="padded_tails"),
     "stop_at_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
     "count_loop": _triton("loops:counted_loop", "control", "overlap"),
+    "step_by_tiles": _triton("loops:stepped_by_tiles", "control", "overlap"),
     "read_row_once": _triton("loops:one_pass", "gmem"),
     "rows_together": _triton("rows:several_rows", "gmem", "overlap"),
     "heads_together": _triton("heads:heads_together", "gmem"),
@@ -111,6 +113,7 @@ METHODS = {
     "most_work_first": _triton("order:reversed_order", "overlap"),
     "one_launch": _triton("launches:one_launch", "overlap"),
     "find_work": _triton("found:found_work", "overlap"),
+    "find_sequence": _triton("lookups:found_sequence", "overlap"),
     "number_on_device": _triton("numbering:numbered_on_device", "overlap"),
     "fuse_cast": _triton("host:fused_cast", "gmem"),
     "drop_synchronisation": _triton("host:without_synchronisation", "overlap"),

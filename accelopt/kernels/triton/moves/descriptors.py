@@ -6,7 +6,16 @@ import ast
 import copy
 import re
 
-from accelopt.kernels.triton.moves.source import Edit, Launch, Source, called, first_line, names_in
+from accelopt.kernels.triton.moves.constants import NamedNumbers
+from accelopt.kernels.triton.moves.source import (
+    Edit,
+    Launch,
+    Source,
+    assigned_in,
+    called,
+    first_line,
+    names_in,
+)
 from accelopt.parsing import parse_expression, parse_python
 
 
@@ -81,6 +90,20 @@ class _DescriptorRewriter:
                     return _Axis(text, ast.unparse(other.args[1]))
         return None
 
+    def axis(self, index: ast.expr) -> _Axis | None:
+        """The axis of an index vector, or of one that a number is added to."""
+        if isinstance(index, ast.Name):
+            return self.axes.get(index.id)
+        if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add):
+            for one, other in ((index.left, index.right), (index.right, index.left)):
+                known = self.axes.get(one.id) if isinstance(one, ast.Name) else None
+                if known is not None and not names_in(other) & set(self.axes):
+                    text = ast.unparse(other)
+                    return _Axis(
+                        text if known.begin == "0" else f"{known.begin} + {text}", known.extent
+                    )
+        return self._axis_of(index)
+
     def _definitions(self) -> dict[str, ast.expr]:
         """Pointer tiles that the kernel gives a name before it loads through them."""
         return {
@@ -143,14 +166,14 @@ class _DescriptorRewriter:
         if parameter not in self.kernel.parameters:
             return None
         bound = self.launch.bound(parameter)
-        match = re.fullmatch(r".+\.stride\((-?\d)\)", ast.unparse(bound)) if bound else None
-        if match is None:
-            return None
-        return int(match[1]) % 2
+        if isinstance(bound, ast.Name) and self.launch.function is not None:
+            return _stride_named(self.launch.function, bound.id)
+        return None if bound is None else _stride_asked_for(bound)
 
     def _host_edits(self, pointers: list[str], stored: set[str]) -> list[Edit] | None:
         """Descriptors in place of the tensors in the launch, and the import they need."""
-        edits = []
+        edits: list[Edit] = []
+        named = NamedNumbers(self.source, self.launch)
         for pointer in pointers:
             bound = self.launch.bound(pointer)
             if not isinstance(bound, ast.Name):
@@ -160,10 +183,11 @@ class _DescriptorRewriter:
                 value = self.launch.bound(extent) if extent in self.kernel.parameters else None
                 if value is None or names_in(value) & {"meta", "META"}:
                     return None
-                shape.append(ast.unparse(value))
+                shape.append(named.name(extent, value))
             tensor = bound.id if pointer in stored else f"whole_rows({bound.id})"
             text = f"TensorDescriptor.from_tensor({tensor}, [{', '.join(shape)}])"
             edits.append(self.source.replacing(bound, text))
+        edits += named.edits
         for node in self.source.tree.body:
             if isinstance(node, ast.Import) and any(
                 a.name == "triton.language" for a in node.names
@@ -183,6 +207,32 @@ class _DescriptorRewriter:
     def _has_helper(self) -> bool:
         named = (n.name for n in self.source.tree.body if isinstance(n, ast.FunctionDef))
         return "whole_rows" in named
+
+
+def _stride_asked_for(node: ast.expr) -> int | None:
+    """The dimension of `x.stride(d)` of a matrix."""
+    match = re.fullmatch(r".+\.stride\((-?\d)\)", ast.unparse(node))
+    return None if match is None else int(match[1]) % 2
+
+
+def _stride_named(function: ast.FunctionDef, name: str) -> int | None:
+    """The dimension that the host code calls the stride of by a name, as in `s, t = x.stride()`."""
+    found: list[int | None] = []
+    for statement in ast.walk(function):
+        if isinstance(statement, ast.Assign) and name in assigned_in([statement]):
+            target, value = statement.targets[0], statement.value
+            if isinstance(target, ast.Name):
+                found.append(_stride_asked_for(value))
+            elif isinstance(target, ast.Tuple) and ast.unparse(value).endswith(".stride()"):
+                found += [
+                    place % 2 for place, one in enumerate(target.elts) if name in names_in(one)
+                ]
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = zip(target.elts, value.elts, strict=False)
+                found += [_stride_asked_for(given) for one, given in pairs if name in names_in(one)]
+            else:
+                found.append(None)
+    return found[0] if len(found) == 1 else None
 
 
 class _TileAccess(ast.NodeTransformer):
@@ -238,23 +288,24 @@ class _TileAccess(ast.NodeTransformer):
         pointer = next((t.id for t in terms if isinstance(t, ast.Name)), None)
         if pointer is None or pointer not in self.owner.kernel.parameters or len(terms) != 3:
             return None
-        axes: dict[int, tuple[str, _Axis, str | None, int]] = {}
+        axes: dict[int, tuple[_Axis, str | None, int]] = {}
         for term in terms:
             if isinstance(term, ast.Name) and term.id == pointer:
                 continue
             parsed = _index_term(term)
-            if parsed is None or parsed[0] not in self.owner.axes:
+            axis = self.owner.axis(parsed[0]) if parsed is not None else None
+            if parsed is None or axis is None:
                 return None
-            index, place, stride = parsed
+            _, place, stride = parsed
             dimension = self.owner.stride_dimension(stride)
             if dimension is None or dimension in axes:
                 return None
-            axes[dimension] = (index, self.owner.axes[index], stride, place)
+            axes[dimension] = (axis, stride, place)
         if set(axes) != {0, 1}:
             return None
         offsets = []
         for dimension in (0, 1):
-            _, axis, stride, _ = axes[dimension]
+            axis, stride, _ = axes[dimension]
             begin = axis.begin
             if moving is not None:
                 step, by = self.advances[moving]
@@ -263,13 +314,13 @@ class _TileAccess(ast.NodeTransformer):
                     extent = by if step == stride else step
                     self.moving[moving] = extent
             offsets.append(begin)
-        block = (axes[0][1].extent, axes[1][1].extent)
+        block = (axes[0][0].extent, axes[1][0].extent)
         if self.owner.blocks.setdefault(pointer, block) != block:
             self.failed = True
             return None
         if self_name:
             self.dropped.add(self_name)
-        transposed = axes[0][3] == 1
+        transposed = axes[0][2] == 1
         return pointer, offsets, transposed
 
 
@@ -279,7 +330,7 @@ def _terms(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _index_term(node: ast.expr) -> tuple[str, int, str | None] | None:
+def _index_term(node: ast.expr) -> tuple[ast.expr, int, str | None] | None:
     """Index vector, its axis in the tile, and its stride, of `v[:, None] * stride`."""
     stride = None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -289,12 +340,12 @@ def _index_term(node: ast.expr) -> tuple[str, int, str | None] | None:
         if index is None or not isinstance(factor, ast.Name):
             return None
         node, stride = index, factor.id
-    if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
+    if not isinstance(node, ast.Subscript):
         return None
     shape = ast.unparse(node.slice).strip("()")
     if shape not in (":, None", "None, :"):
         return None
-    return node.value.id, 0 if shape == ":, None" else 1, stride
+    return node.value, 0 if shape == ":, None" else 1, stride
 
 
 def _without(

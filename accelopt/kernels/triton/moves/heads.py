@@ -15,11 +15,11 @@ from accelopt.kernels.triton.moves.source import (
     Launch,
     Source,
     add_parameter,
-    assigned_in,
     called,
     grid_questions,
     grid_sizes,
     relaunched,
+    target_of,
 )
 from accelopt.parsing import parse_expression, parse_python
 
@@ -182,10 +182,31 @@ def number_of_heads(
     assert text is not None
     if text.isdigit():
         return text
-    if text not in launch.kernel.parameters or text in assigned_in(launch.kernel.node.body):
+    return _on_host(parse_expression(text), launch)
+
+
+def _on_host(node: ast.expr, launch: Launch) -> str | None:
+    """An expression of a kernel's parameters, or a name that it gives one, in the host's words."""
+    if isinstance(node, ast.Constant):
+        return ast.unparse(node)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mult)):
+        sides = [_on_host(side, launch) for side in (node.left, node.right)]
+        if None in sides:
+            return None
+        sign = "*" if isinstance(node.op, ast.Mult) else "//"
+        return ast.unparse(parse_expression(f"({sides[0]}) {sign} ({sides[1]})"))
+    if not isinstance(node, ast.Name):
         return None
-    bound = launch.bound(text)
-    return None if bound is None else ast.unparse(bound)
+    made = [
+        s
+        for s in ast.walk(launch.kernel.node)
+        if isinstance(s, ast.stmt) and target_of(s) == node.id
+    ]
+    if node.id not in launch.kernel.parameters:
+        [only] = made if len(made) == 1 else [None]
+        return _on_host(only.value, launch) if isinstance(only, ast.Assign) else None
+    bound = launch.bound(node.id)
+    return None if bound is None or made else ast.unparse(bound)
 
 
 def _body(

@@ -6,7 +6,7 @@ import ast
 import copy
 import re
 
-from accelopt.kernels.triton.moves.source import Edit, JitFunction, Source, called, names_in
+from accelopt.kernels.triton.moves.source import JitFunction, Source, called, names_in
 from accelopt.parsing import parse_expression
 
 _SIZE = re.compile(
@@ -76,15 +76,8 @@ def streaming_hints(source: Source, kernel: JitFunction, *, stores: bool) -> str
             else:
                 once = _depends_on_program(node.args[0], kernel)
                 hint = f'eviction_policy="{"evict_first" if once else "evict_last"}"'
-            edits.append(_added(source, node, hint))
+            edits.append(source.adding(node, hint))
     return source.edited(edits) if edits else None
-
-
-def _added(source: Source, call: ast.Call, keyword: str) -> Edit:
-    close = source.end(call) - 1
-    before = source.data[:close].rstrip()
-    comma = "" if before.endswith(b",") else ", "
-    return Edit(len(before), len(before), f"{comma}{keyword}")
 
 
 def _depends_on_program(address: ast.expr, kernel: JitFunction) -> bool:
@@ -117,5 +110,5 @@ def pipelined_loops(source: Source, kernel: JitFunction, stages: int) -> str | N
             stores = any(called(n) == "tl.store" for n in ast.walk(node))
             if loads and not stores:
                 edits.append(source.replacing(node.iter.func, "tl.range"))
-                edits.append(_added(source, node.iter, f"num_stages={stages}"))
+                edits.append(source.adding(node.iter, f"num_stages={stages}"))
     return source.edited(edits) if edits else None

@@ -9,6 +9,7 @@ that the launch passes, in the parameter's default, or in `triton.Config`. `num_
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from accelopt.kernels.triton.moves.source import (
     is_range,
     program_names,
 )
+from accelopt.parsing import parse_expression
 
 
 class Role(str, Enum):
@@ -95,7 +97,38 @@ def _step_names(iterator: ast.Call, kernel: JitFunction) -> list[str]:
             divisor = node.args[-1]
             if isinstance(divisor, ast.Name) and divisor.id in kernel.constants:
                 found.append(divisor.id)
+        divided = rounded_up(node)
+        if divided is not None and divided.divisor in kernel.constants:
+            found.append(divided.divisor)
     return found
+
+
+class Quotient(NamedTuple):
+    """What is divided, and the name of what by."""
+
+    dividend: ast.expr
+    divisor: str
+
+
+def rounded_up(node: ast.AST) -> Quotient | None:
+    """`tl.cdiv(n, B)`, also where it is written `(n + B - 1) // B`."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("cdiv"):
+        if len(node.args) == 2 and isinstance(node.args[1], ast.Name):
+            return Quotient(node.args[0], node.args[1].id)
+        return None
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)):
+        return None
+    above, name = node.left, ast.unparse(node.right)
+    if not isinstance(above, ast.BinOp) or not isinstance(node.right, ast.Name):
+        return None
+    if isinstance(above.op, ast.Sub) and ast.unparse(above.right) == "1":
+        inner = above.left
+        is_sum = isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add)
+        if is_sum and ast.unparse(inner.right) == name:  # type: ignore[attr-defined]
+            return Quotient(inner.left, name)  # type: ignore[attr-defined]
+    if isinstance(above.op, ast.Add) and ast.unparse(above.right) == f"{name} - 1":
+        return Quotient(above.left, name)
+    return None
 
 
 def _value_of(name: str, kernel: JitFunction) -> ast.expr | None:
@@ -130,18 +163,96 @@ def find_knobs(
         if name not in launch.kernel.parameters:
             continue
         places, value = _places(source, launch, name)
+        if role is Role.PROGRAM and value is not None:
+            in_grid = _in_grid(source, launch, name, value)
+            # `row * WIDTH` begins a row that is as wide; the grid counts rows.
+            places = [] if in_grid is None else [*places, *in_grid]
         if places and value is not None:
             found.append(Knob(launch.kernel.name, name, role, value, tuple(places)))
-    return found
+    shared = Counter(place for knob in found for place in knob.places)
+    return [knob for knob in found if all(shared[place] == 1 for place in knob.places)]
+
+
+def _in_grid(source: Source, launch: Launch, name: str, value: int) -> list[Edit] | None:
+    """Where the grid says a tile's value as a number of its own; None where neither how many
+    programs there are nor how much one takes in turn depends on the tile."""
+    host = [*ast.walk(launch.function)] if launch.function is not None else []
+    read: set[ast.AST] = set(ast.walk(launch.grid))
+    known: set[str] = set()
+    while more := {n.id for n in read if isinstance(n, ast.Name)} - known:
+        known |= more
+        read.update(n for one in host if _gives_value_to(one, more) for n in ast.walk(one))
+    bound = launch.bound(name)
+    words = known | {n.value for n in read if isinstance(n, ast.Constant)}
+    if name in words or (isinstance(bound, ast.Name) and bound.id in known):
+        return []
+    grids = [n.value for n in host if isinstance(n, ast.Assign) and _is_grid(n, launch)]
+    numbers = [
+        source.replacing(inner, "")
+        for grid in (launch.grid, *grids)
+        for inner in ast.walk(grid)
+        if isinstance(inner, ast.Constant) and _integer(inner) == value
+    ]
+    if numbers:
+        return numbers
+    counted = [n for n in ast.walk(launch.kernel.node) if rounded_up(n) is not None]
+    return (
+        []
+        if any(n.id == name for c in counted for n in ast.walk(c) if isinstance(n, ast.Name))
+        else None
+    )
+
+
+def _is_grid(statement: ast.Assign, launch: Launch) -> bool:
+    return [ast.unparse(target) for target in statement.targets] == [ast.unparse(launch.grid)]
+
+
+def _gives_value_to(node: ast.AST, names: set[str]) -> bool:
+    """Whether a statement stores to one of `names`, defines it, or calls a method of it."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name in names
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        own = node.value.func
+        return isinstance(own, ast.Attribute) and ast.unparse(own.value) in names
+    targets = [*getattr(node, "targets", []), getattr(node, "target", None)]
+    is_statement = isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+    return is_statement and any(
+        isinstance(n, ast.Name) and n.id in names for t in targets if t for n in ast.walk(t)
+    )
 
 
 def constant_value(source: Source, launch: Launch, name: str) -> int | None:
-    """The number that a launch gives a parameter, or that the host code calls by a name, where it
-    stands in the text."""
+    """The number that a launch gives a parameter, or that the host code writes by an expression of
+    names, where it stands in the text."""
     if name in launch.kernel.parameters:
         return _places(source, launch, name)[1]
-    numbers = [_integer(value) for value in _assignments(source, launch, name)]
-    return numbers[0] if len(numbers) == 1 else None
+    return _computed(parse_expression(name), source, launch)
+
+
+def _computed(node: ast.expr, source: Source, launch: Launch) -> int | None:
+    """The value of an expression of numbers that stand in the text, or that the host code asserts."""
+    if isinstance(node, ast.Name):
+        values = _assignments(source, launch, node.id)
+        if len(values) == 1 and (value := _integer(values[0])) is not None:
+            return value
+        return _asserted(launch, node.id)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mult)):
+        left, right = (_computed(side, source, launch) for side in (node.left, node.right))
+        if left is None or not right:
+            return None
+        return left * right if isinstance(node.op, ast.Mult) else left // right
+    return _integer(node)
+
+
+def _asserted(launch: Launch, name: str) -> int | None:
+    """What `assert name == 32` says."""
+    for node in ast.walk(launch.function) if launch.function is not None else ():
+        test = node.test if isinstance(node, ast.Assert) else None
+        if not (isinstance(test, ast.Compare) and ast.unparse(test.left) == name):
+            continue
+        if len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            return _integer(test.comparators[0])
+    return None
 
 
 def _places(source: Source, launch: Launch, name: str) -> tuple[list[Edit], int | None]:
@@ -216,9 +327,5 @@ def set_options(source: Source, launch: Launch, options: Mapping[str, int | None
         else:
             edits.append(source.replacing(present, str(value)))
     if added:
-        close = source.end(launch.call) - 1
-        before = source.data[:close].rstrip()
-        comma = "" if before.endswith((b",", b"(")) else ", "
-        place = len(before)
-        edits.append(Edit(place, place, f"{comma}{', '.join(added)}"))
+        edits.append(source.adding(launch.call, ", ".join(added)))
     return edits

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
+from accelopt.kernels.triton.moves.ends import LAST, renamed
 from accelopt.kernels.triton.moves.source import called, names_in
 from accelopt.parsing import parse_expression
 
 ELEMENTWISE = {
     "tl.where", "tl.maximum", "tl.minimum", "tl.exp", "tl.exp2", "tl.log", "tl.log2", "tl.sqrt",
-    "tl.rsqrt", "tl.abs", "tl.sigmoid", "tl.fma", "tl.cast", "tl.math.exp", "tl.math.exp2",
+    "tl.rsqrt", "tl.abs", "tl.sigmoid", "tl.fma", "tl.math.exp", "tl.math.exp2",
     "tl.math.log", "tl.math.log2", "tl.math.sqrt", "tl.math.rsqrt",
 }  # fmt: skip
 REDUCTIONS = {"tl.sum", "tl.max", "tl.min"}
@@ -46,16 +47,22 @@ class Lanes:
 
     `count` names the length of the axis. `known` maps the text of expressions, the number itself
     and what is made of it in a way of the caller's own, to what takes their place. `inside` names
-    a mask along the axis for what is loaded and stored; None where all values exist. Counted are
-    the `products` made and the `accesses` that differ along the axis.
+    a mask along the axis for what is loaded and stored; None where all values exist. `of_all` maps
+    conditions that differ along the axis to those that hold where one of them does. Counted are the
+    `products` made and the `accesses` that differ along the axis.
     """
 
     def __init__(
-        self, count: str, known: dict[str, RankedExpression], inside: str | None = None
+        self,
+        count: str,
+        known: dict[str, RankedExpression],
+        inside: str | None = None,
+        of_all: dict[str, str] | None = None,
     ) -> None:
         self.count = count
         self.known = known
         self.inside = inside
+        self.of_all = of_all or {}
         self.env: dict[str, RankedExpression] = {}
         self.products = 0
         self.accesses = 0
@@ -209,6 +216,8 @@ class Lanes:
         name = called(node)
         if name in REDUCTIONS:
             return self._reduction(node, name)
+        if name == LAST:
+            return self._last(self._value(node.args[0]))
         if name == "tl.load":
             return self._load(node)
         if name in ("tl.zeros", "tl.full"):
@@ -231,12 +240,24 @@ class Lanes:
             inner = self._value(node.func.value)
             function = ast.Attribute(inner.node, "to", ast.Load())
             return inner._replace(node=ast.Call(function, node.args, node.keywords))
+        if name == "tl.cast" and len(node.args) == 2 and not node.keywords:
+            inner = self._value(node.args[0])
+            to = ast.Attribute(inner.node, "to", ast.Load())
+            return inner._replace(node=ast.Call(to, node.args[1:], []))
         if name in ELEMENTWISE:
             if node.keywords:
                 raise NotLaned(ast.unparse(node))
             operands, rank, laned = self._together([self._value(a) for a in node.args])
             return RankedExpression(ast.Call(node.func, operands, []), rank, laned)
         raise NotLaned(f"the rank of {ast.unparse(node)} is not known")
+
+    def _last(self, ends: RankedExpression) -> RankedExpression:
+        """The largest of numbers along the axis."""
+        text = ast.unparse(ends.node)
+        if not ends.laned:
+            return ends
+        shown = text if self.inside is None else f"tl.where({self.inside}, {text}, 0)"
+        return RankedExpression(_parsed(f"tl.max({shown}, axis=0)"), 0)
 
     def _reduction(self, node: ast.Call, name: str) -> RankedExpression:
         axis = _axis(node)
@@ -300,6 +321,8 @@ class Lanes:
         """A mask, a value or a default, in the shape of its pointer."""
         value = self._value(node)
         if not pointer.laned:
+            if value.laned:
+                value = self._value(renamed(node, self.of_all))
             if value.laned:
                 raise NotLaned(f"{ast.unparse(node)} differs where its address does not")
             return value.node

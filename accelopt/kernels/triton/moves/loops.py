@@ -6,7 +6,14 @@ import ast
 import copy
 from collections.abc import Mapping
 
-from accelopt.kernels.triton.moves.source import JitFunction, assigned_in, is_range, names_in
+from accelopt.kernels.triton.moves.knobs import Quotient, rounded_up
+from accelopt.kernels.triton.moves.source import (
+    JitFunction,
+    assigned_in,
+    is_range,
+    names_in,
+    target_of,
+)
 from accelopt.parsing import parse_expression, parse_python
 
 
@@ -72,6 +79,99 @@ def _counted(loop: ast.While, node: ast.FunctionDef) -> ast.For | None:
         return None
     call = ast.Call(ast.Name("range", ast.Load()), [ast.Constant(0), end, step], [])
     return ast.For(ast.Name(name, ast.Store()), call, loop.body[:-1], [], lineno=loop.lineno)
+
+
+def stepped_by_tiles(kernel: JitFunction) -> ast.FunctionDef | None:
+    """Let a loop that counts tiles run over the positions where they begin.
+
+    Before: `for i in range(tl.cdiv(n, B)): p = i * B; ...`, the number of tiles by a name or not.
+    After: `for p in range(0, n, B): ...`. Legal when `i` is read in no other way, and the loop
+    stores nothing to what `n` is made of.
+    """
+    node = copy.deepcopy(kernel.node)
+    names: dict[str, str] = {}
+    for body in bodies(node):
+        for loop in body:
+            if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
+                tiles = _tiles(loop, node)
+                if tiles is not None and tiles.divisor in kernel.constants:
+                    _step(loop, node, tiles, names)
+    return node if names else None
+
+
+def _tiles(loop: ast.For, node: ast.FunctionDef) -> Quotient | None:
+    """What a loop counts the tiles of, from the first on."""
+    if not is_range(loop.iter) or not isinstance(loop.iter, ast.Call):
+        return None
+    bounds = loop.iter.args
+    if len(bounds) == 2 and ast.unparse(bounds[0]) == "0":
+        bounds = bounds[1:]
+    if len(bounds) != 1:
+        return None
+    count = bounds[0]
+    if isinstance(count, ast.Name):
+        made = [
+            s.value
+            for s in ast.walk(node)
+            if isinstance(s, ast.Assign) and target_of(s) == count.id
+        ]
+        count = made[0] if len(made) == _stores(node, count.id) == 1 else count
+    tiles = rounded_up(count)
+    return None if tiles is None or names_in(tiles.dividend) & assigned_in(loop.body) else tiles
+
+
+def _stores(node: ast.AST, name: str) -> int:
+    return sum(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+        for n in ast.walk(node)
+    )
+
+
+def _step(loop: ast.For, node: ast.FunctionDef, tiles: Quotient, names: dict[str, str]) -> None:
+    """Change a loop if its variable says nothing but where a tile begins."""
+    assert isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call)
+    own = loop.target.id
+    products = (f"{own} * {tiles.divisor}", f"{tiles.divisor} * {own}")
+    places = [n for s in loop.body for n in ast.walk(s) if _is_one_of(n, products)]
+    inside = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.id == own]
+    known = {
+        id(n)
+        for other in ast.walk(node)
+        if isinstance(other, ast.For) and ast.unparse(other.target) == own
+        for n in ast.walk(other)
+    }
+    elsewhere = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == own]
+    if not places or len(inside) != len(places) + 1 or any(id(n) not in known for n in elsewhere):
+        return
+    named = [s for s in loop.body if isinstance(s, ast.Assign) and _is_one_of(s.value, products)]
+    name = target_of(named[0]) if named else None
+    if name is not None and _stores(node, name) == 1:
+        loop.body.remove(named[0])
+    else:
+        # Loops over one row go by one name, so that what they load can be seen to be the same.
+        name = names.get(own) or fresh_name("position", node)
+    names[own] = name
+    loop.body = [_Positions(products, name).visit(s) for s in loop.body] or [ast.Pass()]
+    loop.target = ast.Name(name, ast.Store())
+    loop.iter.args = [ast.Constant(0), tiles.dividend, ast.Name(tiles.divisor, ast.Load())]
+
+
+def _is_one_of(node: ast.AST, products: tuple[str, ...]) -> bool:
+    return isinstance(node, ast.BinOp) and ast.unparse(node) in products
+
+
+class _Positions(ast.NodeTransformer):
+    """Puts the position where a tile begins in the place of its product."""
+
+    def __init__(self, products: tuple[str, ...], name: str) -> None:
+        self.products = products
+        self.name = name
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """The position for a product of the tile's number; everything else as it was."""
+        if ast.unparse(node) in self.products:
+            return ast.Name(self.name, ast.Load())
+        return self.generic_visit(node)
 
 
 def one_pass(kernel: JitFunction) -> ast.FunctionDef | None:

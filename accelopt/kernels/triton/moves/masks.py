@@ -187,6 +187,11 @@ def _hiding_bounds(loop: ast.For, kernel: ast.FunctionDef) -> list[_Bound]:
     return found
 
 
+def hides_from(loop: ast.For, kernel: ast.FunctionDef, name: str) -> bool:
+    """Whether a loop hides the scores of all positions from the one that a name tells on."""
+    return any(ast.unparse(bound.limit) == name for bound in _hiding_bounds(loop, kernel))
+
+
 def named_numbers(kernel: ast.FunctionDef) -> dict[str, ast.expr]:
     """The values of names that are stored as one and the same expression everywhere."""
     found: dict[str, set[str]] = {}

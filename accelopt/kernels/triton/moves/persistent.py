@@ -56,15 +56,12 @@ def persistent_programs(source: Source, launch: Launch) -> str | None:
     whole = " * ".join(f"({size})" for size in grid)
     device = "torch.cuda.get_device_properties(torch.cuda.current_device())"
     processors = f"{device}.multi_processor_count if torch.cuda.is_available() else 1"
-    close = source.end(launch.call) - 1
-    before = source.data[:close].rstrip()
-    comma = "" if before.endswith(b"(") else " " if before.endswith(b",") else ", "
     text = ast.unparse(ast.fix_missing_locations(node))
     return source.edited(
         [
             Edit(source.line_start(first_line(kernel.node)), source.end(kernel.node), text),
             source.replacing(launch.grid, f"(min({processors}, {whole}),)"),
-            Edit(len(before), len(before), f"{comma}{given}"),
+            source.adding(launch.call, given),
         ]
     )
 

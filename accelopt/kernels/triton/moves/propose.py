@@ -26,7 +26,9 @@ from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_opti
 from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source, called
 from accelopt.kernels.triton.moves.steps import (
     COUNTED,
+    FIXED,
     FOUND,
+    HEADS_OF_FEW,
     HOST_STEPS,
     ONE_LAUNCH,
     QUERIES,
@@ -78,7 +80,7 @@ def proposals(text: str, most: int | None = None) -> list[Action]:
     roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
     options = [
         option
-        for variant in _variants(source)
+        for variant in (*_variants(source), *_without_autotuners(source))
         for option in _with_configurations(variant, text, roles)
     ]
     found: dict[str, Action] = {}
@@ -133,7 +135,7 @@ def _variants(source: Source) -> Iterator[_Variant]:
             yield from _together(source, name, [FOUND, *HOST_STEPS, *first])
         for route in others:
             if route[0].move(source, name) is not None:
-                before = HOST_STEPS if route[0] is QUERIES else ()
+                before = HOST_STEPS if route[0] in (QUERIES, HEADS_OF_FEW) else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
             [ONE_LAUNCH, FOUND, *(step for route in (first, *others) for step in route)]
@@ -143,6 +145,19 @@ def _variants(source: Source) -> Iterator[_Variant]:
                 yield _Variant((step.method,), step.sentence.format(name), text, step.weight)
         yield from _row_variants(source, launch, kind)
         yield from _hint_variants(source, launch)
+
+
+def _without_autotuners(source: Source) -> Iterator[_Variant]:
+    """The variants of the source with the first choice of each autotuner in its place."""
+    sentences = []
+    for launch in source.launches:
+        text = FIXED.move(source, launch.kernel.name)
+        if text is not None:
+            source = Source(text)
+            sentences.append(FIXED.sentence.format(launch.kernel.name))
+    for variant in _variants(source) if sentences else ():
+        words = " ".join([*sentences, variant.sentence]).strip()
+        yield variant._replace(methods=(FIXED.method, *variant.methods), sentence=words)
 
 
 def _launches(source: Source) -> list[Launch]:
@@ -197,6 +212,8 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
 def _whole_row(source: Source, kernel: JitFunction) -> Iterator[_Variant]:
     constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
     inner = source if constant is None else Source(source.with_kernel(kernel, constant))
+    stepped = on_kernel(loops.stepped_by_tiles)(inner, kernel.name)
+    inner = inner if stepped is None else Source(stepped)
     whole = on_kernel(loops.one_pass)(inner, kernel.name)
     if whole is not None:
         text = f"Read each row of {kernel.name} once and keep it, in place of a pass for each step."
@@ -224,7 +241,7 @@ def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
 def _with_configurations(variant: _Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:
     """The variant as it is, and with each configuration of each of its launches."""
     source = Source(variant.source)
-    whole_row = "static_assert" in variant.source and "static_assert" not in original
+    whole_row = variant.source.count("static_assert") > original.count("static_assert")
     if variant.source != original and not whole_row:
         yield _option(variant, 0.9 * variant.weight, lambda: variant.source)
     for launch in _launches(source):
@@ -258,13 +275,12 @@ def _whole_rows(
     """A kernel that holds a whole row: its tile is the row's width, up to a power of two."""
     kernel = launch.kernel
     stepped = [knob for knob in knobs if knob.role is Role.LOOP]
-    widths = [launch.bound(name) for name in asserted_widths(kernel.node)]
-    if len(stepped) != 1 or len(widths) != 1 or widths[0] is None:
+    widths = [_width(launch, name) for name in asserted_widths(kernel.node)]
+    own = launch.bound(stepped[0].name) if len(stepped) == 1 else None
+    if len(widths) != 1 or widths[0] is None or own is None:
         return
-    inside = range(source.start(launch.call), source.end(launch.call))
-    if not all(place.start in inside for place in stepped[0].places):
-        return
-    tile = {stepped[0].name: f"triton.next_power_of_2({ast.unparse(widths[0])})"}
+    knobs = [stepped[0]._replace(places=(source.replacing(own, ""),))]
+    tile = {stepped[0].name: f"triton.next_power_of_2({widths[0]})"}
     for place, warps in enumerate(ROW_WARPS):
         yield _option(
             variant,
@@ -276,6 +292,14 @@ def _whole_rows(
         )
 
 
+def _width(launch: Launch, name: str) -> str | None:
+    """How wide a row is, in the words of the host code."""
+    if name not in launch.kernel.parameters:
+        return name if name.isdigit() else None
+    bound = launch.bound(name)
+    return None if bound is None else ast.unparse(bound)
+
+
 def asserted_widths(node: ast.FunctionDef) -> list[str]:
     """The names on the right of `tl.static_assert(BLOCK >= width)`, as `one_pass` writes it."""
     return [
@@ -284,6 +308,7 @@ def asserted_widths(node: ast.FunctionDef) -> list[str]:
         if isinstance(call, ast.Call)
         and called(call) == "tl.static_assert"
         and isinstance(call.args[0], ast.Compare)
+        and isinstance(call.args[0].ops[0], ast.GtE)
     ]
 
 

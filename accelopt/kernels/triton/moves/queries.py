@@ -6,7 +6,9 @@ import ast
 import copy
 from collections.abc import Mapping
 from functools import reduce
+from itertools import product
 
+from accelopt.kernels.triton.moves.ends import CommonEnds, common_ends
 from accelopt.kernels.triton.moves.heads import (
     Coordinate,
     coordinates,
@@ -18,7 +20,7 @@ from accelopt.kernels.triton.moves.heads import (
 )
 from accelopt.kernels.triton.moves.knobs import constant_value
 from accelopt.kernels.triton.moves.lanes import Lanes, NotLaned, RankedExpression
-from accelopt.kernels.triton.moves.loops import Renamed, fresh_name
+from accelopt.kernels.triton.moves.loops import Renamed, fresh_name, stepped_by_tiles
 from accelopt.kernels.triton.moves.masks import conjuncts
 from accelopt.kernels.triton.moves.source import (
     HEADS,
@@ -45,9 +47,10 @@ def queries_together(source: Source, launch: Launch, rows: int) -> str | None:
     q has a line for each head of each of the program's queries, and the keys are loaded once for
     all of them. Where the keys depend on a number that is looked up for the query (the sequence
     that it is of), the program takes one such number after the other and masks the queries of
-    others; queries that lie beside each other mostly have the same. There are as many queries as
-    make `rows` lines. Past the last query lines are that query again, and not stored, so that what
-    is found by the query alone is loaded without a mask. Legal as `heads_together` is.
+    others; queries that lie beside each other mostly have the same. Where each query ends its loop at
+    its own last key, the program goes on to the last of all (`ends.common_ends`). There are as many
+    queries as make `rows` lines. Past the last query lines are that query again, and not stored, so
+    that what is found by the query alone is loaded without a mask. Legal as `heads_together` is.
     """
     sizes = grid_sizes(launch)
     if sizes is None or {HEADS, QUERIES} & set(launch.kernel.parameters):
@@ -81,8 +84,11 @@ def _with_rows(
     queries = rows // heads if heads else 0
     if queries < 2 or queries & (queries - 1):
         return None
-    for looked_up in (None, *_looked_up(node, query)):
-        written = _Rows(copy.deepcopy(node), head, query, shared_by, looked_up)
+    stepped = stepped_by_tiles(launch.kernel)
+    common = common_ends(node if stepped is None else stepped)
+    forms = [CommonEnds(node, {}), *([common] if common is not None else [])]
+    for form, looked_up in product(forms, (None, *_looked_up(node, query))):
+        written = _Rows(form, head, query, shared_by, looked_up)
         try:
             body = written.body()
         except NotLaned:
@@ -122,12 +128,13 @@ class _Rows:
 
     def __init__(
         self,
-        node: ast.FunctionDef,
+        form: CommonEnds,
         head: Coordinate,
         query: Coordinate,
         shared_by: str | None,
         looked_up: str | None,
     ) -> None:
+        node = copy.deepcopy(form.node)
         words = (
             "head_group", "first_head", "first_query", "row", "query_read", "row_is_inside",
             "row_is_of_query", "query_count", "of_row", "last_of_rows", "turns", f"{query.name}_here",
@@ -141,7 +148,7 @@ class _Rows:
         if shared_by is not None:
             group = ast.Name(self.names["head_group"], ast.Load())
             known[f"{head.name} // {shared_by}"] = RankedExpression(group, 0)
-        self.lanes = Lanes(COUNT, known, inside=self.names["row_is_inside"])
+        self.lanes = Lanes(COUNT, known, self.names["row_is_inside"], form.of_all)
 
     def body(self) -> list[ast.stmt]:
         """The new statements; raises NotLaned."""

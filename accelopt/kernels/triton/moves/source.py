@@ -108,6 +108,20 @@ class Source:
         """A node's own text."""
         return self.data[self.start(node) : self.end(node)].decode()
 
+    def adding(self, call: ast.Call, arguments: str) -> Edit:
+        """The edit that gives a call further arguments, behind its last and before any remark."""
+        close = self.end(call) - 1
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        place = max(map(self.end, given)) if given else close
+        last, in_remark = b"" if given else b",", False
+        for at in range(place, close):
+            one = self.data[at : at + 1]
+            in_remark = one == b"#" or (in_remark and one != b"\n")
+            if not in_remark and not one.isspace():
+                place, last = at + 1, one
+        between = "" if not given else " " if last == b"," else ", "
+        return Edit(place, place, f"{between}{arguments}")
+
     def edited(self, edits: Sequence[Edit]) -> str:
         """The text after all edits; they must not overlap."""
         data = self.data
@@ -162,6 +176,7 @@ def grid_sizes(launch: Launch) -> list[ast.expr] | None:
             for n in ast.walk(launch.function)
             if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == grid.id
         ]
+        made += _returned(grid.id, launch.function)
         grid = made[0] if len(made) == 1 else grid
     if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
         given = grid.args.args[0].arg
@@ -169,6 +184,19 @@ def grid_sizes(launch: Launch) -> list[ast.expr] | None:
         if given in names_in(grid):
             return None
     return list(grid.elts) if isinstance(grid, ast.Tuple) else None
+
+
+def _returned(name: str, function: ast.FunctionDef) -> list[ast.expr]:
+    """A function within another that only returns something, as a lambda."""
+    return [
+        ast.Lambda(inner.args, inner.body[0].value)
+        for inner in ast.walk(function)
+        if isinstance(inner, ast.FunctionDef)
+        and inner.name == name
+        and len(inner.body) == 1
+        and isinstance(inner.body[0], ast.Return)
+        and inner.body[0].value is not None
+    ]
 
 
 class _Given(ast.NodeTransformer):
@@ -199,16 +227,13 @@ def relaunched(
     source: Source, launch: Launch, node: ast.FunctionDef, grid: str, arguments: str
 ) -> str:
     """The text with a launched kernel written anew, on another grid, with further arguments."""
-    close = source.end(launch.call) - 1
-    before = source.data[:close].rstrip()
-    comma = "" if before.endswith(b"(") else " " if before.endswith(b",") else ", "
     kernel = launch.kernel.node
     text = ast.unparse(ast.fix_missing_locations(node))
     return source.edited(
         [
             Edit(source.line_start(first_line(kernel)), source.end(kernel), text),
             source.replacing(launch.grid, grid),
-            Edit(len(before), len(before), f"{comma}{arguments}"),
+            source.adding(launch.call, arguments),
         ]
     )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
+    autotuning,
     clamps,
     columns,
     conditions,
@@ -20,6 +21,7 @@ from accelopt.kernels.triton.moves import (
     heads,
     host,
     launches,
+    lookups,
     loops,
     masks,
     numbering,
@@ -77,8 +79,6 @@ HOST_STEPS = (
           on_host(host.without_synchronisation), 1.6),
     MoveStep("drop_value_checks", "Leave out the checks of input values that make the host wait for the device.",
           on_host(host.without_value_checks), 1.5),
-    MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
-          on_host(numbering.numbered_on_device), 1.4),
     MoveStep("read_values_once", "Read the values of index tensors to the host once.",
           on_host(host.values_read_once), 1.6),
 )  # fmt: skip
@@ -97,6 +97,8 @@ OWN_PRECISION = MoveStep("switch_to_mma_or_wgmma", "Multiply the tiles of {} in 
 COUNTED = MoveStep(
     "count_loop", "Count the steps of the open loop of {}.", on_kernel(loops.counted_loop), 1.1
 )
+STEPPED = MoveStep("step_by_tiles", "Let the loop of {} run over positions, not over numbers of tiles.",
+                on_kernel(loops.stepped_by_tiles), 1.0)  # fmt: skip
 STOPPED = MoveStep("stop_at_bound", "End the loop of {} at the last position that any of its rows can see.",
                 on_kernel(masks.stop_at_bound), 1.2)  # fmt: skip
 PEELED = MoveStep("pad_tail_and_mask", "Take the masks out of the main loop of {}; only its last steps need them.",
@@ -133,43 +135,52 @@ PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as ther
                   on_launch(persistent.persistent_programs), 1.3)  # fmt: skip
 HALVES = MoveStep("store_in_halves", "Store the tiles of {} in halves.", on_launch(halves.stored_in_halves), 0.8)  # fmt: skip
 
-LOOPED = (COUNTED, SHARED, FEWER, OWN_PRECISION, STOPPED)
+FIND_SEQUENCE = MoveStep("find_sequence", "Let each program of {} find the sequence of its query in the offsets, with no table of the host's.",
+                      on_launch(lookups.found_sequence), 1.6)  # fmt: skip
+NUMBERED = MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
+                    on_host(numbering.numbered_on_device), 1.4)  # fmt: skip
+
+FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotuner's.",
+                 on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
+
+HEADS_OF_FEW = HEADS._replace(weight=2.4)
+"""As `HEADS`, for a few keys: one loop, whose first loads are all under way before its products."""
+
+LOOPED = (COUNTED, STEPPED, SHARED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
+PREFILL = (*LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN)
+"""What becomes of a loop over keys that several queries share."""
+LATER = (REVERSED, AHEAD, IN_KERNEL)
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.PRODUCT: (
-        (OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
+        (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
         (GROUPED, DESCRIPTORS),
     ),
     KernelKind.ATTENTION: (
-        (FILLED, FEWER, OWN_PRECISION, COUNTED, STOPPED, PEELED, BASE_TWO),
+        (FILLED, FEWER, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO),
         (STOPPED, PEELED),
         (REVERSED,),
     ),
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
-        (QUERIES, *LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN, ONCE, REVERSED, AHEAD, IN_KERNEL),
-        (
-            QUERIES,
-            *LOOPED,
-            BASE_TWO,
-            ONE_SCALE,
-            LAST_AGAIN,
-            JOINED,
-            ONCE,
-            REVERSED,
-            AHEAD,
-            IN_KERNEL,
-        ),
-        (QUERIES, *LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN, REVERSED, AHEAD, IN_KERNEL),
+        (QUERIES, *PREFILL, ONCE, *LATER),
+        (QUERIES, *PREFILL, JOINED, ONCE, *LATER),
+        (QUERIES, *PREFILL, *LATER),
+        (HEADS_OF_FEW, *LOOPED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
         (STOPPED, PEELED),
     ),
 }
 """Steps that go together for a kind of work, in their order; the first route is tried whole, of the
 others only what their first step fits."""
 ROUTED_AS = {KernelKind.QUERIES: KernelKind.DECODE}
-OTHERWISE = ((COUNTED, PEELED, BASE_TWO, DESCRIPTORS),)
+OTHERWISE = ((COUNTED, STEPPED, PEELED, BASE_TWO, DESCRIPTORS),)
+
+
+TABLES = (FIND_SEQUENCE, NUMBERED)
+"""What becomes of a table of sequences, behind all that looks for its loads: none is best."""
 
 
 def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:
     """The routes for a kind of work."""
-    return ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
+    routes = ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
+    return tuple((*route, *TABLES) for route in routes)

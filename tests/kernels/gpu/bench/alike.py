@@ -19,9 +19,10 @@ LENGTHS = (
     ((5,), (40,)),
     ((2, 19, 3), (17, 31, 50)),
     ((1, 0, 4, 2, 0), (1, 5, 4, 33, 0)),
+    ((5, 2, 3), (3, 2, 1)),
     tuple(zip(*((random.Random(n).randint(0, 1), n % 5 + 1) for n in range(129)))),
 )
-"""Queries and keys of each sequence: one, ragged ends, empty ones, many."""
+"""Queries and keys of each sequence: one, ragged ends, empty ones, queries before any key, many."""
 
 
 def made(folder: str, number: int, text: str):

@@ -264,3 +264,64 @@ def run(q, k, pages, qo_indptr, kv_indptr, sm_scale):
     return output, lse
 """
 )
+
+# A query's own last key ends its loop, and a query before all keys leaves early.
+OWN_ENDS = (
+    HEADER
+    + """@triton.jit
+def own_ends_kernel(q_ptr, k_ptr, page_ptr, sequence_ptr, qo_indptr_ptr, kv_indptr_ptr, o_ptr,
+                    lse_ptr, scale, HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr,
+                    BLOCK: tl.constexpr):
+    query = tl.program_id(0)
+    head = tl.program_id(1)
+    sequence = tl.load(sequence_ptr + query)
+    begin = tl.load(kv_indptr_ptr + sequence)
+    last = tl.load(kv_indptr_ptr + sequence + 1)
+    behind = tl.load(qo_indptr_ptr + sequence + 1) - query
+    count = last - begin - behind + 1
+    if count <= 0:
+        places = o_ptr + (query * HEADS + head) * DIM + tl.arange(0, DIM)
+        tl.store(places, tl.zeros([DIM], dtype=tl.float32))
+        tl.store(lse_ptr + query * HEADS + head, -float("inf"))
+        return
+    channel = tl.arange(0, DIM)
+    q = tl.load(q_ptr + (query * HEADS + head) * DIM + channel).to(tl.float32)
+    group = head // GROUP
+    highest = -float("inf")
+    total = 0.0
+    result = tl.zeros((DIM,), dtype=tl.float32)
+    tiles = (count + BLOCK - 1) // BLOCK
+    for tile in range(tiles):
+        start = tile * BLOCK
+        token = start + tl.arange(0, BLOCK)
+        seen = token < count
+        inside = seen & (begin + token < last)
+        page = tl.load(page_ptr + begin + token, mask=inside, other=0)
+        place = page[:, None] * DIM + group * 0 + channel[None, :]
+        k = tl.load(k_ptr + place, mask=inside[:, None], other=0.0).to(tl.float32)
+        logits = tl.where(seen, tl.sum(k * q[None, :], axis=1) * scale, -float("inf"))
+        before = highest
+        highest = tl.maximum(highest, tl.max(logits, axis=0))
+        weights = tl.exp(logits - highest)
+        shrink = tl.exp(before - highest)
+        total = total * shrink + tl.sum(weights, axis=0)
+        result = result * shrink + tl.sum(weights[:, None] * k, axis=0)
+    tl.store(o_ptr + (query * HEADS + head) * DIM + channel, result / total)
+    tl.store(lse_ptr + query * HEADS + head, (tl.log(total) + highest) * 1.4426950408889634)
+
+
+def run(q, k, pages, qo_indptr, kv_indptr, sm_scale):
+    queries, heads, _ = q.shape
+    assert heads == 2
+    output = torch.empty(q.shape, dtype=torch.float32, device=q.device)
+    lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
+    lengths = qo_indptr[1:] - qo_indptr[:-1]
+    numbers = torch.arange(qo_indptr.shape[0] - 1, device=q.device, dtype=torch.int32)
+    sequences = numbers.repeat_interleave(lengths)
+    own_ends_kernel[(queries, heads)](
+        q, k, pages, sequences, qo_indptr, kv_indptr, output, lse, sm_scale,
+        HEADS=2, GROUP=heads // 1, DIM=32, BLOCK=16, num_warps=4,
+    )
+    return output, lse
+"""
+)

@@ -67,7 +67,8 @@ def products(text, folder):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     kernel = module.by_sequence_kernel
-    constants = {"HEADS": 2, "HALF": 256, "BLOCK": 64, "QUERIES_TOGETHER": 32, "HEADS_TOGETHER": 2}
+    constants = {"HEADS": 2, "HALF": 256, "BLOCK": 64, "QUERIES_TOGETHER": 32, "HEADS_TOGETHER": 2,
+        "SEARCH_STEPS": 3}  # fmt: skip
     kinds = {"q_ptr": "*bf16", "k_ptr": "*bf16", "v_ptr": "*bf16", "o_ptr": "*bf16"}
     kinds |= {"lse_ptr": "*fp32", "scale": "fp32"}
     signature, values, attributes = {}, {}, {}
