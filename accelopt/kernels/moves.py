@@ -115,6 +115,7 @@ METHODS = {
     "drop_value_checks": _triton("host:without_value_checks", "overlap"),
     "read_values_once": _triton("host:values_read_once", "overlap"),
     "avoid_atomics_reduce": _cuda("block_reductions", "gmem", "overlap"),
+    "share_tiles": _cuda("shared_tiles", "compute", "gmem"),
     "team_a_row": _cuda("row_teams", "gmem", "overlap"),
     "walking_grid": _cuda("walking_grid", "overlap", "gmem"),
     "launch_bounds": _cuda("launch_bounds", "overlap", "compute"),

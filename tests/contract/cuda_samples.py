@@ -334,4 +334,60 @@ __global__ void column_sums(const float* x, float* out, int rows, int width) {
   out[c] = s;
 }
 """, 3, 64, {"x": Data("rows * width"), "out": Data("width")}, ROWS),
+    "matmul": sample("""
+extern "C" __global__ void matmul(const float* A, const float* B, float* C, int M, int N, int K) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y;
+  int col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < M && col < N) {
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = sum;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (130, 129, 16), (5, 3, 7), (1, 1, 1), (20, 16, 0))]),
+    "gemm_alpha_beta_transposed": sample("""
+#define CEIL(a, b) (((a) + (b) - 1) / (b))
+__global__ void gemm_nt(const float *a, const float *b, float *c, const int m, const int n, const int k, float alpha, float beta)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int j = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i >= m || j >= n) return;
+    float acc = 0.f;
+    #pragma unroll 4
+    for (int p = 0; p < k; p++) {
+        float u = a[i * k + p];
+        float v = b[j * k + p];
+        acc = fmaf(u, v, acc);
+    }
+    int at = i * n + j;
+    c[at] = alpha * acc + beta * c[at];
+}
+""", "5, 18, 1", "32, 8, 1", {"a": Data("m * k"), "b": Data("n * k"), "c": Data("m * n")},
+        [{"m": m, "n": n, "k": k, "alpha": 0.5, "beta": 2} for m, n, k in ((160, 144, 40), (131, 140, 33), (3, 5, 7))]),
+    "matmul_half": sample("""
+#include <cuda_fp16.h>
+__global__ void hgemm(const __half* A, const __half* B, const float* bias, __half* C, int M, int N, int K) {
+  int r = threadIdx.y + blockIdx.y * 16, c = threadIdx.x + blockIdx.x * 16;
+  if (r >= M || c >= N) return;
+  float acc = bias[c];
+  for (int k = 0; k < K; ++k) {
+    acc += __half2float(A[r * K + k]) * __half2float(B[k * N + c]);
+  }
+  C[r * N + c] = __float2half(acc > 0.f ? acc : 0.f);
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "bias": Data("N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (5, 3, 7), (16, 16, 0))], relative=2e-2),
+    "distances": sample("""
+__global__ void l1(const float* x, const float* y, float* d, int n, int m, int dim) {
+  int j = blockIdx.x * blockDim.x + threadIdx.x;
+  int i = blockIdx.y * blockDim.y + threadIdx.y;
+  if (i < n && j < m) {
+    float s = 0.0f;
+    for (int k = 0; k < dim; ++k) s += fabsf(x[i * dim + k] - y[j * dim + k]);
+    d[(size_t)i * m + j] = s;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"x": Data("n * dim"), "y": Data("m * dim"), "d": Data("n * m")},
+        [{"n": a, "m": b, "dim": c} for a, b, c in ((144, 144, 40), (131, 140, 33), (5, 3, 7))]),
 }  # fmt: skip

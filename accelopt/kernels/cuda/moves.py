@@ -22,8 +22,10 @@ from accelopt.kernels.cuda.shaping import (
     Values,
     block_reductions,
     kept_rows,
+    matrix_instructions,
     read_programs,
     row_teams,
+    shared_tiles,
     vector_loads,
 )
 from accelopt.kernels.moves import METHODS
@@ -161,18 +163,13 @@ def async_copies(source: str, name: str, values: Values) -> Iterator[Action]:
     return iter(())
 
 
-def matrix_instructions(source: str, name: str, values: Values) -> Iterator[Action]:
-    """Multiply tiles by the tensor cores' instructions (mma.sync, wgmma)."""
-    return iter(())
-
-
 def padded_tails(source: str, name: str, values: Values) -> Iterator[Action]:
     """Treat the last, partial tile apart, so that all others need no bounds check."""
     return iter(())
 
 
 RULES: tuple[Callable[[str, str, Values], Iterator[Action]], ...] = (
-    vector_loads, block_reductions, row_teams, kept_rows,
+    matrix_instructions, shared_tiles, vector_loads, block_reductions, row_teams, kept_rows,
     block_sizes, walking_grid, read_only_pointers, unrolled_loops, streaming_accesses, launch_bounds,
 )  # fmt: skip
 

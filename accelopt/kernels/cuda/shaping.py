@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.distribution import WARP, Shape, lanes_of, written
 from accelopt.kernels.cuda.launching import MOST_THREADS
+from accelopt.kernels.cuda.products import product
 from accelopt.kernels.cuda.program import Program, Team
 from accelopt.kernels.cuda.syntax import Kernel, Unread, read, walk
 from accelopt.kernels.cuda.teams import programs
+from accelopt.kernels.cuda.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
 from accelopt.kernels.cuda.wide import groups
 from accelopt.kernels.moves import METHODS
 from accelopt.nodes import Action, Rewrite, made
@@ -196,14 +199,62 @@ def _made(method: str, program: Program, offers: Iterator[Offer]) -> Iterator[Ac
 def _declared(text: str, kernel: Kernel, shape: Shape) -> str:
     """The source with pointers that do not overlap, as its reading took for granted, and where registers
     are used in plenty with the threads that a block has."""
-    head = re.search(rf"(\b__global__\b[^;{{]*\b{kernel.name}\s*\()([^)]*)\)", text)
+    bounds = f"__launch_bounds__({min(shape.threads, MOST_THREADS)})" if shape.kept else ""
+    return _with_head(text, kernel.name, bounds)
+
+
+def _with_head(text: str, name: str, bounds: str) -> str:
+    head = re.search(rf"(\b__global__\b[^;{{]*\b{name}\s*\()([^)]*)\)", text)
     if head is None:
         return text
     parameters = head[2]
     if "__restrict__" not in parameters:
         parameters = re.sub(r"\*\s*(?=\w+\s*(,|$))", "* __restrict__ ", parameters)
     before = head[1]
-    if shape.kept and "__launch_bounds__" not in before:
-        bounds = f"__launch_bounds__({min(shape.threads, MOST_THREADS)})"
+    if bounds and "__launch_bounds__" not in before:
         before = re.sub(r"\bvoid\b", f"{bounds} void", before, count=1)
     return text[: head.start()] + before + parameters + ")" + text[head.end() :]
+
+
+def matrix_instructions(source: str, name: str, values: Values) -> Iterator[Action]:
+    """Multiply tiles by the tensor cores' instructions.
+
+    Before: a thread a sum, `sum += __half2float(a[i]) * __half2float(b[j])`. After: blocks share tiles of
+    both operands and multiply them 16 by 16 by 16. Legal for half and bfloat16 with sums in float.
+    """
+    with suppress(Unread, ConfigError):
+        found = product(read(source, name))
+        for place, steps in enumerate((32, 64)):
+            sentence = f"Multiply tiles of 128 by 128 by {steps} by tensor cores."
+            text = _plainly_declared(with_tensor_cores(found, steps), found.kernel.name)
+            yield _action("switch_to_mma_or_wgmma", {"steps": steps}, sentence, text, 0.95 - 0.01 * place)
+
+
+def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
+    """Let a block share tiles of both operands of a product, and a thread keep many sums in registers.
+
+    Before: every thread of a plane reads a row of one matrix and a column of another. After: 256 threads
+    read tiles once, the next while they work on this one, and add 16 to 64 sums each. Legal where a step
+    needs one element of each operand and nothing else of its place.
+    """
+    with suppress(Unread, ConfigError):
+        found = product(read(source, name))
+        for place, tile in enumerate((Tile(8, 8, 16), Tile(8, 8, 8), Tile(8, 4, 16), Tile(4, 4, 16), Tile(4, 4, 32))):
+            if max(found.left.size, found.right.size) > 4 and tile.rows * tile.columns > 16:
+                continue
+            size = f"{SIDE * tile.rows} by {SIDE * tile.columns} by {tile.steps}"
+            sentence = f"Share tiles of {size}, {tile.rows} by {tile.columns} sums a thread."
+            with suppress(Unread):
+                text = _plainly_declared(tiled(found, tile), found.kernel.name)
+                yield _action("share_tiles", tile._asdict(), sentence, text, 0.85 - 0.02 * place)
+
+
+def _action(method: str, parameters: Mapping[str, int], sentence: str, text: str, promise: float) -> Action:
+    change = Rewrite(move=method, parameters=dict(parameters), sentence=sentence)
+    return made(change, text, promise=promise, touches=METHODS[method].touches)
+
+
+def _plainly_declared(text: str, name: str) -> str:
+    """With pointers that do not overlap, for blocks of 256 threads."""
+    text = re.sub(r"__launch_bounds__\s*\([^)]*\)\s*", "", text)
+    return _with_head(text, name, f"__launch_bounds__({THREADS})")
