@@ -116,6 +116,7 @@ METHODS = {
     "read_values_once": _triton("host:values_read_once", "overlap"),
     "avoid_atomics_reduce": _cuda("block_reductions", "gmem", "overlap"),
     "share_tiles": _cuda("shared_tiles", "compute", "gmem"),
+    "turn_tiles": _cuda("transposed_tiles", "gmem"),
     "team_a_row": _cuda("row_teams", "gmem", "overlap"),
     "walking_grid": _cuda("walking_grid", "overlap", "gmem"),
     "launch_bounds": _cuda("launch_bounds", "overlap", "compute"),

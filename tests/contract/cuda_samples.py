@@ -390,4 +390,23 @@ __global__ void l1(const float* x, const float* y, float* d, int n, int m, int d
 }
 """, "9, 9, 1", "16, 16, 1", {"x": Data("n * dim"), "y": Data("m * dim"), "d": Data("n * m")},
         [{"n": a, "m": b, "dim": c} for a, b, c in ((144, 144, 40), (131, 140, 33), (5, 3, 7))]),
+    "transpose": sample("""
+extern "C" __global__ void transpose(const float* in, float* out, int rows, int cols) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x;
+  int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x < cols && y < rows) out[x * rows + y] = in[y * cols + x];
+}
+""", "6, 12, 1", "16, 8, 1", {"in": Data("rows * cols"), "out": Data("rows * cols")},
+        [{"rows": h, "cols": w} for h, w in ((96, 96), (95, 81), (33, 31), (1, 96), (1, 1), (0, 5))]),
+    "transpose_half_scaled": sample("""
+#include <cuda_fp16.h>
+__global__ void transpose_scaled(half *dst, const half *src, float s, unsigned int w, unsigned int h) {
+    unsigned int r = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned int c = blockIdx.y * blockDim.y + threadIdx.y;
+    if (r >= h || c >= w) return;
+    float v = __half2float(src[r * w + c]);
+    dst[c * h + r] = __float2half(v * s + (float)c);
+}
+""", "3, 3, 1", "32, 32, 1", {"dst": Data("w * h"), "src": Data("w * h")},
+        [{"w": w, "h": h, "s": 2} for w, h in ((96, 96), (95, 81), (31, 33), (1, 1))]),
 }  # fmt: skip

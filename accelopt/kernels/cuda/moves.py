@@ -26,6 +26,7 @@ from accelopt.kernels.cuda.shaping import (
     read_programs,
     row_teams,
     shared_tiles,
+    transposed_tiles,
     vector_loads,
 )
 from accelopt.kernels.moves import METHODS
@@ -169,7 +170,7 @@ def padded_tails(source: str, name: str, values: Values) -> Iterator[Action]:
 
 
 RULES: tuple[Callable[[str, str, Values], Iterator[Action]], ...] = (
-    matrix_instructions, shared_tiles, vector_loads, block_reductions, row_teams, kept_rows,
+    matrix_instructions, shared_tiles, transposed_tiles, vector_loads, block_reductions, row_teams, kept_rows,
     block_sizes, walking_grid, read_only_pointers, unrolled_loops, streaming_accesses, launch_bounds,
 )  # fmt: skip
 

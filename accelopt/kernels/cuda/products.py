@@ -15,11 +15,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from accelopt.kernels.cuda.accesses import Access, Accesses, accesses, check_calls, pointers_of
+from accelopt.kernels.cuda.accesses import Access, accesses, pointers_of
 from accelopt.kernels.cuda.loops import gathered, head
-from accelopt.kernels.cuda.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.plane import Axis, PlaneReader, times_of
+from accelopt.kernels.cuda.quantities import number, quantity
 from accelopt.kernels.cuda.syntax import (
-    SIZES,
     Declared,
     Kernel,
     Node,
@@ -29,21 +29,10 @@ from accelopt.kernels.cuda.syntax import (
     declared,
     field,
     names,
+    replaced,
     said,
-    statements,
     walk,
 )
-
-
-class Axis(NamedTuple):
-    """A thread's place along one axis: its variable, the bound that it stays below as an expression, and
-    how many places the launch covers."""
-
-    name: str
-    type: str
-    bound: str
-    covered: int
-    along: str
 
 
 class Operand(NamedTuple):
@@ -79,8 +68,6 @@ class Product(NamedTuple):
         if inner is None or inner.type != "assignment_expression" or self.sum.type != "float":
             return False
         ids = {self.left.access.node.id: "l", self.right.access.node.id: "r"}
-        from accelopt.kernels.cuda.syntax import replaced
-
         text = replaced(inner, lambda node: ids.get(node.id)).replace(" ", "")
         value = r"(?:(?:__half2float|__bfloat162float|float)\({0}\)|\(float\){0}|static_cast<float>\({0}\))"
         left, right = value.format("l"), value.format("r")
@@ -94,79 +81,12 @@ def product(kernel: Kernel) -> Product:
     return _Reader(kernel).product()
 
 
-class _Reader:
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        launch = kernel.launch
-        self.known = {f"blockDim.{a}": number(n) for a, n in zip("xyz", launch.block, strict=True)}
-        self.moved = assigned(kernel.body)
-        self.axes: dict[str, Axis] = {}
-        self.before: list[Node] = []
-        check_calls(kernel, kernel.body)
-        text = said(kernel.body)
-        if re.search(r"\w_\b|__shared__|__sync|__shfl|atomic|gridDim", re.sub(r"\b__\w+2\w+\b", "", text)):
-            raise Unread("more than a sum a thread")
-
+class _Reader(PlaneReader):
     def product(self) -> Product:
-        lines = statements(self.kernel.body)
-        while lines:
-            line = lines.pop(0)
-            if line.type == "declaration" and not self._is_sum(line, lines):
-                self._declaration(line)
-            elif line.type == "if_statement" and line.child_by_field_name("alternative") is None:
-                then = bare(field(line, "consequence"))
-                away = then is not None and then.type == "return_statement"
-                if not away and lines:
-                    raise Unread("what stands behind a guard")
-                self._guard(field(line, "condition"), away)
-                if not away:
-                    lines = statements(field(line, "consequence"))
-            else:
-                return self._sum(line, lines)
-        raise Unread("no sum")
-
-    def _is_sum(self, line: Node, rest: list[Node]) -> bool:
-        made = declared(line)
-        return len(made) == 1 and made[0].name in self.moved
-
-    def _declaration(self, line: Node) -> None:
-        (one,) = declared(line)
-        if one.shared or one.lengths or one.pointer or one.value is None:
-            raise Unread("a declaration of another kind")
-        if one.type not in SIZES and one.type != "auto":
-            raise Unread("a value before a sum")
-        value = quantity(one.value, self.known)
-        for axis, block, grid in zip("xyz", self.kernel.launch.block, self.kernel.launch.grid, strict=True):
-            if value == named(f"blockIdx.{axis}").times(number(block)).plus(named(f"threadIdx.{axis}")):
-                if axis in self.axes or axis == "z":
-                    raise Unread("an axis twice")
-                self.axes[axis] = Axis(one.name, one.type, str(block * grid), block * grid, axis)
-                self.known[one.name] = named(one.name)
-                return
-        self.known[one.name] = value
-        if any(part.startswith(("threadIdx", "blockIdx.x", "blockIdx.y")) for part in value.names):
-            if not re.search(r"\b[A-Za-z_]\w*\b", said(one.value)):
-                raise Unread("a thread's place of another kind")
-            if "threadIdx" in said(one.value) or "blockIdx" in said(one.value):
-                return  # a part of a place that is put together later
-        self.before.append(line)
-
-    def _guard(self, condition: Node, away: bool) -> None:
-        parts = _joined(bare(condition), "||" if away else "&&")
-        for part in parts:
-            if part.type != "binary_expression":
-                raise Unread("a guard of another kind")
-            left, right = field(part, "left"), field(part, "right")
-            sign = field(part, "operator").type
-            axes = {axis.name: key for key, axis in self.axes.items()}
-            if said(bare(right)) in axes:
-                left, right, sign = right, left, {"<": ">", ">": "<", "<=": ">="}.get(sign, sign)
-            key = axes.get(said(bare(left)))
-            if key is None or sign != (">=" if away else "<") or names(right) & set(axes):
-                raise Unread("a guard of another kind")
-            if any("threadIdx" in one or one in axes for one in quantity(right, self.known).names):
-                raise Unread("a guard of another kind")
-            self.axes[key] = self.axes[key]._replace(bound=said(right))
+        lines = self.opening()
+        if len(lines) < 2:
+            raise Unread("no sum")
+        return self._sum(lines[0], lines[1:])
 
     def _sum(self, line: Node, rest: list[Node]) -> Product:
         """`float sum = 0; for (...) ...; after`."""
@@ -205,9 +125,6 @@ class _Reader:
     def _inside(self, node: Node) -> set[str]:
         return {made.name for one in walk(node) if one.type == "declaration" for made in declared(one)}
 
-    def _of(self, nodes: list[Node]) -> Accesses:
-        return accesses(nodes, self.known, pointers_of(self.kernel), frozenset())
-
     def _operands(self, body: Node, step: str) -> tuple[Operand, Operand]:
         """The two, that of the thread's row first: the axis along which what is stored is apart."""
         known = {name: one for name, one in self.known.items() if name != step}
@@ -223,7 +140,7 @@ class _Reader:
                 raise Unread("an operand of another kind")
             if mine[0] in sides:
                 raise Unread("two operands of one axis")
-            apart = _times(one.index, step), _times(one.index, mine[0])
+            apart = times_of(one.index, step), times_of(one.index, mine[0])
             if None in apart or number(1) not in apart:
                 raise Unread("an operand without neighbours")
             kind = self.kernel.parameters[one.pointer].type
@@ -254,7 +171,7 @@ class _Reader:
     ) -> None:
         """What becomes of a sum: it must be stored, and nobody may read what others store."""
         read = {one.access.pointer for one in operands}
-        first, last = self._of([line]), self._of(list(after))
+        first, last = self.accesses([*self.before, line]), self.accesses(after)
         if first.escaped or last.escaped or first.atomics or last.atomics:
             raise Unread("pointers that go elsewhere")
         writes = {one.pointer for one in last.found if one.writes}
@@ -268,26 +185,3 @@ class _Reader:
         text = " ".join(map(said, [line, *after, *self.before]))
         if "threadIdx" in text or re.search(r"blockIdx\s*\.\s*[xy]", text) or "return" in text:
             raise Unread("sums that know their thread")
-
-
-def _times(index: Quantity, name: str) -> Quantity | None:
-    """By what a variable is multiplied in an index; None where it is no plain factor."""
-    terms = []
-    for product_, times in index.terms:
-        mine = [one for one in product_ if one.text == name]
-        if len(mine) > 1 or (not mine and any(name in one.names for one in product_)):
-            return None
-        if mine:
-            terms.append((tuple(one for one in product_ if one.text != name), times))
-    return Quantity(tuple(terms))
-
-
-def _joined(condition: Node | None, sign: str) -> list[Node]:
-    if condition is None:
-        raise Unread("no condition")
-    if condition.type == "binary_expression" and field(condition, "operator").type == sign:
-        sides = field(condition, "left"), field(condition, "right")
-        return [part for side in sides for part in _joined(bare(side), sign)]
-    return [condition]
-
-

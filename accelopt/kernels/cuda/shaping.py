@@ -16,6 +16,7 @@ from accelopt.kernels.cuda.program import Program, Team
 from accelopt.kernels.cuda.syntax import Kernel, Unread, read, walk
 from accelopt.kernels.cuda.teams import programs
 from accelopt.kernels.cuda.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
+from accelopt.kernels.cuda.transposes import transposition, turned
 from accelopt.kernels.cuda.wide import groups
 from accelopt.kernels.moves import METHODS
 from accelopt.nodes import Action, Rewrite, made
@@ -245,8 +246,24 @@ def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
             size = f"{SIDE * tile.rows} by {SIDE * tile.columns} by {tile.steps}"
             sentence = f"Share tiles of {size}, {tile.rows} by {tile.columns} sums a thread."
             with suppress(Unread):
-                text = _plainly_declared(tiled(found, tile), found.kernel.name)
+                several = 2 if tile.rows * tile.columns > 32 else 1
+                text = _plainly_declared(tiled(found, tile), found.kernel.name, several)
                 yield _action("share_tiles", tile._asdict(), sentence, text, 0.85 - 0.02 * place)
+
+
+def transposed_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
+    """Turn tiles in shared memory, so that both reads and writes touch neighbours.
+
+    Before: `out[x * height + y] = in[y * width + x]`, where reads or writes are a row apart. After: a
+    block reads 32 by 32 elements along one axis and writes them along the other. Legal where each thread
+    reads an element of its own and stores what it makes of it.
+    """
+    with suppress(Unread, ConfigError):
+        found = transposition(read(source, name))
+        for place, rows in enumerate((8, 16)):
+            sentence = f"Turn tiles of 32 by 32 in shared memory by 32 by {rows} threads."
+            text = _with_head(turned(found, rows), found.kernel.name, "")
+            yield _action("turn_tiles", {"rows": rows}, sentence, text, 0.5 - 0.02 * place)
 
 
 def _action(method: str, parameters: Mapping[str, int], sentence: str, text: str, promise: float) -> Action:
@@ -254,7 +271,7 @@ def _action(method: str, parameters: Mapping[str, int], sentence: str, text: str
     return made(change, text, promise=promise, touches=METHODS[method].touches)
 
 
-def _plainly_declared(text: str, name: str) -> str:
-    """With pointers that do not overlap, for blocks of 256 threads."""
+def _plainly_declared(text: str, name: str, several: int = 1) -> str:
+    """With pointers that do not overlap, for blocks of 256 threads, `several` at a time."""
     text = re.sub(r"__launch_bounds__\s*\([^)]*\)\s*", "", text)
-    return _with_head(text, name, f"__launch_bounds__({THREADS})")
+    return _with_head(text, name, f"__launch_bounds__({THREADS}, {several})")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accelopt.kernels.cuda.launching import with_launch
-from accelopt.kernels.cuda.products import Axis, Operand, Product
+from accelopt.kernels.cuda.plane import Axis
+from accelopt.kernels.cuda.products import Operand, Product
 from accelopt.kernels.cuda.syntax import Node, Unread, replaced, said, statements
 
 THREADS = 256
@@ -71,6 +72,9 @@ class _Writer:
             (product.left, product.row, "left", SIDE * tile.rows),
             (product.right, product.column, "right", SIDE * tile.columns),
         )
+        for operand, _, _, extent in self.sides:
+            if extent * tile.steps % (THREADS * WIDEST // operand.size):
+                raise Unread("tiles of less than an access a thread")
 
     def lines(self) -> Iterator[str]:
         """The kernel's body."""
