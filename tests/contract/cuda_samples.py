@@ -409,4 +409,12 @@ __global__ void transpose_scaled(half *dst, const half *src, float s, unsigned i
 }
 """, "3, 3, 1", "32, 32, 1", {"dst": Data("w * h"), "src": Data("w * h")},
         [{"w": w, "h": h, "s": 2} for w, h in ((96, 96), (95, 81), (31, 33), (1, 1))]),
+    "histogram_grid_stride_float": sample("""
+__global__ void weighted(const unsigned char* keys, const float* w, float* sums, size_t n, int nbins) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    int key = keys[i];
+    if (key < nbins) atomicAdd(&sums[key], w[i]);
+  }
+}
+""", 2, 128, {"keys": Data("n", 0, 40), "w": ARRAY, "sums": Data("33")}, [{**one, "nbins": 33} for one in N]),
 }  # fmt: skip

@@ -35,6 +35,12 @@ class Sample(NamedTuple):
     refuses: bool = False
     """Whether nothing but block sizes and the like is to be proposed for it."""
 
+    def values(self) -> dict[str, int]:
+        """Whole numbers of the first case, and the lengths of its arrays, as a contract says them."""
+        numbers = {name: int(value) for name, value in self.cases[0].items() if value == int(value)}
+        lengths = {name: eval(data.length, {}, dict(numbers)) for name, data in self.data.items()}
+        return numbers | lengths
+
 
 def differing(sample: Sample, sources: Sequence[str], folder: Path) -> list[str]:
     """What is wrong with each source that does not give what the sample's own gives, over all its

@@ -8,7 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.kernels.cuda.launching import MOST_THREADS, with_launch
-from accelopt.kernels.cuda.program import Accumulator, Item, Loop, Once, Program, Team, Uniform
+from accelopt.kernels.cuda.program import (
+    Accumulator,
+    Edit,
+    Item,
+    Loop,
+    Once,
+    Program,
+    Team,
+    Uniform,
+)
 from accelopt.kernels.cuda.syntax import Unread
 from accelopt.kernels.cuda.wide import WIDEST, Group, body, groups, plain
 
@@ -18,7 +27,8 @@ WARP = 32
 class Shape(NamedTuple):
     """How a program is distributed. `team` threads work together (0: the whole grid), blocks have
     `threads`, a thread takes `lanes` neighbours at once (1: no wide accesses). `kept` is how many such
-    pieces of a row stay in registers (0: none). A grid along x has `blocks`, or as many as cover it."""
+    pieces of a row stay in registers (0: none). A grid along x has `blocks`, or as many as cover it.
+    `counted` is how many places of what is counted a block has for itself (0: none)."""
 
     threads: int
     team: int = 0
@@ -26,6 +36,7 @@ class Shape(NamedTuple):
     kept: int = 0
     blocks: int = 0
     streaming: bool = False
+    counted: int = 0
 
 
 def lanes_of(program: Program) -> list[int]:
@@ -80,6 +91,9 @@ class _Writer:
             yield "const long long threads_ = (long long)gridDim.x * blockDim.x;"
             if self.sums():
                 yield f"const bool first_ = {self._first_of_block()};"
+            if shape.counted:
+                yield from self._counted()
+                return
         else:
             team = "blockIdx.x"
             if shape.team != shape.threads:
@@ -95,6 +109,34 @@ class _Writer:
             yield from (re.sub(r"\bblockIdx\s*\.\s*x\b", team, line) for line in text)
             return
         yield from self._items()
+
+    def _counted(self) -> Iterator[str]:
+        """The kernel with a block's own places in shared memory, added to memory in the end. What is
+        counted beyond them goes to memory at once."""
+        counts = [one for loop in self.program.loops for one in loop.counts]
+        if len({one.pointer for one in counts}) != 1 or self.kernel.launch.block[1:] != (1, 1):
+            raise Unread("not one thing that is counted")
+        pointer, kind = counts[0].pointer, counts[0].type
+        each = (
+            f"for (int at_ = threadIdx.x; at_ < {self.shape.counted}; at_ += {self.shape.threads})"
+        )
+        yield f"__shared__ {kind} places_[{self.shape.counted}];"
+        yield f"{each} places_[at_] = 0;"
+        yield "__syncthreads();"
+        yield from self._items()
+        yield "__syncthreads();"
+        yield f"{each} {{"
+        yield f"  if (places_[at_] != 0) atomicAdd(&{pointer}[at_], places_[at_]);"
+        yield "}"
+
+    def _counting(self, loop: Loop) -> Loop:
+        edits = dict(loop.edits)
+        for one in loop.counts if self.shape.counted else ():
+            there = (f"{one.function}(&{{}}[", one.index, "], ", one.value, ")")
+            own, memory = ((there[0].format(name), *there[1:]) for name in ("places_", one.pointer))
+            test = ("((unsigned long long)(", one.index, f") < {self.shape.counted} ? ")
+            edits[one.call.id] = Edit((*test, *own, " : ", *memory, ")"))
+        return loop._replace(edits=edits)
 
     def _first_of_block(self) -> str:
         axes = [axis for axis, n in zip("xyz", self.kernel.launch.block, strict=True)
@@ -126,7 +168,9 @@ class _Writer:
         for item in items:
             if isinstance(item, Loop):
                 number = loops.index(item)
-                yield from self._loop(item, self.groups[number], lanes or self.shape.lanes)
+                yield from self._loop(
+                    self._counting(item), self.groups[number], lanes or self.shape.lanes
+                )
                 yield from self._reduced(item.accumulators)
             else:
                 yield from self._statement(item)

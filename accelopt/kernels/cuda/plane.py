@@ -82,8 +82,12 @@ class PlaneReader:
         if one.type not in SIZES and one.type != "auto":
             raise Unread("a value before a sum")
         value = quantity(one.value, self.known)
-        for axis, block, grid in zip("xyz", self.kernel.launch.block, self.kernel.launch.grid, strict=True):
-            if value == named(f"blockIdx.{axis}").times(number(block)).plus(named(f"threadIdx.{axis}")):
+        for axis, block, grid in zip(
+            "xyz", self.kernel.launch.block, self.kernel.launch.grid, strict=True
+        ):
+            if value == named(f"blockIdx.{axis}").times(number(block)).plus(
+                named(f"threadIdx.{axis}")
+            ):
                 if axis in self.axes or axis == "z":
                     raise Unread("an axis twice")
                 self.axes[axis] = Axis(one.name, one.type, str(block * grid), block * grid, axis)

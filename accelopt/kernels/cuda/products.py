@@ -73,7 +73,12 @@ class Product(NamedTuple):
         left, right = value.format("l"), value.format("r")
         name = re.escape(self.sum.name)
         both = rf"(?:{left}\*{right}|{right}\*{left})"
-        return bool(re.fullmatch(rf"{name}(\+={both}|={name}\+{both}|=fmaf\((?:{left},{right}|{right},{left}),{name}\))", text))
+        return bool(
+            re.fullmatch(
+                rf"{name}(\+={both}|={name}\+{both}|=fmaf\((?:{left},{right}|{right},{left}),{name}\))",
+                text,
+            )
+        )
 
 
 def product(kernel: Kernel) -> Product:
@@ -123,7 +128,9 @@ class _Reader(PlaneReader):
         )  # fmt: skip
 
     def _inside(self, node: Node) -> set[str]:
-        return {made.name for one in walk(node) if one.type == "declaration" for made in declared(one)}
+        return {
+            made.name for one in walk(node) if one.type == "declaration" for made in declared(one)
+        }
 
     def _operands(self, body: Node, step: str) -> tuple[Operand, Operand]:
         """The two, that of the thread's row first: the axis along which what is stored is apart."""
@@ -144,7 +151,9 @@ class _Reader(PlaneReader):
             if None in apart or number(1) not in apart:
                 raise Unread("an operand without neighbours")
             kind = self.kernel.parameters[one.pointer].type
-            sides[mine[0]] = Operand(one, kind, self.kernel.size(one.pointer), apart[0] == number(1))
+            sides[mine[0]] = Operand(
+                one, kind, self.kernel.size(one.pointer), apart[0] == number(1)
+            )
         if len({operand.access.pointer for operand in sides.values()}) != 2:
             raise Unread("one matrix twice")
         names_there = names(body) & {x, y, step}

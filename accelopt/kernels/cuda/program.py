@@ -40,11 +40,9 @@ class Accumulator(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """What is written in the place of a node: words around another node, or alone."""
+    """What is written in the place of a node: words, and other nodes between them."""
 
-    before: str
-    inner: Node | None = None
-    after: str = ""
+    parts: tuple[str | Node, ...]
 
 
 class Uniform(NamedTuple):
@@ -60,9 +58,22 @@ class Once(NamedTuple):
     text: str
 
 
+class Count(NamedTuple):
+    """An atomic operation of an iteration on a place that it chooses: the call, its function, the
+    parameter and its type, and the nodes of index and value."""
+
+    call: Node
+    function: str
+    pointer: str
+    type: str
+    index: Node
+    value: Node
+
+
 class Loop(NamedTuple):
     """Iterations from `low` to `high` of a variable. `edits` are nodes of the body, by their number,
-    that are written otherwise wherever the body stands; `moving` are the names that change in it."""
+    that are written otherwise wherever the body stands; `moving` are the names that change in it,
+    `counts` what it adds in places of its choice."""
 
     variable: str
     type: str
@@ -74,6 +85,7 @@ class Loop(NamedTuple):
     accumulators: tuple[Accumulator, ...]
     edits: Mapping[int, Edit]
     moving: frozenset[str]
+    counts: tuple[Count, ...] = ()
 
 
 Item: TypeAlias = "Uniform | Once | Loop"

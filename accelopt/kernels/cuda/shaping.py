@@ -13,7 +13,7 @@ from accelopt.kernels.cuda.distribution import WARP, Shape, lanes_of, written
 from accelopt.kernels.cuda.launching import MOST_THREADS
 from accelopt.kernels.cuda.products import product
 from accelopt.kernels.cuda.program import Program, Team
-from accelopt.kernels.cuda.syntax import Kernel, Unread, read, walk
+from accelopt.kernels.cuda.syntax import SIZES, Kernel, Unread, read, walk
 from accelopt.kernels.cuda.teams import programs
 from accelopt.kernels.cuda.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
 from accelopt.kernels.cuda.transposes import transposition, turned
@@ -26,6 +26,8 @@ Values = Mapping[str, int]
 MULTIPROCESSORS = 132  # of an H100 or H200: grids that walk are multiples of it
 MOST_PIECES = 8
 MOST_KEPT = 256  # bytes of a row that a thread keeps: 64 registers
+MOST_SHARED = 48 << 10  # bytes of static shared memory
+COUNTED = ("int", "unsigned", "unsigned int", "unsigned long long", "float", "double")
 TEAMS = (256, 128, 512, 64, 1024, 32)
 
 
@@ -59,6 +61,8 @@ def block_reductions(source: str, name: str, values: Values) -> Iterator[Action]
     thread adds to memory. Legal where sums may be taken in another order.
     """
     for program in read_programs(source, name):
+        if program.team is Team.GRID:
+            yield from _made("avoid_atomics_reduce", program, _of_counts(program, values))
         if not _sums(program):
             continue
         offers = (
@@ -139,6 +143,26 @@ def _of_sums(program: Program) -> Iterator[Offer]:
                     "once, by shuffles, with one atomic a block."
                 )
                 yield Offer(shape, sentence, 0.6 * 0.96**place * (1 if lanes > 1 else 0.8))
+
+
+def _of_counts(program: Program, values: Values) -> Iterator[Offer]:
+    """Blocks that count for themselves, where the contract says how many places there are."""
+    counts = [one for loop in program.loops for one in loop.counts]
+    places = values.get(counts[0].pointer, 0) if counts else 0
+    kind = counts[0].type if counts else ""
+    if not 0 < places * SIZES.get(kind, MOST_SHARED) <= MOST_SHARED or kind not in COUNTED:
+        return
+    launch = program.kernel.launch
+    for lanes in (*lanes_of(program), 1):
+        for place, (waves, threads) in enumerate(((4, 512), (8, 256), (2, 1024))):
+            most = -(-launch.grid[0] * launch.block[0] // threads)
+            blocks = min(MULTIPROCESSORS * waves, most)
+            shape = Shape(threads, 0, lanes, blocks=blocks, counted=places)
+            sentence = (
+                f"Count in shared memory of {blocks} blocks of {threads} threads, {lanes} elements at "
+                "once."
+            )
+            yield Offer(shape, sentence, 0.6 * 0.96**place * (1 if lanes > 1 else 0.8))
 
 
 def _of_rows(program: Program, values: Values, kept: bool) -> Iterator[Offer]:
@@ -228,7 +252,9 @@ def matrix_instructions(source: str, name: str, values: Values) -> Iterator[Acti
         for place, steps in enumerate((32, 64)):
             sentence = f"Multiply tiles of 128 by 128 by {steps} by tensor cores."
             text = _plainly_declared(with_tensor_cores(found, steps), found.kernel.name)
-            yield _action("switch_to_mma_or_wgmma", {"steps": steps}, sentence, text, 0.95 - 0.01 * place)
+            yield _action(
+                "switch_to_mma_or_wgmma", {"steps": steps}, sentence, text, 0.95 - 0.01 * place
+            )
 
 
 def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
@@ -240,7 +266,9 @@ def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
     """
     with suppress(Unread, ConfigError):
         found = product(read(source, name))
-        for place, tile in enumerate((Tile(8, 8, 16), Tile(8, 8, 8), Tile(8, 4, 16), Tile(4, 4, 16), Tile(4, 4, 32))):
+        for place, tile in enumerate(
+            (Tile(8, 8, 16), Tile(8, 8, 8), Tile(8, 4, 16), Tile(4, 4, 16), Tile(4, 4, 32))
+        ):
             if max(found.left.size, found.right.size) > 4 and tile.rows * tile.columns > 16:
                 continue
             size = f"{SIDE * tile.rows} by {SIDE * tile.columns} by {tile.steps}"
@@ -266,7 +294,9 @@ def transposed_tiles(source: str, name: str, values: Values) -> Iterator[Action]
             yield _action("turn_tiles", {"rows": rows}, sentence, text, 0.5 - 0.02 * place)
 
 
-def _action(method: str, parameters: Mapping[str, int], sentence: str, text: str, promise: float) -> Action:
+def _action(
+    method: str, parameters: Mapping[str, int], sentence: str, text: str, promise: float
+) -> Action:
     change = Rewrite(move=method, parameters=dict(parameters), sentence=sentence)
     return made(change, text, promise=promise, touches=METHODS[method].touches)
 

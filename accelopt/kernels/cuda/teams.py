@@ -21,6 +21,7 @@ from accelopt.kernels.cuda.accesses import (
 from accelopt.kernels.cuda.loops import Part, gathered, head, is_sync, starts_neutral, tree
 from accelopt.kernels.cuda.program import (
     Accumulator,
+    Count,
     Edit,
     Item,
     Loop,
@@ -91,7 +92,7 @@ def _same_kind(one: str, other: str) -> bool:
 def _gathering(name: str, combined: str, cast: str, value: Node) -> Edit:
     """`name = combined(name, value)`, around the value."""
     before, _, after = combined.format(name, "\0").partition("\0")
-    return Edit(f"{name} = {before}{cast}(", value, f"){after}")
+    return Edit((f"{name} = {before}{cast}(", value, f"){after}"))
 
 
 def _joined(condition: Node | None, sign: str) -> list[Node]:
@@ -452,9 +453,32 @@ class _Reader:
             raise Unread("a loop whose iterations know their thread")
         self.items.append(
             Loop(variable, kind, low, high, bound, tuple(body), found.found, sums, edits,
-                 frozenset(moving))
+                 frozenset(moving), self._counts(found, moving, edits))
         )  # fmt: skip
         self.items += after
+
+    def _counts(
+        self, found: Accesses, moving: set[str], edits: dict[int, Edit]
+    ) -> tuple[Count, ...]:
+        """Additions to places of a parameter that the iterations choose, where nothing else is done
+        with it."""
+        counts = []
+        for one in found.atomics:
+            target, *rest = field(one, "arguments").named_children
+            place = bare(target.child_by_field_name("argument"))
+            parent = one.parent
+            if one.id in edits or parent is None or parent.type != "expression_statement":
+                continue
+            if place is None or place.type != "subscript_expression" or len(rest) != 1:
+                continue
+            name, function = said(field(place, "argument")), said(field(one, "function"))
+            index = field(place, "indices").named_children
+            if name not in self.kernel.parameters or len(index) != 1 or assigned(index[0]):
+                continue
+            if function == "atomicAdd" and all(access.pointer != name for access in found.found):
+                kind = self.kernel.parameters[name].type
+                counts.append(Count(one, function, name, kind, index[0], rest[0]))
+        return tuple(counts)
 
     def _sums(self, variable: str, body: list[Node], own: set[str]) -> list[Accumulator]:
         """What the iterations add up in variables from outside. Raises Unread where they do more."""
@@ -609,7 +633,7 @@ class _Reader:
             self.items.append(Uniform(f"{kind} {name} = {rest};"))
         sums = (Accumulator(name, self.types[name], self.whole, own=True),)
         gathering = _gathering(name, self.whole, "", value)
-        edits = {node.id: gathering._replace(after=gathering.after + ";")}
+        edits = {node.id: Edit((*gathering.parts, ";"))}
         self.tainted.discard(self.element.name)
         self._append_loop(
             self.element.name, self.element.type, found.low, self._text(found.high),
@@ -661,7 +685,7 @@ class _Reader:
                 if one.type == "return_statement":
                     if self._in_loop(one, part):
                         raise Unread("a return out of a loop")
-                    edits[one.id] = Edit("continue;")
+                    edits[one.id] = Edit(("continue;",))
                 if one.type == "break_statement" and not self._in_loop(one, part):
                     raise Unread("a break")
         self._append_loop(name, index.type, low, text, bound, body, edits)

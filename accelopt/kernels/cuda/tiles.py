@@ -161,7 +161,9 @@ class _Writer:
         yield f"  const int at_ = (thread_ + group_ * {THREADS}) * {lanes};"
         yield "  #pragma unroll"
         yield f"  for (int lane_ = 0; lane_ < {lanes}; ++lane_) {{"
-        place, step = (f"{place} + lane_", step) if not operand.along_steps else (place, f"{step} + lane_")
+        place, step = (
+            (f"{place} + lane_", step) if not operand.along_steps else (place, f"{step} + lane_")
+        )
         yield f"    {self.shared_at(name, place, step)} = {name}_next_[group_ * {lanes} + lane_];"
         yield "  }"
         yield "}"

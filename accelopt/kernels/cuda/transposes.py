@@ -10,7 +10,16 @@ from accelopt.kernels.cuda.accesses import Access
 from accelopt.kernels.cuda.launching import with_launch
 from accelopt.kernels.cuda.plane import Axis, PlaneReader, times_of
 from accelopt.kernels.cuda.quantities import number
-from accelopt.kernels.cuda.syntax import Kernel, Node, Unread, assigned, declared, replaced, said, walk
+from accelopt.kernels.cuda.syntax import (
+    Kernel,
+    Node,
+    Unread,
+    assigned,
+    declared,
+    replaced,
+    said,
+    walk,
+)
 
 SIDE = 32  # elements along each axis of a tile: a warp's threads
 

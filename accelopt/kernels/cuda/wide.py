@@ -137,8 +137,8 @@ def body(
                 return text.replace("\1", own)
             return text
         if node.id in loop.edits:
-            edit = loop.edits[node.id]
-            return edit.before + (replaced(edit.inner, change) if edit.inner else "") + edit.after
+            parts = loop.edits[node.id].parts
+            return "".join(one if isinstance(one, str) else replaced(one, change) for one in parts)
         return None
 
     for part in loop.body:
