@@ -417,4 +417,151 @@ __global__ void weighted(const unsigned char* keys, const float* w, float* sums,
   }
 }
 """, 2, 128, {"keys": Data("n", 0, 40), "w": ARRAY, "sums": Data("33")}, [{**one, "nbins": 33} for one in N]),
+    "while_by_the_book": sample("""
+__global__ void add(int n, float *a, float *b, float *c) {
+  int tid = threadIdx.x + blockIdx.x * blockDim.x;
+  while (tid < n) {
+    c[tid] = a[tid] + b[tid];
+    tid += blockDim.x * gridDim.x;
+  }
+}
+""", 3, 128, {"a": ARRAY, "b": ARRAY, "c": ARRAY}, N),
+    "for_without_a_start": sample("""
+__global__ void silu(const float* x, float* y, int64_t n) {
+  auto i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t step = (int64_t)gridDim.x * blockDim.x;
+  for (; i < n; i += step) { float v = x[i]; y[i] = v / (1.0f + __expf(-v)); }
+}
+""", 3, 128, {"x": ARRAY, "y": ARRAY}, N),
+    "branches_both_store": sample("""
+extern "C" __global__ void leaky(const float* x, float* y, float slope, int n) {
+  unsigned int i = blockDim.x * blockIdx.x + threadIdx.x;
+  if (i < n) {
+    if (x[i] > 0.0f) { y[i] = x[i]; }
+    else { y[i] = slope * x[i]; }
+  }
+}
+""", 8, 256, {"x": ARRAY, "y": ARRAY}, [{**one, "slope": 0.1} for one in N]),
+    "row_sum_old_c": sample("""
+__global__ void sum_rows(float *m, float *s, int rows, int width)
+{
+    int j, i = blockIdx.x * blockDim.x + threadIdx.x;
+    float total = 0.0;
+    if (i < rows) {
+        for (j = 0; j < width; j++)
+            total = total + m[i*width + j];
+        s[i] = total;
+    }
+}
+""", 2, 64, {"m": Data("rows * width"), "s": Data("rows")}, ROWS),
+    "row_sum_in_memory": sample("""
+__global__ void sum_rows(const float* m, float* s, int rows, int width) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows) return;
+  s[i] = 0;
+  for (int j = 0; j < width; j++) s[i] += m[i * width + j];
+}
+""", 2, 64, {"m": Data("rows * width"), "s": Data("rows")}, ROWS),
+    "gemv": sample("""
+extern "C" __global__ void gemv(const float* A, const float* x, float* y, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rows) {
+    float dot = 0.0f;
+    for (int j = 0; j < width; ++j) dot += A[row * width + j] * x[j];
+    y[row] = dot;
+  }
+}
+""", 2, 64, {"A": Data("rows * width"), "x": Data("width"), "y": Data("rows")}, ROWS),
+    "layer_norm_three_loops": sample("""
+__global__ void layernorm(const float* in, float* out, const float* g, const float* b, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const float* x = &in[row * width];
+  float* y = &out[row * width];
+  float mean = 0.0f;
+  for (int i = 0; i < width; i++) mean += x[i];
+  mean /= width;
+  float var = 0.0f;
+  for (int i = 0; i < width; i++) { float d = x[i] - mean; var += d * d; }
+  var /= width;
+  float inv = 1.0f / sqrtf(var + 1e-2f);
+  for (int i = 0; i < width; i++) y[i] = (x[i] - mean) * inv * g[i] + b[i];
+}
+""", 2, 64, {"in": Data("rows * width"), "out": Data("rows * width"), "g": Data("width"), "b": Data("width")}, ROWS, relative=2e-3),
+    "rows_walked_by_blocks": sample("""
+__global__ void rms(const float* x, float* y, int rows, int width) {
+  __shared__ float red[64];
+  for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+    float acc = 0.f;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) { float v = x[row * width + i]; acc += v * v; }
+    red[threadIdx.x] = acc;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s /= 2) {
+      if (threadIdx.x < s) red[threadIdx.x] += red[threadIdx.x + s];
+      __syncthreads();
+    }
+    float scale = rsqrtf(red[0] / width + 1e-2f);
+    __syncthreads();
+    for (int i = threadIdx.x; i < width; i += blockDim.x) y[row * width + i] = x[row * width + i] * scale;
+  }
+}
+""", 3, 64, {"x": Data("rows * width"), "y": Data("rows * width")}, ROWS),
+    "shared_atomic": sample("""
+__global__ void row_norm(const float* x, float* out, int width) {
+  __shared__ float total;
+  if (threadIdx.x == 0) total = 0.0f;
+  __syncthreads();
+  float mine = 0.0f;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) mine += x[blockIdx.x * width + i] * x[blockIdx.x * width + i];
+  atomicAdd(&total, mine);
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = sqrtf(total);
+}
+""", 5, 64, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS),
+    "summed_by_one_thread": sample("""
+__global__ void row_mean(const float* x, float* out, int width) {
+  __shared__ float s[64];
+  int tid = threadIdx.x;
+  float mine = 0.0f;
+  for (int i = tid; i < width; i += blockDim.x) mine += x[blockIdx.x * width + i];
+  s[tid] = mine;
+  __syncthreads();
+  if (tid == 0) {
+    float total = 0.0f;
+    for (int i = 0; i < blockDim.x; i++) total += s[i];
+    out[blockIdx.x] = total / width;
+  }
+}
+""", 5, 64, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS),
+    "gather_rows": sample("""
+__global__ void gather(const int* ids, const float* table, float* out, int dim) {
+  const float* from = table + (size_t)ids[blockIdx.x] * dim;
+  for (int d = threadIdx.x; d < dim; d += blockDim.x) out[(size_t)blockIdx.x * dim + d] = from[d];
+}
+""", 5, 64, {"ids": Data("5", 0, 7), "table": Data("7 * dim"), "out": Data("5 * dim")}, [{"dim": one["width"]} for one in WIDTHS]),
+    "stencil_plane": sample("""
+__global__ void jacobi(const float* u, float* v, int h, int w) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x;
+  int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x > 0 && x < w - 1 && y > 0 && y < h - 1)
+    v[y * w + x] = 0.25f * (u[y * w + x - 1] + u[y * w + x + 1] + u[(y - 1) * w + x] + u[(y + 1) * w + x]);
+}
+""", "5, 3, 1", "16, 8, 1", {"u": Data("h * w"), "v": Data("h * w")},
+        [{"h": h, "w": w} for h, w in ((24, 80), (23, 79), (5, 33), (1, 1), (24, 4))]),
+    "tree_with_a_volatile_end": sample("""
+__global__ void sums(const float* x, float* out, int width) {
+  __shared__ float s[128];
+  int t = threadIdx.x;
+  float v = 0.f;
+  for (int i = t; i < width; i += blockDim.x) v += x[blockIdx.x * width + i];
+  s[t] = v;
+  __syncthreads();
+  for (int k = blockDim.x / 2; k > 32; k >>= 1) { if (t < k) s[t] += s[t + k]; __syncthreads(); }
+  if (t < 32) {
+    float w = s[t] + s[t + 32];
+    for (int k = 16; k > 0; k >>= 1) w += __shfl_down_sync(0xffffffff, w, k);
+    if (t == 0) out[blockIdx.x] = w;
+  }
+}
+""", 5, 128, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS, refuses=True),
 }  # fmt: skip

@@ -112,8 +112,9 @@ class _Finder:
         match node.type:
             case "if_statement" | "conditional_expression":
                 self.visit(field(node, "condition"))
-                self._perhaps(node.child_by_field_name("consequence"))
-                self._perhaps(node.child_by_field_name("alternative"))
+                self._either(
+                    node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+                )
                 self.certain = self.certain and not leaves(node)
             case "for_statement" | "while_statement" | "do_statement" | "switch_statement":
                 for child in node.named_children:
@@ -139,6 +140,23 @@ class _Finder:
             case _:
                 for child in node.children:
                     self.visit(child)
+
+    def _either(self, one: Node | None, other: Node | None) -> None:
+        """Two branches: what both do for certain is certain."""
+        sure, ways = self.certain, []
+        for branch in (one, other):
+            begin, self.certain = len(self.found), True
+            if branch is not None:
+                self.visit(branch)
+            ways.append(self.found[begin:])
+            del self.found[begin:]
+        self.certain = sure
+        both = [
+            {(a.pointer, a.index, a.reads, a.writes) for a in way if a.certain} for way in ways
+        ]
+        for access in (*ways[0], *ways[1]):
+            shared = (access.pointer, access.index, access.reads, access.writes) in both[0] & both[1]
+            self.found.append(access._replace(certain=sure and shared))
 
     def _perhaps(self, node: Node | None) -> None:
         if node is not None:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.distribution import WARP, Shape, lanes_of, written
 from accelopt.kernels.cuda.launching import MOST_THREADS
+from accelopt.kernels.cuda.plainly import plainly
 from accelopt.kernels.cuda.products import product
 from accelopt.kernels.cuda.program import Program, Team
-from accelopt.kernels.cuda.syntax import SIZES, Kernel, Unread, read, walk
+from accelopt.kernels.cuda.syntax import SIZES, Kernel, Unread, body_of, read, said, walk
 from accelopt.kernels.cuda.teams import programs
 from accelopt.kernels.cuda.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
 from accelopt.kernels.cuda.transposes import transposition, turned
@@ -48,9 +49,11 @@ def vector_loads(source: str, name: str, values: Values) -> Iterator[Action]:
     """
     found = read_programs(source, name)
     for program in found:
-        if _sums(program) or program.team is not Team.GRID or _loops_inside(program):
+        if _sums(program) or program.team is Team.THREAD or _loops_inside(program):
             continue
-        yield from _made("vectorize_global_loads", program, _of_elements(program))
+        grid = program.team is Team.GRID
+        offers = _of_elements(program) if grid else _of_rows(program, values, False)
+        yield from _made("vectorize_global_loads", program, offers)
 
 
 def block_reductions(source: str, name: str, values: Values) -> Iterator[Action]:
@@ -99,10 +102,17 @@ def kept_rows(source: str, name: str, values: Values) -> Iterator[Action]:
 def read_programs(source: str, name: str) -> list[Program]:
     """A kernel as a program, by each team in whose way it can be read; none where it cannot."""
     try:
-        kernel = read(source, name)
+        kernel = _read(source, name)
         return list(programs(kernel))
     except (Unread, ConfigError):
         return []
+
+
+def _read(source: str, name: str) -> Kernel:
+    """A kernel, said plainly."""
+    kernel = read(source, name)
+    types = {one.name: one.type for one in kernel.parameters.values() if one.pointer}
+    return kernel._replace(body=body_of(plainly(said(kernel.body), types)))
 
 
 def _sums(program: Program) -> bool:
@@ -248,7 +258,7 @@ def matrix_instructions(source: str, name: str, values: Values) -> Iterator[Acti
     both operands and multiply them 16 by 16 by 16. Legal for half and bfloat16 with sums in float.
     """
     with suppress(Unread, ConfigError):
-        found = product(read(source, name))
+        found = product(_read(source, name))
         for place, steps in enumerate((32, 64)):
             sentence = f"Multiply tiles of 128 by 128 by {steps} by tensor cores."
             text = _plainly_declared(with_tensor_cores(found, steps), found.kernel.name)
@@ -265,7 +275,7 @@ def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
     needs one element of each operand and nothing else of its place.
     """
     with suppress(Unread, ConfigError):
-        found = product(read(source, name))
+        found = product(_read(source, name))
         for place, tile in enumerate(
             (Tile(8, 8, 16), Tile(8, 8, 8), Tile(8, 4, 16), Tile(4, 4, 16), Tile(4, 4, 32))
         ):
@@ -287,7 +297,7 @@ def transposed_tiles(source: str, name: str, values: Values) -> Iterator[Action]
     reads an element of its own and stores what it makes of it.
     """
     with suppress(Unread, ConfigError):
-        found = transposition(read(source, name))
+        found = transposition(_read(source, name))
         for place, rows in enumerate((8, 16)):
             sentence = f"Turn tiles of 32 by 32 in shared memory by 32 by {rows} threads."
             text = _with_head(turned(found, rows), found.kernel.name, "")

@@ -80,10 +80,7 @@ def read(source: str, name: str = "") -> Kernel:
     if "#if" in bare[opening:closing].replace(" ", ""):
         raise Unread("a body that depends on the preprocessor")
     inside = _expanded(bare[opening:closing], _macros(bare))
-    inside = _one_by_one(inside)
-    body = parsed(f"void body() {inside}").children[0].child_by_field_name("body")
-    if body is None or body.has_error:
-        raise Unread("a body that is no plain CUDA C++")
+    body = body_of(inside)
     return Kernel(
         signature.name,
         launch,
@@ -94,20 +91,13 @@ def read(source: str, name: str = "") -> Kernel:
     )
 
 
-def _one_by_one(inside: str) -> str:
-    """The body with a declaration for each variable: `int i = a; int j = b;` for `int i = a, j = b;`."""
-
-    def parted(node: Node) -> str | None:
-        variables = node.children_by_field_name("declarator")
-        above = node.parent
-        if node.type != "declaration" or len(variables) < 2:
-            return None
-        if above is None or above.type != "compound_statement":
-            return None
-        head = said(node).encode()[: variables[0].start_byte - node.start_byte].decode()
-        return " ".join(f"{head}{said(one)};" for one in variables)
-
-    return replaced(parsed(f"void body() {inside}"), parted).removeprefix("void body() ")
+def body_of(text: str) -> Node:
+    """The tree of a body with its braces. Raises Unread where it is none."""
+    function = next(iter(parsed(f"void body() {text}").children), None)
+    body = None if function is None else function.child_by_field_name("body")
+    if body is None or body.has_error:
+        raise Unread("a body that is no plain CUDA C++")
+    return body
 
 
 def parsed(text: str) -> Node:
