@@ -85,6 +85,11 @@ class _Writer:
 
     def lines(self) -> Iterator[str]:
         """The kernel's body."""
+        yield from self._lines()
+        if self.program.walks:
+            yield "}"
+
+    def _lines(self) -> Iterator[str]:
         shape, grid = self.shape, self.program.team is Team.GRID
         if grid:
             yield "const long long thread_ = (long long)blockIdx.x * blockDim.x + threadIdx.x;"
@@ -97,6 +102,8 @@ class _Writer:
         else:
             team = "blockIdx.x"
             if shape.team != shape.threads:
+                if self.program.walks:
+                    raise Unread("blocks that walk over rows")
                 per = shape.threads // shape.team
                 yield f"const int team_ = blockIdx.x * {per} + threadIdx.x / {shape.team};"
                 team = "team_"
@@ -205,7 +212,7 @@ class _Writer:
         )
         yield f"  for (long long group_ = {first} + thread_; group_ < whole_; group_ += threads_) {{"
         yield f"    const long long base_ = group_ * {lanes};"
-        places = {group.pointer: group.name for group in parts}
+        places = {group.name: group.name for group in parts}
         for group in parts:
             yield f"    alignas({WIDEST}) {group.type} {group.name}[{lanes}];"
         yield from _indented(self._group(loop, parts, places, lanes), 2)
@@ -232,7 +239,7 @@ class _Writer:
         streaming = self.shape.streaming
         for group in parts:
             if group.loads:
-                yield from group.load(places[group.pointer], "base_", lanes, streaming)
+                yield from group.load(places[group.name], "base_", lanes, streaming)
         yield "#pragma unroll"
         yield f"for (int lane_ = 0; lane_ < {lanes}; ++lane_) {{"
         yield f"  const {loop.type} {loop.variable} = base_ + lane_;"
@@ -242,7 +249,7 @@ class _Writer:
         yield "}"
         for group in parts:
             if group.stores and group.pointer not in quiet:
-                yield from group.store(places[group.pointer], "base_", lanes, streaming)
+                yield from group.store(places[group.name], "base_", lanes, streaming)
 
     # Loops over registers
 
@@ -273,10 +280,10 @@ class _Writer:
     def _kept(self, items: Sequence[Item]) -> Iterator[str]:
         """The loops over pieces of a row that stay in registers from the first loop that reads them."""
         shape = self.shape
-        every = {group.pointer: group for parts in self.groups for group in parts}
+        every = {group.name: group for parts in self.groups for group in parts}
         for group in every.values():
             if any(g.rest != group.rest for parts in self.groups for g in parts
-                   if g.pointer == group.pointer):  # fmt: skip
+                   if g.name == group.name):  # fmt: skip
                 raise Unread("rows that are read from several places")
             yield f"alignas({WIDEST}) {group.type} {group.name}[{shape.kept}][{shape.lanes}];"
         there: set[str] = set()
@@ -292,10 +299,10 @@ class _Writer:
             yield f"for (int piece_ = 0; piece_ < {shape.kept}; ++piece_) {{"
             yield f"  const long long base_ = (long long)(piece_ * {shape.team} + thread_) * {shape.lanes};"
             yield f"  if (base_ < ({item.high})) {{"
-            fresh = tuple(g._replace(loads=g.loads and g.pointer not in there) for g in parts)
+            fresh = tuple(g._replace(loads=g.loads and g.name not in there) for g in parts)
             later = {g.pointer for after in self.groups[number + 1 :] for g in after
                      if g.stores and _stores_all(g) and not leaves}  # fmt: skip
-            places = {g.pointer: f"{g.name}[piece_]" for g in parts}
+            places = {g.name: f"{g.name}[piece_]" for g in parts}
             skips = bool(item.low.terms)
             lines = self._group(item, fresh, places, shape.lanes, frozenset(later), skips)
             yield from _indented(lines, 2)
@@ -322,6 +329,8 @@ class _Writer:
             return
         if team != self.shape.threads:
             raise Unread("several teams of several warps in a block")
+        if self.program.walks:
+            yield "__syncthreads();"
         for one in sums:
             self.arrays += 1
             array = f"parts{self.arrays}_"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from accelopt.kernels.cuda.syntax import Node, assigned, declared, parsed, replaced, said, tight, walk
+from accelopt.kernels.cuda.syntax import Node, assigned, declared, names, parsed, replaced, said, tight, walk
 
 _WRAPPED = "void body() "
 _STATEMENTS = 400  # rewritten in one kernel at most
@@ -60,6 +60,8 @@ def _loop_of_its_own(root: Node, block: Node) -> str | None:
             continue
         (one,) = declared(line) or [None]
         if one is None or one.pointer or one.lengths or one.shared:
+            continue
+        if one.value is not None and names(one.value) & assigned(root):
             continue
         uses = [use for use in walk(root) if use.type == "identifier" and said(use) == one.name]
         uses = [use for use in uses if not _within(use, line)]

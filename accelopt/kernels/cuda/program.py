@@ -92,12 +92,14 @@ Item: TypeAlias = "Uniform | Once | Loop"
 
 
 class Program(NamedTuple):
-    """A kernel, whose team it is, and what it does in order; `rows` is how many teams there are."""
+    """A kernel, whose team it is, and what it does in order; `teams` is how many there are. Where it
+    `walks`, blocks go over rows in a loop that all that follows its head stands in."""
 
     kernel: Kernel
     team: Team
     items: tuple[Item, ...]
     teams: int
+    walks: bool = False
 
     @property
     def loops(self) -> tuple[Loop, ...]:

@@ -15,6 +15,7 @@ from accelopt.kernels.cuda.accesses import (
     Accesses,
     accesses,
     check_calls,
+    leaves,
     pointer,
     pointers_of,
 )
@@ -134,6 +135,9 @@ class _Reader:
         self.partial: dict[str, Accumulator] = {}  # sums that still are each thread's
         self.stored: set[str] = set()  # parameters that one thread of a team writes
         self.parts: dict[str, str] = {}  # arrays of a thread's one element, by the variable
+        self.walks = ""  # the row that a block walks over
+        self.totals: set[str] = set()  # shared variables that hold a sum of the team
+        self.pending: dict[str, str] = {}  # arrays of sums that one thread is to add up
         self.element: Declared | None = None  # the index of a thread's one element, before a tree
         self.whole = ""  # how that tree combines
         self.stale: set[str] = set()  # sums whose total stands elsewhere now
@@ -149,7 +153,7 @@ class _Reader:
         if self.partial:
             raise Unread("sums that nobody puts together")
         self._check()
-        return Program(self.kernel, self.team, tuple(self.items), self.teams)
+        return Program(self.kernel, self.team, tuple(self.items), self.teams, self.walks)
 
     # Statements
 
@@ -171,8 +175,10 @@ class _Reader:
                 if self._each(lines, place):
                     return len(lines) - place
                 self._declaration(line)
-            case "for_statement":
+            case "for_statement" if not self._walk(line, lines, place):
                 self._for(line)
+            case "for_statement":
+                pass
             case "if_statement":
                 if self._element_if(line):
                     return 1
@@ -291,8 +297,11 @@ class _Reader:
         self.items += [Uniform("{")] * braces
         for line in lines:
             inner = bare(line)
+            if self._added_up(line):
+                continue
             if self._tells(inner):
                 assert inner is not None
+                self._assigned(inner)
                 self.items.append(Uniform(self._text(line)))
             elif line.type == "declaration":
                 if any(one.shared or one.pointer or one.lengths for one in declared(line)):
@@ -309,6 +318,33 @@ class _Reader:
                     raise Unread("what one thread does")
                 self._store(line, found)
         self.items += [Uniform("}")] * braces
+
+    def _added_up(self, line: Node) -> bool:
+        """Whether one thread adds up what all have stored: with their total, all do."""
+        if line.type != "for_statement" or not self.pending:
+            return False
+        found, body = head(line, self.known), bare(field(line, "body"))
+        sums = gathered(body) if body is not None else None
+        places = [one for one in walk(field(line, "body")) if one.type == "subscript_expression"]
+        whole = (found.low, found.step) == (number(0), number(1))
+        if not whole or quantity(found.high, self.known) != number(self.threads) or sums is None:
+            raise Unread("a sum of another kind by one thread")
+        array = said(field(places[0], "argument")) if len(places) == 1 else ""
+        index = field(places[0], "indices").named_children if places else []
+        if array not in self.pending or tight(index[0]) != found.variable or body is None:
+            raise Unread("a sum of another kind by one thread")
+        if body.type != "assignment_expression" or tight(bare(field(body, "right"))) not in (
+            tight(places[0]), f"{sums.name}+{tight(places[0])}", f"{tight(places[0])}+{sums.name}"
+        ):  # fmt: skip
+            raise Unread("a sum of another kind by one thread")
+        name = self.pending.pop(array)
+        if not _same_kind(self.partial[name].combined, sums.combined):
+            raise Unread("a sum of another kind by one thread")
+        del self.partial[name]
+        self.values.pop(sums.name, None)
+        self.items.append(Uniform(f"{sums.name} = {sums.combined.format(sums.name, name)};"))
+        self.stale.add(name)
+        return True
 
     def _store(self, line: Node, found: Accesses) -> None:
         self.stored |= {one.pointer for one in found.found if one.writes}
@@ -356,6 +392,24 @@ class _Reader:
         return any(one.type == "for_statement" or is_sync(one) for one in walk(line))
 
     # Loops
+
+    def _walk(self, line: Node, lines: list[Node], place: int) -> bool:
+        """Whether a loop goes over the rows of a block to the kernel's end; what is in it is read then."""
+        if self.team is not Team.BLOCK or place != len(lines) - 1 or self.walks:
+            return False
+        found = head(line, self.known)
+        if found.low != BLOCK or found.step != GRID or any(
+            isinstance(item, Loop | Once) for item in self.items
+        ):
+            return False
+        body = field(line, "body")
+        if leaves(body) or found.high.type == "call_expression":
+            raise Unread("rows that may be left")
+        self.walks = found.variable
+        words = f"{found.type} {found.variable} = blockIdx.x; {found.variable} < {self._text(found.high)}"
+        self.items.append(Uniform(f"for ({words}; {found.variable} += gridDim.x) {{"))
+        self._sequence(statements(body))
+        return True
 
     def _for(self, line: Node) -> None:
         try:
@@ -414,7 +468,7 @@ class _Reader:
                         known[made.name] = quantity(made.value, known)
                     except Unread:
                         continue
-        moving |= set(self.moved)
+        moving |= self.moved - {self.walks}
         return accesses(body, known, pointers, frozenset(self.arrays)), moving
 
     def _loop(
@@ -779,6 +833,11 @@ class _Reader:
             return 0
         while at < len(lines) and is_sync(lines[at]):
             at += 1
+        if at < len(lines) and lines[at].type == "if_statement" and self._alone(lines[at]):
+            if set(stored.values()) - set(self.partial):
+                raise Unread("a sum over what is no sum of a loop")
+            self.pending = dict(stored)
+            return at - place
         parts: dict[str, Part] = {}
         while at < len(lines) and set(parts) != set(stored):
             for part in tree(lines[at], self.known, self.threads):
@@ -809,6 +868,19 @@ class _Reader:
         target, value = field(call, "arguments").named_children
         there = pointer(target, self.known, self.pointers)
         function, name = said(field(call, "function")), said(bare(value))
+        told = said(target.child_by_field_name("argument"))
+        if told in self.told and function in _ATOMIC and name in self.partial:
+            start, kind = self.values.get(told, "?"), self.partial[name].combined
+            if not starts_neutral(_ATOMIC[function], start) or function != "atomicAdd":
+                raise Unread("a shared sum that begins with something")
+            if not _same_kind(kind, _ATOMIC[function]):
+                raise Unread("an atomic operation of another kind")
+            del self.partial[name]
+            self.values.pop(told)
+            self.items.append(Uniform(f"{told} = {name};"))
+            self.stale.add(name)
+            self.totals.add(told)
+            return
         if there is None or name not in self.partial or function not in _ATOMIC:
             raise Unread("an atomic operation by every thread")
         if not _same_kind(self.partial[name].combined, _ATOMIC[function]):
@@ -830,7 +902,8 @@ class _Reader:
         if there is None:
             raise Unread("an atomic operation on nobody knows what")
         self.stored.add(there.parameter)
-        if self.team is Team.GRID and not self._first(bare(given[1]) or given[1]):
+        whole = self._first(bare(given[1]) or given[1]) or said(bare(given[1])) in self.totals
+        if self.team is Team.GRID and not whole:
             raise Unread("an atomic operation with what is no total")
         self.items.append(Once(self._text(call) + ";"))
 

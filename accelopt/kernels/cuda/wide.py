@@ -25,11 +25,12 @@ class Group(NamedTuple):
     shifts: Mapping[int, tuple[Access, ...]]
     loads: bool
     stores: bool
+    number: int = 0
 
     @property
     def name(self) -> str:
         """Of the thread's own copy of the elements."""
-        return f"{self.pointer}_wide_"
+        return f"{self.pointer}_wide{self.number or ''}_"
 
     def aligned(self, lanes: int) -> str:
         """Whether the first of them may be touched by wide accesses."""
@@ -68,15 +69,14 @@ class Group(NamedTuple):
 def groups(kernel: Kernel, loop: Loop) -> tuple[Group, ...]:
     """What of a loop's accesses may be wide: what follows its variable, is reached in every iteration,
     and is not written in other ways."""
-    found = []
-    for pointer in dict.fromkeys(one.pointer for one in loop.accesses):
-        group = _group(kernel, loop, pointer)
-        if group is not None:
-            found.append(group)
-    return tuple(found)
+    return tuple(
+        group._replace(number=number)
+        for pointer in dict.fromkeys(one.pointer for one in loop.accesses)
+        for number, group in enumerate(_groups(kernel, loop, pointer))
+    )
 
 
-def _group(kernel: Kernel, loop: Loop, pointer: str) -> Group | None:
+def _groups(kernel: Kernel, loop: Loop, pointer: str) -> Iterator[Group]:
     mine = [one for one in loop.accesses if one.pointer == pointer]
     along: dict[Quantity, dict[int, list[Access]]] = {}
     for one in mine:
@@ -94,8 +94,7 @@ def _group(kernel: Kernel, loop: Loop, pointer: str) -> Group | None:
             continue
         shifted = {at - main: tuple(ones) for at, ones in shifts.items()}
         whole = rest.plus(number(main))
-        return Group(pointer, kernel.parameters[pointer].type, size, whole, shifted, *use)
-    return None
+        yield Group(pointer, kernel.parameters[pointer].type, size, whole, shifted, *use)
 
 
 def _use(every: list[Access], along: list[Access]) -> tuple[bool, bool] | None:
@@ -123,7 +122,7 @@ def body(
     """A loop's body as lines, for the element `lane_` of each group's copy in `places`."""
     edits: dict[int, str] = {}
     for group in parts:
-        place = places[group.pointer]
+        place = places[group.name]
         for shift, accesses in group.shifts.items():
             for one in accesses:
                 text = _shifted(place, shift, lanes) if shift else f"{place}[lane_]"
