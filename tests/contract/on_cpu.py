@@ -103,7 +103,7 @@ def _run(sample: Sample, source: str, number: int) -> list[str]:
     copy = "then" if number else "first"
     pointers = [p for p in signature.parameters if p.pointer]
     words = [f"{copy}_{p.name}.data" if p.pointer else p.name for p in signature.parameters]
-    grid, block = ("{%d, %d, %d}" % three for three in (launch.grid, launch.block))
+    grid, block = ("{" + ", ".join(map(str, three)) + "}" for three in (launch.grid, launch.block))
     lines = [f"for (int turn = 0; turn < {2 if number else 1}; ++turn) {{ cpu::backwards = turn;"]
     lines += [f"{copy}_{p.name}.copy(start_{p.name});" for p in pointers]
     call = f"kernel{number}::{signature.name}({', '.join(words)})"

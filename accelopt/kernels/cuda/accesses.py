@@ -6,8 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.quantities import Known, Quantity, number, quantity
-from accelopt.kernels.cuda.syntax import Kernel, Node, Unread, bare, field, said, walk
+from accelopt.kernels.cuda.syntax import (
+    Kernel,
+    Unread,
+    bare,
+    field,
+    said,
+    walk,
+)
 
 TOGETHER = re.compile(
     r"__?sync\w*|__shfl\w*|__(any|all|ballot|match|reduce|activemask)\w*|atomic\w*|__threadfence\w*"
@@ -30,7 +39,7 @@ class Access(NamedTuple):
 
     node: Node
     pointer: str
-    index: Quantity
+    at: Quantity
     reads: bool
     writes: bool
     certain: bool
@@ -151,11 +160,9 @@ class _Finder:
             ways.append(self.found[begin:])
             del self.found[begin:]
         self.certain = sure
-        both = [
-            {(a.pointer, a.index, a.reads, a.writes) for a in way if a.certain} for way in ways
-        ]
+        both = [{(a.pointer, a.at, a.reads, a.writes) for a in way if a.certain} for way in ways]
         for access in (*ways[0], *ways[1]):
-            shared = (access.pointer, access.index, access.reads, access.writes) in both[0] & both[1]
+            shared = (access.pointer, access.at, access.reads, access.writes) in both[0] & both[1]
             self.found.append(access._replace(certain=sure and shared))
 
     def _perhaps(self, node: Node | None) -> None:

@@ -139,9 +139,9 @@ class _Writer:
     def _counting(self, loop: Loop) -> Loop:
         edits = dict(loop.edits)
         for one in loop.counts if self.shape.counted else ():
-            there = (f"{one.function}(&{{}}[", one.index, "], ", one.value, ")")
+            there = (f"{one.function}(&{{}}[", one.place, "], ", one.value, ")")
             own, memory = ((there[0].format(name), *there[1:]) for name in ("places_", one.pointer))
-            test = ("((unsigned long long)(", one.index, f") < {self.shape.counted} ? ")
+            test = ("((unsigned long long)(", one.place, f") < {self.shape.counted} ? ")
             edits[one.call.id] = Edit((*test, *own, " : ", *memory, ")"))
         return loop._replace(edits=edits)
 

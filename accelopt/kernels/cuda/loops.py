@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.quantities import Known, Quantity, named, number, quantity
 from accelopt.kernels.cuda.syntax import (
-    Node,
     Unread,
     assigned,
     bare,
@@ -60,17 +61,17 @@ def head(loop: Node, known: Known) -> Head:
 
 
 def _step(update: Node | None, variable: str, known: Known) -> Quantity:
-    if update is not None and update.type == "update_expression":
-        if said(field(update, "argument")) == variable and "++" in said(update):
+    kind = "" if update is None else update.type
+    if kind == "update_expression" and said(field(update, "argument")) == variable:
+        if "++" in said(update):
             return number(1)
-    if update is not None and update.type == "assignment_expression":
-        if said(field(update, "left")) == variable:
-            right = field(update, "right")
-            if field(update, "operator").type == "+=":
-                return quantity(right, known)
-            if field(update, "operator").type == "=":
-                inside = {name: one for name, one in known.items() if name != variable}
-                return quantity(right, inside).plus(quantity(field(update, "left"), inside), -1)
+    elif kind == "assignment_expression" and said(field(update, "left")) == variable:
+        right, sign = field(update, "right"), field(update, "operator").type
+        if sign == "+=":
+            return quantity(right, known)
+        if sign == "=":
+            inside = {name: one for name, one in known.items() if name != variable}
+            return quantity(right, inside).plus(quantity(field(update, "left"), inside), -1)
     raise Unread("a loop that does not count upwards")
 
 

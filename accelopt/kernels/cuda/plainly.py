@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 
-from accelopt.kernels.cuda.syntax import Node, assigned, declared, names, parsed, replaced, said, tight, walk
+from tree_sitter import Node
+
+from accelopt.kernels.cuda.syntax import (
+    assigned,
+    declared,
+    names,
+    parsed,
+    replaced,
+    said,
+    tight,
+    walk,
+)
 
 _WRAPPED = "void body() "
 _STATEMENTS = 400  # rewritten in one kernel at most
@@ -32,8 +44,12 @@ def _root(body: str) -> Node:
     return parsed(_WRAPPED + body)
 
 
-def _rewritten(body: str, change: object) -> str:
-    assert callable(change)
+def _with(node: Node, texts: Mapping[int, str | None]) -> str:
+    """A node's text with other texts in the place of some nodes."""
+    return replaced(node, lambda one: texts.get(one.id)).removeprefix(_WRAPPED)
+
+
+def _rewritten(body: str, change: Callable[[Node], str | None]) -> str:
     return replaced(_root(body), change).removeprefix(_WRAPPED)
 
 
@@ -58,8 +74,8 @@ def _loop_of_its_own(root: Node, block: Node) -> str | None:
             continue
         if any(one.type in ("reference_declarator", "function_declarator") for one in walk(line)):
             continue
-        (one,) = declared(line) or [None]
-        if one is None or one.pointer or one.lengths or one.shared:
+        one = declared(line)[0]
+        if one.pointer or one.lengths or one.shared:
             continue
         if one.value is not None and names(one.value) & assigned(root):
             continue
@@ -69,14 +85,20 @@ def _loop_of_its_own(root: Node, block: Node) -> str | None:
             loop for loop in walk(block) if loop.type in ("for_statement", "while_statement")
             and any(_within(use, loop) for use in uses)
         ]  # fmt: skip
-        outer = [loop for loop in loops if not any(_within(loop, other) for other in loops if other.id != loop.id)]
+        outer = [
+            loop
+            for loop in loops
+            if not any(_within(loop, other) for other in loops if other.id != loop.id)
+        ]
         if not outer or any(not any(_within(use, loop) for loop in outer) for use in uses):
             continue
         made = [_headed(loop, one.type, one.name, one.value, len(outer) == 1) for loop in outer]
         if any(text is None for text in made):
             continue
-        texts = {loop.id: text for loop, text in zip(outer, made, strict=True)} | {line.id: ""}
-        return replaced(root, lambda node: texts.get(node.id)).removeprefix(_WRAPPED)
+        texts: dict[int, str | None] = {
+            loop.id: text for loop, text in zip(outer, made, strict=True)
+        } | {line.id: ""}
+        return _with(root, texts)
     return None
 
 
@@ -115,9 +137,11 @@ def _sum_in_memory(root: Node, block: Node, types: Mapping[str, str]) -> str | N
     """`float total0 = 0; for (...) total0 += e; s[i] = total0;` for `s[i] = 0; for (...) s[i] += e;`,
     where `e` and the loop name `s` nowhere else; None where there is no such pair."""
     lines = [one for one in block.named_children if one.type != "preproc_call"]
-    for first, loop in zip(lines, lines[1:], strict=False):
-        inner = first.named_children[0] if first.type == "expression_statement" else None
-        if inner is None or inner.type != "assignment_expression" or loop.type != "for_statement":
+    for first, loop in pairwise(lines):
+        inner = next(iter(first.named_children), None)
+        if first.type != "expression_statement" or loop.type != "for_statement":
+            continue
+        if inner is None or inner.type != "assignment_expression":
             continue
         target, start = inner.child_by_field_name("left"), loop.child_by_field_name("initializer")
         value = inner.child_by_field_name("right")
@@ -127,20 +151,29 @@ def _sum_in_memory(root: Node, block: Node, types: Mapping[str, str]) -> str | N
         if array not in types or value is None or start is None or _sign(inner) != "=":
             continue
         places = [one for one in walk(loop) if one.type == "identifier" and said(one) == array]
-        sums = [one for one in walk(loop) if one.type == "subscript_expression" and tight(one) == tight(target)]
+        sums = [
+            one
+            for one in walk(loop)
+            if one.type == "subscript_expression" and tight(one) == tight(target)
+        ]
         parts = {said(one) for one in walk(target) if one.type == "identifier"} - {array}
         if not sums or len(places) != len(sums) or parts & assigned(loop) or array in said(value):
             continue
-        if any(made.name in parts for one in walk(loop) if one.type == "declaration" for made in declared(one)):
+        if any(
+            made.name in parts
+            for one in walk(loop)
+            if one.type == "declaration"
+            for made in declared(one)
+        ):
             continue
         name = f"total{sum(said(root).count(f'total{n}') > 0 for n in range(9))}"
         ids = {one.id for one in sums}
-        text = replaced(loop, lambda node: name if node.id in ids else None)
-        texts = {
+        text = _with(loop, dict.fromkeys(ids, name))
+        texts: dict[int, str | None] = {
             first.id: f"{types[array]} {name} = {said(value)};",
             loop.id: f"{text} {said(target)} = {name};",
         }
-        return replaced(root, lambda node: texts.get(node.id)).removeprefix(_WRAPPED)
+        return _with(root, texts)
     return None
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.accesses import Accesses, accesses, check_calls, pointers_of
 from accelopt.kernels.cuda.quantities import Quantity, named, number, quantity
 from accelopt.kernels.cuda.syntax import (
     SIZES,
     Kernel,
-    Node,
     Unread,
     assigned,
     bare,
     declared,
     field,
+    joined,
     names,
     said,
     statements,
@@ -129,13 +131,3 @@ def times_of(index: Quantity, name: str) -> Quantity | None:
         if mine:
             terms.append((tuple(one for one in product_ if one.text != name), times))
     return Quantity(tuple(terms))
-
-
-def joined(condition: Node | None, sign: str) -> list[Node]:
-    """The parts of a condition between the signs."""
-    if condition is None:
-        raise Unread("no condition")
-    if condition.type == "binary_expression" and field(condition, "operator").type == sign:
-        sides = field(condition, "left"), field(condition, "right")
-        return [part for side in sides for part in joined(bare(side), sign)]
-    return [condition]

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.accesses import Access, accesses, pointers_of
 from accelopt.kernels.cuda.loops import gathered, head
 from accelopt.kernels.cuda.plane import Axis, PlaneReader, times_of
@@ -22,7 +24,6 @@ from accelopt.kernels.cuda.quantities import number, quantity
 from accelopt.kernels.cuda.syntax import (
     Declared,
     Kernel,
-    Node,
     Unread,
     assigned,
     bare,
@@ -119,7 +120,7 @@ class _Reader(PlaneReader):
         self._after(after, sum_, operands, line)
         left, right = operands
         axes = {axis.name: axis for axis in self.axes.values()}
-        column = next(name for name in axes if name in right.access.index.names)
+        column = next(name for name in axes if name in right.access.at.names)
         row = next(name for name in axes if name != column)
         return Product(
             self.kernel, axes[row], axes[column], left, right,
@@ -142,12 +143,12 @@ class _Reader(PlaneReader):
         sides: dict[str, Operand] = {}
         inner = self._inside(body) | {"threadIdx.x", "threadIdx.y", "blockIdx.x", "blockIdx.y"}
         for one in found.found:
-            mine = [axis for axis in (x, y) if axis in one.index.names]
-            if len(mine) != 1 or step not in one.index.names or one.index.names & inner:
+            mine = [axis for axis in (x, y) if axis in one.at.names]
+            if len(mine) != 1 or step not in one.at.names or one.at.names & inner:
                 raise Unread("an operand of another kind")
             if mine[0] in sides:
                 raise Unread("two operands of one axis")
-            apart = times_of(one.index, step), times_of(one.index, mine[0])
+            apart = times_of(one.at, step), times_of(one.at, mine[0])
             if None in apart or number(1) not in apart:
                 raise Unread("an operand without neighbours")
             kind = self.kernel.parameters[one.pointer].type
@@ -185,7 +186,7 @@ class _Reader(PlaneReader):
             raise Unread("pointers that go elsewhere")
         writes = {one.pointer for one in last.found if one.writes}
         others = {one.pointer for one in (*first.found, *last.found) if not one.writes}
-        places = {one.pointer: {other.index for other in (*first.found, *last.found)
+        places = {one.pointer: {other.at for other in (*first.found, *last.found)
                                 if other.pointer == one.pointer} for one in last.found}  # fmt: skip
         if not writes or writes & read or any(one.writes for one in first.found):
             raise Unread("a sum that is not stored")

@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.accesses import Access
 from accelopt.kernels.cuda.quantities import Quantity
-from accelopt.kernels.cuda.syntax import Kernel, Node
+from accelopt.kernels.cuda.syntax import (
+    Kernel,
+)
 
 
 class Team(Enum):
@@ -66,7 +70,7 @@ class Count(NamedTuple):
     function: str
     pointer: str
     type: str
-    index: Node
+    place: Node
     value: Node
 
 

@@ -11,7 +11,17 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from accelopt.kernels.cuda.syntax import BUILT_IN, Node, Unread, bare, field, names, said, tight
+from tree_sitter import Node
+
+from accelopt.kernels.cuda.syntax import (
+    BUILT_IN,
+    Unread,
+    bare,
+    field,
+    names,
+    said,
+    tight,
+)
 
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*")
 _CASTS = frozenset(

@@ -306,3 +306,13 @@ def declared(statement: Node) -> list[Declared]:
             )
         )
     return found
+
+
+def joined(condition: Node | None, sign: str) -> list[Node]:
+    """The parts of a condition between the signs."""
+    if condition is None:
+        raise Unread("no condition")
+    if condition.type == "binary_expression" and field(condition, "operator").type == sign:
+        sides = field(condition, "left"), field(condition, "right")
+        return [part for side in sides for part in joined(bare(side), sign)]
+    return [condition]

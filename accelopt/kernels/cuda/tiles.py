@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.launching import with_launch
 from accelopt.kernels.cuda.plane import Axis
 from accelopt.kernels.cuda.products import Operand, Product
-from accelopt.kernels.cuda.syntax import Node, Unread, replaced, said, statements
+from accelopt.kernels.cuda.syntax import (
+    Unread,
+    replaced,
+    said,
+    statements,
+)
 
 THREADS = 256
 SIDE = 16  # threads along each axis of a tile
@@ -135,7 +142,7 @@ class _Writer:
             yield f"  const int at_ = (thread_ + group_ * {THREADS}) * {lanes};"
             yield f"  long long {v} = {self._begin(axis)} + {place};"
             yield f"  long long {k} = {begin} + {step};"
-            source = f"{operand.access.pointer} + ({operand.access.index.text})"
+            source = f"{operand.access.pointer} + ({operand.access.at.text})"
             target = f"{name}_next_ + group_ * {lanes}"
             inside = f"{stays} < {bounds[stays]} && {moves} + {lanes} <= {bounds[moves]}"
             yield f"  if ({inside} && (size_t)({source}) % {WIDEST} == 0) {{"

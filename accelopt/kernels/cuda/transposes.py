@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.accesses import Access
 from accelopt.kernels.cuda.launching import with_launch
 from accelopt.kernels.cuda.plane import Axis, PlaneReader, times_of
 from accelopt.kernels.cuda.quantities import number
 from accelopt.kernels.cuda.syntax import (
     Kernel,
-    Node,
     Unread,
     assigned,
     declared,
@@ -57,25 +58,26 @@ def transposition(kernel: Kernel) -> Transposition:
         raise Unread("no single store")
     (store,) = stored
     for writes, reads in ((x, y), (y, x)):
-        if times_of(store.index, writes.name) != number(1) or store.reads:
+        if times_of(store.at, writes.name) != number(1) or store.reads:
             continue
         for one in found.found:
-            across = times_of(one.index, writes.name)
-            if one.certain and times_of(one.index, reads.name) == number(1) and across:
-                if across.terms and across != number(1) and _same_only(found.found, one):
-                    _known_above(kernel, one, (x, y))
-                    return Transposition(kernel, reads, writes, one, tuple(body))
+            across = times_of(one.at, writes.name)
+            along = one.certain and times_of(one.at, reads.name) == number(1)
+            apart = across is not None and across.terms and across != number(1)
+            if along and apart and _same_only(found.found, one):
+                _known_above(kernel, one, (x, y))
+                return Transposition(kernel, reads, writes, one, tuple(body))
     raise Unread("nothing to turn")
 
 
 def _same_only(every: tuple[Access, ...], one: Access) -> bool:
     """Whether the parameter is read at this index alone."""
-    return all(other.index == one.index for other in every if other.pointer == one.pointer)
+    return all(other.at == one.at for other in every if other.pointer == one.pointer)
 
 
 def _known_above(kernel: Kernel, one: Access, axes: tuple[Axis, Axis]) -> None:
     allowed = {*kernel.parameters, *(axis.name for axis in axes), "blockIdx.z"}
-    if one.index.names - allowed:
+    if one.at.names - allowed:
         raise Unread("an index of other values")
 
 
@@ -105,7 +107,7 @@ def _lines(found: Transposition, rows: int) -> Iterator[str]:
     yield f"  const {reads.type} {reads.name} = {begin[reads.name]} + threadIdx.x;"
     yield f"  const {writes.type} {writes.name} = {begin[writes.name]} + line_;"
     yield f"  {inside}"
-    yield f"    tile_[line_][threadIdx.x] = {source.pointer}[{source.index.text}];"
+    yield f"    tile_[line_][threadIdx.x] = {source.pointer}[{source.at.text}];"
     yield "  }"
     yield "}"
     yield "__syncthreads();"

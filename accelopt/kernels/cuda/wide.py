@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tree_sitter import Node
+
 from accelopt.kernels.cuda.accesses import Access
 from accelopt.kernels.cuda.program import Loop
 from accelopt.kernels.cuda.quantities import Quantity, named, number
-from accelopt.kernels.cuda.syntax import Kernel, Node, replaced
+from accelopt.kernels.cuda.syntax import (
+    Kernel,
+    replaced,
+)
 
 WIDEST = 16  # bytes of one access
 _PIECES = {16: "uint4", 8: "uint2", 4: "unsigned", 2: "unsigned short", 1: "unsigned char"}
@@ -39,31 +44,29 @@ class Group(NamedTuple):
 
     def load(self, place: str, base: str, lanes: int, streaming: bool) -> Iterator[str]:
         """The statements that copy `lanes` elements from `base` on."""
-        for piece, kind, number in self._pieces(lanes):
+        for piece, kind, part in self._pieces(lanes):
             source = (
                 f"reinterpret_cast<const {kind}*>({self.pointer} + ({self.rest.text}) + {base})"
             )
             value = (
-                f"__ldcs({source} + {number})"
-                if streaming and piece >= 4
-                else f"{source}[{number}]"
+                f"__ldcs({source} + {part})" if streaming and piece >= 4 else f"{source}[{part}]"
             )
-            yield f"reinterpret_cast<{kind}*>({place})[{number}] = {value};"
+            yield f"reinterpret_cast<{kind}*>({place})[{part}] = {value};"
 
     def store(self, place: str, base: str, lanes: int, streaming: bool) -> Iterator[str]:
         """The statements that copy them back."""
-        for piece, kind, number in self._pieces(lanes):
+        for piece, kind, part in self._pieces(lanes):
             target = f"reinterpret_cast<{kind}*>({self.pointer} + ({self.rest.text}) + {base})"
-            value = f"reinterpret_cast<{kind}*>({place})[{number}]"
+            value = f"reinterpret_cast<{kind}*>({place})[{part}]"
             if streaming and piece >= 4:
-                yield f"__stcs({target} + {number}, {value});"
+                yield f"__stcs({target} + {part}, {value});"
             else:
-                yield f"{target}[{number}] = {value};"
+                yield f"{target}[{part}] = {value};"
 
     def _pieces(self, lanes: int) -> Iterator[tuple[int, str, int]]:
         piece = min(WIDEST, lanes * self.size)
-        for number in range(lanes * self.size // piece):
-            yield piece, _PIECES[piece], number
+        for part in range(lanes * self.size // piece):
+            yield piece, _PIECES[piece], part
 
 
 def groups(kernel: Kernel, loop: Loop) -> tuple[Group, ...]:
@@ -80,7 +83,7 @@ def _groups(kernel: Kernel, loop: Loop, pointer: str) -> Iterator[Group]:
     mine = [one for one in loop.accesses if one.pointer == pointer]
     along: dict[Quantity, dict[int, list[Access]]] = {}
     for one in mine:
-        rest = one.index.plus(named(loop.variable), -1)
+        rest = one.at.plus(named(loop.variable), -1)
         if rest.names & loop.moving:
             continue
         constant = dict(rest.terms).get((), 0)
