@@ -333,7 +333,7 @@ __global__ void column_sums(const float* x, float* out, int rows, int width) {
   for (int r = 0; r < rows; ++r) s += x[r * width + c];
   out[c] = s;
 }
-""", 3, 64, {"x": Data("rows * width"), "out": Data("width")}, ROWS),
+""", 3, 64, {"x": Data("rows * width"), "out": Data("width")}, ROWS, refuses=True),
     "matmul": sample("""
 extern "C" __global__ void matmul(const float* A, const float* B, float* C, int M, int N, int K) {
   int row = blockIdx.y * blockDim.y + threadIdx.y;

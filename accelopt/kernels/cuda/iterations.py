@@ -102,9 +102,9 @@ class Iterations(State):
 
     def _append_loop(
         self, variable: str, kind: str, low: Quantity, high: str, bound: Quantity,
-        body: list[Node], edits: dict[int, Edit], made: tuple[Accumulator, ...] = (),
+        body: list[Node], edits: dict[int, Edit], made: tuple[Accumulator, ...] = (), reached: list[Node] | None = None,
     ) -> None:  # fmt: skip
-        found, moving = self._of_body(variable, body)
+        found, moving = self._of_body(variable, reached or body)
         if bound.names & moving or low.names & moving:
             raise Unread("a bound that changes")
         writes = {one.pointer for one in found.found if one.writes}

@@ -288,7 +288,7 @@ def _parts(guard: Node, step: str, known: Known, doubles: bool) -> list[Part]:
             raise Unread("a tree of another kind")
         array = said(field(target, "argument"))
         others = [
-            quantity(field(one, "indices").named_children[0], known)
+            quantity(next(iter(field(one, "indices").named_children), None), known)
             for one in walk(inner)
             if one.type == "subscript_expression"
         ]

@@ -110,7 +110,7 @@ def read_only_pointers(source: str, name: str, values: Values) -> Iterator[Actio
     text = source
     for parameter in wanted:
         text = re.sub(
-            rf"\*\s*(?:__restrict__\s+)?\b{parameter.name}\b(?=\s*[,)])",
+            rf"\*\s*(?:__restrict__\s+)?\b{re.escape(parameter.name)}\b(?=\s*[,)])",
             f"* __restrict__ {parameter.name}",
             text,
             count=1,
@@ -151,7 +151,7 @@ def streaming_accesses(source: str, name: str, values: Values) -> Iterator[Actio
         return
     text = source
     for parameter in kernel.parameters:
-        if parameter.pointer:
+        if parameter.pointer and parameter.name.isidentifier():
             text = _streamed(text, parameter.name, reads=parameter.constant)
     if text != source:
         yield _made(

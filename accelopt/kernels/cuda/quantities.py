@@ -23,7 +23,7 @@ from accelopt.kernels.cuda.syntax import (
     tight,
 )
 
-_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*")
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0|[1-9]\d*)[uUlL]*")
 _CASTS = frozenset(
     "int unsigned long size_t int64_t uint64_t int32_t uint32_t ptrdiff_t signed "
     "static_cast".split()

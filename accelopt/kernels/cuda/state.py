@@ -99,7 +99,7 @@ class State:
     def _is_own(self, left: Node) -> bool:
         """Whether an element of a shared array is the thread's own."""
         inside = field(left, "indices").named_children
-        return quantity(inside[0], self.known) == THREAD
+        return len(inside) == 1 and quantity(inside[0], self.known) == THREAD
 
     def _accesses(self, nodes: list[Node]) -> Accesses:
         arrays = frozenset({*self.arrays, *self.firsts})

@@ -69,7 +69,7 @@ def read(source: str, name: str = "") -> Kernel:
     where it has no such kernel or no launch."""
     launch, signature = launch_of(source), signature_of(source, name)
     names = [parameter.name for parameter in signature.parameters]
-    if len(set(names)) != len(names) or not all(names):
+    if len(set(names)) != len(names) or not all(map(str.isidentifier, names)):
         raise Unread("parameters without names")
     bare = _COMMENTS.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), source)
     head = re.search(rf"\b__global__\b[^;{{]*\b{signature.name}\s*\([^)]*\)\s*\{{", bare)

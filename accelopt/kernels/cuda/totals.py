@@ -122,7 +122,7 @@ class Totals(Iterations):
         self.tainted.discard(self.element.name)
         self._append_loop(
             self.element.name, self.element.type, found.low, self._text(found.high),
-            quantity(found.high, self.known), [node], edits, sums,
+            quantity(found.high, self.known), [node], edits, sums, [value],
         )  # fmt: skip
         self.tainted.add(self.element.name)
         self.partial[name] = sums[0]

@@ -11,6 +11,7 @@ from accelopt.kernels.cuda.accesses import Access
 from accelopt.kernels.cuda.program import Loop
 from accelopt.kernels.cuda.quantities import Quantity, named, number
 from accelopt.kernels.cuda.syntax import (
+    SIZES,
     Kernel,
     replaced,
 )
@@ -92,7 +93,7 @@ def _groups(kernel: Kernel, loop: Loop, pointer: str) -> Iterator[Group]:
     for rest, shifts in along.items():
         main = 0 if 0 in shifts else min(shifts)
         use = _use(mine, shifts[main])
-        size = kernel.size(pointer) if use else WIDEST
+        size = SIZES.get(kernel.parameters[pointer].type, WIDEST)
         if use is None or size > WIDEST // 2:
             continue
         shifted = {at - main: tuple(ones) for at, ones in shifts.items()}
