@@ -6,6 +6,7 @@ that nobody may touch.
 """
 
 import shutil
+from collections import Counter
 
 import pytest
 from cuda_samples import SAMPLES
@@ -31,15 +32,32 @@ def proposed(name, most=100):
     return proposals(sample.source, "", most, sample.values())
 
 
-@needs_compiler
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_is_proposed_computes_what_the_kernel_computes(tmp_path, name):
-    sample, found = SAMPLES[name], proposed(name)
+def test_kernels_are_read_or_left_alone(name):
+    found = proposed(name)
     methods = {action.method for action in found}
-    assert methods <= SMALL if sample.refuses else methods - SMALL
-    assert not differing(sample, [action.source for action in found], tmp_path)
+    assert methods <= SMALL if SAMPLES[name].refuses else methods - SMALL
     for action in found:
         assert not native_violations("kernel.cu", {"kernel.cu": action.source}), action.sentence
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_proposed_first_computes_what_the_kernel_computes(tmp_path, name):
+    taken = Counter()
+    sources = []
+    for action in proposed(name):
+        taken[action.method] += 1
+        if taken[action.method] <= (1 if action.method in SMALL else 4):
+            sources.append(action.source)
+    assert not differing(SAMPLES[name], sources, tmp_path)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLES)
+def test_all_that_is_proposed_computes_what_the_kernel_computes(tmp_path, name):
+    assert not differing(SAMPLES[name], [action.source for action in proposed(name)], tmp_path)
 
 
 @needs_compiler
