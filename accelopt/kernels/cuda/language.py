@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
+from accelopt.contract.spec import Argument
+from accelopt.errors import ConfigError
+from accelopt.kernels.cuda.launching import signature_of
 from accelopt.kernels.cuda.moves import proposals
 from accelopt.kernels.cuda.names import NOTES, sheet
 from accelopt.kernels.gpu.language import Solutions
@@ -33,7 +37,8 @@ class Cuda(Solutions):
         if template.spec.binding != "driver":
             return ()
         name = template.spec.entry_point.split("::")[-1]
-        return await asyncio.to_thread(proposals, node.source, name, MOST_PROPOSALS)
+        values = values_of(node.source, name, template.spec.arguments)
+        return await asyncio.to_thread(proposals, node.source, name, MOST_PROPOSALS, values)
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of CUDA C++."""
@@ -42,3 +47,18 @@ class Cuda(Solutions):
     def sheet(self, texts: Sequence[str]) -> str:
         """Our notes on the names that stand in `texts`."""
         return sheet(texts)
+
+
+def values_of(source: str, name: str, arguments: Sequence[Mapping[str, object]]) -> dict[str, int]:
+    """What a contract says of a kernel's parameters: whole numbers, and of tensors how many elements
+    they have."""
+    try:
+        parameters = signature_of(source, name).parameters
+    except ConfigError:
+        return {}
+    given = [Argument.model_validate(one) for one in arguments]
+    return {
+        parameter.name: math.prod(one.tensor.shape) if one.is_tensor else int(str(one.value))
+        for parameter, one in zip(parameters, given, strict=False)
+        if one.is_tensor or one.type == "int"
+    }

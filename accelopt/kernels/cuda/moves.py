@@ -8,44 +8,54 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import (
-    MOST_THREADS,
     launch_of,
     signature_of,
     with_launch,
+)
+from accelopt.kernels.cuda.program import Team
+from accelopt.kernels.cuda.shaping import (
+    MULTIPROCESSORS,
+    Values,
+    block_reductions,
+    kept_rows,
+    matrix_instructions,
+    read_programs,
+    row_teams,
+    shared_tiles,
+    transposed_tiles,
+    vector_loads,
 )
 from accelopt.kernels.moves import METHODS
 from accelopt.nodes import Action, Rewrite, made
 
 BLOCKS = (128, 256, 512, 1024, 64)
 FACTORS = (4, 8, 2)
-MULTIPROCESSORS = 132  # of an H100 or H200: grids that walk are multiples of it
 WALKS = (8, 16, 4, 32)
-_GLOBAL_INDEX = re.compile(
-    r"blockIdx\s*\.\s*x\s*\*\s*blockDim\s*\.\s*x|blockDim\s*\.\s*x\s*\*\s*blockIdx\s*\.\s*x"
-)
 _LOOP = re.compile(r"^([ \t]*)for\s*\(", re.MULTILINE)
 
 
-def block_sizes(source: str, name: str = "") -> Iterator[Action]:
+def block_sizes(source: str, name: str, values: Values) -> Iterator[Action]:
     """Give the blocks another number of threads, and the grid as many blocks as cover the same work.
 
-    Legal where the kernel asks for its block's size and no `__launch_bounds__` says it.
+    Legal where the kernel asks for its block's size wherever it counts on it, no `__launch_bounds__`
+    says it, and its threads work for the grid, for rows of a block, or for rows of their own.
     """
     launch = launch_of(source)
-    if launch.block[1:] != (1, 1) or not re.search(r"blockDim\s*\.\s*x", source):
+    if launch.block[1:] != (1, 1) or "__launch_bounds__" in source:
         return
-    if "__launch_bounds__" in source:
+    program = next(iter(read_programs(source, name)), None)
+    if program is None or not _asks_for_size(source, launch.block[0]):
         return
     for place, threads in enumerate(BLOCKS):
-        if threads == launch.block[0] or threads > MOST_THREADS:
+        if threads == launch.block[0]:
             continue
         grid = launch.grid
-        if _GLOBAL_INDEX.search(source):
-            work = launch.grid[0] * launch.block[0]
-            grid = (-(-work // threads), *launch.grid[1:])
+        if program.team is not Team.BLOCK:
+            grid = (-(-launch.grid[0] * launch.block[0] // threads), *launch.grid[1:])
         changed = launch._replace(block=(threads, 1, 1), grid=grid)
         text = _sized(with_launch(source, changed), launch.block[0], threads)
         yield _made(
@@ -54,17 +64,18 @@ def block_sizes(source: str, name: str = "") -> Iterator[Action]:
         )  # fmt: skip
 
 
-def walking_grid(source: str, name: str = "") -> Iterator[Action]:
+def walking_grid(source: str, name: str, values: Values) -> Iterator[Action]:
     """Start only as many blocks as run at once and let them walk over the work.
 
-    Legal where the kernel's loop steps by the whole grid (`gridDim.x`).
+    Legal where the kernel's loops step by the whole grid (`gridDim.x`) and nothing else knows it.
     """
     launch = launch_of(source)
-    if not re.search(r"gridDim\s*\.\s*x", source):
+    programs = [one for one in read_programs(source, name) if one.team is Team.GRID]
+    if not programs or not re.search(r"gridDim\s*\.\s*x", source):
         return
     for place, waves in enumerate(WALKS):
         blocks = MULTIPROCESSORS * waves
-        if blocks != launch.grid[0]:
+        if blocks < launch.grid[0]:
             changed = launch._replace(grid=(blocks, *launch.grid[1:]))
             yield _made(
                 "walking_grid", {"blocks": blocks}, f"Start {blocks} blocks that walk.",
@@ -72,7 +83,7 @@ def walking_grid(source: str, name: str = "") -> Iterator[Action]:
             )  # fmt: skip
 
 
-def launch_bounds(source: str, name: str = "") -> Iterator[Action]:
+def launch_bounds(source: str, name: str, values: Values) -> Iterator[Action]:
     """Tell the compiler how many threads a block has, so that it may use the registers they leave."""
     launch, kernel = launch_of(source), signature_of(source, name)
     if "__launch_bounds__" in source:
@@ -88,7 +99,7 @@ def launch_bounds(source: str, name: str = "") -> Iterator[Action]:
         )
 
 
-def read_only_pointers(source: str, name: str = "") -> Iterator[Action]:
+def read_only_pointers(source: str, name: str, values: Values) -> Iterator[Action]:
     """Declare that pointers do not overlap and that inputs are only read, so that loads may be moved
     and go by the read-only path.
 
@@ -99,7 +110,7 @@ def read_only_pointers(source: str, name: str = "") -> Iterator[Action]:
     text = source
     for parameter in wanted:
         text = re.sub(
-            rf"\*\s*(?:__restrict__\s+)?\b{parameter.name}\b(?=\s*[,)])",
+            rf"\*\s*(?:__restrict__\s+)?\b{re.escape(parameter.name)}\b(?=\s*[,)])",
             f"* __restrict__ {parameter.name}",
             text,
             count=1,
@@ -114,7 +125,7 @@ def read_only_pointers(source: str, name: str = "") -> Iterator[Action]:
         )
 
 
-def unrolled_loops(source: str, name: str = "") -> Iterator[Action]:
+def unrolled_loops(source: str, name: str, values: Values) -> Iterator[Action]:
     """Unroll loops so that the loads of several steps are under way together."""
     places = [
         match for match in _LOOP.finditer(source)
@@ -130,7 +141,7 @@ def unrolled_loops(source: str, name: str = "") -> Iterator[Action]:
             )  # fmt: skip
 
 
-def streaming_accesses(source: str, name: str = "") -> Iterator[Action]:
+def streaming_accesses(source: str, name: str, values: Values) -> Iterator[Action]:
     """Read inputs and write outputs past the caches where each is touched once.
 
     Legal for plain subscripts of a kernel's pointers: `x[i]` becomes `__ldcs(&x[i])`.
@@ -140,7 +151,7 @@ def streaming_accesses(source: str, name: str = "") -> Iterator[Action]:
         return
     text = source
     for parameter in kernel.parameters:
-        if parameter.pointer:
+        if parameter.pointer and parameter.name.isidentifier():
             text = _streamed(text, parameter.name, reads=parameter.constant)
     if text != source:
         yield _made(
@@ -148,43 +159,31 @@ def streaming_accesses(source: str, name: str = "") -> Iterator[Action]:
         )
 
 
-def vector_loads(source: str, name: str = "") -> Iterator[Action]:
-    """Let each thread load and store 8 or 16 neighbouring bytes at once."""
-    return iter(())
-
-
-def async_copies(source: str, name: str = "") -> Iterator[Action]:
+def async_copies(source: str, name: str, values: Values) -> Iterator[Action]:
     """Copy the next tile to shared memory asynchronously while this one is worked on."""
     return iter(())
 
 
-def matrix_instructions(source: str, name: str = "") -> Iterator[Action]:
-    """Multiply tiles by the tensor cores' instructions (mma.sync, wgmma)."""
-    return iter(())
-
-
-def block_reductions(source: str, name: str = "") -> Iterator[Action]:
-    """Reduce within a warp by shuffles and within a block in shared memory before any atomic."""
-    return iter(())
-
-
-def padded_tails(source: str, name: str = "") -> Iterator[Action]:
+def padded_tails(source: str, name: str, values: Values) -> Iterator[Action]:
     """Treat the last, partial tile apart, so that all others need no bounds check."""
     return iter(())
 
 
-RULES: tuple[Callable[[str, str], Iterator[Action]], ...] = (
+RULES: tuple[Callable[[str, str, Values], Iterator[Action]], ...] = (
+    matrix_instructions, shared_tiles, transposed_tiles, vector_loads, block_reductions, row_teams, kept_rows,
     block_sizes, walking_grid, read_only_pointers, unrolled_loops, streaming_accesses, launch_bounds,
 )  # fmt: skip
 
 
-def proposals(source: str, name: str, most: int) -> list[Action]:
+def proposals(
+    source: str, name: str, most: int, values: Values = MappingProxyType({})
+) -> list[Action]:
     """What the rules can make of a kernel, the most promising first; none of a source that they
-    cannot read."""
+    cannot read. `values` are whole numbers of the contract, by the kernel's parameters."""
     found: list[Action] = []
     for rule in RULES:
         try:
-            found += rule(source, name)
+            found += rule(source, name, values)
         except ConfigError:
             continue
     distinct = {action.key: action for action in reversed(found)}
@@ -196,6 +195,17 @@ def _made(
 ) -> Action:
     change = Rewrite(move=method, parameters=dict(parameters), sentence=sentence)
     return made(change, text, promise=promise, touches=METHODS[method].touches)
+
+
+def _asks_for_size(source: str, threads: int) -> bool:
+    """Whether `blockDim.x` stands in a kernel and its number only as a shared array's length."""
+    body = source.partition("__global__")[2]
+    unsized = re.sub(rf"(__shared__[^;]*\[\s*){threads}(\s*\])", r"\1\2", body)
+    numbers = {str(threads), str(threads // 2), str(threads - 1)}
+    shared = re.findall(r"__shared__[^;]*\[\s*([^\]\s]+)\s*\]", unsized)
+    defined = re.search(r"#\s*define|constexpr|extern\s+__shared__", source)
+    plain = not defined and not shared and not numbers & set(re.findall(r"\b\d+\b", unsized))
+    return plain and re.search(r"blockDim\s*\.\s*x", body) is not None
 
 
 def _sized(source: str, before: int, now: int) -> str:

@@ -1,0 +1,567 @@
+"""CUDA kernels as strangers write them, with data on which to run them."""
+
+from __future__ import annotations
+
+from on_cpu import Data, Sample
+
+
+def sample(source, grid, block, data, cases, shared=0, **more):
+    three = lambda n: n if isinstance(n, str) else f"{n}, 1, 1"
+    line = f"#pragma launch grid({three(grid)}) block({three(block)}) shared({shared})\n"
+    return Sample(line + source, data, cases, **more)
+
+
+N = [{"n": n} for n in (2048, 2047, 2045, 1030, 257, 31, 5, 4, 3, 1, 0)]
+ARRAY = Data("n")
+WIDTHS = [{"width": n} for n in (256, 512, 260, 258, 257, 96, 40, 33, 7, 4, 1)]
+ROWS = [{"rows": 37, "width": n} for n in (128, 132, 130, 129, 64, 31, 4, 1)]
+
+SAMPLES = {
+    "add": sample(
+        'extern "C" __global__ void add(const float* x, const float* y, float* out, int n) {\n'
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) out[i] = x[i] + y[i];\n}\n",
+        8, 256, {"x": ARRAY, "y": ARRAY, "out": ARRAY}, N),
+    "saxpy_early_return": sample("""
+__global__ void saxpy(long long n, float a, const float* __restrict__ x, float* __restrict__ y) {
+    const long long idx = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (idx >= n) return;
+    y[idx] = a * x[idx] + y[idx];   // in place
+}
+""", 8, 256, {"x": ARRAY, "y": ARRAY}, [{**one, "a": 1.5} for one in N]),
+    "gelu_half": sample("""
+#include <cuda_fp16.h>
+__device__ __forceinline__ float gelu(float v) {
+  return 0.5f * v * (1.0f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
+}
+extern "C" __global__ void gelu_half(const __half* in, __half* out, size_t n) {
+  size_t tid = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+  if (tid < n) {
+    float v = __half2float(in[tid]);
+    out[tid] = __float2half(gelu(v));
+  }
+}
+""", 8, 256, {"in": ARRAY, "out": ARRAY}, N),
+    "scale_bias_bf16_macro": sample("""
+#include <cuda_bf16.h>
+#define TPB 128
+#define GID (blockIdx.x * TPB + threadIdx.x)
+#define F(v) __bfloat162float(v)
+__global__ void scale_bias(const __nv_bfloat16 *x, const float *bias, __nv_bfloat16 *y, float s, int n, int width)
+{
+    unsigned int i = GID;
+    if (i < n)
+    {
+        y[i] = __float2bfloat16(F(x[i]) * s + bias[i % width]);
+    }
+}
+""", 16, 128, {"x": ARRAY, "y": ARRAY, "bias": Data("width")}, [{**one, "s": 0.5, "width": 7} for one in N]),
+    "grid_stride_relu": sample("""
+extern "C" __global__ void relu(float* data, int n) {
+  int stride = gridDim.x * blockDim.x;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+    if (data[i] < 0.0f) data[i] = 0.0f;
+  }
+}
+""", 3, 128, {"data": ARRAY}, N),
+    "grid_stride_several": sample("""
+template <typename T> __device__ T clamp01(T v) { return v < T(0) ? T(0) : (v > T(1) ? T(1) : v); }
+__global__ void fused(const float *a, const float *b, const float *c, float *out, const size_t n) {
+    const size_t start = threadIdx.x + blockIdx.x * blockDim.x;
+    for (size_t k = start; k < n; k += (size_t)blockDim.x * gridDim.x) {
+        const float t = fmaf(a[k], b[k], c[k]);
+        if (t > 10.f) continue;
+        out[k] = clamp01(t) + __ldg(&c[k]) + *(a + k);
+    }
+}
+""", 3, 128, {"a": ARRAY, "b": ARRAY, "c": ARRAY, "out": ARRAY}, N),
+    "two_dimensional": sample("""
+extern "C" __global__ void blend(const float* a, const float* b, float* out, int height, int width) {
+  int col = blockIdx.x * blockDim.x + threadIdx.x;
+  int row = blockIdx.y * blockDim.y + threadIdx.y;
+  if (row < height && col < width) {
+    int idx = row * width + col;
+    out[idx] = 0.25f * a[idx] + 0.75f * b[idx];
+  }
+}
+""", "5, 3, 1", "16, 8, 1", {"a": Data("height * width"), "b": Data("height * width"), "out": Data("height * width")},
+        [{"height": h, "width": w} for h, w in ((24, 80), (23, 79), (5, 33), (1, 1), (24, 4), (0, 3))]),
+    "two_dimensional_return": sample("""
+#define IDX2(r, c, ld) ((r) * (ld) + (c))
+__global__ void bias2d(const float* x, const float* bias, float* y, int M, int N) {
+  int r = blockIdx.y * blockDim.y + threadIdx.y, c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= M || c >= N) return;
+  y[IDX2(r, c, N)] = x[IDX2(r, c, N)] + bias[c];
+}
+""", "3, 4, 1", "32, 4, 1", {"x": Data("M * N"), "bias": Data("N"), "y": Data("M * N")},
+        [{"M": m, "N": n} for m, n in ((16, 96), (15, 95), (3, 33), (1, 1))]),
+    "stencil": sample("""
+extern "C" __global__ void blur(const float* in, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i > 0 && i < n - 1) {
+    out[i] = 0.25f * in[i - 1] + 0.5f * in[i] + 0.25f * in[i + 1];
+  }
+}
+""", 8, 256, {"in": ARRAY, "out": ARRAY}, N),
+    "stencil_clamped": sample("""
+__global__ void diff(const float* in, float* out, int n) {
+  int i = threadIdx.x + blockDim.x * blockIdx.x;
+  if (i >= n) return;
+  float left = i > 0 ? in[i - 1] : in[i];
+  float right = (i + 1 < n) ? in[i + 1] : in[i];
+  out[i] = right - left;
+}
+""", 8, 256, {"in": ARRAY, "out": ARRAY}, N),
+    "no_guard_ints": sample("""
+__global__ void mix(const unsigned char* a, const int* b, unsigned* out) {
+  const int tid = threadIdx.x;
+  const int gid = blockIdx.x * 96 + tid;
+  out[gid] = (unsigned)a[gid] * 3u + (unsigned)b[gid];
+}
+""", 5, 96, {"a": Data("480", 0, 200), "b": Data("480", -9, 90), "out": Data("480", 0, 9)}, [{}]),
+    "sum_atomic_each": sample("""
+extern "C" __global__ void total(const float* x, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(out, x[i]);
+}
+""", 8, 256, {"x": ARRAY, "out": Data("1")}, N),
+    "dot_grid_stride_atomic": sample("""
+__global__ void dot(const float *__restrict__ a, const float *__restrict__ b, float *result, int n)
+{
+    float local = 0.f;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        local += a[i] * b[i];
+    atomicAdd(&result[0], local);
+}
+""", 4, 128, {"a": ARRAY, "b": ARRAY, "result": Data("1")}, N),
+    "dot_tree_atomic": sample("""
+#define BLOCK_SIZE 128
+__global__ void dot_tree(const float* a, const float* b, float* out, int n) {
+  __shared__ float cache[BLOCK_SIZE];
+  int tid = threadIdx.x;
+  int i = blockIdx.x * blockDim.x + tid;
+  cache[tid] = (i < n) ? a[i] * b[i] : 0.0f;
+  __syncthreads();
+  for (unsigned int s = blockDim.x / 2; s > 0; s >>= 1) {
+    if (tid < s) cache[tid] += cache[tid + s];
+    __syncthreads();
+  }
+  if (tid == 0) atomicAdd(out, cache[0]);
+}
+""", 16, 128, {"a": ARRAY, "b": ARRAY, "out": Data("1")}, N),
+    "max_tree_interleaved": sample("""
+__global__ void max_int(const int* x, int* out, int n) {
+  extern __shared__ int sdata[];
+  int tid = threadIdx.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+  int v = -2147483647;
+  if (i < n) v = x[i];
+  sdata[tid] = v;
+  __syncthreads();
+  for (int s = 1; s < blockDim.x; s *= 2) {
+    if (tid % (2 * s) == 0) sdata[tid] = max(sdata[tid], sdata[tid + s]);
+    __syncthreads();
+  }
+  if (tid == 0) atomicMax(out, sdata[0]);
+}
+""", 16, 128, {"x": Data("n", -99, 900), "out": Data("1", -5, 5)}, N, shared=512),
+    "block_sums_kept_apart": sample("""
+__global__ void reduce0(const float* g_idata, float* g_odata, unsigned int n) {
+  __shared__ float sdata[128];
+  unsigned int tid = threadIdx.x;
+  unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
+  sdata[tid] = (i < n) ? g_idata[i] : 0;
+  __syncthreads();
+  for (unsigned int s = 1; s < blockDim.x; s *= 2) {
+    if (tid % (2 * s) == 0) { sdata[tid] += sdata[tid + s]; }
+    __syncthreads();
+  }
+  if (tid == 0) g_odata[blockIdx.x] = sdata[0];
+}
+""", 16, 128, {"g_idata": ARRAY, "g_odata": Data("16")}, N, refuses=True),
+    "histogram": sample("""
+__global__ void histogram(const int* x, int* bins, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&bins[x[i]], 1);
+}
+""", 8, 256, {"x": Data("n", 0, 17), "bins": Data("17", 0, 5)}, N),
+    "row_sums_tree": sample("""
+extern "C" __global__ void row_sums(const float* x, float* out, int width) {
+  __shared__ float partial[128];
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) sum += x[(size_t)blockIdx.x * width + i];
+  partial[threadIdx.x] = sum;
+  __syncthreads();
+  for (int step = blockDim.x / 2; step > 0; step /= 2) {
+    if (threadIdx.x < step) partial[threadIdx.x] += partial[threadIdx.x + step];
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) out[blockIdx.x] = partial[0];
+}
+""", 5, 128, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS),
+    "row_max_thread_a_row": sample("""
+__global__ void row_max(const float* in, float* out, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float m = -INFINITY;
+  for (int j = 0; j < width; ++j) m = fmaxf(m, in[row * width + j]);
+  out[row] = m;
+}
+""", 2, 64, {"in": Data("rows * width"), "out": Data("rows")}, ROWS),
+    "row_mean_thread_pointer": sample("""
+__global__ void mean_var(const float* in, float* mean, float* var, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rows) {
+    const float* p = in + (size_t)row * width;
+    float s = 0, sq = 0;
+    for (int j = 0; j < width; j++) {
+      float v = p[j];
+      s += v;
+      sq += v * v;
+    }
+    float mu = s / width;
+    mean[row] = mu;
+    var[row] = sq / width - mu * mu;
+  }
+}
+""", 2, 64, {"in": Data("rows * width"), "mean": Data("rows"), "var": Data("rows")}, ROWS),
+    "softmax_thread_a_row": sample("""
+extern "C" __global__ void softmax(const float* x, float* y, int rows, int width) {
+  int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r >= rows) return;
+  float m = x[r * width];
+  for (int j = 1; j < width; ++j) if (x[r * width + j] > m) m = x[r * width + j];
+  float s = 0.0f;
+  for (int j = 0; j < width; ++j) {
+    float e = expf(x[r * width + j] - m);
+    y[r * width + j] = e;
+    s += e;
+  }
+  for (int j = 0; j < width; ++j) y[r * width + j] /= s;
+}
+""", 2, 64, {"x": Data("rows * width"), "y": Data("rows * width")}, ROWS),
+    "softmax_block_a_row": sample("""
+__global__ void softmax_block(const float* __restrict__ input, float* __restrict__ output, const int width) {
+    extern __shared__ float buf[];
+    const int row = blockIdx.x;
+    const int tid = threadIdx.x;
+    const float* in_row = input + row * width;
+    float* out_row = output + row * width;
+    float local_max = -1e30f;
+    for (int i = tid; i < width; i += blockDim.x) local_max = fmaxf(local_max, in_row[i]);
+    buf[tid] = local_max;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s >>= 1) {
+        if (tid < s) buf[tid] = fmaxf(buf[tid], buf[tid + s]);
+        __syncthreads();
+    }
+    float row_max = buf[0];
+    __syncthreads();
+    float local_sum = 0.f;
+    for (int i = tid; i < width; i += blockDim.x) {
+        float e = __expf(in_row[i] - row_max);
+        out_row[i] = e;
+        local_sum += e;
+    }
+    buf[tid] = local_sum;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s >>= 1) {
+        if (tid < s) buf[tid] += buf[tid + s];
+        __syncthreads();
+    }
+    float inv = 1.0f / buf[0];
+    for (int i = tid; i < width; i += blockDim.x) out_row[i] *= inv;
+}
+""", 5, 64, {"input": Data("5 * width"), "output": Data("5 * width")}, WIDTHS, shared=256),
+    "layer_norm_block": sample("""
+extern "C" __global__ void layer_norm(const float* x, const float* gamma, const float* beta, float* y, int width, float eps) {
+  __shared__ float s1[128], s2[128];
+  __shared__ float mean, rstd;
+  int t = threadIdx.x;
+  size_t base = (size_t)blockIdx.x * width;
+  float a = 0.0f, b = 0.0f;
+  for (int i = t; i < width; i += 128) { float v = x[base + i]; a += v; b += v * v; }
+  s1[t] = a; s2[t] = b;
+  __syncthreads();
+  for (int k = 64; k > 0; k >>= 1) {
+    if (t < k) { s1[t] += s1[t + k]; s2[t] += s2[t + k]; }
+    __syncthreads();
+  }
+  if (t == 0) {
+    mean = s1[0] / width;
+    float v = s2[0] / width - mean * mean;
+    rstd = rsqrtf(v + eps);
+  }
+  __syncthreads();
+  for (int i = t; i < width; i += 128) y[base + i] = (x[base + i] - mean) * rstd * gamma[i] + beta[i];
+}
+""", 5, 128, {"x": Data("5 * width"), "gamma": Data("width"), "beta": Data("width"), "y": Data("5 * width")},
+        [{**one, "eps": 1e-2} for one in WIDTHS], relative=2e-3),
+    "rms_norm_half_thread": sample("""
+#include <cuda_fp16.h>
+__global__ void rms_norm(const half* x, const half* w, half* y, int rows, int width, float eps) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float ss = 0.f;
+  for (int i = 0; i < width; ++i) { float v = __half2float(x[row * width + i]); ss += v * v; }
+  float scale = rsqrtf(ss / (float)width + eps);
+  for (int i = 0; i < width; ++i)
+    y[row * width + i] = __float2half(__half2float(x[row * width + i]) * scale * __half2float(w[i]));
+}
+""", 2, 64, {"x": Data("rows * width"), "w": Data("width"), "y": Data("rows * width")},
+        [{**one, "eps": 1e-2} for one in ROWS]),
+    "prefix_sum_serial": sample("""
+__global__ void prefix(const float* x, float* y, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float run = 0.f;
+  for (int j = 0; j < width; ++j) { run += x[row * width + j]; y[row * width + j] = run; }
+}
+""", 2, 64, {"x": Data("rows * width"), "y": Data("rows * width")}, ROWS, refuses=True),
+    "argmax_rows": sample("""
+__global__ void argmax(const float* x, int* out, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float best = x[row * width]; int at = 0;
+  for (int j = 1; j < width; ++j) { float v = x[row * width + j]; if (v > best) { best = v; at = j; } }
+  out[row] = at;
+}
+""", 2, 64, {"x": Data("rows * width"), "out": Data("rows", 0, 3)}, ROWS, refuses=True),
+    "column_sums": sample("""
+__global__ void column_sums(const float* x, float* out, int rows, int width) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= width) return;
+  float s = 0.0f;
+  for (int r = 0; r < rows; ++r) s += x[r * width + c];
+  out[c] = s;
+}
+""", 3, 64, {"x": Data("rows * width"), "out": Data("width")}, ROWS, refuses=True),
+    "matmul": sample("""
+extern "C" __global__ void matmul(const float* A, const float* B, float* C, int M, int N, int K) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y;
+  int col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < M && col < N) {
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = sum;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (130, 129, 16), (5, 3, 7), (1, 1, 1), (20, 16, 0))]),
+    "gemm_alpha_beta_transposed": sample("""
+#define CEIL(a, b) (((a) + (b) - 1) / (b))
+__global__ void gemm_nt(const float *a, const float *b, float *c, const int m, const int n, const int k, float alpha, float beta)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int j = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i >= m || j >= n) return;
+    float acc = 0.f;
+    #pragma unroll 4
+    for (int p = 0; p < k; p++) {
+        float u = a[i * k + p];
+        float v = b[j * k + p];
+        acc = fmaf(u, v, acc);
+    }
+    int at = i * n + j;
+    c[at] = alpha * acc + beta * c[at];
+}
+""", "5, 18, 1", "32, 8, 1", {"a": Data("m * k"), "b": Data("n * k"), "c": Data("m * n")},
+        [{"m": m, "n": n, "k": k, "alpha": 0.5, "beta": 2} for m, n, k in ((160, 144, 40), (131, 140, 33), (3, 5, 7))]),
+    "matmul_half": sample("""
+#include <cuda_fp16.h>
+__global__ void hgemm(const __half* A, const __half* B, const float* bias, __half* C, int M, int N, int K) {
+  int r = threadIdx.y + blockIdx.y * 16, c = threadIdx.x + blockIdx.x * 16;
+  if (r >= M || c >= N) return;
+  float acc = bias[c];
+  for (int k = 0; k < K; ++k) {
+    acc += __half2float(A[r * K + k]) * __half2float(B[k * N + c]);
+  }
+  C[r * N + c] = __float2half(acc > 0.f ? acc : 0.f);
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "bias": Data("N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (5, 3, 7), (16, 16, 0))], relative=2e-2),
+    "distances": sample("""
+__global__ void l1(const float* x, const float* y, float* d, int n, int m, int dim) {
+  int j = blockIdx.x * blockDim.x + threadIdx.x;
+  int i = blockIdx.y * blockDim.y + threadIdx.y;
+  if (i < n && j < m) {
+    float s = 0.0f;
+    for (int k = 0; k < dim; ++k) s += fabsf(x[i * dim + k] - y[j * dim + k]);
+    d[(size_t)i * m + j] = s;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"x": Data("n * dim"), "y": Data("m * dim"), "d": Data("n * m")},
+        [{"n": a, "m": b, "dim": c} for a, b, c in ((144, 144, 40), (131, 140, 33), (5, 3, 7))]),
+    "transpose": sample("""
+extern "C" __global__ void transpose(const float* in, float* out, int rows, int cols) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x;
+  int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x < cols && y < rows) out[x * rows + y] = in[y * cols + x];
+}
+""", "6, 12, 1", "16, 8, 1", {"in": Data("rows * cols"), "out": Data("rows * cols")},
+        [{"rows": h, "cols": w} for h, w in ((96, 96), (95, 81), (33, 31), (1, 96), (1, 1), (0, 5))]),
+    "transpose_half_scaled": sample("""
+#include <cuda_fp16.h>
+__global__ void transpose_scaled(half *dst, const half *src, float s, unsigned int w, unsigned int h) {
+    unsigned int r = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned int c = blockIdx.y * blockDim.y + threadIdx.y;
+    if (r >= h || c >= w) return;
+    float v = __half2float(src[r * w + c]);
+    dst[c * h + r] = __float2half(v * s + (float)c);
+}
+""", "3, 3, 1", "32, 32, 1", {"dst": Data("w * h"), "src": Data("w * h")},
+        [{"w": w, "h": h, "s": 2} for w, h in ((96, 96), (95, 81), (31, 33), (1, 1))]),
+    "histogram_grid_stride_float": sample("""
+__global__ void weighted(const unsigned char* keys, const float* w, float* sums, size_t n, int nbins) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+    int key = keys[i];
+    if (key < nbins) atomicAdd(&sums[key], w[i]);
+  }
+}
+""", 2, 128, {"keys": Data("n", 0, 40), "w": ARRAY, "sums": Data("33")}, [{**one, "nbins": 33} for one in N]),
+    "while_by_the_book": sample("""
+__global__ void add(int n, float *a, float *b, float *c) {
+  int tid = threadIdx.x + blockIdx.x * blockDim.x;
+  while (tid < n) {
+    c[tid] = a[tid] + b[tid];
+    tid += blockDim.x * gridDim.x;
+  }
+}
+""", 3, 128, {"a": ARRAY, "b": ARRAY, "c": ARRAY}, N),
+    "for_without_a_start": sample("""
+__global__ void silu(const float* x, float* y, int64_t n) {
+  auto i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t step = (int64_t)gridDim.x * blockDim.x;
+  for (; i < n; i += step) { float v = x[i]; y[i] = v / (1.0f + __expf(-v)); }
+}
+""", 3, 128, {"x": ARRAY, "y": ARRAY}, N),
+    "branches_both_store": sample("""
+extern "C" __global__ void leaky(const float* x, float* y, float slope, int n) {
+  unsigned int i = blockDim.x * blockIdx.x + threadIdx.x;
+  if (i < n) {
+    if (x[i] > 0.0f) { y[i] = x[i]; }
+    else { y[i] = slope * x[i]; }
+  }
+}
+""", 8, 256, {"x": ARRAY, "y": ARRAY}, [{**one, "slope": 0.1} for one in N]),
+    "row_sum_old_c": sample("""
+__global__ void sum_rows(float *m, float *s, int rows, int width)
+{
+    int j, i = blockIdx.x * blockDim.x + threadIdx.x;
+    float total = 0.0;
+    if (i < rows) {
+        for (j = 0; j < width; j++)
+            total = total + m[i*width + j];
+        s[i] = total;
+    }
+}
+""", 2, 64, {"m": Data("rows * width"), "s": Data("rows")}, ROWS),
+    "row_sum_in_memory": sample("""
+__global__ void sum_rows(const float* m, float* s, int rows, int width) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= rows) return;
+  s[i] = 0;
+  for (int j = 0; j < width; j++) s[i] += m[i * width + j];
+}
+""", 2, 64, {"m": Data("rows * width"), "s": Data("rows")}, ROWS),
+    "gemv": sample("""
+extern "C" __global__ void gemv(const float* A, const float* x, float* y, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rows) {
+    float dot = 0.0f;
+    for (int j = 0; j < width; ++j) dot += A[row * width + j] * x[j];
+    y[row] = dot;
+  }
+}
+""", 2, 64, {"A": Data("rows * width"), "x": Data("width"), "y": Data("rows")}, ROWS),
+    "layer_norm_three_loops": sample("""
+__global__ void layernorm(const float* in, float* out, const float* g, const float* b, int rows, int width) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  const float* x = &in[row * width];
+  float* y = &out[row * width];
+  float mean = 0.0f;
+  for (int i = 0; i < width; i++) mean += x[i];
+  mean /= width;
+  float var = 0.0f;
+  for (int i = 0; i < width; i++) { float d = x[i] - mean; var += d * d; }
+  var /= width;
+  float inv = 1.0f / sqrtf(var + 1e-2f);
+  for (int i = 0; i < width; i++) y[i] = (x[i] - mean) * inv * g[i] + b[i];
+}
+""", 2, 64, {"in": Data("rows * width"), "out": Data("rows * width"), "g": Data("width"), "b": Data("width")}, ROWS, relative=2e-3),
+    "rows_walked_by_blocks": sample("""
+__global__ void rms(const float* x, float* y, int rows, int width) {
+  __shared__ float red[64];
+  for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+    float acc = 0.f;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) { float v = x[row * width + i]; acc += v * v; }
+    red[threadIdx.x] = acc;
+    __syncthreads();
+    for (int s = blockDim.x / 2; s > 0; s /= 2) {
+      if (threadIdx.x < s) red[threadIdx.x] += red[threadIdx.x + s];
+      __syncthreads();
+    }
+    float scale = rsqrtf(red[0] / width + 1e-2f);
+    __syncthreads();
+    for (int i = threadIdx.x; i < width; i += blockDim.x) y[row * width + i] = x[row * width + i] * scale;
+  }
+}
+""", 3, 64, {"x": Data("rows * width"), "y": Data("rows * width")}, ROWS),
+    "shared_atomic": sample("""
+__global__ void row_norm(const float* x, float* out, int width) {
+  __shared__ float total;
+  if (threadIdx.x == 0) total = 0.0f;
+  __syncthreads();
+  float mine = 0.0f;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) mine += x[blockIdx.x * width + i] * x[blockIdx.x * width + i];
+  atomicAdd(&total, mine);
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = sqrtf(total);
+}
+""", 5, 64, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS),
+    "summed_by_one_thread": sample("""
+__global__ void row_mean(const float* x, float* out, int width) {
+  __shared__ float s[64];
+  int tid = threadIdx.x;
+  float mine = 0.0f;
+  for (int i = tid; i < width; i += blockDim.x) mine += x[blockIdx.x * width + i];
+  s[tid] = mine;
+  __syncthreads();
+  if (tid == 0) {
+    float total = 0.0f;
+    for (int i = 0; i < blockDim.x; i++) total += s[i];
+    out[blockIdx.x] = total / width;
+  }
+}
+""", 5, 64, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS),
+    "gather_rows": sample("""
+__global__ void gather(const int* ids, const float* table, float* out, int dim) {
+  const float* from = table + (size_t)ids[blockIdx.x] * dim;
+  for (int d = threadIdx.x; d < dim; d += blockDim.x) out[(size_t)blockIdx.x * dim + d] = from[d];
+}
+""", 5, 64, {"ids": Data("5", 0, 7), "table": Data("7 * dim"), "out": Data("5 * dim")}, [{"dim": one["width"]} for one in WIDTHS]),
+    "stencil_plane": sample("""
+__global__ void jacobi(const float* u, float* v, int h, int w) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x;
+  int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x > 0 && x < w - 1 && y > 0 && y < h - 1)
+    v[y * w + x] = 0.25f * (u[y * w + x - 1] + u[y * w + x + 1] + u[(y - 1) * w + x] + u[(y + 1) * w + x]);
+}
+""", "5, 3, 1", "16, 8, 1", {"u": Data("h * w"), "v": Data("h * w")},
+        [{"h": h, "w": w} for h, w in ((24, 80), (23, 79), (5, 33), (1, 1), (24, 4))]),
+    "tree_with_a_volatile_end": sample("""
+__global__ void sums(const float* x, float* out, int width) {
+  __shared__ float s[128];
+  int t = threadIdx.x;
+  float v = 0.f;
+  for (int i = t; i < width; i += blockDim.x) v += x[blockIdx.x * width + i];
+  s[t] = v;
+  __syncthreads();
+  for (int k = blockDim.x / 2; k > 32; k >>= 1) { if (t < k) s[t] += s[t + k]; __syncthreads(); }
+  if (t < 32) {
+    float w = s[t] + s[t + 32];
+    for (int k = 16; k > 0; k >>= 1) w += __shfl_down_sync(0xffffffff, w, k);
+    if (t == 0) out[blockIdx.x] = w;
+  }
+}
+""", 5, 128, {"x": Data("5 * width"), "out": Data("5")}, WIDTHS, refuses=True),
+}  # fmt: skip
