@@ -8,6 +8,7 @@ from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, OPEN_LOOP
 from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
+    clamps,
     columns,
     conditions,
     fills,
@@ -19,6 +20,7 @@ from accelopt.kernels.triton.moves import (
     numbering,
     once,
     queries,
+    scales,
     sharing,
     splits,
 )
@@ -135,6 +137,26 @@ def test_a_program_takes_all_heads_of_several_queries():
     assert ast.unparse(launch.grid) == "(triton.cdiv(q.shape[0], 32), 1)"
 
 
+def test_rows_past_the_last_query_read_that_one_and_store_nothing():
+    kernel = kernels(on_launch(queries.queries_together, BY_SEQUENCE, 64))["by_sequence_kernel"]
+    assert "query_read = tl.minimum(query, query_count - 1)" in kernel
+    assert "of_row = tl.load(sequence_ptr + query_read)" in kernel
+    assert (
+        "tl.load((q_ptr + (query_read * HEADS + head) * (2 * HALF))[:, None] + channel[None, :])"
+        in kernel
+    )
+    assert kernel.count("mask=row_is_inside") == kernel.count("tl.store(") == 3
+    assert "query_here = query + tl.minimum(turns, 0)" in kernel.split("while sequence")[1]
+
+
+def test_rows_of_other_sequences_stay_masked_where_the_sequence_says_the_place():
+    text = BY_SEQUENCE.replace("q_ptr + own + channel)", "q_ptr + own + first + channel)")
+    assert text != BY_SEQUENCE
+    kernel = kernels(on_launch(queries.queries_together, text, 64))["by_sequence_kernel"]
+    [line] = [line for line in kernel.splitlines() if "tl.load((q_ptr" in line]
+    assert "mask=row_is_inside[:, None]" in line
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -248,6 +270,108 @@ def test_scores_are_computed_behind_a_condition_and_the_next_tiles_loaded_before
         "if start <= count:\n                    product_0 = tl.dot(q_at_0, turned_0)" in computing
     )
     assert "logits = logits + product_0" in computing
+
+
+def test_sums_of_rows_that_lie_across_warp_groups_are_taken_behind_the_loop():
+    kernel = kernels(on_kernel(once.scores_once, products_of_tiles()))["by_sequence_kernel"]
+    before, loop = kernel.split("for start in tl.range")
+    inside, behind = loop.split("if count > 0:")
+    assert "total_of_columns = tl.zeros([QUERIES_TOGETHER * HEADS_TOGETHER, BLOCK]" in before
+    assert "total_of_columns = total_of_columns * shrink[:, None] + weights" in inside
+    assert "total = tl.sum(total_of_columns, axis=1)" in inside.splitlines()[-2]
+    assert inside.count("tl.sum(") == 1 and "tl.sum(" not in behind
+    assert "product_0 = tl.dot(" in inside and "product_1 = tl.dot(" in inside
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("total = total * shrink + tl.sum(weights, axis=1)", "total = tl.maximum(total, tl.sum(weights, axis=1))"),
+        ("highest = higher\n", "highest = higher + 0.0 * total\n"),
+        ("total = tl.full([QUERIES_TOGETHER * HEADS_TOGETHER], 0.0", "total = tl.full([QUERIES_TOGETHER * HEADS_TOGETHER], 1.0"),
+    ],
+)  # fmt: skip
+def test_sums_that_are_read_or_do_not_begin_with_zeros_stay_in_the_loop(change):
+    text = products_of_tiles()
+    assert change[0] in text
+    kernel = kernels(on_kernel(once.scores_once, text.replace(*change, 1)))["by_sequence_kernel"]
+    assert "total_of_columns" not in kernel
+
+
+def test_the_last_key_is_loaded_again_in_the_place_of_masks():
+    kernel = kernels(on_kernel(clamps.last_again, products_of_tiles()))["by_sequence_kernel"]
+    loop = kernel.split("for start in")[1].split("if count > 0:")[0]
+    assert "token_inside = tl.minimum(token, count - 1)" in loop
+    assert "page = tl.load(page_ptr + begin + token_inside)\n" in loop
+    assert loop.count("tl.load(k_ptr") == 2 and "mask=" not in loop
+    assert "tl.where(inside[None, :] &" in loop, "scores past the last key stay hidden"
+    ahead_of_it = kernels(
+        on_kernel(ahead.looked_up_ahead, on_kernel(clamps.last_again, products_of_tiles()))
+    )["by_sequence_kernel"]
+    assert "tl.minimum(start + BLOCK + tl.arange(0, BLOCK), count - 1))\n" in ahead_of_it
+    assert "mask=0 < count" in ahead_of_it.split("for start in")[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("for start in range(0, count, BLOCK)", "for start in range(0, count + BLOCK, BLOCK)"),
+        ("tl.where(inside[None, :] & ", "tl.where("),
+        (
+            "highest = higher\n",
+            "highest = higher\n            left = left + tl.sum(page, axis=0)\n",
+        ),
+        ("inside = token < count", "inside = token < count - tl.max(highest, axis=0)"),
+    ],
+)
+def test_keys_past_the_end_that_something_sees_stay_masked(change):
+    text = products_of_tiles()
+    assert change[0] in text
+    moved = on_kernel(clamps.last_again, text.replace(*change, 1))
+    assert moved is None or "page = tl.load(page_ptr + begin + token, mask=inside" in moved
+
+
+TWICE = "logits = logits * scale; z = logits * 1.5; highest = tl.maximum(highest, z)"
+
+
+def scaled(steps, behind="highest"):
+    return f"""import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, o_ptr, n, scale, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)
+    highest = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        logits = tl.load(x_ptr + start + place)
+        {steps}
+    tl.store(o_ptr + place, {behind})
+
+
+def run(x, o):
+    kernel[(1,)](x, o, x.shape[0], 0.5, BLOCK=64)
+"""
+
+
+def test_two_scales_become_one():
+    text = on_kernel(scales.one_scale, scaled(TWICE))
+    assert "z = logits * (scale * 1.5)" in text and text.count("scale") == 2
+    assert on_kernel(scales.one_scale, text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        scaled(TWICE.replace("highest, z", "highest, z + logits")),
+        scaled(TWICE.replace("z =", "logits = logits + 1; z =")),
+        scaled("scale = scale + 1; " + TWICE),
+        scaled(TWICE.replace("* 1.5", "* highest")),
+        scaled("later = 0.0; " + TWICE, behind="highest + logits"),
+    ],
+)
+def test_scales_of_what_something_else_reads_stay_two(text):
+    assert on_kernel(scales.one_scale, text) is None
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,13 @@ def test_loops_over_the_keys_of_several_sequences_compute_what_they_did():
         if "queries_together+share_loads" in proposal.change.move and "Set" not in proposal.sentence
     ]
     moves = {move for proposal in chosen for move in proposal.change.move.split("+")}
-    assert {"scores_once", "join_columns", "fill_in_kernel", "find_sequence"} <= moves
+    assert {
+        "scores_once",
+        "join_columns",
+        "read_last_again",
+        "fill_in_kernel",
+        "find_sequence",
+    } <= moves
     sources = [BY_SEQUENCE, *(proposal.source for proposal in chosen)]
     errors = interpreted("alike.py", [json.dumps(source) for source in sources])
     assert len(errors) == len(sources) - 1
