@@ -16,8 +16,8 @@ from accelopt.kernels.cuda.launching import (
     signature_of,
     with_launch,
 )
-from accelopt.kernels.cuda.program import Team
-from accelopt.kernels.cuda.shaping import (
+from accelopt.kernels.cuda.programs.program import Team
+from accelopt.kernels.cuda.programs.shaping import (
     MULTIPROCESSORS,
     Values,
     block_reductions,

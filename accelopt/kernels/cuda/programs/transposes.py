@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import Access
 from accelopt.kernels.cuda.launching import with_launch
-from accelopt.kernels.cuda.plane import Axis, PlaneReader, times_of
-from accelopt.kernels.cuda.quantities import number
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.accesses import Access
+from accelopt.kernels.cuda.programs.plane import Axis, PlaneReader, times_of
+from accelopt.kernels.cuda.programs.quantities import number
+from accelopt.kernels.cuda.programs.syntax import (
     Kernel,
     Unread,
     assigned,

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import Access
-from accelopt.kernels.cuda.program import Loop
-from accelopt.kernels.cuda.quantities import Quantity, named, number
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.accesses import Access
+from accelopt.kernels.cuda.programs.program import Loop
+from accelopt.kernels.cuda.programs.quantities import Quantity, named, number
+from accelopt.kernels.cuda.programs.syntax import (
     SIZES,
     Kernel,
     replaced,

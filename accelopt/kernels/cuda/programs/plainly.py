@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.syntax import (
     assigned,
     declared,
     names,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import Accesses, accesses, check_calls, pointers_of
-from accelopt.kernels.cuda.quantities import Quantity, named, number, quantity
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.accesses import Accesses, accesses, check_calls, pointers_of
+from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
     SIZES,
     Kernel,
     Unread,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from accelopt.kernels.cuda.launching import MOST_THREADS, with_launch
-from accelopt.kernels.cuda.program import (
+from accelopt.kernels.cuda.programs.program import (
     Accumulator,
     Edit,
     Item,
@@ -18,8 +18,8 @@ from accelopt.kernels.cuda.program import (
     Team,
     Uniform,
 )
-from accelopt.kernels.cuda.syntax import Unread
-from accelopt.kernels.cuda.wide import WIDEST, Group, body, groups, plain
+from accelopt.kernels.cuda.programs.syntax import Unread
+from accelopt.kernels.cuda.programs.wide import WIDEST, Group, body, groups, plain
 
 WARP = 32
 

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeAlias
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import Access
-from accelopt.kernels.cuda.quantities import Quantity
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.accesses import Access
+from accelopt.kernels.cuda.programs.quantities import Quantity
+from accelopt.kernels.cuda.programs.syntax import (
     Kernel,
 )
 

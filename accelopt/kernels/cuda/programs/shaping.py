@@ -9,16 +9,16 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from accelopt.errors import ConfigError
-from accelopt.kernels.cuda.distribution import WARP, Shape, lanes_of, written
 from accelopt.kernels.cuda.launching import MOST_THREADS
-from accelopt.kernels.cuda.plainly import plainly
-from accelopt.kernels.cuda.products import product
-from accelopt.kernels.cuda.program import Program, Team
-from accelopt.kernels.cuda.syntax import SIZES, Kernel, Unread, body_of, read, said, walk
-from accelopt.kernels.cuda.teams import programs
-from accelopt.kernels.cuda.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
-from accelopt.kernels.cuda.transposes import transposition, turned
-from accelopt.kernels.cuda.wide import groups
+from accelopt.kernels.cuda.programs.distribution import WARP, Shape, lanes_of, written
+from accelopt.kernels.cuda.programs.plainly import plainly
+from accelopt.kernels.cuda.programs.products import product
+from accelopt.kernels.cuda.programs.program import Program, Team
+from accelopt.kernels.cuda.programs.syntax import SIZES, Kernel, Unread, body_of, read, said, walk
+from accelopt.kernels.cuda.programs.teams import programs
+from accelopt.kernels.cuda.programs.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
+from accelopt.kernels.cuda.programs.transposes import transposition, turned
+from accelopt.kernels.cuda.programs.wide import groups
 from accelopt.kernels.moves import METHODS
 from accelopt.nodes import Action, Rewrite, made
 

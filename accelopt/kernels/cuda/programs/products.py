@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import Access, accesses, pointers_of
-from accelopt.kernels.cuda.loops import gathered, head
-from accelopt.kernels.cuda.plane import Axis, PlaneReader, times_of
-from accelopt.kernels.cuda.quantities import number, quantity
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.accesses import Access, accesses, pointers_of
+from accelopt.kernels.cuda.programs.loops import gathered, head
+from accelopt.kernels.cuda.programs.plane import Axis, PlaneReader, times_of
+from accelopt.kernels.cuda.programs.quantities import number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
     Declared,
     Kernel,
     Unread,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.syntax import (
     BUILT_IN,
     Unread,
     bare,

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import (
+from accelopt.kernels.cuda.programs.accesses import (
     Accesses,
     leaves,
     pointer,
 )
-from accelopt.kernels.cuda.loops import head, is_sync
-from accelopt.kernels.cuda.program import (
+from accelopt.kernels.cuda.programs.loops import head, is_sync
+from accelopt.kernels.cuda.programs.program import (
     Edit,
     Loop,
     Once,
@@ -25,9 +25,9 @@ from accelopt.kernels.cuda.program import (
     Team,
     Uniform,
 )
-from accelopt.kernels.cuda.quantities import Quantity, named, number, quantity
-from accelopt.kernels.cuda.state import BLOCK, GRID, THREAD
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.state import BLOCK, GRID, THREAD
+from accelopt.kernels.cuda.programs.syntax import (
     SIZES,
     Declared,
     Kernel,
@@ -42,7 +42,7 @@ from accelopt.kernels.cuda.syntax import (
     tight,
     walk,
 )
-from accelopt.kernels.cuda.totals import Totals
+from accelopt.kernels.cuda.programs.totals import Totals
 
 
 class _Reader(Totals):

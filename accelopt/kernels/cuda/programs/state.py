@@ -6,20 +6,20 @@ import re
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import (
+from accelopt.kernels.cuda.programs.accesses import (
     TOGETHER,
     Accesses,
     accesses,
     check_calls,
     pointers_of,
 )
-from accelopt.kernels.cuda.program import (
+from accelopt.kernels.cuda.programs.program import (
     Accumulator,
     Item,
     Team,
 )
-from accelopt.kernels.cuda.quantities import named, number, quantity
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.quantities import named, number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
     Declared,
     Kernel,
     Unread,

@@ -6,20 +6,20 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import (
+from accelopt.kernels.cuda.programs.accesses import (
     pointer,
 )
-from accelopt.kernels.cuda.iterations import ATOMIC, Iterations, gathering_into
-from accelopt.kernels.cuda.loops import Part, gathered, head, is_sync, starts_neutral, tree
-from accelopt.kernels.cuda.program import (
+from accelopt.kernels.cuda.programs.iterations import ATOMIC, Iterations, gathering_into
+from accelopt.kernels.cuda.programs.loops import Part, gathered, head, is_sync, starts_neutral, tree
+from accelopt.kernels.cuda.programs.program import (
     Accumulator,
     Edit,
     Once,
     Team,
     Uniform,
 )
-from accelopt.kernels.cuda.quantities import Quantity, number, quantity
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.quantities import Quantity, number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
     Unread,
     bare,
     field,

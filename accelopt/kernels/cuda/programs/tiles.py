@@ -8,9 +8,9 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from accelopt.kernels.cuda.launching import with_launch
-from accelopt.kernels.cuda.plane import Axis
-from accelopt.kernels.cuda.products import Operand, Product
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.plane import Axis
+from accelopt.kernels.cuda.programs.products import Operand, Product
+from accelopt.kernels.cuda.programs.syntax import (
     Unread,
     replaced,
     said,

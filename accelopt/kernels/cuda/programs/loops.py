@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.quantities import Known, Quantity, named, number, quantity
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.quantities import Known, Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
     Unread,
     assigned,
     bare,

@@ -6,13 +6,13 @@ import re
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.accesses import (
+from accelopt.kernels.cuda.programs.accesses import (
     Accesses,
     accesses,
     pointer,
 )
-from accelopt.kernels.cuda.loops import gathered, starts_neutral
-from accelopt.kernels.cuda.program import (
+from accelopt.kernels.cuda.programs.loops import gathered, starts_neutral
+from accelopt.kernels.cuda.programs.program import (
     Accumulator,
     Count,
     Edit,
@@ -22,9 +22,9 @@ from accelopt.kernels.cuda.program import (
     Team,
     Uniform,
 )
-from accelopt.kernels.cuda.quantities import Quantity, named, quantity
-from accelopt.kernels.cuda.state import State
-from accelopt.kernels.cuda.syntax import (
+from accelopt.kernels.cuda.programs.quantities import Quantity, named, quantity
+from accelopt.kernels.cuda.programs.state import State
+from accelopt.kernels.cuda.programs.syntax import (
     SIZES,
     Unread,
     assigned,
