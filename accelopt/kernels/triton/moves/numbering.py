@@ -95,13 +95,7 @@ class _Loop:
 
     def _offset(self, value: ast.expr) -> tuple[str, int] | None:
         """`b[i]` or `b[i + 1]`, as the name and 0 or 1, however its value is read."""
-        while isinstance(value, ast.Call):
-            if called(value) == "int" and len(value.args) == 1:
-                value = value.args[0]
-            elif isinstance(value.func, ast.Attribute) and value.func.attr == "item":
-                value = value.func.value
-            else:
-                return None
+        value = _as_it_stands(value)
         if isinstance(value, ast.Name):
             return self.ends.get(value.id)
         if not (isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name)):
@@ -112,13 +106,7 @@ class _Loop:
 
     def _length(self, value: ast.expr) -> str | None:
         """The offsets that a piece's length is told by, `b[i + 1] - b[i]`."""
-        while isinstance(value, ast.Call):
-            if called(value) == "int" and len(value.args) == 1:
-                value = value.args[0]
-            elif isinstance(value.func, ast.Attribute) and value.func.attr == "item":
-                value = value.func.value
-            else:
-                return None
+        value = _as_it_stands(value)
         if isinstance(value, ast.Name):
             return self.lengths.get(value.id)
         if not (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)):
@@ -186,3 +174,15 @@ def _piece_between(first: tuple[str, int] | None, last: tuple[str, int] | None) 
     if first is None or last is None or first[0] != last[0]:
         return None
     return first[0] if (first[1], last[1]) == (0, 1) else None
+
+
+def _as_it_stands(value: ast.expr) -> ast.expr:
+    """An expression without `int(...)` and `.item()` around it."""
+    while isinstance(value, ast.Call):
+        if called(value) == "int" and len(value.args) == 1:
+            value = value.args[0]
+        elif isinstance(value.func, ast.Attribute) and value.func.attr == "item":
+            value = value.func.value
+        else:
+            break
+    return value
