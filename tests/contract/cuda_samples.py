@@ -28,6 +28,29 @@ __global__ void saxpy(long long n, float a, const float* __restrict__ x, float* 
     y[idx] = a * x[idx] + y[idx];   // in place
 }
 """, 8, 256, {"x": ARRAY, "y": ARRAY}, [{**one, "a": 1.5} for one in N]),
+    "mean_square_error": sample("""
+__global__ void mse(const float* a, const float* b, float* out, int n) {
+  float s = 0.f;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+    float d = a[i] - b[i];
+    s += d * d;
+  }
+  atomicAdd(out, s / n);
+}
+""", 4, 128, {"a": ARRAY, "b": ARRAY, "out": Data("1")}, N[:-1]),
+    "whole_quotients": sample("""
+__global__ void quotients(const int* a, int* out, int n) {
+  int s = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) s += a[i];
+  atomicAdd(out, s / 3);
+}
+""", 4, 128, {"a": Data("n", 0, 50), "out": Data("1")}, N, refuses=True),
+    "count_of_large": sample("""
+__global__ void count_large(const float* a, int* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n && a[i] > 0.5f) atomicAdd(out, 1);
+}
+""", 8, 256, {"a": ARRAY, "out": Data("1")}, N),
     "gelu_half": sample("""
 #include <cuda_fp16.h>
 __device__ __forceinline__ float gelu(float v) {

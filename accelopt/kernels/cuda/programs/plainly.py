@@ -10,7 +10,9 @@ from tree_sitter import Node
 
 from accelopt.kernels.cuda.programs.syntax import (
     assigned,
+    bare,
     declared,
+    field,
     names,
     parsed,
     replaced,
@@ -24,9 +26,10 @@ _STATEMENTS = 400  # rewritten in one kernel at most
 
 
 def plainly(body: str, types: Mapping[str, str]) -> str:
-    """A body with one variable a declaration, loops that declare their own variables, and sums in
-    variables in the place of sums in memory. `types` are those of the elements behind parameters."""
-    body = _rewritten(body, _one_by_one)
+    """A body with one variable a declaration, places asked for apart from what stands there, loops that
+    declare their own variables, and sums in variables in the place of sums in memory. `types` are those
+    of the elements behind parameters."""
+    body = _rewritten(_rewritten(body, _one_by_one), _apart)
     for _ in range(_STATEMENTS):
         before = body
         root = _root(body)
@@ -62,6 +65,26 @@ def _one_by_one(node: Node) -> str | None:
         return None
     head = said(node).encode()[: variables[0].start_byte - node.start_byte].decode()
     return " ".join(f"{head}{said(one)};" for one in variables)
+
+
+def _apart(node: Node) -> str | None:
+    """`if (i < n) { if (x[i] > 0) ... }` for `if (i < n && x[i] > 0) ...`."""
+    if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
+        return None
+    whole, inside = node.child_by_field_name("condition"), node.child_by_field_name("consequence")
+    condition = bare(whole)
+    if condition is None or inside is None or condition.type != "binary_expression":
+        return None
+    if field(condition, "operator").type != "&&":
+        return None
+    first, second = field(condition, "left"), field(condition, "right")
+    if _loads(first) or not _loads(second):
+        return None
+    return f"if ({said(first)}) {{ if ({said(second)}) {replaced(inside, _apart)} }}"
+
+
+def _loads(node: Node) -> bool:
+    return any(one.type in ("subscript_expression", "pointer_expression") for one in walk(node))
 
 
 def _loop_of_its_own(root: Node, block: Node) -> str | None:

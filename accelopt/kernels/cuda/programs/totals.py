@@ -225,9 +225,11 @@ class Totals(Iterations):
         """An addition by every thread, of a sum that is its own."""
         target, value = field(call, "arguments").named_children
         there = pointer(target, self.known, self.pointers)
-        function, name = said(field(call, "function")), said(bare(value))
+        function = said(field(call, "function"))
+        plain = said(bare(value))
+        name = self._scaled_sum(function, value) or plain
         told = said(target.child_by_field_name("argument"))
-        if told in self.told and function in ATOMIC and name in self.partial:
+        if told in self.told and function in ATOMIC and plain in self.partial:
             start, kind = self.values.get(told, "?"), self.partial[name].combined
             if not starts_neutral(ATOMIC[function], start) or function != "atomicAdd":
                 raise Unread("a shared sum that begins with something")
@@ -249,6 +251,20 @@ class Totals(Iterations):
         self.stored.add(there.parameter)
         self.items.append(Once(self._text(call) + ";"))
         self.stale.add(name)
+
+    def _scaled_sum(self, function: str, value: Node) -> str | None:
+        """The sum in `sum / n` or `sum * n`, n a number that the kernel is given: the scaled whole is the
+        sum of the scaled parts. Not for whole numbers, whose quotients are cut off."""
+        product = bare(value)
+        if function != "atomicAdd" or product is None or product.type != "binary_expression":
+            return None
+        name, scale = said(field(product, "left")), field(product, "right")
+        given = {p.name for p in self.kernel.parameters.values() if not p.pointer}
+        if field(product, "operator").type not in ("*", "/") or name not in self.partial:
+            return None
+        is_number = all(one.type != "call_expression" for one in walk(scale))
+        is_float = self.types[name] in ("float", "double")
+        return name if is_float and is_number and names(scale) <= given else None
 
     def _once_atomic(self, call: Node) -> None:
         """An addition by one thread of a block: of a whole sum, so that it does not matter of which."""
