@@ -6,7 +6,7 @@ import ast
 import copy
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.loops import fresh_name, is_plain
+from accelopt.kernels.triton.moves.loops import Renamed, fresh_name, is_plain
 from accelopt.kernels.triton.moves.masks import hides_from
 from accelopt.kernels.triton.moves.source import (
     assigned_in,
@@ -113,17 +113,9 @@ def _is_condition(value: ast.expr, known: dict[str, str]) -> bool:
     return isinstance(value, ast.Compare) or (isinstance(value, ast.Name) and value.id in known)
 
 
-class _Renamed(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(self.names.get(node.id, node.id), node.ctx)
-
-
 def renamed(node: ast.expr, names: dict[str, str]) -> ast.expr:
     """An expression with other names in the place of some."""
-    new = _Renamed(names).visit(copy.deepcopy(node))
+    new = Renamed(names, {}).visit(copy.deepcopy(node))
     assert isinstance(new, ast.expr)
     return new
 
@@ -138,7 +130,7 @@ def _without_early_end(node: ast.FunctionDef, end: str) -> None:
         if statement.orelse or not plain or not isinstance(last, ast.Return) or last.value:
             continue
         names = {name: fresh_name(f"{name}_of_none", node) for name in assigned_in(inner)}
-        early = [_Renamed(names).visit(s) for s in inner]
+        early = [Renamed(names, {}).visit(s) for s in inner]
         rest = node.body[place + 1 :]
         _mask(early, ast.unparse(statement.test))
         _mask(rest, _opposite(statement.test))

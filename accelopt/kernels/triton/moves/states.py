@@ -6,6 +6,7 @@ import ast
 import copy
 from typing import NamedTuple
 
+from accelopt.kernels.triton.moves.loops import Renamed
 from accelopt.kernels.triton.moves.source import assigned_in, called, names_in, target_of
 
 OLD, NEW = "state_before", "state_after"
@@ -155,7 +156,7 @@ class _Reading:
         free = (names_in(value) & self.changing) - known
         if not known or free:
             return None
-        found = _Put(self.values).visit(copy.deepcopy(value))
+        found = Renamed({}, self.values).visit(copy.deepcopy(value))
         assert isinstance(found, ast.expr)
         return found
 
@@ -197,20 +198,10 @@ def _bare(node: ast.expr) -> ast.expr:
     return node
 
 
-class _Put(ast.NodeTransformer):
-    """Puts expressions in the place of names."""
-
-    def __init__(self, values: dict[str, ast.expr]) -> None:
-        self.values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.values[node.id]) if node.id in self.values else node
-
-
 def with_maxima(factor: ast.expr, before: str, after: str) -> str:
     """The text of a factor for a step from one maximum to another."""
     named: dict[str, ast.expr] = {
         OLD: ast.Name(before, ast.Load()),
         NEW: ast.Name(after, ast.Load()),
     }
-    return ast.unparse(_Put(named).visit(copy.deepcopy(factor)))
+    return ast.unparse(Renamed({}, named).visit(copy.deepcopy(factor)))
