@@ -110,7 +110,7 @@ METHODS = {
     "store_in_halves": _triton("halves:stored_in_halves", "overlap"),
     "fill_what_is_left": _triton("fills:filled_where_left", "gmem"),
     "fill_in_kernel": _triton("fills:filled_by_kernel", "gmem"),
-    "most_work_first": _triton("order:reversed_order", "overlap"),
+    "most_work_first": _triton("order:most_work_first", "overlap"),
     "one_launch": _triton("launches:one_launch", "overlap"),
     "find_work": _triton("found:found_work", "overlap"),
     "find_sequence": _triton("lookups:found_sequence", "overlap"),

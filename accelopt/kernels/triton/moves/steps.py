@@ -107,8 +107,8 @@ BASE_TWO = MoveStep("softmax_math_fusion", "Raise two to a power in {}, with the
                  on_kernel(arithmetic.base_two), 1.5)  # fmt: skip
 ONE_SCALE = MoveStep("one_scale", "Multiply the scores of {} once by the product of their scales.",
                  on_kernel(scales.one_scale), 1.05)  # fmt: skip
-REVERSED = MoveStep("most_work_first", "Start the blocks of {} with the most work first.",
-                 on_kernel(order.reversed_order), 0.8)  # fmt: skip
+MOST_FIRST = MoveStep("most_work_first", "Start the blocks of {} with the most work first.",
+                   on_launch(order.most_work_first), 0.8)  # fmt: skip
 
 
 QUERIES = MoveStep("queries_together", "Let each program of {} compute all heads of several queries.",
@@ -150,16 +150,15 @@ LOOPED = (COUNTED, STEPPED, SHARED, FEWER, OWN_PRECISION, STOPPED)
 """What becomes of a loop over keys before its masks are taken out or kept."""
 PREFILL = (*LOOPED, BASE_TWO, ONE_SCALE, LAST_AGAIN)
 """What becomes of a loop over keys that several queries share."""
-LATER = (REVERSED, AHEAD, IN_KERNEL)
+LATER = (MOST_FIRST, AHEAD, IN_KERNEL)
 ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     KernelKind.PRODUCT: (
         (COUNTED, OWN_PRECISION, GROUPED, DESCRIPTORS, PERSISTENT, HALVES),
         (GROUPED, DESCRIPTORS),
     ),
     KernelKind.ATTENTION: (
-        (FILLED, FEWER, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO),
+        (FILLED, FEWER, OWN_PRECISION, COUNTED, STEPPED, STOPPED, PEELED, BASE_TWO, MOST_FIRST),
         (STOPPED, PEELED),
-        (REVERSED,),
     ),
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),

@@ -18,6 +18,7 @@ from accelopt.kernels.triton.moves import (
     host,
     launches,
     loops,
+    order,
     rows,
     splits,
 )
@@ -151,6 +152,12 @@ def moved(starter):
     yield prefill, launches.one_launch(source, source.launches[0])
     yield prefill, proposals(LOOPED)[0].source
     yield prefill, found.found_work(source, source.launches[0])
+    source = Source(launches.one_launch(source, source.launches[0]))
+    yield prefill, order.most_work_first(source, source.launches[0])
+    source = Source(starter.solutions[f"plain_{prefill}"].main_source)
+    turned = order.most_work_first(source, source.launches[0])
+    yield prefill, turned
+    yield prefill, turned.replace("65535", "0")  # as where there are too many blocks
     for text in (OPEN_LOOP, FLAT):
         yield prefill, text
         yield prefill, heads.heads_together(Source(text), Source(text).launches[0])

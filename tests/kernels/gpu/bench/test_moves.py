@@ -3,8 +3,17 @@
 import ast
 
 import pytest
+from plain_kernels import LOOPED
 
-from accelopt.kernels.triton.moves import arithmetic, descriptors, host, loops, masks, order
+from accelopt.kernels.triton.moves import (
+    arithmetic,
+    descriptors,
+    host,
+    launches,
+    loops,
+    masks,
+    order,
+)
 from accelopt.kernels.triton.moves.configurations import KernelKind, kind_of
 from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
 from accelopt.kernels.triton.moves.propose import proposals
@@ -174,6 +183,37 @@ def test_grouped_order_follows_the_order_in_which_programs_start(starter):
     swizzled = "= tl.swizzle2d(pid_n, pid_m, tl.num_programs(1), tl.num_programs(0)"
     line = next(line for line in text.splitlines() if swizzled in line)
     assert line.split("=")[0].strip(" ()") == "pid_n, pid_m"  # Python 3.10 writes parentheses
+
+
+def test_long_programs_of_all_heads_start_before_short_ones(starter):
+    source = starter_source(starter, "gqa_ragged_prefill_causal_h32_kv8_d128")
+    text = order.most_work_first(source, source.launches[0])
+    assert "block = tl.num_programs(2) - 1 - tl.program_id(2) if BLOCKS_OUTERMOST" in text
+    assert "head = tl.program_id(0) if BLOCKS_OUTERMOST else tl.program_id(1)" in text
+    assert "[(heads, sequences, triton.cdiv(total_q, BLOCK_M)) if triton.cdiv" in text
+    again = Source(text)
+    assert order.most_work_first(again, again.launches[0]) is None
+
+
+def test_a_table_of_work_is_sorted_and_no_other_order_changed():
+    source = Source(LOOPED)
+    source = Source(launches.one_launch(source, source.launches[0]))
+    text = order.most_work_first(source, source.launches[0])
+    added = set(text.splitlines()) - set(source.text.splitlines())
+    assert [line.strip() for line in added] == ["work.sort(key=lambda one: -one[0])"]
+    again = Source(text)
+    assert order.most_work_first(again, again.launches[0]) is None
+
+
+@pytest.mark.parametrize("grid", ["(8, 1)", "(8,)"])
+def test_one_axis_of_blocks_is_counted_from_its_end(grid):
+    text = MOVING.replace("(1,)", grid).replace(
+        "rows[:, None] *", "tl.where(pid < 0, 0, rows)[:, None] *"
+    )
+    source = Source(text)
+    new = order.most_work_first(source, source.launches[0])
+    assert "pid = tl.num_programs(0) - 1 - tl.program_id(0)" in new
+    assert f"k[{grid}]" in new
 
 
 def test_operands_are_multiplied_in_their_own_format():
