@@ -69,8 +69,8 @@ def most_work_first(source: Source, launch: Launch) -> str | None:
         return None
     if WORK in kernel.parameters:
         return _sorted_table(source, launch)
-    asked = [_axis_of(question) for question in questions]
-    if 0 not in asked or None in asked or kernel.autotune is not None:
+    asked = [axis for axis in map(_axis_of, questions) if axis is not None]
+    if 0 not in asked or len(asked) < len(questions):
         return None
     sizes = grid_sizes(launch) or []
     while sizes and isinstance(sizes[-1], ast.Constant) and sizes[-1].value == 1:
@@ -81,11 +81,7 @@ def most_work_first(source: Source, launch: Launch) -> str | None:
             copy.deepcopy(kernel.node)
         )
         return source.with_kernel(kernel, node)
-    if (
-        kernel.node.args.defaults
-        or OUTERMOST in kernel.parameters
-        or max(filter(None, asked)) > last
-    ):
+    if kernel.node.args.defaults or OUTERMOST in kernel.parameters or max(asked) > last:
         return None
     answers = [
         f"tl.num_programs({last}) - 1 - tl.program_id({last}) if {OUTERMOST} else tl.program_id(0)"
@@ -97,7 +93,7 @@ def most_work_first(source: Source, launch: Launch) -> str | None:
     node = _Answers(answers).visit(copy.deepcopy(kernel.node))
     add_parameter(node.args, OUTERMOST, constant=True)
     blocks, *others = (ast.unparse(size) for size in sizes)
-    few = f"{blocks} <= {LAST_AXIS}"
+    few = ast.unparse(parse_expression(f"({blocks}) <= {LAST_AXIS}"))
     grid = f"({', '.join([*others, blocks])}) if {few} else ({', '.join([blocks, *others])})"
     return relaunched(source, launch, node, grid, f"{OUTERMOST}={few}")
 
@@ -125,7 +121,9 @@ class _Answers(ast.NodeTransformer):
 def _sorted_table(source: Source, launch: Launch) -> str | None:
     """The host code with its table of (block, step) sorted, later blocks first."""
     table = launch.bound(WORK)
-    for statement in ast.walk(launch.function) if launch.function and table is not None else ():
+    if table is None or launch.function is None:
+        return None
+    for statement in ast.walk(launch.function):
         if (
             isinstance(statement, ast.Assign)
             and ast.unparse(statement.targets[0]) == ast.unparse(table)
@@ -134,9 +132,8 @@ def _sorted_table(source: Source, launch: Launch) -> str | None:
         ):
             line = f"{statement.value.args[0].id}.sort(key=lambda one: -one[0])"
             start = source.start(statement)
-            if line not in source.text:
-                text = f"{line}\n{source.indentation(statement)}"
-                return source.edited([Edit(start, start, text)])
+            text = f"{line}\n{source.indentation(statement)}"
+            return None if line in source.text else source.edited([Edit(start, start, text)])
     return None
 
 
