@@ -20,6 +20,7 @@ from accelopt.kernels.cuda.programs.syntax import (
 THREADS = 256
 SIDE = 16  # threads along each axis of a tile
 WIDEST = 16  # bytes of one access
+PAD = 8  # short floats behind a row, so that 16 bytes of eight rows lie in different banks
 
 
 class Tile(NamedTuple):
@@ -92,7 +93,7 @@ class _Writer:
         yield "const int thread_ = threadIdx.x;"
         yield from self.declared()
         for operand, _, name, extent in self.sides:
-            yield f"{operand.type} {name}_next_[{extent * tile.steps // THREADS}];"
+            yield f"alignas({WIDEST}) {operand.type} {name}_next_[{extent * tile.steps // THREADS}];"
         yield from self._loaded("0LL")
         yield f"for (long long step_ = 0; step_ < depth_; step_ += {tile.steps}) {{"
         for operand, _, name, extent in self.sides:
@@ -122,6 +123,10 @@ class _Writer:
         """An element of a shared tile."""
         raise NotImplementedError
 
+    def rows_along_steps(self, name: str) -> bool:
+        """Whether neighbours of a shared tile are neighbouring steps."""
+        raise NotImplementedError
+
     def _places(self, operand: Operand, extent: int, lanes: int) -> tuple[str, str]:
         """The place and the step of the element `at_` of a tile, neighbours in memory first."""
         if operand.along_steps:
@@ -146,10 +151,7 @@ class _Writer:
             target = f"{name}_next_ + group_ * {lanes}"
             inside = f"{stays} < {bounds[stays]} && {moves} + {lanes} <= {bounds[moves]}"
             yield f"  if ({inside} && (size_t)({source}) % {WIDEST} == 0) {{"
-            yield f"    alignas({WIDEST}) {operand.type} wide_[{lanes}];"
-            yield f"    *reinterpret_cast<uint4*>(wide_) = *reinterpret_cast<const uint4*>({source});"
-            yield "    #pragma unroll"
-            yield f"    for (int lane_ = 0; lane_ < {lanes}; ++lane_) ({target})[lane_] = wide_[lane_];"
+            yield f"    *reinterpret_cast<uint4*>({target}) = *reinterpret_cast<const uint4*>({source});"
             yield "  } else {"
             yield "    #pragma unroll"
             yield f"    for (int lane_ = 0; lane_ < {lanes}; ++lane_, ++{moves}) {{"
@@ -163,16 +165,21 @@ class _Writer:
     def _shared(self, operand: Operand, name: str, extent: int) -> Iterator[str]:
         lanes = WIDEST // operand.size
         place, step = self._places(operand, extent, lanes)
+        first = self.shared_at(name, place, step)
         yield "#pragma unroll"
         yield f"for (int group_ = 0; group_ < {extent * self.tile.steps // THREADS // lanes}; ++group_) {{"
         yield f"  const int at_ = (thread_ + group_ * {THREADS}) * {lanes};"
-        yield "  #pragma unroll"
-        yield f"  for (int lane_ = 0; lane_ < {lanes}; ++lane_) {{"
-        place, step = (
-            (f"{place} + lane_", step) if not operand.along_steps else (place, f"{step} + lane_")
-        )
-        yield f"    {self.shared_at(name, place, step)} = {name}_next_[group_ * {lanes} + lane_];"
-        yield "  }"
+        if self.rows_along_steps(name) == operand.along_steps:
+            yield f"  *reinterpret_cast<uint4*>(&{first}) ="
+            yield f"      *reinterpret_cast<const uint4*>({name}_next_ + group_ * {lanes});"
+        else:
+            yield "  #pragma unroll"
+            yield f"  for (int lane_ = 0; lane_ < {lanes}; ++lane_) {{"
+            place, step = (
+                (place, f"{step} + lane_") if operand.along_steps else (f"{place} + lane_", step)
+            )
+            yield f"    {self.shared_at(name, place, step)} = {name}_next_[group_ * {lanes} + lane_];"
+            yield "  }"
         yield "}"
 
     def _begin(self, axis: Axis) -> str:
@@ -208,6 +215,9 @@ class _Plain(_Writer):
 
     def shared_at(self, name: str, place: str, step: str) -> str:
         return f"{name}_tile_[{step}][{place}]"
+
+    def rows_along_steps(self, name: str) -> bool:
+        return False
 
     def _each(self, *, ends: bool) -> Iterator[str]:
         tile = self.tile
@@ -268,8 +278,8 @@ class _Tensor(_Writer):
 
     def declared(self) -> Iterator[str]:
         kind, steps = self.product.left.type, self.tile.steps
-        yield f"alignas(32) __shared__ {kind} left_tile_[128][{steps + 16}];"
-        yield f"alignas(32) __shared__ {kind} right_tile_[{steps}][128 + 16];"
+        yield f"alignas(32) __shared__ {kind} left_tile_[128][{steps + PAD}];"
+        yield f"alignas(32) __shared__ {kind} right_tile_[{steps}][128 + {PAD}];"
         yield "alignas(32) __shared__ float sums_[8][16][16];"
         yield "const int warp_ = threadIdx.x / 32;"
         yield "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> sum_[4][2];"
@@ -283,6 +293,9 @@ class _Tensor(_Writer):
         first, second = (place, step) if name == "left" else (step, place)
         return f"{name}_tile_[{first}][{second}]"
 
+    def rows_along_steps(self, name: str) -> bool:
+        return name == "left"
+
     def worked(self) -> Iterator[str]:
         kind = self.product.left.type
         fragment = "nvcuda::wmma::fragment<nvcuda::wmma::matrix_{}, 16, 16, 16, {}, nvcuda::wmma::row_major> {};"
@@ -294,12 +307,15 @@ class _Tensor(_Writer):
         yield "  for (int m_ = 0; m_ < 4; ++m_) {"
         yield (
             "    nvcuda::wmma::load_matrix_sync(left_[m_], &left_tile_[warp_ / 4 * 64 + m_ * 16][k_], "
-            f"{self.tile.steps + 16});"
+            f"{self.tile.steps + PAD});"
         )
         yield "  }"
         yield "  #pragma unroll"
         yield "  for (int n_ = 0; n_ < 2; ++n_) {"
-        yield "    nvcuda::wmma::load_matrix_sync(right_[n_], &right_tile_[k_][warp_ % 4 * 32 + n_ * 16], 144);"
+        yield (
+            "    nvcuda::wmma::load_matrix_sync(right_[n_], "
+            f"&right_tile_[k_][warp_ % 4 * 32 + n_ * 16], {128 + PAD});"
+        )
         yield "  }"
         yield "  #pragma unroll"
         yield "  for (int m_ = 0; m_ < 4; ++m_) {"
