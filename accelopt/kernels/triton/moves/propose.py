@@ -23,7 +23,13 @@ from accelopt.kernels.triton.moves.configurations import (
 )
 from accelopt.kernels.triton.moves.joins import JOINED
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
-from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source, called
+from accelopt.kernels.triton.moves.source import (
+    JitFunction,
+    Launch,
+    Source,
+    asks_elsewhere,
+    called,
+)
 from accelopt.kernels.triton.moves.steps import (
     COUNTED,
     FIXED,
@@ -127,6 +133,8 @@ def _variants(source: Source) -> Iterator[_Variant]:
         if text is not None:
             yield _Variant((step.method,), step.sentence, text, step.weight)
     for launch in _launches(source):
+        if asks_elsewhere(source, launch.kernel):
+            continue
         name = launch.kernel.name
         kind = _kind_when_counted(source, name)
         first, *others = routes_of(kind)

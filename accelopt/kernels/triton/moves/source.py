@@ -247,6 +247,19 @@ def grid_questions(node: ast.FunctionDef) -> list[str]:
     ]
 
 
+def asks_elsewhere(source: Source, kernel: JitFunction) -> bool:
+    """Whether a function that a kernel calls, by way of others too, asks of the grid: a move that
+    renumbers the grid of the kernel would not renumber it there."""
+    seen, left = {kernel.name}, [kernel]
+    while left:
+        for name in (names_in(left.pop().node) & source.kernels.keys()) - seen:
+            if grid_questions(source.kernels[name].node):
+                return True
+            seen.add(name)
+            left.append(source.kernels[name])
+    return False
+
+
 def addressed_parameters(node: ast.FunctionDef, access: str) -> set[str] | None:
     """The parameters that addresses of loads or stores begin with; None when one is not plain."""
     made: dict[str, list[ast.expr]] = {}

@@ -216,6 +216,16 @@ def test_one_axis_of_blocks_is_counted_from_its_end(grid):
     assert f"k[{grid}]" in new
 
 
+def test_a_grid_that_is_asked_for_elsewhere_is_not_renumbered(starter):
+    text = starter.solutions["plain_gqa_ragged_prefill_causal_h32_kv8_d128"].main_source
+    asked = text.replace("block = tl.program_id(0)", "block = own_block()")
+    hidden = asked.replace("@triton.jit\n", "@triton.jit\ndef place():\n    return tl.program_id(0)\n\n\n"
+                           "@triton.jit\ndef own_block():\n    return place()\n\n\n@triton.jit\n", 1)  # fmt: skip
+    moves = {name for one in proposals(text) for name in one.change.move.split("+")}
+    assert "most_work_first" in moves
+    assert {one.change.move for one in proposals(hidden)} == {"change_block_sizes"}
+
+
 def test_operands_are_multiplied_in_their_own_format():
     source = Source(
         HEADER + "@triton.jit\ndef k(q_ptr, k_ptr, o_ptr, N: tl.constexpr):\n"
