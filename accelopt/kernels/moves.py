@@ -80,9 +80,7 @@ METHODS = {
     ),
     "fix_choice": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
     "grouped_gemm_colmajor": _triton("order:grouped_order", "compute", "gmem"),
-    "enable_async_pipeline": _triton(
-        "descriptors:descriptor_tiles", "gmem", "overlap", cuda="async_copies"
-    ),
+    "enable_async_pipeline": _triton("descriptors:descriptor_tiles", "gmem", "overlap"),
     "prefetch_loads": _triton("hints:pipelined_loops", "gmem", "overlap"),
     "switch_to_mma_or_wgmma": _triton(
         "arithmetic:own_precision_dots", "compute", cuda="matrix_instructions"
@@ -90,7 +88,7 @@ METHODS = {
     "softmax_math_fusion": _triton("arithmetic:base_two", "sfu"),
     "vectorize_global_loads": _triton("hints:constant_sizes", "gmem", cuda="vector_loads"),
     "cache_policy_cg": _triton("hints:streaming_hints", "gmem", cuda="streaming_accesses"),
-    "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control", cuda="padded_tails"),
+    "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
     "stop_at_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
     "count_loop": _triton("loops:counted_loop", "control", "overlap"),
     "step_by_tiles": _triton("loops:stepped_by_tiles", "control", "overlap"),

@@ -159,16 +159,6 @@ def streaming_accesses(source: str, name: str, values: Values) -> Iterator[Actio
         )
 
 
-def async_copies(source: str, name: str, values: Values) -> Iterator[Action]:
-    """Copy the next tile to shared memory asynchronously while this one is worked on."""
-    return iter(())
-
-
-def padded_tails(source: str, name: str, values: Values) -> Iterator[Action]:
-    """Treat the last, partial tile apart, so that all others need no bounds check."""
-    return iter(())
-
-
 RULES: tuple[Callable[[str, str, Values], Iterator[Action]], ...] = (
     matrix_instructions, shared_tiles, transposed_tiles, vector_loads, block_reductions, row_teams, kept_rows,
     block_sizes, walking_grid, read_only_pointers, unrolled_loops, streaming_accesses, launch_bounds,

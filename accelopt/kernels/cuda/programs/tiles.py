@@ -127,7 +127,7 @@ class _Writer:
         """Whether neighbours of a shared tile are neighbouring steps."""
         raise NotImplementedError
 
-    def _places(self, operand: Operand, extent: int, lanes: int) -> tuple[str, str]:
+    def _places(self, operand: Operand, extent: int) -> tuple[str, str]:
         """The place and the step of the element `at_` of a tile, neighbours in memory first."""
         if operand.along_steps:
             return f"at_ / {self.tile.steps}", f"at_ % {self.tile.steps}"
@@ -137,7 +137,7 @@ class _Writer:
         """Elements of the next tiles from memory, 16 bytes at once where they are there and aligned."""
         for operand, axis, name, extent in self.sides:
             lanes = WIDEST // operand.size
-            place, step = self._places(operand, extent, lanes)
+            place, step = self._places(operand, extent)
             v, k = axis.name, self.product.step.name
             moves = k if operand.along_steps else v
             bounds = {k: "depth_", v: f"(long long)({axis.bound})"}
@@ -164,7 +164,7 @@ class _Writer:
 
     def _shared(self, operand: Operand, name: str, extent: int) -> Iterator[str]:
         lanes = WIDEST // operand.size
-        place, step = self._places(operand, extent, lanes)
+        place, step = self._places(operand, extent)
         first = self.shared_at(name, place, step)
         yield "#pragma unroll"
         yield f"for (int group_ = 0; group_ < {extent * self.tile.steps // THREADS // lanes}; ++group_) {{"
