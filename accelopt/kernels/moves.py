@@ -101,6 +101,7 @@ METHODS = {
     "one_scale": _triton("scales:one_scale", "sfu", "control"),
     "read_last_again": _triton("clamps:last_again", "gmem", "control"),
     "scores_once": _triton("once:scores_once", "compute", "overlap"),
+    "copy_beside_products": _triton("gluon.beside:beside_products", "compute", "overlap"),
     "look_up_ahead": _triton("ahead:looked_up_ahead", "overlap"),
     "fewer_conditions": _triton("conditions:fewer_conditions", "control"),
     "split_loop": _triton("splits:split_loop", "overlap", "gmem"),

@@ -57,7 +57,7 @@ def _ahead(loop: ast.For, node: ast.FunctionDef) -> list[ast.stmt]:
         at, following = loop.target.id, fresh_name(f"{name}_ahead", node)
         first = _at(value, at, start, ast.Compare(start, [ast.Lt()], [end]))
         after = ast.BinOp(ast.Name(at, ast.Load()), ast.Add(), step)
-        comes = None if _stays_inside(value, at) else ast.Compare(after, [ast.Lt()], [end])
+        comes = None if stays_inside(value, at) else ast.Compare(after, [ast.Lt()], [end])
         second = _at(value, at, after, comes)
         own = parse_python(f"{name} = {following}").body
         loop.body[place : place + 1] = [*own, _assign(following, second)]
@@ -110,7 +110,7 @@ def _expanded(value: ast.expr, loop: ast.For, place: int) -> ast.expr | None:
     return None if names_in(value) & (inside - {loop.target.id}) else value
 
 
-def _stays_inside(value: ast.expr, variable: str) -> bool:
+def stays_inside(value: ast.expr, variable: str) -> bool:
     """Whether a load without a mask reads the last position where a later one is asked for."""
     if any(k.arg == "mask" for n in ast.walk(value) if isinstance(n, ast.Call) for k in n.keywords):
         return False

@@ -22,7 +22,7 @@ MOST_PRODUCTS = 5
 """Products that are added up behind their condition, each in registers of its own: 16 a thread."""
 
 
-class _Product(NamedTuple):
+class Product(NamedTuple):
     """`target = target + tl.dot(...)`."""
 
     target: str
@@ -46,7 +46,7 @@ def scores_once(kernel: JitFunction) -> ast.FunctionDef | None:
         for place, loop in reversed(list(enumerate(body))):
             if not (isinstance(loop, ast.For) and is_plain(loop) and not loop.orelse):
                 continue
-            scores = _scores(loop)
+            scores = scores_of(loop)
             if scores is not None:
                 # Rows lie across both warp groups then: a sum along them takes barriers.
                 summed_behind(body, place, node)
@@ -55,7 +55,7 @@ def scores_once(kernel: JitFunction) -> ast.FunctionDef | None:
     return node if changed else None
 
 
-class _Scores(NamedTuple):
+class Scores(NamedTuple):
     """What a step loads, the products that add up to its scores, and their shape."""
 
     loads: list[ast.stmt]
@@ -63,7 +63,7 @@ class _Scores(NamedTuple):
     shape: str
 
 
-def _scores(loop: ast.For) -> _Scores | None:
+def scores_of(loop: ast.For) -> Scores | None:
     """The scores of a loop's steps, where they can be computed once."""
     first = _loads_first(loop)
     if first is None or any(called(n) == "tl.static_range" for n in ast.walk(loop)):
@@ -72,21 +72,21 @@ def _scores(loop: ast.For) -> _Scores | None:
     chained = _chained(rest)
     if not chained or len(chained) > MOST_PRODUCTS:
         return None
-    targets = {_product(s).target for s in chained}  # type: ignore[union-attr]
+    targets = {product_of(s).target for s in chained}  # type: ignore[union-attr]
     shape = _shape(rest, *targets) if len(targets) == 1 else None
     if shape is None or any(isinstance(s, (ast.If, ast.While, ast.For)) for s in rest):
         return None
-    return _Scores(first, chained, shape)
+    return Scores(first, chained, shape)
 
 
-def _apart(loop: ast.For, scores: _Scores, node: ast.FunctionDef) -> None:
+def _apart(loop: ast.For, scores: Scores, node: ast.FunctionDef) -> None:
     """Puts the loads of a loop first, and its products into a condition."""
     assert isinstance(loop.target, ast.Name) and isinstance(loop.iter, ast.Call)
     rest = [s for s in loop.body if s not in scores.loads]
     at, end = loop.target.id, ast.unparse(loop.iter.args[1])
     made, sums, transposed = [], [], []
     for number, statement in enumerate(scores.products):
-        product = _product(statement)
+        product = product_of(statement)
         assert product is not None
         name = fresh_name(f"product_{number}", node)
         for place, operand in enumerate(product.call.args[:2]):
@@ -146,7 +146,8 @@ def _loads_first(loop: ast.For) -> list[ast.stmt] | None:
     return first
 
 
-def _product(statement: ast.stmt) -> _Product | None:
+def product_of(statement: ast.stmt) -> Product | None:
+    """The product that a statement adds to what it assigns."""
     name = target_of(statement)
     if name is None or not isinstance(statement, ast.Assign):
         return None
@@ -157,7 +158,7 @@ def _product(statement: ast.stmt) -> _Product | None:
     if ast.unparse(value.left) != name or not isinstance(call, ast.Call):
         return None
     is_sum = called(call) == "tl.dot" and len(call.args) == 2 and not call.keywords
-    return _Product(name, call) if is_sum else None
+    return Product(name, call) if is_sum else None
 
 
 def _chained(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -179,7 +180,7 @@ def _chained(body: list[ast.stmt]) -> list[ast.stmt]:
                 )
                 made |= assigned_in([later])
         if reached:
-            if _product(statement) is None:
+            if product_of(statement) is None:
                 return []
             found.append(statement)
     if not found:

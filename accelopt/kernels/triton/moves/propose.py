@@ -21,6 +21,7 @@ from accelopt.kernels.triton.moves.configurations import (
     configurations,
     kind_of,
 )
+from accelopt.kernels.triton.moves.gluon.beside import BESIDE
 from accelopt.kernels.triton.moves.joins import JOINED
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import (
@@ -169,8 +170,14 @@ def _without_autotuners(source: Source) -> Iterator[_Variant]:
 
 
 def _launches(source: Source) -> list[Launch]:
-    """The launches but those of kernels that a move wrote to join pieces."""
-    return [item for item in source.launches if not item.kernel.name.endswith(JOINED)]
+    """The launches but those of kernels that a move wrote to join pieces, and of those that run only
+    where their form in Gluon cannot."""
+    gluon = {function.name for function in source.functions if function.name.endswith(BESIDE)}
+    return [
+        item
+        for item in source.launches
+        if not item.kernel.name.endswith(JOINED) and item.kernel.name + BESIDE not in gluon
+    ]
 
 
 def _kind_when_counted(source: Source, name: str) -> KernelKind:

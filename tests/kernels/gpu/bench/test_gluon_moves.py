@@ -1,0 +1,224 @@
+"""Kernels in Gluon that the moves write: what they compute, on an emulator, and when there is none."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from gluon_emulated import emulated, launch
+from plain_kernels import BY_SEQUENCE, OPEN_LOOP
+
+from accelopt.kernels.gpu.bench.source.source_rules import violations
+from accelopt.kernels.triton.moves import steps
+from accelopt.kernels.triton.moves.gluon.beside import BESIDE
+from accelopt.kernels.triton.moves.propose import proposals
+from accelopt.kernels.triton.moves.source import Source
+
+HEADS, HALF, KEYS = 16, 64, 64
+PAGED = BY_SEQUENCE.replace("HEADS = 2", f"HEADS = {HEADS}").replace("HALF=16", f"HALF={HALF}")
+KERNEL = f"by_sequence_kernel{BESIDE}"
+
+
+ROUTE = next(r for r in steps.routes_of(steps.KernelKind.DECODE) if r[-1] is steps.BESIDE)
+
+
+def beside(text):
+    """The text after the route that ends in Gluon, None where its last step does not fit."""
+    source, last = Source(text), None
+    for name in list(source.kernels):
+        for step in ROUTE:
+            last = step.move(source, name)
+            source = source if last is None else Source(last)
+    return last
+
+
+def gluon_part(text):
+    return text[text.index(f"def {KERNEL}") :].split("\ndef run")[0]
+
+
+class Pages:
+    """Sequences of queries and keys, their keys on pages in no order."""
+
+    def __init__(self, queries, keys, seed=0):
+        rng = np.random.default_rng(seed)
+        self.queries, self.keys = queries, keys
+        self.q_begin = np.cumsum([0, *queries]).astype(np.int32)
+        self.k_begin = np.cumsum([0, *keys]).astype(np.int32)
+        pages = 2 * int(self.k_begin[-1])
+        self.page = rng.permutation(pages)[: self.k_begin[-1]].astype(np.int32)
+        shape = (int(self.q_begin[-1]), HEADS, 2 * HALF)
+        self.q = rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
+        self.k = rng.standard_normal((pages, 2 * HALF)).astype(ml_dtypes.bfloat16)
+        self.scale = 0.1
+
+    def attention(self):
+        """Outputs and base-two log-sums in float64, as the start kernel says it."""
+        out = np.zeros(self.q.shape)
+        lse = np.full(self.q.shape[:2], -np.inf)
+        for s, (queries, keys) in enumerate(zip(self.queries, self.keys, strict=True)):
+            k = self.k[self.page[self.k_begin[s] : self.k_begin[s + 1]]].astype(np.float64)
+            for i in range(queries):
+                seen = k[: max(keys - queries + i + 1, 0)]
+                if not len(seen):
+                    continue
+                row = self.q_begin[s] + i
+                scores = self.q[row].astype(np.float64) @ seen.T * self.scale
+                weights = np.exp(scores - scores.max(1, keepdims=True))
+                out[row] = weights @ seen / weights.sum(1, keepdims=True)
+                lse[row] = (scores.max(1) + np.log(weights.sum(1))) / np.log(2)
+        return out, lse
+
+    def run(self, text):
+        """What the kernel in Gluon stores; NaN where it stores nothing."""
+        rows = len(self.q)
+        out = np.full(self.q.shape, np.nan, np.float32)
+        lse = np.full(self.q.shape[:2], np.nan, np.float32)
+        sequences = len(self.queries)
+        given = {
+            "q_ptr": self.q.reshape(-1), "k_ptr": self.k.reshape(-1), "v_ptr": self.k.reshape(-1),
+            "page_ptr": self.page, "qo_indptr_ptr": self.q_begin, "kv_indptr_ptr": self.k_begin,
+            "o_ptr": out.reshape(-1), "lse_ptr": lse.reshape(-1), "scale": self.scale,
+            "kv_heads": 1, "HEADS": HEADS, "HALF": HALF, "BLOCK": KEYS, "query_count": rows,
+            "QUERIES_TOGETHER": 4, "HEADS_TOGETHER": HEADS, "sequence_count": sequences,
+            "SEARCH_STEPS": (sequences - 1).bit_length(),
+        }  # fmt: skip
+        [call] = re.findall(rf"{KERNEL}\[.*", text)
+        grid = (-(-rows // 4), 1)
+        warps = int(re.search(r"num_warps=(\d+)", call)[1])
+        parameters = re.search(rf"def {KERNEL}\((.*?)\):", text, re.S)[1]
+        names = {p.split(":")[0].strip() for p in parameters.split(",")}
+        with_table = {
+            "sequence_ptr": np.repeat(np.arange(sequences), self.queries).astype(np.int32)
+        }
+        own = {name: value for name, value in (given | with_table).items() if name in names}
+        launch(emulated(text), KERNEL, grid, num_warps=warps, **own)
+        return out, lse
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [
+        ([5, 1, 9], [70, 1, 200]),
+        ([3, 1, 70], [3, 300, 70]),
+        ([6], [130]),
+        ([1] * 9, [64, 65, 1, 128, 3, 2, 191, 7, 63]),
+    ],
+)
+def test_the_kernel_in_gluon_computes_what_the_start_does(queries, keys):
+    pages = Pages(queries, keys)
+    out, lse = pages.run(beside(PAGED))
+    right, right_lse = pages.attention()
+    np.testing.assert_allclose(out, right, atol=0.02)
+    np.testing.assert_allclose(lse, right_lse, atol=1e-3)
+
+
+def test_what_is_left_out_is_what_the_start_leaves_out():
+    # A sequence without queries, one without keys, and queries before the first key.
+    pages = Pages([3, 0, 2, 5, 1], [5, 4, 0, 2, 66])
+    out, lse = pages.run(beside(PAGED))
+    right, right_lse = pages.attention()
+    seen = np.isfinite(right_lse)
+    np.testing.assert_allclose(out[seen], right[seen], atol=0.02)
+    np.testing.assert_allclose(lse[seen], right_lse[seen], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("async_copy.wait_group(0)\n            fence", "fence"),
+        ("            fence_async_shared()\n", ""),
+        ("k_at_0_second, ", "k_at_0_first, "),
+        ("following = start + BLOCK", "following = start"),
+        (" = start + BLOCK\n            if", " = start\n            if"),
+        ("gl.where(gl.expand_dims", "gl.where(~gl.expand_dims"),
+    ],
+)
+def test_a_fault_in_the_kernel_would_be_seen(fault):
+    text = beside(PAGED)
+    part = gluon_part(text)
+    assert fault[0] in part
+    pages = Pages([5, 1, 9], [70, 1, 200])
+    try:
+        out, _ = pages.run(text.replace(part, part.replace(*fault, 1)))
+    except Exception:
+        return
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(out, pages.attention()[0], atol=0.02)
+
+
+def test_copies_stand_between_products_and_are_waited_for_once_a_step():
+    part = gluon_part(beside(PAGED))
+    loop = part[part.index("for start in range") :]
+    first, second = loop.split("        if second_start", 1)
+    for half in (first, second.split("\n        async_copy.wait_group(0)")[0]):
+        lines = [line.split("(")[0].split()[-1] for line in half.splitlines() if "(" in line]
+        kinds = [
+            k for k in lines if "copy_global" in k or k in ("warpgroup_mma", "warpgroup_mma_wait")
+        ]
+        assert kinds[:4] == [
+            "warpgroup_mma",
+            "warpgroup_mma",
+            *["async_copy.async_copy_global_to_shared"] * 2,
+        ]
+        assert kinds.count("warpgroup_mma_wait") == 2
+        assert half.count("fence_async_shared()") == 1
+
+
+def test_the_host_chooses_by_what_it_is_given(starter):
+    text = beside(PAGED)
+    assert "if reads_beside(k, q):" in text
+    launches = [
+        line.strip() for line in text.splitlines() if "by_sequence_kernel" in line and "[" in line
+    ]
+    assert len(launches) == 2
+    assert "BLOCK=64, num_warps=" in launches[0]
+    assert "BLOCK=16, num_warps=4" in launches[1], "elsewhere the kernel as it was"
+    assert violations(starter.solutions["plain_rmsnorm_h4096"].with_source(text, "s")) == []
+
+
+def test_the_host_is_asked_for_what_it_does_not_say():
+    text = beside(PAGED.replace("HALF=64", "HALF=q.shape[2] // 2"))
+    assert "if reads_beside(k, q) and (q.shape[2] // 2) == 128:" in text
+    text = beside(PAGED.replace("page[:, None] * (2 * HALF)", "page[:, None] * kv_heads"))
+    assert "if reads_beside(k, q) and (1) % 16 == 0:" in text
+
+
+def test_sequences_are_searched_for_the_first_and_the_last_query_alone():
+    part = gluon_part(beside(PAGED))
+    before = part[: part.index("for start in range")]
+    assert "gl.max(" not in before
+    assert "gl.min(" not in part
+    assert before.count("gl.static_range(SEARCH_STEPS)") == 2
+
+
+def test_it_is_proposed_first_and_nothing_is_tuned_that_does_not_run():
+    found = [p for p in proposals(PAGED) if "copy_beside_products" in p.change.move]
+    assert proposals(PAGED)[0] in found
+    assert "change_block_sizes" not in found[0].change.move
+    again = [p.change.move for p in proposals(found[0].source)]
+    assert not any("change_block_sizes" in move for move in again)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # pieces that no 128 bytes hold, as many channels as no shared memory has room for
+        ("HALF=64", "HALF=48"),
+        ("HALF=64", "HALF=1024"),
+        # what a step computes says where the next one's keys are
+        ("page = tl.load(page_ptr + begin + token, mask=inside, other=0)",
+         "page = tl.load(page_ptr + begin + token + (highest > 9.0), mask=inside, other=0)"),
+        ("k_ptr + page[:, None] * (2 * HALF) + channel[None, :]",
+         "k_ptr + page[:, None] * (2 * HALF) + channel[None, :] + tl.sum(q)"),
+        ("    for start in range(0, count, BLOCK):",
+         "    for again in range(2):\n        total += 0.0\n    for start in range(0, count, BLOCK * 2):"),
+    ],
+)  # fmt: skip
+def test_what_has_no_such_form_stays_in_triton(change):
+    assert change[0] in PAGED
+    text = beside(PAGED.replace(*change))
+    assert text is None or KERNEL not in text
+
+
+def test_kernels_without_scores_stay_in_triton():
+    assert beside(OPEN_LOOP) is None
