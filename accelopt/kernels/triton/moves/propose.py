@@ -21,7 +21,7 @@ from accelopt.kernels.triton.moves.configurations import (
     configurations,
     kind_of,
 )
-from accelopt.kernels.triton.moves.gluon.beside import BESIDE
+from accelopt.kernels.triton.moves.gluon.kernel import BESIDE
 from accelopt.kernels.triton.moves.joins import JOINED
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import (
