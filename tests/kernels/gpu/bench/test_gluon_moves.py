@@ -10,6 +10,7 @@ from plain_kernels import BY_SEQUENCE, OPEN_LOOP
 
 from accelopt.kernels.gpu.bench.source.source_rules import violations
 from accelopt.kernels.triton.moves import steps
+from accelopt.kernels.triton.moves.gluon.beside import beside_products
 from accelopt.kernels.triton.moves.gluon.kernel import BESIDE
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
@@ -222,3 +223,118 @@ def test_what_has_no_such_form_stays_in_triton(change):
 
 def test_kernels_without_scores_stay_in_triton():
     assert beside(OPEN_LOOP) is None
+
+
+TILED = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def by_sequence_kernel(q_ptr, k_ptr, o_ptr, rows, keys, scale, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, WIDTH)
+    q = tl.load(q_ptr + row[:, None] * WIDTH + channel[None, :], mask=row[:, None] < rows, other=0.0)
+    highest = tl.full([ROWS], -1e30, dtype=tl.float32)
+    total = tl.zeros([ROWS], dtype=tl.float32)
+    out = tl.zeros([ROWS, WIDTH], dtype=tl.float32)
+    for start in range(0, keys, BLOCK):
+        token = start + tl.arange(0, BLOCK)
+        k = tl.load(k_ptr + token[:, None] * WIDTH + channel[None, :], mask=token[:, None] < keys, other=0.0)
+        scores = tl.dot(q, tl.trans(k)) * scale
+        scores = tl.where(token[None, :] < keys, scores, -float("inf"))
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        shrink = tl.exp2(highest - higher)
+        weights = tl.exp2(scores - higher[:, None])
+        total = total * shrink + tl.sum(weights, axis=1)
+        out = out * shrink[:, None] + tl.dot(weights.to(k.dtype), k)
+        highest = higher
+    if keys > 0:
+        tl.store(o_ptr + row[:, None] * WIDTH + channel[None, :], out / total[:, None], mask=row[:, None] < rows)
+    else:
+        tl.store(o_ptr + row[:, None] * WIDTH + channel[None, :], 7.0, mask=row[:, None] < rows)
+
+
+def run(q, k, scale):
+    o = torch.empty(q.shape, dtype=torch.float32, device=q.device)
+    by_sequence_kernel[(triton.cdiv(q.shape[0], 64),)](q, k, o, q.shape[0], k.shape[0], scale, ROWS=64, WIDTH=512, BLOCK=16)
+    return o
+"""
+LOAD = "tl.load(k_ptr + token[:, None] * WIDTH + channel[None, :], mask=token[:, None] < keys, other=0.0)"
+SUM = "out = out * shrink[:, None] + tl.dot(weights.to(k.dtype), k)"
+STYLES = {
+    "as it is": (),
+    "columns": (
+        (LOAD, "tl.load(k_ptr + token[None, :] * WIDTH + channel[:, None], mask=token[None, :] < keys, other=0.0)"),
+        ("tl.dot(q, tl.trans(k))", "tl.dot(q, k)"),
+        ("tl.dot(weights.to(k.dtype), k)", "tl.dot(weights.to(k.dtype), tl.trans(k))"),
+    ),
+    "in place": ((SUM, "out *= shrink[:, None]\n        out += tl.dot(weights.to(k.dtype), k)"),),
+    "onto a sum": ((SUM, "out = tl.dot(weights.to(k.dtype), k, acc=out * shrink[:, None])"),),
+    "by name": (
+        (SUM, "typed = weights.to(k.dtype)\n        seen = tl.dot(typed, k)\n        out = out * shrink[:, None] + seen"),
+        (f"k = {LOAD}", "place = token[:, None] * WIDTH\n        place = k_ptr + place + channel[None, :]\n"
+                        "        k = tl.load(place, mask=token[:, None] < keys, other=0.0)"),
+    ),
+}  # fmt: skip
+
+
+def styled(changes):
+    text = TILED
+    for change in changes:
+        assert change[0] in text
+        text = text.replace(*change)
+    source = Source(text)
+    return beside_products(source, source.launches[0])
+
+
+@pytest.mark.parametrize("changes", STYLES.values(), ids=STYLES)
+@pytest.mark.parametrize("keys", [150, 64, 0])
+def test_kernels_of_other_styles_compute_what_they_did(changes, keys):
+    rng = np.random.default_rng(3)
+    q, k = (rng.standard_normal((n, 512)).astype(ml_dtypes.bfloat16) for n in (70, max(keys, 1)))
+    out = np.full((70, 512), np.nan, np.float32)
+    launch(
+        emulated(styled(changes)), KERNEL, (2,), num_warps=8, q_ptr=q.reshape(-1), k_ptr=k.reshape(-1),
+        o_ptr=out.reshape(-1), rows=70, keys=keys, scale=0.1, ROWS=64, WIDTH=512, BLOCK=64,
+    )  # fmt: skip
+    right = np.full((70, 512), 7.0)
+    if keys:
+        scores = q.astype(np.float64) @ k.astype(np.float64).T * 0.1
+        weights = np.exp2(scores - scores.max(1, keepdims=True))
+        right = weights @ k.astype(np.float64) / weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(out, right, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("        highest = higher\n", "        highest = higher\n        out = out + 1.0\n"),
+        (
+            "tl.dot(q, tl.trans(k)) * scale",
+            "tl.dot(q, tl.trans(k)) * scale + tl.dot(q, tl.trans(k))",
+        ),
+        ("other=0.0)\n        scores", "other=1.0)\n        scores"),
+        ("* scale\n", "* scale + tl.sigmoid(scale)\n"),
+        ("BLOCK=16)", "BLOCK=k.shape[1])"),
+        ("ROWS=64, W", "ROWS=128, W"),
+        ("ROWS=64, W", "ROWS=32, W"),
+        ("return o", "return o, by_sequence_kernel[(1,)](q)"),
+    ],
+)
+def test_styles_without_such_a_form_stay_in_triton(change):
+    assert change[0] in TILED
+    text = TILED.replace(*change)
+    source = Source(text)
+    written = beside_products(source, source.launches[0])
+    assert (written is None) == (change[0] not in ("BLOCK=16)", "return o"))
+
+
+def test_a_branch_whose_results_are_read_behind_it_stays():
+    changes = [
+        ("    if keys > 0:\n", "    if keys > 0:\n        out = out * 2.0\n"),
+        ("\n\ndef run", "    tl.store(o_ptr + row * 0, tl.sum(out, axis=1))\n\n\ndef run"),
+    ]
+    assert "gl.where(keys > 0" in styled(())
+    assert "gl.where(keys > 0" in styled(changes[:1])
+    assert "gl.where(keys > 0" not in styled(changes)

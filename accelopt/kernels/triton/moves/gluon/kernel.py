@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from accelopt.kernels.triton.moves.ahead import stays_inside
 from accelopt.kernels.triton.moves.gluon.shapes import NotWritten, Shapes
-from accelopt.kernels.triton.moves.gluon.steps import KeyStep, Tile
+from accelopt.kernels.triton.moves.gluon.steps import KeyStep
 from accelopt.kernels.triton.moves.gluon.writing import Axes, GluonWriter, Layout, converted
 from accelopt.kernels.triton.moves.loops import Renamed, fresh_name
 from accelopt.kernels.triton.moves.once import Product, product_of
 from accelopt.kernels.triton.moves.source import assigned_in, called, names_in, target_of
 from accelopt.parsing import parse_expression, parse_python
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 BESIDE = "_beside"
 """What the name of a kernel in Gluon ends with."""
@@ -93,7 +96,9 @@ class Kernel(GluonWriter):
             return self._loop()
         tile = self.queries.get(str(target_of(node)))
         return (
-            super().statement(node) if tile is None else [self._copy(tile.name, tile), *_commit()]
+            super().statement(node)
+            if tile is None
+            else [self._copy(tile.name, tile.pointer, _given(tile.mask)), *_commit()]
         )
 
     def _loop(self) -> list[ast.stmt]:
@@ -112,7 +117,7 @@ class Kernel(GluonWriter):
         loop.body[1].body = self._turn(second, first, again)
         loop.body[:0] = self._turn(first, second, at)
         before = [*self._following(begin), *self._looked_up_for(self.step.lookups, first=True)]
-        return [*before, *self._copies(first), *_commit(), loop, *behind]
+        return [*before, *self._copies(first, first=True), *_commit(), loop, *behind]
 
     def _turn(self, now: str, then: str, at: str) -> list[ast.stmt]:
         """A step at `at`: its tiles are in those of `now`, the next one's are copied to `then`."""
@@ -197,27 +202,35 @@ class Kernel(GluonWriter):
         value = self._number(parse_expression(text))
         return parse_python(f"{name} = {ast.unparse(value)}").body[0]
 
-    def _copies(self, turn: str) -> list[ast.stmt]:
-        return [self._copy(_of(tile.name, turn), tile, self.comes) for tile in self.step.keys]
+    def _copies(self, turn: str, *, first: bool = False) -> list[ast.stmt]:
+        """The copies of the tiles of the step that follows, if it comes.
 
-    def _copy(self, place: str, tile: Tile, comes: str = "") -> ast.stmt:
-        """The copy of a tile; of a tile of keys that of the step that follows, if it comes."""
-        parts = [tile.pointer, *([tile.mask] if tile.mask is not None else [])]
-        if comes:
-            parts = [self._moved(part) for part in parts]  # type: ignore[misc]
-        pointer, *mask = (ast.unparse(self.expression(part, Layout.COPIES)) for part in parts)
-        # An address that was looked up is that of some row, for a step that does not come as well.
-        is_free = bool(names_in(tile.pointer) & self.looked_up)
-        asked = " & ".join(
-            [*(f"({test})" for test in mask), *([comes] if comes and not is_free else [])]
-        )
-        text = f"async_copy.async_copy_global_to_shared({place}, {pointer}"
-        return parse_python(f"{text}{f', mask={asked}' if asked else ''})").body[0]
+        An address that was looked up is some row's, and harmless for a step that does not come; but
+        before the first step it is not known that there is a row.
+        """
+        lines = []
+        for tile in self.step.keys:
+            conditions = [self._moved(test) for test in _given(tile.mask)]
+            if first or not names_in(tile.pointer) & self.looked_up:
+                conditions.append(parse_expression(self.comes))
+            lines.append(self._copy(_of(tile.name, turn), self._moved(tile.pointer), conditions))
+        return lines
 
-    def _moved(self, node: ast.AST) -> ast.AST:
+    def _copy(self, place: str, pointer: ast.expr, conditions: Sequence[ast.expr]) -> ast.stmt:
+        written = [self.expression(part, Layout.COPIES) for part in (pointer, *conditions)]
+        address, *tests = (ast.unparse(part) for part in written)
+        mask = f", mask={' & '.join(f'({test})' for test in tests)}" if tests else ""
+        text = f"async_copy.async_copy_global_to_shared({place}, {address}{mask})"
+        return parse_python(text).body[0]
+
+    def _moved(self, node: _Node) -> _Node:
         """What a step's loads are found by, for the step that follows."""
         names = {self.step.at: self.following, **self.apart}
         return Renamed(names, {}).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+
+
+def _given(mask: ast.expr | None) -> list[ast.expr]:
+    return [] if mask is None else [mask]
 
 
 def _of(tile: str, turn: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Mapping
 
 from accelopt.kernels.triton.moves.gluon.shapes import NotWritten, Shapes, new_axis
 from accelopt.kernels.triton.moves.loops import Renamed, bodies, fresh_name
@@ -22,7 +23,7 @@ def spelled(node: ast.FunctionDef) -> ast.FunctionDef:
     loaded by rows, in one expression; raises NotWritten where something has no such form."""
     node = _Sums().visit(node)
     for body in bodies(node):
-        body[:] = [written for statement in body for written in _one_branch(statement)]
+        _one_branch(body, node)
         _inline_products(body, node)
     for body in bodies(node):
         for place in reversed(range(len(body))):
@@ -35,35 +36,42 @@ def spelled(node: ast.FunctionDef) -> ast.FunctionDef:
     return node
 
 
-def _one_branch(statement: ast.stmt) -> list[ast.stmt]:
-    """`if c: store(p, v) else: store(p, o)` as `store(p, where(c, v, o))`: addresses are made once."""
-    if not (isinstance(statement, ast.If) and statement.orelse):
-        return [statement]
-    both = [*statement.body, *statement.orelse]
-    if not all(_stored(s) is not None or target_of(s) is not None for s in both):
-        return [statement]
-    other = {
-        places: value
-        for s in statement.orelse
-        if (found := _stored(s))
-        for places, value in [found]
-    }
-    own = {found[0] for s in statement.body if (found := _stored(s))}
-    made = {ast.unparse(s) for s in statement.body if _stored(s) is None}
-    if own != other.keys() or any(
-        "tl.load" in ast.unparse(s) or (s in statement.orelse and ast.unparse(s) not in made)
-        for s in both
-        if _stored(s) is None
-    ):
-        return [statement]
-    for inner in statement.body:
-        found = _stored(inner)
-        if found is not None:
-            assert isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Call)
-            value = ast.unparse(inner.value.args[1])
-            chosen = f"tl.where({ast.unparse(statement.test)}, {value}, {other[found[0]]})"
-            inner.value.args[1] = parse_expression(chosen)
-    return statement.body
+def _one_branch(body: list[ast.stmt], node: ast.FunctionDef) -> None:
+    """`if c: store(p, v) else: store(p, o)` as `store(p, where(c, v, o))`: addresses are made once.
+
+    Where nothing that the branch makes is read behind it, it may be made in any case.
+    """
+    for place, statement in reversed(list(enumerate(body))):
+        if not (isinstance(statement, ast.If) and statement.orelse):
+            continue
+        both = [*statement.body, *statement.orelse]
+        other = dict(found for s in statement.orelse if (found := _stored(s)) is not None)
+        own = {found[0] for s in statement.body if (found := _stored(s)) is not None}
+        rest = [s for s in both if _stored(s) is None]
+        made = {ast.unparse(s) for s in statement.body}
+        is_alike = own == other.keys() and all(
+            target_of(s) is not None and "tl.load" not in ast.unparse(s) for s in rest
+        )
+        if not is_alike or any(ast.unparse(s) not in made for s in statement.orelse if s in rest):
+            continue
+        around = [
+            n.body
+            for n in ast.walk(node)
+            if isinstance(n, (ast.For, ast.While)) and statement in ast.walk(n)
+        ]
+        read = set().union(*(read_first(part) for part in (body[place + 1 :], *around)))
+        if not read & assigned_in(statement.body):
+            body[place : place + 1] = [_chosen(s, statement.test, other) for s in statement.body]
+
+
+def _chosen(statement: ast.stmt, test: ast.expr, other: Mapping[str, str]) -> ast.stmt:
+    """A store of one value or the other; what else a branch does as it is."""
+    found = _stored(statement)
+    if found is not None:
+        assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+        chosen = f"tl.where({ast.unparse(test)}, {found[1]}, {other[found[0]]})"
+        statement.value.args[1] = parse_expression(chosen)
+    return statement
 
 
 def _stored(statement: ast.stmt) -> tuple[str, str] | None:
