@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -33,7 +34,7 @@ inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 static uint3 threadIdx, blockIdx, blockDim, gridDim;
-alignas(16) static char dynamic_shared[232448];
+alignas(128) static char dynamic_shared[232448];
 
 // Two-byte numbers, by way of float.
 template <typename T> struct Short {
@@ -105,6 +106,9 @@ static std::deque<Fiber> fibers;
 static int now, alive, arrived, generation, idle;
 static int warp_arrived[32], warp_generation[32], warp_alive[32];
 static char slots[1024][16];
+struct Copying { char* to; const char* from; int batch; };
+static std::deque<Copying> copying[1024];
+static int batches[1024];
 static bool backwards;
 static void (*entry)(void*);
 static void* given;
@@ -166,6 +170,7 @@ inline void run_block() {
   for (int at = 0; at < count; ++at) {
     fibers[at].index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / (blockDim.x * blockDim.y)};
     fibers[at].done = false;
+    copying[at].clear();
   }
   while (alive) {
     for (int turn = 0; turn < count; ++turn) {
@@ -207,23 +212,49 @@ template <typename T> T __shfl_down_sync(unsigned, T value, int by) {
 }
 template <typename T> T __shfl_sync(unsigned, T value, int from) { return cpu::exchanged(value, from); }
 
-// Tensor cores: every lane holds whole tiles and does all of the work.
+// Copies that run beside the arithmetic: nothing is there before it was waited for.
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes) {
+  if (bytes != 16 || reinterpret_cast<size_t>(to) % 16 || reinterpret_cast<size_t>(from) % 16) cpu::stop("UNALIGNED");
+  volatile char there = static_cast<const char*>(from)[0] + static_cast<const char*>(from)[15];
+  (void)there;
+  memset(to, 0xff, 16);
+  cpu::copying[cpu::now].push_back({static_cast<char*>(to), static_cast<const char*>(from), cpu::batches[cpu::now]});
+}
+inline void __pipeline_commit() { ++cpu::batches[cpu::now]; }
+inline void __pipeline_wait_prior(int prior) {
+  auto& mine = cpu::copying[cpu::now];
+  for (; !mine.empty() && mine.front().batch < cpu::batches[cpu::now] - prior; mine.pop_front())
+    memcpy(mine.front().to, mine.front().from, 16);
+}
+
+// Tensor cores: a lane has half a row of sums, and of the operands what they need.
 namespace nvcuda { namespace wmma {
 struct row_major {}; struct col_major {}; struct matrix_a {}; struct matrix_b {}; struct accumulator {};
 enum layout_t { mem_row_major, mem_col_major };
-template <typename Use, int M, int N, int K, typename T, typename Layout = row_major> struct fragment { float x[16][16]; static constexpr int num_elements = 8; };
-template <typename F> void fill_fragment(F& f, float value) { for (auto& row : f.x) for (float& one : row) one = value; }
-template <typename U, typename T> void load_matrix_sync(fragment<U, 16, 16, 16, T, row_major>& f, const T* p, unsigned ld) {
-  if (reinterpret_cast<size_t>(p) % 32) cpu::stop("UNALIGNED");
-  for (int i = 0; i < 16; ++i) for (int j = 0; j < 16; ++j) f.x[i][j] = p[i * ld + j];
+template <typename Use, int M, int N, int K, typename T, typename Layout = row_major> struct fragment { float x[16][8]; static constexpr int num_elements = 8; };
+inline int row() { return (cpu::now & 31) / 2; }
+inline int column() { return (cpu::now & 1) * 8; }
+inline void check(const void* p) { if (reinterpret_cast<size_t>(p) % 32) cpu::stop("UNALIGNED"); }
+template <typename F> void fill_fragment(F& f, float value) { for (float& one : f.x[0]) one = value; }
+template <typename T, typename L> void load_matrix_sync(fragment<matrix_a, 16, 16, 16, T, L>& f, const T* p, unsigned ld) {
+  check(p);
+  for (int k = 0; k < 16; ++k) f.x[k][0] = p[std::is_same_v<L, row_major> ? row() * ld + k : k * ld + row()];
+}
+template <typename T, typename L> void load_matrix_sync(fragment<matrix_b, 16, 16, 16, T, L>& f, const T* p, unsigned ld) {
+  check(p);
+  for (int k = 0; k < 16; ++k) for (int j = 0; j < 8; ++j)
+    f.x[k][j] = p[std::is_same_v<L, row_major> ? k * ld + column() + j : (column() + j) * ld + k];
 }
 template <typename A, typename B, typename C> void mma_sync(C& d, const A& a, const B& b, const C& c) {
-  C sum = c;
-  for (int i = 0; i < 16; ++i) for (int j = 0; j < 16; ++j) for (int k = 0; k < 16; ++k) sum.x[i][j] += a.x[i][k] * b.x[k][j];
-  d = sum;
+  for (int j = 0; j < 8; ++j) {
+    float sum = c.x[0][j];
+    for (int k = 0; k < 16; ++k) sum += a.x[k][0] * b.x[k][j];
+    d.x[0][j] = sum;
+  }
 }
 template <typename C> void store_matrix_sync(float* p, const C& c, unsigned ld, layout_t) {
-  for (int i = 0; i < 16; ++i) for (int j = 0; j < 16; ++j) p[i * ld + j] = c.x[i][j];
+  check(p);
+  for (int j = 0; j < 8; ++j) p[row() * ld + column() + j] = c.x[0][j];
 }
 }}  // namespace nvcuda::wmma
 

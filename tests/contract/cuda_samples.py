@@ -399,8 +399,21 @@ __global__ void hgemm(const __half* A, const __half* B, const float* bias, __hal
   }
   C[r * N + c] = __float2half(acc > 0.f ? acc : 0.f);
 }
-""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "bias": Data("N"), "C": Data("M * N")},
-        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (5, 3, 7), (16, 16, 0))], relative=2e-2),
+""", "17, 17, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "bias": Data("N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((264, 272, 40), (144, 144, 328), (131, 140, 33), (5, 3, 7), (16, 16, 0))], relative=2e-2),
+    "matmul_bf16_turned": sample("""
+#include <cuda_bf16.h>
+__global__ void turned(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c, int m, int n, int k, int lda) {
+  const int col = blockIdx.x * blockDim.x + threadIdx.x;
+  const int row = blockIdx.y * blockDim.y + threadIdx.y;
+  if (row < m && col < n) {
+    float sum = 0.0f;
+    for (int i = 0; i < k; i++) sum = fmaf(__bfloat162float(a[i * lda + row]), (float)b[col * k + i], sum);
+    c[row * n + col] += sum;
+  }
+}
+""", "5, 17, 1", "32, 16, 1", {"a": Data("k * lda"), "b": Data("n * k"), "c": Data("m * n")},
+        [{"m": m, "n": n, "k": k, "lda": m + more} for m, n, k, more in ((264, 136, 200, 0), (136, 152, 136, 8), (130, 129, 72, 6), (7, 9, 5, 0))], relative=2e-2),
     "distances": sample("""
 __global__ void l1(const float* x, const float* y, float* d, int n, int m, int dim) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;

@@ -5,6 +5,7 @@ not, with arrays that are aligned and that are not, with its threads forwards an
 that nobody may touch.
 """
 
+import re
 import shutil
 from collections import Counter
 
@@ -74,6 +75,22 @@ def test_what_is_wrong_is_seen(tmp_path):
     assert not differing(sample, [sample.source], tmp_path)
 
 
+@needs_compiler
+def test_copies_under_way_are_seen(tmp_path):
+    sample = SAMPLES["matmul_half"]
+    source = proposed("matmul_half")[0].source
+    wait, barrier = re.search(
+        r"__pipeline_wait_prior\((\d)\);(\s+__syncthreads\(\);)", source
+    ).groups()
+    wrong = {
+        "no wait": source.replace(f"wait_prior({wait})", f"wait_prior({int(wait) + 1})"),
+        "no barrier": source.replace(barrier, "", 1),
+        "beyond": source.replace("<= depth_) copy_", "<= depth_ + 32) copy_"),
+    }
+    for fault, text in wrong.items():
+        assert text != source and differing(sample, [text], tmp_path), fault
+
+
 @needs_nvcc
 @pytest.mark.parametrize(
     "name, method, wide",
@@ -89,7 +106,7 @@ def test_wide_accesses_are_single_instructions(tmp_path, name, method, wide):
     built = compiling.build(action.source, 90, tmp_path)
     (takes,) = compiling.used(built.notes)
     assert takes.stack_bytes <= 16
-    loads = [line for line in built.ptx.splitlines() if "ld.global" in line and ".v4" in line]
+    loads = re.findall(r"ld\.global\S*\.v4|cp\.async\.cg\.shared\.global \[.*\], 16,", built.ptx)
     assert len(loads) >= wide
 
 

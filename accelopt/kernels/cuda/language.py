@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from accelopt.contract.spec import Argument
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import signature_of
-from accelopt.kernels.cuda.moves import proposals
+from accelopt.kernels.cuda.moves import proposals_on
 from accelopt.kernels.cuda.names import NOTES, sheet
 from accelopt.kernels.gpu.language import Solutions
 from accelopt.kernels.notes import note_on
@@ -38,7 +38,7 @@ class Cuda(Solutions):
             return ()
         name = template.spec.entry_point.split("::")[-1]
         values = values_of(node.source, name, template.spec.arguments)
-        return await asyncio.to_thread(proposals, node.source, name, MOST_PROPOSALS, values)
+        return await asyncio.to_thread(proposals_on, node, name, MOST_PROPOSALS, values)
 
     def look_up(self, name: str, kernel: str) -> str:
         """Our notes on one name of CUDA C++."""

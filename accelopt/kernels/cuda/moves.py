@@ -29,13 +29,21 @@ from accelopt.kernels.cuda.programs.shaping import (
     transposed_tiles,
     vector_loads,
 )
+from accelopt.kernels.cuda.programs.syntax import assigned, names, parsed, said, walk
 from accelopt.kernels.moves import METHODS
-from accelopt.nodes import Action, Rewrite, made
+from accelopt.nodes import Action, Node, Rewrite, made
 
 BLOCKS = (128, 256, 512, 1024, 64)
 FACTORS = (4, 8, 2)
 WALKS = (8, 16, 4, 32)
-_LOOP = re.compile(r"^([ \t]*)for\s*\(", re.MULTILINE)
+ANOTHER_SHAPE = 0.15  # promised of the first other shape of a kernel that a rule wrote
+_WRITTEN = re.compile(r"[A-Za-z0-9]_\b")  # by a rule: names with an underscore behind
+_CONSTANT = re.compile(r"#\s*define\s+(\w+)|\bconstexpr\s[\w\s]*?(\w+)\s*=")
+SHAPES = frozenset(
+    {"switch_to_mma_or_wgmma", "share_tiles", "turn_tiles", "vectorize_global_loads",
+     "avoid_atomics_reduce", "team_a_row", "read_row_once"}
+)  # fmt: skip
+"""Methods whose rules write a kernel anew, in a shape that they choose among several."""
 
 
 def block_sizes(source: str, name: str, values: Values) -> Iterator[Action]:
@@ -84,9 +92,12 @@ def walking_grid(source: str, name: str, values: Values) -> Iterator[Action]:
 
 
 def launch_bounds(source: str, name: str, values: Values) -> Iterator[Action]:
-    """Tell the compiler how many threads a block has, so that it may use the registers they leave."""
+    """Tell the compiler how many threads a block has, so that it may use the registers they leave.
+
+    What a rule wrote says it where it takes many registers.
+    """
     launch, kernel = launch_of(source), signature_of(source, name)
-    if "__launch_bounds__" in source:
+    if "__launch_bounds__" in source or _is_written(source):
         return
     text, count = re.subn(
         rf"(\b__global__\s+)(void\s+{kernel.name}\s*\()",
@@ -126,15 +137,16 @@ def read_only_pointers(source: str, name: str, values: Values) -> Iterator[Actio
 
 
 def unrolled_loops(source: str, name: str, values: Values) -> Iterator[Action]:
-    """Unroll loops so that the loads of several steps are under way together."""
-    places = [
-        match for match in _LOOP.finditer(source)
-        if not source[: match.start()].rstrip().rpartition("\n")[2].strip().startswith("#pragma")
-    ]  # fmt: skip
-    for number, match in enumerate(places[:4]):
+    """Unroll loops so that the loads of several steps are under way together.
+
+    Left as they are: loops that wait at a barrier, loops whose count the compiler knows, and what rules
+    wrote, where unrolling brought nothing on any kernel that was timed (`experiments/spec_kernels/`).
+    """
+    for number, place in enumerate(_loops(source)[:4]):
+        before, behind = source[:place], source[place:]
+        indent = before.rpartition("\n")[2]
         for factor in FACTORS:
-            line = f"{match[1]}#pragma unroll {factor}\n"
-            text = f"{source[: match.start()]}{line}{source[match.start() :]}"
+            text = f"{before}#pragma unroll {factor}\n{indent}{behind}"
             yield _made(
                 "unroll_loops", {"loop": number, "factor": factor},
                 f"Unroll loop {number + 1} {factor} times.", text, promise=0.04,
@@ -144,10 +156,11 @@ def unrolled_loops(source: str, name: str, values: Values) -> Iterator[Action]:
 def streaming_accesses(source: str, name: str, values: Values) -> Iterator[Action]:
     """Read inputs and write outputs past the caches where each is touched once.
 
-    Legal for plain subscripts of a kernel's pointers: `x[i]` becomes `__ldcs(&x[i])`.
+    Legal for plain subscripts of a kernel's pointers: `x[i]` becomes `__ldcs(&x[i])`. What a rule wrote is
+    left as it is: it has subscripts only where few elements go.
     """
     kernel = signature_of(source, name)
-    if "__ldcs" in source or "__stcs" in source:
+    if "__ldcs" in source or "__stcs" in source or _is_written(source):
         return
     text = source
     for parameter in kernel.parameters:
@@ -180,11 +193,63 @@ def proposals(
     return sorted(distinct.values(), key=lambda action: -action.promise)[:most]
 
 
+def proposals_on(
+    node: Node, name: str, most: int, values: Values = MappingProxyType({})
+) -> list[Action]:
+    """What the rules can make of a kernel of a search: `proposals`, and where a rule wrote it, what else
+    the same rule makes of the kernel that it began with. Such other shapes are promised more than hints."""
+    found = proposals(node.source, name, most, values)
+    method, origin = _method(node), node
+    while origin.parent is not None and method in SHAPES and _method(origin) == method:
+        origin = origin.parent
+    if origin is not node:
+        shapes = [
+            one for one in proposals(origin.source, name, most, values) if one.method == method
+        ]
+        found += [
+            one.model_copy(update={"promise": ANOTHER_SHAPE * 0.97**place})
+            for place, one in enumerate(shapes)
+        ]
+    return sorted(found, key=lambda action: -action.promise)[:most]
+
+
+def _method(node: Node) -> str:
+    """By which rule a kernel was made of its parent; empty where it was by none."""
+    return node.change.move if isinstance(node.change, Rewrite) else ""
+
+
 def _made(
     method: str, parameters: dict[str, int], sentence: str, text: str, *, promise: float
 ) -> Action:
     change = Rewrite(move=method, parameters=dict(parameters), sentence=sentence)
     return made(change, text, promise=promise, touches=METHODS[method].touches)
+
+
+def _is_written(source: str) -> bool:
+    """Whether a rule wrote the kernel anew."""
+    return _WRITTEN.search(source.partition("__global__")[2]) is not None
+
+
+def _loops(source: str) -> list[int]:
+    """Where loops begin that may gain from being unrolled, each on a line of its own."""
+    if _is_written(source):
+        return []
+    constants = {name for found in _CONSTANT.findall(source) for name in found}
+    places = []
+    for loop in walk(parsed(source)):
+        if loop.type != "for_statement" or "__sync" in said(loop):
+            continue
+        parts = (loop.child_by_field_name(part) for part in ("initializer", "condition", "update"))
+        start, bound, update = (
+            part or loop for part in parts
+        )  # without a part it may be any count
+        counted = names(start) | names(bound) <= assigned(update) | constants
+        before = source.encode()[: loop.start_byte].decode()
+        above, _, indent = before.rpartition("\n")
+        told = above.rstrip().rpartition("\n")[2].strip().startswith("#pragma")
+        if not (counted or told or indent.strip()):
+            places.append(len(before))
+    return places
 
 
 def _asks_for_size(source: str, threads: int) -> bool:

@@ -6,17 +6,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import MOST_THREADS
 from accelopt.kernels.cuda.programs.distribution import WARP, Shape, lanes_of, written
+from accelopt.kernels.cuda.programs.matrices import MatrixTile, with_tensor_cores
 from accelopt.kernels.cuda.programs.plainly import plainly
-from accelopt.kernels.cuda.programs.products import product
+from accelopt.kernels.cuda.programs.products import Product, product
 from accelopt.kernels.cuda.programs.program import Program, Team
 from accelopt.kernels.cuda.programs.syntax import SIZES, Kernel, Unread, body_of, read, said, walk
 from accelopt.kernels.cuda.programs.teams import programs
-from accelopt.kernels.cuda.programs.tiles import SIDE, THREADS, Tile, tiled, with_tensor_cores
+from accelopt.kernels.cuda.programs.tiles import SIDE, THREADS, Tile, tiled
 from accelopt.kernels.cuda.programs.transposes import transposition, turned
 from accelopt.kernels.cuda.programs.wide import groups
 from accelopt.kernels.moves import METHODS
@@ -29,6 +31,17 @@ MOST_PIECES = 8
 MOST_KEPT = 256  # bytes of a row that a thread keeps: 64 registers
 MOST_SHARED = 48 << 10  # bytes of static shared memory
 COUNTED = ("int", "unsigned", "unsigned int", "unsigned long long", "float", "double")
+MATRIX_TILES = (
+    MatrixTile(128, 256, 64, 3, blocks=1),
+    MatrixTile(128, 256, 32, 4, blocks=1),
+    MatrixTile(256, 128, 64, 3, blocks=1),
+    MatrixTile(128, 128, 64, 3),
+    MatrixTile(128, 128, 32, 4),
+    MatrixTile(128, 128, 64, 3, warp_columns=32),
+    MatrixTile(128, 128, 32, 4, warp_columns=32),
+    MatrixTile(64, 64, 64, 4, warp_rows=32, warp_columns=32, blocks=3),
+)
+READ = 32  # sums that take as long as reading a line of an operand's tile; an assumption
 TEAMS = (256, 128, 512, 64, 1024, 32)
 
 
@@ -255,16 +268,30 @@ def matrix_instructions(source: str, name: str, values: Values) -> Iterator[Acti
     """Multiply tiles by the tensor cores' instructions.
 
     Before: a thread a sum, `sum += __half2float(a[i]) * __half2float(b[j])`. After: blocks share tiles of
-    both operands and multiply them 16 by 16 by 16. Legal for half and bfloat16 with sums in float.
+    both operands, which come by asynchronous copies, and multiply them 16 by 16 by 16. Legal for half and
+    bfloat16 with sums in float.
     """
     with suppress(Unread, ConfigError):
         found = product(_read(source, name))
-        for place, steps in enumerate((32, 64)):
-            sentence = f"Multiply tiles of 128 by 128 by {steps} by tensor cores."
-            text = _plainly_declared(with_tensor_cores(found, steps), found.kernel.name)
-            yield _action(
-                "switch_to_mma_or_wgmma", {"steps": steps}, sentence, text, 0.95 - 0.01 * place
+        for place, tile in enumerate(sorted(MATRIX_TILES, key=partial(_longest, found))):
+            sentence = (
+                f"Multiply tiles of {tile.rows} by {tile.columns} by {tile.steps} by tensor cores, "
+                f"{tile.stages} at a time, {tile.warp_rows} by {tile.warp_columns} sums a warp."
             )
+            text = with_tensor_cores(found, tile)
+            text = _plainly_declared(text, found.kernel.name, tile.threads, tile.blocks)
+            yield _action(
+                "switch_to_mma_or_wgmma", tile._asdict(), sentence, text, 0.95 - 0.01 * place
+            )
+
+
+def _longest(found: Product, tile: MatrixTile) -> int:
+    """What the busiest multiprocessor does, in sums: those of its blocks, and READ for each line of an
+    operand that they read."""
+    blocks = -(-found.row.covered // tile.rows) * -(-found.column.covered // tile.columns)
+    return -(-blocks // MULTIPROCESSORS) * (
+        tile.rows * tile.columns + READ * (tile.rows + tile.columns)
+    )
 
 
 def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
@@ -285,7 +312,7 @@ def shared_tiles(source: str, name: str, values: Values) -> Iterator[Action]:
             sentence = f"Share tiles of {size}, {tile.rows} by {tile.columns} sums a thread."
             with suppress(Unread):
                 several = 2 if tile.rows * tile.columns > 32 else 1
-                text = _plainly_declared(tiled(found, tile), found.kernel.name, several)
+                text = _plainly_declared(tiled(found, tile), found.kernel.name, THREADS, several)
                 yield _action("share_tiles", tile._asdict(), sentence, text, 0.85 - 0.02 * place)
 
 
@@ -311,7 +338,7 @@ def _action(
     return made(change, text, promise=promise, touches=METHODS[method].touches)
 
 
-def _plainly_declared(text: str, name: str, several: int = 1) -> str:
-    """With pointers that do not overlap, for blocks of 256 threads, `several` at a time."""
+def _plainly_declared(text: str, name: str, threads: int, several: int) -> str:
+    """With pointers that do not overlap, for blocks of so many threads, `several` at a time."""
     text = re.sub(r"__launch_bounds__\s*\([^)]*\)\s*", "", text)
-    return _with_head(text, name, f"__launch_bounds__({THREADS}, {several})")
+    return _with_head(text, name, f"__launch_bounds__({threads}, {several})")
