@@ -163,8 +163,8 @@ class Kernel(GluonWriter):
                 f"{target} = warpgroup_mma({ast.unparse(query)}, {tile}.permute((1, 0)), {target}, "
                 f"{anew}is_async=True)"
             ).body
-            # One product stays ahead of the copies, or the tensor cores would wait for them.
-            if place:
+            # Of many short products one stays ahead, or the tensor cores would wait for the copies.
+            if place or len(self.step.scores) <= 2:
                 lines += left[:1]
                 left = left[1:]
         return [*lines, *left, *_commit()]
