@@ -239,6 +239,10 @@ class Diagnosis(Row):
         default=None, description="whether its change left alone what limited the kernel before it"
     )
     notes: tuple[str, ...] = ()
+    counters: dict[str, Any] | None = Field(
+        default=None,
+        description="a profiler's summary in its own JSON, or why it has none; None: not asked",
+    )
 
     @property
     def bottleneck(self) -> Bottleneck | None:

@@ -210,18 +210,24 @@ def full_plan(settings: package.PackageSettings) -> TimingPlan:
     )
 
 
+def settings_job(payload: Mapping[str, Any]) -> package.PackageSettings:
+    """The package's settings for a definition, from a worker's child process: to import it takes seconds."""
+    package.require()
+    return package.settings(Definition.model_validate(payload["definition"]))
+
+
 def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
     """One evaluation for a worker's child process: the verdict, and its trace kept on disk.
 
-    `keep_in` is the run's folder: right solutions and their traces are written below it in the
-    layout of a FlashInfer-Trace folder, with launch-free latencies. With `scrutiny` full, as for what
-    may win, everything is asked, and the package's timer is run; otherwise enough to rank by.
+    `settings` are the package's own for the definition. `keep_in` is the run's folder: right solutions
+    and their traces are written below it in the layout of a FlashInfer-Trace folder, with launch-free
+    latencies. With `scrutiny` full, as for what may win, everything is asked, and the package's timer is
+    run; otherwise enough to rank by.
     """
-    package.require()
     definition = Definition.model_validate(payload["definition"])
     workload = Trace.model_validate(payload["workload"])
     solution = Solution.model_validate(payload["solution"])
-    settings = package.settings(definition)
+    settings = package.PackageSettings.model_validate(payload["settings"])
     scrutiny = Scrutiny(payload.get("scrutiny", Scrutiny.QUICK))
     task = Task(
         root=Path(payload["root"]),

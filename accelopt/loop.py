@@ -78,6 +78,8 @@ async def search(
             number, best = strategy.round, strategy.best
             strategy.tell(result)
             told.append(result)
+            if run.files is not None:
+                run.files.tell(result)
             if strategy.best is not best:
                 project.write_best(strategy.best, run)
             if strategy.round > number:

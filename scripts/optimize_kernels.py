@@ -94,7 +94,8 @@ def parser() -> ArgumentParser:
         "--budget-builds", type=command_line.count, default=20, help="evaluations a kernel"
     )
     made.add_argument("--time", type=float, metavar="SECONDS",
-                      help="for the whole run, final checks and files included; default: no limit")  # fmt: skip
+                      help="for the whole run: no build is begun that, with final checks and files, would "
+                      "take longer; default: no limit")  # fmt: skip
     made.add_argument("--min-pred-gain", type=float, default=0.02, help="prune weaker moves")
     made.add_argument("--llm-model", default="gpt-5-mini", help=f"of the endpoint in {URL}")
     made.add_argument("--no-llm", action="store_true", help="rules only")

@@ -35,7 +35,7 @@ from accelopt.stages.roles import (
     planner_for,
     summarizer_for,
 )
-from accelopt.stages.run import Outcome, Run, at_other_shapes
+from accelopt.stages.run import KernelFiles, Outcome, Run, at_other_shapes
 from accelopt.stages.story import story_of
 from accelopt.stages.tables import read_experiences
 from accelopt.stages.together import attended
@@ -95,12 +95,15 @@ def neuron_cores() -> tuple[int, ...]:
 
 
 def hold_session(
-    cases: Sequence[Case], options: SessionOptions, again: str = "the same command"
+    cases: Sequence[Case],
+    options: SessionOptions,
+    again: str = "the same command",
+    files: KernelFiles | None = None,
 ) -> list[Outcome]:
     """Run the loop on `cases`. Ctrl-C stops it cleanly and exits with status 130; `again` is what
-    then continues it."""
+    then continues it. `files` are written beside the run's own."""
     try:
-        return asyncio.run(_session(cases, options))
+        return asyncio.run(_session(cases, options, files))
     except KeyboardInterrupt:
         stop(f"Stopped{_left(cases, options.out)}; {again} continues where this one stopped.")
 
@@ -114,7 +117,9 @@ def _left(cases: Sequence[Case], out: Path) -> str:
     return f" with the fastest kernel so far in {there[0]}" if there else ""
 
 
-async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outcome]:
+async def _session(
+    cases: Sequence[Case], options: SessionOptions, files: KernelFiles | None
+) -> list[Outcome]:
     refuse_wrong_options(cases[0], options.settings)
     prompts = PromptFolder(_prompt_folder(options))
     known = _known(options)
@@ -125,9 +130,8 @@ async def _session(cases: Sequence[Case], options: SessionOptions) -> list[Outco
         proposer = _proposer(configs, workshop, prompts, options)
         with LiveBoard(board_for(cases, options.settings, workshop.ledger)) as board:
             watcher = watcher_of(board, options.settings)
-            run = Run(
-                workshop, proposer, options.settings, options.out, watcher, options.workshop.seed
-            )
+            seed = options.workshop.seed
+            run = Run(workshop, proposer, options.settings, options.out, watcher, seed, files)
             outcomes = await attended(
                 optimize_all(cases, run, known), _greeting(workshop, board.remark)
             )
@@ -202,7 +206,7 @@ def _saved(
     """The configuration that a continued run must share: without secrets, money or machine."""
     language = options.workshop.language
     settings = {**options.settings._asdict(), "memory": options.settings.memory._asdict()}
-    del settings["evaluations"], settings["seconds"]  # more of them continue the same search
+    del settings["evaluations"]  # more of them continue the same search
     return {
         "problems": [case.service_name for case in cases],
         "backend": language.name,

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,23 +14,19 @@ from accelopt.cli.run import baselines, chosen
 from accelopt.cli.session import SessionOptions, base_folder, hold_session
 from accelopt.contract.spec import read_specs
 from accelopt.evaluation import Case, Scrutiny
-from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
-from accelopt.kernels.gpu.cases import ProblemFiles
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.specs.solutions import case_of_spec
-from accelopt.nodes import Node
 from accelopt.search.catalog import DATASET, GRAPH, ReGraphDataset
 from accelopt.search.strategy import UNBOUNDED, Settings
-from accelopt.stages.artifacts import SearchedKernel, write_artifacts
+from accelopt.stages.artifacts import KernelFolder
+from accelopt.stages.evaluations import Deadline
 from accelopt.stages.project import write_tactics
+from accelopt.stages.run import Outcome
 from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 
 NKI = "nki"
-CLOSING = 0.3
-"""Share of a kernel's time that is left for its final checks and its files."""
-MOST_COMPILERS = 8
 BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
 
 
@@ -72,6 +65,14 @@ class Subject(NamedTuple):
     spec: dict[str, Any]
 
 
+class SearchedKernel(NamedTuple):
+    """One kernel, where its files lie, and how its search went."""
+
+    name: str
+    folder: Path
+    outcome: Outcome
+
+
 def optimize_specs(run: SpecRun) -> list[SearchedKernel]:
     """Search each kernel in turn, and write its folder; those that fail at the start, too.
 
@@ -86,31 +87,21 @@ def optimize_specs(run: SpecRun) -> list[SearchedKernel]:
         seconds = run.seconds
         if seconds is not None:
             left = max(0.0, seconds - (time.monotonic() - begun))
-            seconds = (1 - CLOSING) * left / (len(subjects) - number)
+            seconds = left / (len(subjects) - number)
         found.append(_search(subject, run._replace(seconds=seconds)))
     return found
 
 
 def _search(subject: Subject, run: SpecRun) -> SearchedKernel:
-    """One kernel's search and its files; `run.seconds` are those of the search alone."""
+    """One kernel's search and its files, in `run.seconds`."""
     write_tactics(run.out, subject.kind)
     learned = _learned(subject, run)
-    [outcome] = hold_session([subject.case], _session(subject, run, learned), "--resume")
-    with closing(_Compiling(subject, run)) as compiling:
-        compiling.begin((outcome.start, *outcome.nodes))
-        kernel = SearchedKernel(
-            name=subject.name,
-            kind=subject.kind,
-            folder=subject.folder,
-            spec=subject.spec,
-            outcome=outcome,
-            state=_state(subject),
-            compiled=compiling.compiled,
-            profiled=run.profile_every > 0,
-        )
-        write_artifacts(kernel)
+    name, folder = subject.name, subject.folder
+    files = KernelFolder(folder, name, subject.kind, subject.spec, run.profile_every > 0)
+    [outcome] = hold_session([subject.case], _session(subject, run, learned), "--resume", files)
+    files.close(outcome, _state(subject))
     gather_transitions(run.out)
-    return kernel
+    return SearchedKernel(name, folder, outcome)
 
 
 def gather_transitions(out: Path) -> int:
@@ -180,15 +171,17 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOpt
         options=run.options,
         evaluations=run.budget,
         least_gain=run.least_gain,
-        seconds=run.seconds,
         window=run.window or (len(run.gpus) if on_gpu else 4),
     )
-    workers = len(run.gpus) if on_gpu else 0
     return SessionOptions(
         out=out,
         settings=settings,
         workshop=WorkshopOptions(
-            language, workers=workers, seed=run.seed, screening=Scrutiny.QUICK
+            language,
+            workers=len(run.gpus) if on_gpu else 0,
+            seed=run.seed,
+            screening=Scrutiny.QUICK,
+            deadline=None if run.seconds is None else Deadline(run.seconds),
         ),
         model_config=run.model_config,
         regraph=learned,
@@ -200,43 +193,3 @@ def _state(subject: Subject) -> dict[str, Any]:
     path = subject.folder / "run" / subject.case.case_name / "search_state.json"
     state: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return state
-
-
-class _Compiling:
-    """Compiles nodes for the artifacts, each source once."""
-
-    def __init__(self, subject: Subject, run: SpecRun) -> None:
-        count = min(MOST_COMPILERS, max(1, (os.cpu_count() or 2) - 2))
-        target = run.target or DEFAULT_TARGET
-        self._pool = None if subject.kind == NKI else CompilerPool(count, target)
-        self._threads = ThreadPoolExecutor(count)
-        self._known: dict[str, Future[CompileVerdict]] = {}
-
-    def begin(self, nodes: Iterable[Node]) -> None:
-        """Compile what will be asked for, several kernels at a time."""
-        for node in nodes:
-            self._asked(node)
-
-    def compiled(self, node: Node) -> CompileVerdict | None:
-        """What a compiler makes of a node; None where there is none to ask."""
-        asked = self._asked(node)
-        return None if asked is None else asked.result()
-
-    def _asked(self, node: Node) -> Future[CompileVerdict] | None:
-        if self._pool is None or not node.source:
-            return None
-        if node.source not in self._known:
-            problem = ProblemFiles(node.case.values)
-            self._known[node.source] = self._threads.submit(
-                self._pool.check,
-                problem.definition,
-                problem.workload,
-                problem.solution(node.source),
-            )
-        return self._known[node.source]
-
-    def close(self) -> None:
-        """End the compilers' processes."""
-        self._threads.shutdown(cancel_futures=True)
-        if self._pool is not None:
-            self._pool.close()

@@ -116,6 +116,7 @@ class KernelState:
             "last_method": self.last,
             "applied_methods": sorted({edge.action.method for edge in self.made}),
             "bottleneck": self.bottleneck,
+            "ncu": self.diagnosis.counters if self.diagnosis else None,
             "edges": [edge.record() for edge in self.edges],
         }
 

@@ -34,9 +34,8 @@ class Settings(NamedTuple):
     """T rounds of a beam of B kernels, N plans for each, K samples a plan, F repair rounds.
 
     `options` are the strategy's own, as KEY=VALUE. `evaluations` bounds the distinct kernels that
-    are judged, None is no bound; after `seconds` no further job is begun. `window` jobs are under way
-    at once, on whatever machine. Actions of which less than the share `least_gain` of the time is
-    expected are not offered.
+    are judged, None is no bound. `window` jobs are under way at once, on whatever machine. Actions of
+    which less than the share `least_gain` of the time is expected are not offered.
     """
 
     iterations: int = 16
@@ -51,7 +50,6 @@ class Settings(NamedTuple):
     evaluations: int | None = None
     window: int = 4
     least_gain: float = 0.0
-    seconds: float | None = None
 
 
 class Strategy(Protocol):

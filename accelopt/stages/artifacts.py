@@ -1,12 +1,15 @@
-"""The folder of one kernel of a spec file: made from what its run knows, and written again at will.
+"""The folder of one kernel of a spec file: what belongs to a build is there when its job is over, what belongs to
+the whole search at its end. All of it is made from what the run knows, and written again at will.
 
 baseline/, variants/<uuid>/   control.json, run.json, runner_result.json, result.json, candidate.diff,
                               kernel_module.py or kernel.cu, kernel.ptx, .cubin, .sass, *.log
-best, best_summary.json, search_state.json, events.jsonl, trace.md, input_spec.json
+input_spec.json, events.jsonl
+best, best_summary.json, search_state.json, trace.md
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -14,102 +17,195 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from accelopt.errors import ConfigError
 from accelopt.kernels.cuda.launching import launch_of
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
+from accelopt.kernels.gpu.material import Compiles
+from accelopt.kernels.language import Language
 from accelopt.kernels.specs.control import result_of
-from accelopt.nodes import Node, method_of
+from accelopt.nodes import Node, Result, method_of
 from accelopt.report.diffs import patch_of
 from accelopt.stages.project import graph_version, write_summary
 from accelopt.stages.run import Outcome
-from accelopt.store import write_atomically, write_json
+from accelopt.store import JsonObject, write_atomically, write_json
 
 FILES = {"cuda": "kernel.cu", "triton": "kernel_module.py", "nki": "kernel_module.py"}
 TIMING = {"warmup": 10, "iters": 100, "repeat": 3}
 BASELINE = "baseline"
+VERDICT, EVENTS = "runner_result.json", "events.jsonl"
 _NUMBER = re.compile(r"plan_(\d+)")
-CompileSource = Callable[[Node], CompileVerdict | None]
 
 
-class SearchedKernel(NamedTuple):
-    """One kernel of a spec file and how its search went. `state` is the strategy's own record, `compiled`
-    what a compiler makes of a node's source, where one can."""
+class KernelFolder:
+    """Writes the folder `path` of the kernel `name`; `kind` is its language, and `profiled` whether Nsight
+    Compute was asked for. A run that is continued goes on with the folder that it finds."""
 
-    name: str
-    kind: str
-    folder: Path
-    spec: dict[str, Any]
-    outcome: Outcome
-    state: dict[str, Any]
-    compiled: CompileSource = lambda _: None
-    profiled: bool = False
+    def __init__(
+        self, path: Path, name: str, kind: str, spec: JsonObject, profiled: bool = False
+    ) -> None:
+        self.path = path
+        self.name = name
+        self.kind = kind
+        self.spec = spec
+        self.profiled = profiled
+        self._told: list[Node] = []
+        self._events = _lines(path / EVENTS)
+
+    async def begin(self, start: Node, language: Language) -> None:
+        """The baseline has its verdict."""
+        write_json(self.path / "input_spec.json", self.spec)
+        await self._keep(start, language)
+
+    async def add(self, result: Result, language: Language) -> None:
+        """A job is done: its builds, and the counters of the kernel that it looked into."""
+        for node in result.nodes:
+            await self._keep(node, language)
+        counters = result.diagnosis.counters if result.diagnosis else None
+        if counters is not None:
+            await self._write(result.job.node, language, counters)
+
+    def tell(self, result: Result) -> None:
+        """The builds of a job as events, in the order of telling; those that a continued run tells again
+        have their places."""
+        for node in result.nodes:
+            self._told.append(node)
+            line = json.dumps(event_of(self.name, self._told))
+            place = len(self._told) - 1
+            if self._events[place : place + 1] != [line]:
+                self._events[place : place + 1] = [line]
+                self._write_events()
+
+    def close(self, outcome: Outcome, state: JsonObject) -> None:
+        """The search has ended; `state` is the strategy's own record of it."""
+        self._write_events()
+        self._write_best(outcome)
+        self._write_state(outcome, state)
+        write_atomically(self.path / "trace.md", _trace(self.name, outcome, self._told))
+
+    async def _keep(self, node: Node, language: Language) -> None:
+        """The files of a kernel, unless all are there: the verdict is written last."""
+        verdict = self.path / place_of(self.name, node) / VERDICT
+        told = node.evaluation.model_dump(mode="json")
+        if not verdict.exists() or json.loads(verdict.read_text()) != told:
+            await self._write(node, language)
+
+    async def _write(
+        self, node: Node, language: Language, counters: JsonObject | None = None
+    ) -> None:
+        compiled = CompileVerdict()
+        if node.source and isinstance(language, Compiles):
+            compiled = await language.compiled(node)
+        await asyncio.to_thread(self._write_kernel, node, compiled, counters)
+
+    def _write_kernel(
+        self, node: Node, compiled: CompileVerdict, counters: JsonObject | None
+    ) -> None:
+        folder = self.path / place_of(self.name, node)
+        file, evaluation, profile = FILES[self.kind], node.evaluation, node.profile
+        base = node.parent.source if node.parent else node.source
+        coded = _write_code(compiled, folder)
+        error = "" if profile else evaluation.message or evaluation.status.value
+        phases = {
+            "materialized": bool(node.source),
+            "compiled": profile is not None or coded,
+            "timed": profile is not None,
+        }
+        write_json(folder / "control.json", {
+            "kernel": self.spec, "variant": folder.name, "workdir": str(folder),
+            "base_source_code": base, "source_code": node.source,
+            "ncu": {"enabled": self.profiled, "collect": "one call"}, "timing": TIMING,
+        })  # fmt: skip
+        write_json(folder / "run.json", {"phases": phases, "seconds": evaluation.seconds,
+                                         "isolation": evaluation.isolation})  # fmt: skip
+        write_json(folder / "result.json", {
+            **result_of(evaluation, node.source),
+            "state_hash": node.key,
+            "ncu_metrics": counters,
+            "launch_update_applied": _launch_changed(self.kind, node),
+            "ptx_path": str(folder / "kernel.ptx") if coded else None,
+            "partial_state": phases,
+        })  # fmt: skip
+        write_atomically(folder / file, node.source)
+        write_atomically(folder / "candidate.diff", patch_of(base, node.source, file))
+        write_atomically(folder / "stdout.log", "\n".join(evaluation.notes))
+        write_atomically(
+            folder / "stderr.log", "\n".join(filter(None, (error, evaluation.traceback)))
+        )
+        write_json(folder / VERDICT, evaluation.model_dump(mode="json"))
+
+    def _write_events(self) -> None:
+        write_atomically(self.path / EVENTS, "".join(f"{line}\n" for line in self._events))
+
+    def _write_best(self, outcome: Outcome) -> None:
+        """`best`, a link to the folder of the best kernel, and what it came to."""
+        best = outcome.best or outcome.start
+        # The node under which it was told; a kernel may be reached more than once.
+        made = next((node for node in outcome.nodes if node.key == best.key), outcome.start)
+        place, link = place_of(self.name, made), self.path / "best"
+        if link.is_symlink() or link.is_file():
+            link.unlink()
+        elif link.is_dir():
+            shutil.rmtree(link)
+        try:
+            link.symlink_to(place, target_is_directory=True)
+        except OSError:
+            shutil.copytree(self.path / place, link)
+        write_summary(self.name, outcome, place, self.path)
+
+    def _write_state(self, outcome: Outcome, state: JsonObject) -> None:
+        best = outcome.best or outcome.start
+        write_json(self.path / "search_state.json", {
+            "graph_version": graph_version(),
+            "baseline_ms": outcome.start.latency,
+            "best_ms": best.latency,
+            "best_state_hash": best.key,
+            "root_state_hash": outcome.start.key,
+            "ended": outcome.ended or outcome.failure,
+            "nodes": state.get("states", {}),
+        })  # fmt: skip
 
 
-def write_artifacts(kernel: SearchedKernel) -> Path:
-    """Everything of one kernel; returns its folder."""
-    outcome, folder = kernel.outcome, kernel.folder
-    write_json(folder / "input_spec.json", kernel.spec)
-    _write_variant(kernel, outcome.start, folder / BASELINE)
-    nodes = [node for node in outcome.nodes if node.parent is not None]
-    for node in nodes:
-        _write_variant(kernel, node, folder / place_of(kernel, node))
-    _write_summary(kernel)
-    _write_state(kernel)
-    events = [event_of(kernel, number, node) for number, node in enumerate(nodes)]
-    lines = "".join(json.dumps(event) + "\n" for event in events)
-    write_atomically(folder / "events.jsonl", lines)
-    write_atomically(folder / "trace.md", _trace(kernel, nodes))
-    return folder
-
-
-def place_of(kernel: SearchedKernel, node: Node) -> str:
-    """Where a node's files lie below the kernel's folder: by the job that made it, so that a run that
+def place_of(kernel: str, node: Node) -> str:
+    """Where a node's files lie below the folder of its kernel: by the job that made it, so that a run that
     is continued finds the same place."""
     if node.parent is None:
         return BASELINE
-    return f"variants/{uuid.uuid5(uuid.NAMESPACE_OID, f'{kernel.name}/{node.label}')}"
+    return f"variants/{uuid.uuid5(uuid.NAMESPACE_OID, f'{kernel}/{node.label}')}"
 
 
-def _write_variant(kernel: SearchedKernel, node: Node, folder: Path) -> None:
-    file, evaluation, profile = FILES[kernel.kind], node.evaluation, node.profile
-    base = node.parent.source if node.parent else node.source
-    compiled = kernel.compiled(node)
-    code = _write_code(compiled, folder)
-    error = "" if profile else evaluation.message or evaluation.status.value
-    phases = {
-        "materialized": bool(node.source),
-        "compiled": profile is not None or bool(code),
-        "timed": profile is not None,
+def event_of(kernel: str, told: Sequence[Node]) -> dict[str, Any]:
+    """The last of the builds that were told so far. `t` are the seconds that judging took until then."""
+    node = told[-1]
+    assert node.parent is not None
+    job = _NUMBER.match(node.label)
+    start = [*node.lineage()][-1].latency
+    return {
+        "t": round(sum(item.evaluation.seconds for item in told), 3),
+        "kernel": kernel,
+        "job_id": int(job[1]) if job else len(told) - 1,
+        "gpu": 0,
+        "leaf_state": node.parent.key,
+        "action": method_of(node.change) if node.change else "",
+        "candidate_id": node.name,
+        "mean_ms": node.latency,
+        "reward": start / node.latency if start and node.latency else None,
+        "ok": node.latency is not None,
+        "child_state": node.key if node.latency is not None else None,
+        "variant_dir": place_of(kernel, node),
     }
-    write_json(folder / "control.json", {
-        "kernel": kernel.spec, "variant": folder.name, "workdir": str(folder),
-        "base_source_code": base, "source_code": node.source,
-        "ncu": {"enabled": kernel.profiled, "collect": "one call"}, "timing": TIMING,
-    })  # fmt: skip
-    write_json(folder / "run.json", {"phases": phases, "seconds": evaluation.seconds,
-                                     "isolation": evaluation.isolation})  # fmt: skip
-    write_json(folder / "runner_result.json", evaluation.model_dump(mode="json"))
-    write_json(folder / "result.json", {
-        **result_of(evaluation, node.source),
-        "state_hash": node.key,
-        "ncu_metrics": _counters(kernel, node),
-        "launch_update_applied": _launch_changed(kernel.kind, node),
-        "ptx_path": str(folder / "kernel.ptx") if code else None,
-        "partial_state": phases,
-    })  # fmt: skip
-    write_atomically(folder / file, node.source)
-    write_atomically(folder / "candidate.diff", patch_of(base, node.source, file))
-    write_atomically(folder / "stdout.log", "\n".join(evaluation.notes))
-    write_atomically(folder / "stderr.log", "\n".join(filter(None, (error, evaluation.traceback))))
 
 
-def _write_code(compiled: CompileVerdict | None, folder: Path) -> bool:
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _write_code(compiled: CompileVerdict, folder: Path) -> bool:
     """PTX, machine code and its listing; of several kernels each after the other."""
-    if compiled is None or not compiled.code:
+    if not compiled.code:
         return False
     write_atomically(folder / "kernel.ptx", "\n".join(code.ptx for code in compiled.code))
     binaries = [base64.b64decode(code.cubin) for code in compiled.code if code.cubin]
@@ -144,74 +240,9 @@ def _launch_changed(kind: str, node: Node) -> bool | None:
         return None
 
 
-def _counters(kernel: SearchedKernel, node: Node) -> dict[str, Any] | None:
-    """What limited it, where the search asked."""
-    record = kernel.state.get("states", {}).get(node.key, {})
-    found = record.get("diagnosis") if isinstance(record, dict) else None
-    return found if isinstance(found, dict) else None
-
-
-def _write_summary(kernel: SearchedKernel) -> None:
-    outcome, folder = kernel.outcome, kernel.folder
-    best = outcome.best or outcome.start
-    target = folder / place_of(kernel, _made(outcome, best))
-    link = folder / "best"
-    if link.is_symlink() or link.is_file():
-        link.unlink()
-    elif link.is_dir():
-        shutil.rmtree(link)
-    try:
-        link.symlink_to(target.relative_to(folder), target_is_directory=True)
-    except OSError:
-        shutil.copytree(target, link)
-    write_summary(kernel.name, outcome, str(target.relative_to(folder)), folder)
-
-
-def _made(outcome: Outcome, best: Node) -> Node:
-    """The node under which the best kernel was told; a kernel may be reached more than once."""
-    return next((node for node in outcome.nodes if node.key == best.key), outcome.start)
-
-
-def _write_state(kernel: SearchedKernel) -> None:
-    outcome = kernel.outcome
-    best = outcome.best or outcome.start
-    write_json(kernel.folder / "search_state.json", {
-        "graph_version": graph_version(),
-        "baseline_ms": outcome.start.latency,
-        "best_ms": best.latency,
-        "best_state_hash": best.key,
-        "root_state_hash": outcome.start.key,
-        "ended": outcome.ended or outcome.failure,
-        "nodes": kernel.state.get("states", {}),
-    })  # fmt: skip
-
-
-def event_of(kernel: SearchedKernel, number: int, node: Node) -> dict[str, Any]:
-    """One built kernel, in the order of telling. `t` are the seconds that judging took until then."""
-    assert node.parent is not None
-    told = kernel.outcome.nodes[: number + 1]
-    job = _NUMBER.match(node.label)
-    start = kernel.outcome.start.latency
-    return {
-        "t": round(sum(item.evaluation.seconds for item in told), 3),
-        "kernel": kernel.name,
-        "job_id": int(job[1]) if job else number,
-        "gpu": 0,
-        "leaf_state": node.parent.key,
-        "action": method_of(node.change) if node.change else "",
-        "candidate_id": node.name,
-        "mean_ms": node.latency,
-        "reward": start / node.latency if start and node.latency else None,
-        "ok": node.latency is not None,
-        "child_state": node.key if node.latency is not None else None,
-        "variant_dir": place_of(kernel, node),
-    }
-
-
-def _trace(kernel: SearchedKernel, nodes: Sequence[Node]) -> str:
-    outcome = kernel.outcome
+def _trace(kernel: str, outcome: Outcome, nodes: Sequence[Node]) -> str:
     start = outcome.start
-    lines = [f"# {kernel.name}", ""]
+    lines = [f"# {kernel}", ""]
     if start.latency is None:
         return "\n".join([*lines, f"The kernel fails: {outcome.failure}", ""])
     lines.append(f"Baseline: {start.latency:.4g} ms, state {start.key[:8]}.")

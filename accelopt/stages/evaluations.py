@@ -1,10 +1,13 @@
-"""Evaluations of one run: each source once, kept in the journal as soon as it is finished."""
+"""Evaluations of one run: each source once, kept in the journal as soon as it is finished; how many there
+may be, and until when."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from math import inf
+from statistics import fmean
 
 from pydantic import ValidationError
 
@@ -14,24 +17,65 @@ from accelopt.nodes import Job, Result
 from accelopt.store import Journal
 
 KIND = "evaluation"
+FINAL = 2.5
+"""What the final checks of a search take, in evaluations of a build, beside one of the start: the best kernel
+with everything asked takes 1.3 to 1.5 (measured with Triton's interpreter), and one more confirms it."""
+
+
+class TimeIsOver(Exception):
+    """There is no time for another evaluation; the text says so."""
+
+
+class Deadline:
+    """When a search must have ended, its final checks included: `seconds` from now. A build is begun where
+    it and the checks will be done by then, if they take what evaluations took so far."""
+
+    def __init__(self, seconds: float = inf, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._seconds = seconds
+        self._end = clock() + seconds
+        self._over = False
+        self._took: dict[str, float] = {}  # by key; the start's is the first
+
+    def admit(self) -> None:
+        """Raises TimeIsOver where an evaluation must not be begun. The start's may, whatever is left."""
+        if not self._took:
+            return
+        start, *builds = self._took.values()
+        needed = start + (1 + FINAL) * fmean(builds or [start])
+        self._over |= self.clock() + needed > self._end
+        if self._over:
+            raise TimeIsOver(f"{self._seconds:.0f} seconds are over but for the final checks")
+
+    def learn(self, key: str, seconds: float) -> None:
+        """What an evaluation took, now or when it was made."""
+        self._took.setdefault(key, seconds)
 
 
 class Evaluations:
     """`language.evaluate`, where equal work is done once in a run, also across an interruption."""
 
-    def __init__(self, language: Language, journal: Journal) -> None:
+    def __init__(
+        self, language: Language, journal: Journal, deadline: Deadline | None = None
+    ) -> None:
         self.language = language
         self.journal = journal
+        self.deadline = deadline or Deadline()
         self.made = 0
         self._running: dict[str, asyncio.Task[Evaluation]] = {}
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
-        """The verdict on `source`: from the journal, from a run under way, or from a new run."""
+        """The verdict on `source`: from the journal, from a run under way, or from a new run.
+
+        Raises TimeIsOver where there is no time for a new one.
+        """
         key = self.language.evaluation_key(case, source)
         kept = self._kept(key)
         if kept is not None:
+            self.deadline.learn(key, kept.seconds)
             return kept
         if key not in self._running:
+            self.deadline.admit()
             self._running[key] = asyncio.create_task(self._evaluate(key, case, source))
         return await asyncio.shield(self._running[key])
 
@@ -43,8 +87,10 @@ class Evaluations:
             return None
 
     async def _evaluate(self, key: str, case: Case, source: str) -> Evaluation:
+        begin = self.deadline.clock()
         try:
             evaluation = await self.language.evaluate(case, source)
+            self.deadline.learn(key, self.deadline.clock() - begin)
             self.made += 1
             if evaluation.status not in NO_VERDICTS:
                 self.journal.append(KIND, key, evaluation.model_dump(mode="json"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from accelopt.agents.proposer import PlanDraft, Proposer
 from accelopt.evaluation import Case, Confirmation, Evaluation, Profile, Status
 from accelopt.findings import Development
 from accelopt.hardware import TARGETS
-from accelopt.kernels.language import Explanation
+from accelopt.kernels.language import Explanation, Language
 from accelopt.nodes import Job, Node, Result
 from accelopt.published import Experience
 from accelopt.search.strategy import Settings
@@ -31,8 +31,21 @@ class Watcher(NamedTuple):
     settled: Callable[[Outcome], None] = lambda *_: None
 
 
+class KernelFiles(Protocol):
+    """Who writes files of every kernel as it comes, so that none is lost with what comes after it."""
+
+    async def begin(self, start: Node, language: Language) -> None:
+        """The start has its verdict; nothing is built before this returns."""
+
+    async def add(self, result: Result, language: Language) -> None:
+        """A job is done; it is over when this returns."""
+
+    def tell(self, result: Result) -> None:
+        """A job was told to the strategy, in the order of asking."""
+
+
 class Run(NamedTuple):
-    """One run: its tools, who proposes, its settings, its folder, and who watches."""
+    """One run: its tools, who proposes, its settings, its folder, who watches, and who else writes files."""
 
     workshop: Workshop
     proposer: Proposer
@@ -40,6 +53,7 @@ class Run(NamedTuple):
     folder: Path
     watcher: Watcher = Watcher()
     seed: int = 0
+    files: KernelFiles | None = None
 
     def folder_of(self, case: Case, iteration: int) -> Path:
         """Where the files of one round lie."""

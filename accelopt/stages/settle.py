@@ -24,6 +24,8 @@ async def measure(case: Case, run: Run) -> Node:
     source = language.complete(language.source(case))
     node = Node(case, source, await run.workshop.evaluations.evaluate(case, source))
     run.workshop.archive.begin(node, language)
+    if run.files is not None:
+        await run.files.begin(node, language)
     run.watcher.measured(node)
     return node
 

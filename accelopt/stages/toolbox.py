@@ -14,7 +14,7 @@ from accelopt.evaluation import Status
 from accelopt.kernels.gpu.material import Compiles
 from accelopt.kernels.language import Language
 from accelopt.nodes import Node
-from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.evaluations import Evaluations, TimeIsOver
 from accelopt.stages.failures import error_text
 
 TOOLS = 6  # calls for one answer, unless the command line says otherwise
@@ -120,12 +120,15 @@ class _Desk:
         return self.language.complete(source, self.view.kernel)
 
     async def _judged(self, source: str) -> Node | None:
-        """The kernel with its verdict; None where no evaluation is left for it."""
+        """The kernel with its verdict; None where no evaluation is left for it, or no time."""
         case, completed = self.view.node.case, self._complete(source)
         purse = self.view.purse
         if purse and not purse.pay(self.language.evaluation_key(case, completed), KEPT):
             return None
-        evaluation = await self.evaluations.evaluate(case, completed)
+        try:
+            evaluation = await self.evaluations.evaluate(case, completed)
+        except TimeIsOver:
+            return None
         node = Node(case, completed, evaluation, self.view.node)
         if completed not in self.bench.sources:
             self.bench.checked.append(CheckedKernel(completed, node.latency))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from dataclasses import dataclass
-from math import inf
 
 from accelopt.nodes import Job, Node, Result
-from accelopt.stages.evaluations import Allowance
+from accelopt.stages.evaluations import Allowance, TimeIsOver
 from accelopt.stages.jobs import Knowledge, most_of, perform
 from accelopt.stages.run import Run
 
@@ -34,9 +32,8 @@ class JobWindow:
         self.run = run
         baseline = run.workshop.language.evaluation_key(start.case, start.source)
         self.allowance = Allowance(run.settings.evaluations, [baseline])
-        seconds = run.settings.seconds
-        self._end = inf if seconds is None else time.monotonic() + seconds
         self._asked: deque[_Asked] = deque()
+        self._late = ""
         self._fruitless = 0
         self._idle = False
 
@@ -50,8 +47,8 @@ class JobWindow:
         """Why there is nothing to wait for or to spend; empty otherwise."""
         if self.allowance.limit is not None and self.allowance.spent >= self.allowance.limit:
             return f"{self.allowance.limit} evaluations are spent"
-        if time.monotonic() > self._end:
-            return f"{self.run.settings.seconds:.0f} seconds are over"
+        if self._late:
+            return self._late
         if self._fruitless >= FRUITLESS:
             return f"{FRUITLESS} jobs in a row brought no new kernel"
         return "nothing is left to try" if self._idle else ""
@@ -64,8 +61,8 @@ class JobWindow:
             self._start(self._asked[-1])
 
     async def oldest(self) -> Result | None:
-        """What came of the job asked for first; None when there is none, or it is not allowed, and
-        `why_not` says so."""
+        """What came of the job asked for first; None when there is none, or it is not allowed, or there is
+        no time for it, and `why_not` says so."""
         if not self._asked:
             self._idle = True
             return None
@@ -74,7 +71,11 @@ class JobWindow:
             self._start(asked)
         if asked.task is None:
             return None
-        result = await asked.task
+        try:
+            result = await asked.task
+        except TimeIsOver as over:
+            self._late = str(over)
+            return None
         self._asked.popleft()
         self._fruitless = 0 if self.allowance.settle(result) else self._fruitless + 1
         return result
@@ -85,7 +86,21 @@ class JobWindow:
         )
         if job is not None:
             judged = frozenset(self.allowance.judged)
-            asked.task = asyncio.create_task(perform(job, self.run, asked.known, judged))
+            asked.task = asyncio.create_task(self._perform(job, asked.known, judged))
+
+    async def _perform(self, job: Job, known: Knowledge, judged: frozenset[str]) -> Result:
+        """What comes of a job, when its files are written. Raises TimeIsOver where there is none for it;
+        what was done before an interruption is told again, whatever the time."""
+        evaluations, language = self.run.workshop.evaluations, self.run.workshop.language
+        if evaluations.made:
+            evaluations.deadline.admit()
+        result = await perform(job, self.run, known, judged)
+        for node in (node for node in result.nodes if node.source):
+            key = language.evaluation_key(node.case, node.source)
+            evaluations.deadline.learn(key, node.evaluation.seconds)
+        if self.run.files is not None:
+            await self.run.files.add(result, language)
+        return result
 
     async def close(self) -> None:
         """End what is under way."""

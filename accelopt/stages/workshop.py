@@ -18,7 +18,7 @@ from accelopt.kernels.nki.devices import trainium
 from accelopt.sandbox.cluster import ClusterPool
 from accelopt.sandbox.workers import WorkerPool
 from accelopt.stages.archive import Archive
-from accelopt.stages.evaluations import Evaluations
+from accelopt.stages.evaluations import Deadline, Evaluations
 from accelopt.stages.exchanges import JournalledExchanges, read_recording
 from accelopt.stages.roles import Calls
 from accelopt.store import Journal, JsonObject, RunFolder
@@ -32,7 +32,8 @@ class WorkshopOptions(NamedTuple):
     the work instead. `cores` are the NeuronCores of a machine that has some. `traced` sends spans of
     model calls to logfire. The budget bounds the run: what its folder and those in `spent_in` hold
     already counts. With `replay`, the folder of an earlier run, no model is called. `database` keeps
-    what the run finds for others, and with `warm_start` what they found is where it begins.
+    what the run finds for others, and with `warm_start` what they found is where it begins. After the
+    `deadline` nothing new is judged but for the final checks.
     """
 
     language: LanguageOptions
@@ -47,6 +48,7 @@ class WorkshopOptions(NamedTuple):
     spent_in: tuple[Path, ...] = ()
     database: str | None = None
     warm_start: bool = False
+    deadline: Deadline | None = None
 
 
 class Workshop(NamedTuple):
@@ -83,7 +85,7 @@ async def open_workshop(
         async with _pool(options) as pool:
             screening = options.language._replace(scrutiny=options.screening)
             language = open_language(pool, screening)
-            evaluations = Evaluations(language, journal)
+            evaluations = Evaluations(language, journal, options.deadline)
             verifications = Evaluations(open_language(pool, options.language), journal)
             ledger = Ledger(options.budget)
             exchanges = JournalledExchanges(journal, folder / "transcripts", recording)

@@ -48,6 +48,8 @@ async def run_toy(
     known=NOTHING_KNOWN,
     database=None,
     warm_start=False,
+    deadline=None,
+    files=None,
     **model,
 ):
     config = ModelConfig(url=url, model="m", **{"timeout": 5.0, "backoff": 0.01, **model})
@@ -60,6 +62,7 @@ async def run_toy(
         screening=screening,
         database=database,
         warm_start=warm_start,
+        deadline=deadline,
     )
     async with open_workshop(folder, options) as shop:
         toolbox = toolbox_for(shop.evaluations, shop.offline, tools)
@@ -70,7 +73,7 @@ async def run_toy(
             lists=lister_for(config, config, shop.calls, PROMPTS, shop.language),
             expert=expert_for(config, shop.calls, PROMPTS),
         )
-        run = Run(shop, proposer, settings, folder, watcher)
+        run = Run(shop, proposer, settings, folder, watcher, files=files)
         return await optimize_all(starts or [toy.start(folder / "start")], run, known), shop
 
 

@@ -3,8 +3,10 @@ core, for what is the same for every language; what needs a GPU is in `tests/con
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,11 +50,8 @@ def test_every_artifact_of_every_build_is_there(searched):
     folder, events, _ = searched
     told = [json.loads(line) for line in events[-1].splitlines()]
     assert len(told) == 2
-    for event in told:
-        variant = folder / event["variant_dir"]
-        assert {path.name for path in variant.iterdir()} >= ARTIFACTS
+    for variant in folders_of(events[-1], folder):
         result = json.loads((variant / "result.json").read_text())
-        assert result["ok"] is event["ok"] and result["median_ms"] == event["mean_ms"]
         assert result["materialized_source"] == (variant / "kernel_module.py").read_text()
     state = json.loads((folder / "search_state.json").read_text())
     assert state["root_state_hash"] in state["nodes"] and state["graph_version"]
@@ -100,6 +99,62 @@ def test_a_search_whose_time_is_over_ends_in_order_and_goes_on(tmp_path):
     for event in map(json.loads, events.splitlines()):
         variant = folder / event["variant_dir"]
         assert {path.name for path in variant.iterdir()} >= ARTIFACTS
+
+
+def folders_of(events, folder):
+    """The folders of the builds that were told, each of them whole."""
+    for event in map(json.loads, events.splitlines()):
+        variant = folder / event["variant_dir"]
+        assert {path.name for path in variant.iterdir()} >= ARTIFACTS
+        result = json.loads((variant / "result.json").read_text())
+        assert result["ok"] is event["ok"] and result["median_ms"] == event["mean_ms"]
+        yield variant
+
+
+def killed_after(builds, folder, *arguments):
+    """Start the script and kill it when so many builds are told; what stands in `events.jsonl` then."""
+    events = folder / "events.jsonl"
+    process = subprocess.Popen(
+        [*SCRIPT, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 300
+        while not events.exists() or events.read_text().count("\n") < builds:
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return events.read_text()
+
+
+def test_what_was_built_before_a_kill_lies_there(tmp_path):
+    """Killed twice between builds, the second time while it continues; then there is no time for more."""
+    out = tmp_path / "out"
+    common = ("--backend", "nki", "--input", benchmark(tmp_path / "bench"), "--outdir", out,
+              "--no-llm", "--search", "regraph")  # fmt: skip
+    folder = out / "kernels" / "silu_M256_N1024"
+    first = killed_after(2, folder, *common, "--budget-builds", 100)
+    assert len(list(folders_of(first, folder))) >= 2
+    assert (folder / "input_spec.json").exists()
+    assert {path.name for path in (folder / "baseline").iterdir()} >= ARTIFACTS
+    second = killed_after(5, folder, *common, "--budget-builds", 100, "--resume")
+    assert second.startswith(first)
+    told = list(folders_of(second, folder))
+    written = {path: (path / "result.json").stat().st_mtime_ns for path in told}
+    done = start(*common, "--budget-builds", 100, "--resume", "--time", 0.01)
+    assert done.returncode == 0, done.stderr
+    last = (folder / "events.jsonl").read_text()
+    assert last.startswith(second) and len(list(folders_of(last, folder))) >= len(told)
+    assert {path: (path / "result.json").stat().st_mtime_ns for path in told} == written
+    summary = json.loads((folder / "best_summary.json").read_text())
+    times = [event["mean_ms"] for event in map(json.loads, last.splitlines()) if event["ok"]]
+    assert summary["verified"] and summary["best_ms"] == min(summary["baseline_ms"], *times)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -31,18 +32,19 @@ from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
-from accelopt.kernels.gpu.profiling.ncu import Profiled, collect
+from accelopt.kernels.gpu.profiling.ncu import NOT_ASKED, Profiled, collect
 from accelopt.kernels.gpu.structure import Structure, evidence, missed, structures
 from accelopt.kernels.language import Configured, Explanation, Language, LanguageOptions
 from accelopt.kernels.measurement import faster_beyond_noise
 from accelopt.nodes import Node
 from accelopt.sandbox.drivers import NVIDIA
-from accelopt.sandbox.workers import Call, Pool, as_evaluation
+from accelopt.sandbox.workers import Call, Fault, Pool, as_evaluation
 from accelopt.space import Parameter
-from accelopt.store import content_key
-from accelopt.time_limits import GPU_EVALUATION_SECONDS
+from accelopt.store import JsonObject, content_key
+from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
+SETTINGS = "accelopt.flb_wrapper:settings_job"
 WORKER_BYTES = 96 << 30
 FAILS = 1e12  # milliseconds: tried last
 SPILL_PENALTY = 1.5
@@ -75,7 +77,9 @@ class Solutions(Language):
         self._environment = _environment(os.environ)
         self._compilers: CompilerPool | None = None
         self._problems: dict[str, ProblemFiles] = {}
-        self._counters: dict[str, Profiled] = {}
+        self._known_settings: dict[str, package.PackageSettings] = {}
+        self._code: dict[tuple[str, str], CompileVerdict] = {}  # by case and source
+        self._counters: dict[tuple[str, str], Profiled] = {}
         self._profiling = threading.Lock()
         interpreted = self._environment.get("TRITON_INTERPRET") == "1"
         gpus = tuple(f"cuda:{number}" for number in options.gpus)
@@ -91,9 +95,14 @@ class Solutions(Language):
     async def evaluate(self, case: Case, source: str) -> Evaluation:
         """The verdict on `source`, from a worker; its solution and trace go to the run's folder."""
         task = self.task(case, self._problem(case).solution(source))
+        definition = task.definition.model_dump(mode="json", exclude_unset=True)
+        settings = await self._settings(definition)
+        if isinstance(settings, Fault):
+            return as_evaluation(settings)
         payload = {
             "root": str(task.root),
-            "definition": task.definition.model_dump(mode="json", exclude_unset=True),
+            "definition": definition,
+            "settings": settings.model_dump(mode="json"),
             "workload": task.workload.model_dump(mode="json", exclude_unset=True),
             "solution": task.solution.model_dump(mode="json", exclude_unset=True),
             "start": self._problem(case).template.model_dump(mode="json", exclude_unset=True),
@@ -104,6 +113,17 @@ class Solutions(Language):
             call = Call(EVALUATION, {**payload, "device": device}, GPU_EVALUATION_SECONDS, WORKER_BYTES,
                         self._environment, gpu=device != "cpu")  # fmt: skip
             return as_evaluation(await self.pool.ask(call, Evaluation))
+
+    async def _settings(self, definition: JsonObject) -> package.PackageSettings | Fault:
+        """The package's own for a definition, asked for once."""
+        key = json.dumps(definition)
+        if key not in self._known_settings:
+            call = Call(SETTINGS, {"definition": definition}, GPU_START_SECONDS, WORKER_BYTES)
+            found = await self.pool.ask(call, package.PackageSettings)
+            if isinstance(found, Fault):
+                return found
+            self._known_settings[key] = found
+        return self._known_settings[key]
 
     @contextlib.asynccontextmanager
     async def _device(self) -> AsyncIterator[str]:
@@ -196,9 +216,13 @@ class Solutions(Language):
         least = bound(problem.definition, problem.workload.workload, target) if target else None
         counted = await asyncio.to_thread(self._counted, node)
         metrics = counted if isinstance(counted, Metrics) else None
+        counters = None if counted == NOT_ASKED else counted.summary()
         if least is None or target is None:
-            return of_counters(metrics, None, profile, self.written_in) if metrics else None
-        compiled = await self._compiled(node.case, node.source)
+            if metrics is None:
+                return None
+            found = of_counters(metrics, None, profile, self.written_in)
+            return found.model_copy(update={"counters": counters})
+        compiled = await self.compiled(node)
         kernels = structures(compiled.code, compiled.resources)
         known = evidence(kernels, least, target)
         missing = await self._missed(node, kernels, least, target)
@@ -221,7 +245,9 @@ class Solutions(Language):
                     "spilled_bytes": taken.spilled_bytes,
                 }
             )
-        return found.model_copy(update={"missed": why, "notes": (*notes, *found.notes)})
+        return found.model_copy(
+            update={"missed": why, "notes": (*notes, *found.notes), "counters": counters}
+        )
 
     async def _missed(
         self, node: Node, kernels: Sequence[Structure], least: Bound, target: Target
@@ -231,7 +257,7 @@ class Solutions(Language):
         parent = node.parent
         if parent is None or parent.profile is None or not kernels:
             return None
-        compiled = await self._compiled(parent.case, parent.source)
+        compiled = await self.compiled(parent)
         before = structures(compiled.code, compiled.resources)
         known = evidence(before, least, target)
         if known is None:
@@ -242,7 +268,7 @@ class Solutions(Language):
     async def material(self, node: Node) -> Material:
         """The PTX of the kernel that is longest, and the counters of a call, or why there are none."""
         counted = await asyncio.to_thread(self._counted, node)
-        compiled = await self._compiled(node.case, node.source)
+        compiled = await self.compiled(node)
         texts = [code.ptx for code in compiled.code if code.ptx]
         return Material(
             ptx=max(texts, key=len, default=""),
@@ -250,6 +276,16 @@ class Solutions(Language):
             no_ptx=f"no PTX: {compiled.failure or 'nothing was compiled'}",
             no_metrics="" if isinstance(counted, Metrics) else f"no counters: {counted.reason}",
         )
+
+    async def compiled(self, node: Node) -> CompileVerdict:
+        """What the compiler makes of a kernel: each kernel's once, where it could say."""
+        key = node.case.case_name, node.source
+        if key not in self._code:
+            found = await self._compiled(node.case, node.source)
+            if found.unknown:
+                return found
+            self._code[key] = found
+        return self._code[key]
 
     async def _compiled(self, case: Case, source: str) -> CompileVerdict:
         """What the compiler makes of a source, without a GPU; nothing where what it needs is absent."""
@@ -268,12 +304,13 @@ class Solutions(Language):
 
     def _counted(self, node: Node) -> Profiled:
         """The counters of a kernel, each kernel's once. One thread at a time."""
+        key = node.case.case_name, node.source
         with self._profiling:
-            if node.source not in self._counters:
+            if key not in self._counters:
                 task = self.task(node.case, self._problem(node.case).solution(node.source))
                 number = len(self._counters)
-                self._counters[node.source] = collect(task, self.options.profile_every, number)
-            return self._counters[node.source]
+                self._counters[key] = collect(task, self.options.profile_every, number)
+            return self._counters[key]
 
     async def predict(self, node: Node, source: str) -> float | None:
         """The node's own latency, more when the compiler spills, very much when it fails."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.nodes import Node
 
@@ -28,3 +29,6 @@ class Compiles(Protocol):
 
     async def material(self, node: Node) -> Material:
         """What its compiler and profiler say of a kernel."""
+
+    async def compiled(self, node: Node) -> CompileVerdict:
+        """What its compiler makes of a kernel."""

@@ -27,7 +27,6 @@ from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.messages import Compiled
 from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
-from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
 from accelopt.kernels.triton.moves.space import tile_space, with_values
@@ -92,8 +91,7 @@ def evaluate_control(path: Path, cache: Path | None = None) -> dict[str, Any]:
     if evaluation.profile is not None:
         phase("timed")
         if (control.get("ncu") or {}).get("enabled"):
-            found = collect(task)
-            counters = found.summary() if isinstance(found, Metrics) else {"missing": found.reason}
+            counters = collect(task).summary()
     result = {
         **result_of(evaluation, made.source),
         "ncu_metrics": counters,

@@ -8,7 +8,9 @@ import pytest
 
 from accelopt.evaluation import Evaluation, Profile, Scrutiny, Status
 from accelopt.kernels.gpu.bench.files.tracefiles import TraceFolder, write_json
+from accelopt.kernels.gpu.bench.process.package import DEFAULT_SETTINGS, PackageSettings
 from accelopt.kernels.gpu.cases import case_of
+from accelopt.kernels.gpu.language import EVALUATION, SETTINGS
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.triton.language import Triton
 from accelopt.nodes import Node
@@ -55,6 +57,34 @@ def test_evaluations_see_the_drivers_settings_and_no_others(pool, tmp_path, monk
     seen = Triton(pool, LanguageOptions(tmp_path))._environment
     assert seen["TRITON_INTERPRET"] == "1" and seen["CUDA_VISIBLE_DEVICES"] == "3"
     assert not {"OPENAI_API_KEY", "HOME", "PYTHONPATH"} & set(seen)
+
+
+class Recording:
+    """A pool that keeps what it is asked, and answers as a machine with a GPU would."""
+
+    count, cache = 1, ""
+
+    def __init__(self):
+        self.calls = []
+
+    async def ask(self, call, answer):
+        self.calls.append(call)
+        if answer is PackageSettings:
+            return DEFAULT_SETTINGS.model_copy(update={"iterations": 7})
+        return Evaluation(status=Status.REFUSED, message="who knows")
+
+
+def test_the_package_is_asked_for_its_settings_once(case, tmp_path):
+    """To import it takes seconds, in a process that needs nothing else of it."""
+    pool = Recording()
+    language = Triton(pool, LanguageOptions(tmp_path))
+    for source in ("one", "another"):
+        verdict = asyncio.run(language.evaluate(case, source))
+        assert verdict.status is Status.REFUSED
+    assert [call.function for call in pool.calls] == [SETTINGS, EVALUATION, EVALUATION]
+    given = [PackageSettings.model_validate(call.payload["settings"]) for call in pool.calls[1:]]
+    assert [settings.iterations for settings in given] == [7, 7]
+    assert given[0].tolerance == DEFAULT_SETTINGS.tolerance
 
 
 @pytest.mark.slow

@@ -99,6 +99,10 @@ class Unavailable(NamedTuple):
 
     reason: str
 
+    def summary(self) -> dict[str, Any]:
+        """What a reader finds in the place of figures."""
+        return {"missing": self.reason}
+
 
 class Metrics(Row):
     """The counters of one kernel in one call of a solution, by canonical section and name.

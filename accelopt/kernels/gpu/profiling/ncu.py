@@ -42,6 +42,7 @@ from accelopt.time_limits import NCU_SECONDS
 
 PROGRAM = "accelopt.kernels.gpu.bench.process.profiled"
 Profiled: TypeAlias = "Metrics | Unavailable"
+NOT_ASKED = Unavailable("it was not asked for")
 PAUSES = (1.0, 4.0)  # seconds, before it is tried again where another profiler has the counters
 _TAKEN = "driver resource was unavailable"
 _DENIED = ("ERR_NVGPUCTRPERM", "permission to access NVIDIA GPU Performance Counters")
@@ -55,7 +56,7 @@ def collect(task: Task, every: int = 1, number: int = 0) -> Profiled:
     not read counters. Takes seconds: it runs the call once for each group of counters.
     """
     if every < 1 or number % every:
-        return Unavailable("it was not asked for")
+        return NOT_ASKED
     if (why := unavailable(task.device)) is not None:
         return why
     return _profile(task)

@@ -12,9 +12,10 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from accelopt.errors import MissingExtra
+from accelopt.evaluation import Row
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Trace
 from accelopt.kernels.gpu.bench.process.comparison import Tolerance
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 NEEDED = ("torch", "flashinfer_bench")
 
 
-class PackageSettings(NamedTuple):
+class PackageSettings(Row):
     """The package's own settings for one definition."""
 
     tolerance: Tolerance
@@ -33,7 +34,9 @@ class PackageSettings(NamedTuple):
     num_trials: int
 
 
-DEFAULT_SETTINGS = PackageSettings(Tolerance(), 10, 50, 3)
+DEFAULT_SETTINGS = PackageSettings(
+    tolerance=Tolerance(), warmup_runs=10, iterations=50, num_trials=3
+)
 LOW_BIT_MATCHED_RATIO = 0.95  # of the package's low-bit evaluator, for fp8 mixtures of experts
 
 
@@ -53,12 +56,15 @@ def settings(definition: Definition) -> PackageSettings:
     """Tolerances and run counts that the package uses for `definition`; its defaults without it. Ours:
     a definition may state `tolerance`, with `atol` and `rtol`."""
     if stated := (definition.model_extra or {}).get("tolerance"):
-        return DEFAULT_SETTINGS._replace(tolerance=Tolerance(stated["atol"], stated["rtol"], 1.0))
+        return _with(DEFAULT_SETTINGS, Tolerance(stated["atol"], stated["rtol"], 1.0))
     found = _package_settings(definition) if available("flashinfer_bench") else DEFAULT_SETTINGS
     if "moe_fp8_block_scale" in definition.name and found.tolerance.matched_ratio >= 1.0:
-        tolerance = found.tolerance._replace(matched_ratio=LOW_BIT_MATCHED_RATIO)
-        return found._replace(tolerance=tolerance)
+        return _with(found, found.tolerance._replace(matched_ratio=LOW_BIT_MATCHED_RATIO))
     return found
+
+
+def _with(settings: PackageSettings, tolerance: Tolerance) -> PackageSettings:
+    return settings.model_copy(update={"tolerance": tolerance})
 
 
 def _package_settings(definition: Definition) -> PackageSettings:
@@ -74,14 +80,14 @@ def _package_settings(definition: Definition) -> PackageSettings:
         )
     ratio = getattr(resolved, "required_matched_ratio", None)
     return PackageSettings(
-        Tolerance(
+        tolerance=Tolerance(
             float(getattr(resolved, "atol", 1e-2)),
             float(getattr(resolved, "rtol", 1e-2)),
             1.0 if ratio is None else float(ratio),
         ),
-        int(getattr(resolved, "warmup_runs", 10)),
-        int(getattr(resolved, "iterations", 50)),
-        int(getattr(resolved, "num_trials", 3)),
+        warmup_runs=int(getattr(resolved, "warmup_runs", 10)),
+        iterations=int(getattr(resolved, "iterations", 50)),
+        num_trials=int(getattr(resolved, "num_trials", 3)),
     )
 
 
