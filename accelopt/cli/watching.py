@@ -12,13 +12,14 @@ from accelopt.published import NO_IMPLEMENTATION
 from accelopt.report.console import console
 from accelopt.report.progress import Board
 from accelopt.report.tables import plain
-from accelopt.search.strategy import Settings
+from accelopt.search.strategy import UNBOUNDED, Settings
 from accelopt.stages.run import Outcome, Watcher
 
 
 def board_for(cases: Sequence[Case], settings: Settings, ledger: Ledger) -> Board:
     """An empty board for `cases`."""
-    board = Board(cases, settings.iterations, console())
+    rounds = settings.iterations if settings.iterations < UNBOUNDED else None
+    board = Board(cases, rounds, console())
     board.spent = ledger.total
     return board
 

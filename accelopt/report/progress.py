@@ -52,10 +52,12 @@ class ProblemLine:
         seconds = time.monotonic() - self.since
         return self.said if self.finished or seconds < LONG else f"{self.said}, {seconds:.0f} s"
 
-    def share(self, iterations: int) -> float:
-        """How much of its rounds is done, from 0 to 1."""
+    def share(self, iterations: int | None) -> float:
+        """How much of its rounds is done, from 0 to 1; 0 where their number is not set."""
         if self.searched or self.finished:
             return 1.0
+        if iterations is None:
+            return 0.0
         within = self.done / self.expected if self.expected else 0.0
         return min(1.0, (max(self.iteration - 1, 0) + within) / max(iterations, 1))
 
@@ -64,14 +66,15 @@ class ProblemLine:
         self.baseline = self.best = profile.latency if profile else None
         self.say("planning" if profile else "the baseline fails")
 
-    def row(self, iterations: int) -> list[str]:
+    def row(self, iterations: int | None) -> list[str]:
         """The cells of its table row."""
+        of_all = "" if iterations is None else f" of {iterations}"
         best = f"{self.best:.4g} ms" if self.best else ""
         gain = f"{self.baseline / self.best:.2f}x" if self.baseline and self.best else ""
         counts = [self.done, self.correct, max(0, self.expected - self.done)]
         return [
             self.name,
-            f"{self.iteration} of {iterations}" if self.iteration else "",
+            f"{self.iteration}{of_all}" if self.iteration else "",
             *(str(count) if self.expected else "" for count in counts),
             best,
             gain,
@@ -81,7 +84,7 @@ class ProblemLine:
 class Board:
     """The table of all lines, redrawn while a run goes on; plain sentences where no terminal is."""
 
-    def __init__(self, cases: Sequence[Case], iterations: int, console: Console) -> None:
+    def __init__(self, cases: Sequence[Case], iterations: int | None, console: Console) -> None:
         self.lines = {name: ProblemLine(said) for name, said in names_of(cases).items()}
         self.iterations = iterations
         self.console = console

@@ -6,9 +6,11 @@ import pytest
 import toy
 from rich.console import Console
 
-from accelopt.agents.budget import Spending
+from accelopt.agents.budget import Ledger, Spending
+from accelopt.cli.watching import board_for
 from accelopt.report.progress import Board
 from accelopt.report.tables import ProblemResult, ResultsTable, plain
+from accelopt.search.strategy import UNBOUNDED, Settings
 
 
 def shown(thing, width=160):
@@ -72,6 +74,15 @@ def test_the_board_shows_progress_and_money(tmp_path):
     assert "3 model calls, $1.50" in text
     assert "error [/red] in [bold]" in text
     assert "toy: error [/red] in [bold]" in console.file.getvalue()
+
+
+def test_rounds_whose_number_is_not_set_are_counted_alone(tmp_path):
+    settings = Settings(iterations=UNBOUNDED)
+    board = board_for([toy.start(tmp_path)], settings, Ledger())
+    board.lines["toy_N4"].iteration = 3
+    row = shown(board).splitlines()[1].split()
+    assert row[:2] == ["toy_N4", "3"]
+    assert " of " not in shown(board)
 
 
 def test_the_board_tells_what_is_left(tmp_path):

@@ -52,6 +52,12 @@ FLAGS = """def kernel(x, eps=1e-6, scale=None, centred=False, parts=1):
 BRANCHES = TEMPERATURE.replace("temperature):", "temperature, halved=False):").replace(
     "    powers =", "    if halved:\n        tile = tile * 0.5\n    powers ="
 )
+CAP = """def kernel(x, cap):
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    capped = nl.tanh(nl.load(x) * (1.0 / cap)) * cap
+    nl.store(out, nl.sum(capped, axis=1, keepdims=True))
+    return out
+"""
 SHAPE = (128, 256)
 
 
@@ -131,3 +137,15 @@ def test_an_argument_that_is_not_given_must_stay_so(tmp_path: Path, x: np.ndarra
     made = by_schedule(tmp_path, FLAGS, eps=1e-5)
     assert "scale must be None" in refused(made, x, 1e-5, 2.0)
     assert run(made, x, 0.25).shape == SHAPE
+
+
+@pytest.mark.parametrize("cap", [30.0, 50.0, 7.3, 41.0])
+def test_an_inverse_is_known_however_it_is_rounded(
+    tmp_path: Path, x: np.ndarray, cap: float
+) -> None:
+    # Of many numbers the inverse of the inverse, in fp32, is another one.
+    made = by_schedule(tmp_path, CAP, cap=cap)
+    assert "1 / cap" in made.read_text()
+    for value in (cap, 11.0):
+        right = (np.tanh(x / value) * value).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(run(made, x, value), right, rtol=1e-4, atol=1e-3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -46,6 +46,14 @@ from accelopt.kernels.nki.lift.emission.weights import Weights
 from accelopt.kernels.nki.lift.emission.windows import Windows, whole_rows
 from accelopt.kernels.nki.lift.index import Axis
 from accelopt.kernels.nki.lift.schedule import Schedule
+
+FORMS: Mapping[str, Callable[[float], float]] = {
+    "{}": lambda value: value,
+    "-{}": lambda value: -value,
+    "1 / {}": lambda value: 1 / value if value else math.nan,
+    "-1 / {}": lambda value: -1 / value if value else math.nan,
+}
+"""What kernels make of a plain argument, as text; each is its own reverse."""
 
 
 class RowBlock:
@@ -254,12 +262,11 @@ class RowBlock:
 
     def constant(self, number: float) -> str:
         """A number as text: a plain argument, its negative or its inverse, by the argument's name."""
-        back = {"{}": number, "-{}": -number}  # the argument that a number would be made of
-        if number:
-            back |= {"1 / {}": 1 / number, "-1 / {}": -1 / number}
         for value, name in self.plain.items():
-            for form, argument in back.items():
-                if np.float32(argument) == np.float32(value):
+            for form, made in FORMS.items():
+                # In fp32 the inverse of an inverse may be another number: one way will do.
+                ways = ((made(value), number), (made(number), value))
+                if any(np.float32(one) == np.float32(other) for one, other in ways):
                     return form.format(name)
         return repr(number).replace("e+", "e")
 
