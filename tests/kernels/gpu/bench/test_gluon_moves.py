@@ -258,8 +258,31 @@ def run(q, k, scale):
 """
 LOAD = "tl.load(k_ptr + token[:, None] * WIDTH + channel[None, :], mask=token[:, None] < keys, other=0.0)"
 SUM = "out = out * shrink[:, None] + tl.dot(weights.to(k.dtype), k)"
+START = "    highest = tl.full("
+STORE = "    if keys > 0:\n"
+STORED = "tl.store(o_ptr + row[:, None] * WIDTH + channel[None, :], out / total[:, None], mask=row[:, None] < rows)"
+WITHOUT_KEYS = STORED.replace("out / total[:, None]", "7.0")
+LOOP = TILED[TILED.index("    for start in") : TILED.index(STORE)]
+CHUNK = "for start in range(begin, tl.minimum(keys, begin + 64), BLOCK):"
 STYLES = {
     "as it is": (),
+    "leaves early": ((START, f"    if keys == 0:\n        {WITHOUT_KEYS}\n        return\n{START}"),),
+    "divides in a branch": ((STORED, f"out = out / total[:, None]\n        {STORED.replace(' / total[:, None]', '')}"),),
+    "weights that change behind their sum": (
+        ("total = total * shrink + tl.sum(weights, axis=1)", "part = tl.sum(weights, axis=1)\n        weights = weights * 2.0"),
+        ("        highest = higher\n", "        total = total * shrink + part\n        highest = higher\n"),
+        ("out / total", "out * 0.5 / total"),
+    ),
+    "chunks": (
+        (LOOP, "    begin = 0\n    while begin < keys:\n" + LOOP.replace("for start in range(0, keys, BLOCK):", CHUNK)
+               .replace("    ", "        ", 1).replace("\n    ", "\n        ") + "        begin = begin + 64\n"),
+    ),
+    "arguments by name": (
+        ("tl.zeros([ROWS], dtype=tl.float32)", "tl.full([ROWS], dtype=tl.float32, value=0.0)"),
+        (LOAD, LOAD.replace("mask=", "other=None, mask=").replace(", other=0.0", "")),
+    ),
+    "a dtype of a name": (("row[:, None] * WIDTH", "row.to(row.dtype)[:, None] * WIDTH"),),
+    "a pointer that moves on": ((START, f"    k_ptr += tl.program_id(0) * 0 * WIDTH\n{START}"),),
     "columns": (
         (LOAD, "tl.load(k_ptr + token[None, :] * WIDTH + channel[:, None], mask=token[None, :] < keys, other=0.0)"),
         ("tl.dot(q, tl.trans(k))", "tl.dot(q, k)"),
@@ -326,6 +349,101 @@ def test_styles_without_such_a_form_stay_in_triton(change):
     assert (written is None) == (change[0] not in ("BLOCK=16)", "return o"))
 
 
+NEXT = "        highest = higher\n"
+SCORES = "        scores = tl.dot(q, tl.trans(k)) * scale\n"
+BLOCK_OF_PAGE = "(start // BLOCK * BLOCK + tl.arange(0, BLOCK))[:, None]"
+REFUSED = {
+    # Copies are a step ahead, behind all that says where they are.
+    "a place that goes on": (
+        (START, f"    place = tl.arange(0, BLOCK)\n{START}"),
+        (LOAD, LOAD.replace("token[:, None] * W", "place[:, None] * W")),
+        (NEXT, f"{NEXT}        place = place + BLOCK\n"),
+    ),
+    "two places of one name": (
+        (f"k = {LOAD}", f"at = token * WIDTH\n        k = {LOAD.replace('token[:, None] * WIDTH', 'at[:, None]')}\n"
+                        f"        at = at + WIDTH\n        v = {LOAD.replace('token[:, None] * WIDTH', 'at[:, None]')}"),
+        ("weights.to(k.dtype), k)", "weights.to(v.dtype), v)"),
+    ),
+    "an address of an earlier value": (
+        (f"k = {LOAD}", "at = k_ptr + token[:, None] * WIDTH + channel[None, :]\n        token = token + 1\n"
+                        "        k = tl.load(at, mask=token[:, None] < keys)\n        token = token - 1"),
+    ),
+    "a tile that is summed": ((SCORES, f"{SCORES}        scores = scores + tl.sum(k.to(tl.float32), axis=1)[None, :]\n"),
+                              ("tl.sum(k.to(tl.float32), axis=1)[None, :]", "norm[None, :]"),
+                              (SCORES, f"        norm = tl.sum(k.to(tl.float32), axis=1)\n{SCORES}")),
+    "a position that is read behind": ((START, f"    start = 0\n{START}"), (STORE, f"    total = total + start\n{STORE}")),
+    "an end that changes": (("range(0, keys, BLOCK)", "range(0, end, BLOCK)"), (START, f"    end = keys\n{START}"),
+                            (NEXT, f"{NEXT}        end = end - 1\n")),
+    "scores that begin with more": (
+        (SCORES, "        scores = tl.zeros([ROWS, BLOCK], dtype=tl.float32)\n        scores = scores + 1.0\n"
+                 "        scores = scores * 2.0\n        scores = scores + tl.dot(q, tl.trans(k))\n"),
+    ),
+    # The number of keys a step is set anew.
+    "pages as long as a step": ((LOAD, LOAD.replace("token[:, None]", BLOCK_OF_PAGE, 1)),),
+    "no key is left out": ((", mask=token[:, None] < keys, other=0.0", ""),
+                           ('scores = tl.where(token[None, :] < keys, scores, -float("inf"))', "scores = scores + 0.0")),
+    "a grid of the keys": (("[(triton.cdiv(q.shape[0], 64),)]", "[grid]"),
+                           ("    o = torch", "    grid = lambda META: (triton.cdiv(q.shape[0], META['BLOCK']),)\n    o = torch")),
+    "a grid of the warps": (("[(triton.cdiv(q.shape[0], 64),)]", "[lambda META: (META['num_warps'],)]"),),
+    # 16 bytes are not side by side, or not known to be.
+    "a place that is loaded": ((START, f"    begin = tl.load(k_ptr).to(tl.int32)\n{START}"),
+                               (LOAD, LOAD.replace("k_ptr + ", "k_ptr + begin + "))),
+    "every second channel": ((LOAD, LOAD.replace("channel[None, :]", "2 * channel[None, :]")),),
+    "a mask of channels": ((LOAD, LOAD.replace("mask=token[:, None] < keys", "mask=channel[None, :] <= token[:, None]")),),
+    # What is read by its place, or has no layout.
+    "a load by name": ((LOAD, LOAD.replace("tl.load(", "tl.load(pointer=")),),
+    "a store by name": ((STORED, STORED.replace("tl.store(", "tl.store(pointer=").replace("out / ", "value=out / ")),),
+    "a sum by name": (("tl.sum(weights, axis=1)", "tl.sum(input=weights, axis=1)"),),
+    "a range by name": (("tl.arange(0, BLOCK)", "tl.arange(start=0, end=BLOCK)"),),
+    "zeros by name": (("tl.zeros([ROWS], dtype", "tl.zeros(shape=[ROWS], dtype"),),
+    "a range from further on": (("start + tl.arange(0, BLOCK)", "start - BLOCK + tl.arange(BLOCK, 2 * BLOCK)"),),
+    "a number that is full": (("scores, -float(\"inf\"))", "scores, nothing)"),
+                              (START, f"    nothing = tl.full((), -1e30, tl.float32)\n{START}")),
+    "no range": (("range(0, keys, BLOCK)", "(0, 16)"),),
+    # The kernel is not compiled from its parameters alone, or a name is taken.
+    "heuristics": (("@triton.jit", "@triton.heuristics({'WIDTH': lambda args: 512})\n@triton.jit"),),
+    "a number's annotation": (("keys, scale,", "keys: tl.int64, scale,"),),
+    "a tile's name": (("q_ptr, k_ptr", "q_ptr, k_first"), ("k_ptr", "k_first")),
+    "a layout's name": (("keys, scale,", "keys, SCORES,"), ("* scale", "* SCORES")),
+    "a helper's name": (("def run", "def reads_beside(q):\n    return True\n\n\ndef run"),),
+    "torch by another name": (("import torch", "import torch as th"), ("torch.", "th.")),
+    # The launch is more than a statement with the kernel's arguments.
+    "a launch behind a colon": (("    by_sequence_kernel[", "    if keys_known: by_sequence_kernel["),),
+    "a launch before another statement": (("BLOCK=16)", "BLOCK=16); q = k"),),
+    "arguments in a mapping": (("BLOCK=16)", "**{'BLOCK': 16})"),),
+    "clusters": (("BLOCK=16)", "BLOCK=16, num_ctas=2)"),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
+def test_what_would_mean_something_else_stays_in_triton(changes):
+    assert styled(changes) is None
+
+
+def test_strides_are_asked_for_what_copies_need_of_them():
+    parameters = (("rows, keys, scale,", "rows, keys, scale, row_stride, stride,"),
+                  ("k.shape[0], scale,", "k.shape[0], scale, k.stride(0), k.stride(1),"))  # fmt: skip
+    strided = LOAD.replace("* WIDTH + channel[None, :]", "* row_stride + channel[None, :] * stride")
+    text = styled((*parameters, (LOAD, strided)))
+    asked = "(k.stride(0)) % 16 == 0 and (k.stride(1)) == 1"
+    assert f"if reads_beside(k, q) and {asked}:" in text
+    named = (START, f"    many = row_stride\n{START}"), (LOAD, LOAD.replace("* WIDTH", "* many"))
+    assert "if reads_beside(k, q) and (k.stride(0)) % 16 == 0:" in styled((*parameters, *named))
+
+
+def test_two_kernels_share_what_they_bring():
+    first, second = (
+        TILED.replace("by_sequence_kernel", name).replace("def run", f"def run_{name}")
+        for name in ("one", "two")
+    )
+    source = Source(first + second[second.index("\n\n@triton.jit") :])
+    for name in ("one", "two"):
+        launch_of = next(item for item in source.launches if item.kernel.name == name)
+        source = Source(beside_products(source, launch_of))
+    assert source.text.count("def reads_beside(") == source.text.count("import gluon\n") == 1
+    assert {f"one{BESIDE}", f"two{BESIDE}"} <= {function.name for function in source.functions}
+
+
 def test_a_branch_whose_results_are_read_behind_it_stays():
     changes = [
         ("    if keys > 0:\n", "    if keys > 0:\n        out = out * 2.0\n"),
@@ -334,3 +452,17 @@ def test_a_branch_whose_results_are_read_behind_it_stays():
     assert "gl.where(keys > 0" in styled(())
     assert "gl.where(keys > 0" in styled(changes[:1])
     assert "gl.where(keys > 0" not in styled(changes)
+
+
+@pytest.mark.parametrize(
+    "body, other",
+    [
+        # What one branch makes is not what the other one stores, nor what decides between them.
+        (f"out = out / total[:, None]\n        {STORED.replace(' / total[:, None]', '')}", "out"),
+        (f"{STORED.replace('out / ', 'tl.load(k_ptr) + out / ')}", "7.0"),
+        (f"keys = keys - 1\n        {STORED}", "7.0"),
+    ],
+)
+def test_a_branch_is_kept_where_a_choice_would_store_something_else(body, other):
+    text = styled([(STORED, body), ("7.0", other)])
+    assert text is None or "gl.where(keys > 0" not in gluon_part(text)

@@ -1,6 +1,8 @@
 """Kernels in Gluon, Triton's lower language, where the order of copies and products decides.
 
-`shapes` says what each name of a Triton kernel is, `steps` what a step of its loop over keys loads
-and multiplies, `writing` puts expressions and statements into Gluon, and `beside` writes the kernel
-and has the host code choose between the two.
+`beside` is the move: the kernel, and the host code's choice between it and the one in Triton.
+`spelling` and `edges` put a Triton kernel into the one form that the rest reads: `shapes` says what
+each of its names holds, `steps` what a step of its loop over keys loads and multiplies, `alignment`
+what the host has to ask before 16 bytes are copied at once. `writing` puts expressions and statements
+into Gluon, and `kernel` the function with its loop.
 """

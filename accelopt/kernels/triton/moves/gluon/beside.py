@@ -7,21 +7,22 @@ import copy
 from collections.abc import Mapping
 
 from accelopt.kernels.triton.moves.columns import number_of
+from accelopt.kernels.triton.moves.gluon.alignment import Alignment
 from accelopt.kernels.triton.moves.gluon.edges import ask_edges
-from accelopt.kernels.triton.moves.gluon.kernel import BESIDE, Kernel
+from accelopt.kernels.triton.moves.gluon.kernel import BESIDE, TURNS, Kernel, copied_to
 from accelopt.kernels.triton.moves.gluon.shapes import NotWritten, Shapes
 from accelopt.kernels.triton.moves.gluon.spelling import queries_first, spelled
 from accelopt.kernels.triton.moves.gluon.steps import Tile, key_step
-from accelopt.kernels.triton.moves.gluon.writing import Axes
+from accelopt.kernels.triton.moves.gluon.writing import Axes, Layout
 from accelopt.kernels.triton.moves.knobs import constant_value
-from accelopt.kernels.triton.moves.once import product_of
 from accelopt.kernels.triton.moves.source import (
     Edit,
+    JitFunction,
     Launch,
     Source,
     address_of,
+    called,
     names_in,
-    target_of,
 )
 from accelopt.kernels.triton.moves.totals import summed_behind
 from accelopt.parsing import parse_expression
@@ -60,6 +61,14 @@ def reads_beside(*tensors):
     )
 '''
 
+BROUGHT = {
+    "gluon", "gl", "async_copy", "fence_async_shared", "warpgroup_mma", "warpgroup_mma_init",
+    "warpgroup_mma_wait", "product_layout", "reads_beside",
+}  # fmt: skip
+"""The names of IMPORTS and HELPERS."""
+OPTIONS = ("num_warps", "num_stages", "maxnreg")
+"""Options of a launch that have others in their place."""
+
 
 def beside_products(source: Source, launch: Launch) -> str | None:
     """Write a kernel whose steps over keys multiply and copy at the same time.
@@ -67,10 +76,11 @@ def beside_products(source: Source, launch: Launch) -> str | None:
     Before: `for at in range(a, e, B): x = tl.load(p + i[:, None] * n + c[None, :]); s = zeros; s =
     s + tl.dot(q, tl.trans(x)); ...; o = o * f[:, None]; o = o + tl.dot(w, x)`. After: the same in
     Gluon, in a kernel of its own that the host code launches on Hopper where 16 bytes can be copied
-    at once, and elsewhere the kernel as it was, with half the keys a step. Triton (3.6, sm_90) issues the copies of the next
-    step before or behind all products of this one, and waits for each product; here the copies
-    stand between the products, which are waited for together, and the sums of a step are shared out
-    so that no product is computed twice. Legal where a step's loads need nothing that it computes.
+    at once, and elsewhere the kernel as it was, with half the keys a step. Triton (3.6, sm_90)
+    issues the copies of the next step before or behind all products of this one, and waits for each
+    product; here the copies stand between the products, which are waited for together, and the sums
+    of a step are shared out so that no product is computed twice. Legal where a step's loads need
+    nothing that it computes, and where the number of keys a step says nothing but that.
     """
     try:
         return _Move(source, launch).text()
@@ -83,9 +93,9 @@ class _Move:
 
     def __init__(self, source: Source, launch: Launch) -> None:
         self.source, self.launch = source, launch
+        if not (_is_plain_kernel(source, launch.kernel) and _is_plain_launch(launch)):
+            raise NotWritten("decorators, annotations, defaults, or options of the launch")
         self.node = spelled(copy.deepcopy(launch.kernel.node))
-        if not _is_plain_kernel(launch):
-            raise NotWritten("an autotuner, or defaults of parameters")
         ask_edges(self.node)
         queries_first(self.node)
         body, step = key_step(self.node, Shapes(self.node))
@@ -97,8 +107,10 @@ class _Move:
         tiles = (*self.step.keys, *self.step.queries)
         self.axes = Axes(rows, keys, {tile.columns for tile in tiles})
         self._check(keys)
+        self._check_names()
 
     def _check(self, keys: str) -> None:
+        """Raises NotWritten where tiles are of another form, or the keys of a step say more."""
         step = self.step
         if step.bounds[2] != keys or keys not in self.launch.kernel.constants:
             raise NotWritten("the keys of a step are no constant of the launch")
@@ -106,8 +118,51 @@ class _Move:
             raise NotWritten("a tile of other rows than keys")
         if any(tile.rows != self.axes.rows for tile in step.queries):
             raise NotWritten("a tile of other rows than queries")
-        if keys in names_in(self.launch.grid) or "lambda" in ast.unparse(self.launch.grid):
+        changed = (keys, *OPTIONS)
+        if keys in names_in(self.launch.grid) or self._words_of_grids() & {*changed}:
             raise NotWritten("the grid may depend on the keys of a step")
+        if not _says_step_alone(self.node, step.at, step.bounds[0], keys):
+            raise NotWritten("the keys of a step say more than how many there are")
+        if not self._asks_where(keys):
+            raise NotWritten("nothing leaves out the keys of a step behind the last one")
+
+    def _words_of_grids(self) -> set[object]:
+        """The names and constants of functions that may be the launch's grid."""
+        name = ast.unparse(self.launch.grid)
+        made: list[ast.AST] = [self.launch.grid]
+        for node in ast.walk(self.source.tree):
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and name in map(ast.unparse, targets):
+                made.append(node)
+        defined = [
+            n
+            for n in ast.walk(self.source.tree)
+            if isinstance(n, ast.FunctionDef) and n.name == name
+        ]
+        lambdas = [n for one in made for n in ast.walk(one) if isinstance(n, ast.Lambda)]
+        inside = [n for one in (*defined, *lambdas) for n in ast.walk(one)]
+        constants = {n.value for n in inside if isinstance(n, ast.Constant)}
+        return constants | {n.id for n in inside if isinstance(n, ast.Name)}
+
+    def _asks_where(self, keys: str) -> bool:
+        """Whether a step's scores are chosen by where its keys are."""
+        return any(
+            isinstance(n, ast.Compare) and keys in self.shapes.of(n).lines
+            for s in (*self.step.places, *self.step.rest)
+            for n in ast.walk(s)
+        )
+
+    def _check_names(self) -> None:
+        """Raises NotWritten where names that the kernel or its helpers bring are taken."""
+        tiles = {copied_to(tile.name, turn) for tile in self.step.keys for turn in TURNS}
+        own = {n.arg for n in ast.walk(self.node) if isinstance(n, ast.arg)} | names_in(self.node)
+        in_text = {self.launch.kernel.name + BESIDE}
+        if HELPERS.strip() not in self.source.text:
+            in_text |= BROUGHT
+        if own & (tiles | BROUGHT | {layout.value for layout in Layout} | {"SHARED"}):
+            raise NotWritten("a name of the kernel is needed for something else")
+        if in_text & _names_of(self.source.tree) or "torch" not in _imported(self.source.tree):
+            raise NotWritten("a name of the source is needed for something else")
 
     def text(self) -> str:
         """The new source."""
@@ -126,12 +181,13 @@ class _Move:
         lines = [f"if {self._test()}:", f"    {ast.unparse(chosen)}", "else:"]
         lines.append(f"    {ast.unparse(_set(self.launch, fewer))}")
         choice = ("\n" + source.indentation(statement)).join(lines)
-        language = _language(source)
+        language = source.end(_language(source))
         behind = source.end(own)
+        has_helpers = HELPERS.strip() in source.text
         return source.edited(
             [
-                Edit(source.end(language), source.end(language), IMPORTS),
-                Edit(behind, behind, f"{HELPERS}\n\n{written}"),
+                Edit(language, language, "" if has_helpers else IMPORTS),
+                Edit(behind, behind, f"{'' if has_helpers else HELPERS}\n\n{written}"),
                 source.replacing(statement, choice),
             ]
         )
@@ -154,20 +210,22 @@ class _Move:
 
     def _extent(self, text: str) -> int:
         """The extent of an axis; raises NotWritten where the host code does not say it."""
-        values = {
-            name: value
-            for name in self.launch.kernel.constants
-            if (value := constant_value(self.source, self.launch, name)) is not None
-        }
-        value = number_of(parse_expression(text), values)
+        value = number_of(parse_expression(text), self._constants())
         if value is None:
             raise NotWritten(f"{text} is no known number")
         return value
 
+    def _constants(self) -> dict[str, int]:
+        """The constants of the kernel whose values stand in the text."""
+        return {
+            name: value
+            for name in self.launch.kernel.constants
+            if (value := constant_value(self.source, self.launch, name)) is not None
+        }
+
     def _multiplied(self) -> list[Tile]:
         """The tiles of keys that are multiplied by scores; raises NotWritten where widths differ."""
-        products = [product_of(s) for s in self.step.rest if "tl.dot" in ast.unparse(s)]
-        names = [ast.unparse(p.call.args[1]) for p in products if p is not None]
+        names = [ast.unparse(product.call.args[1]) for product in self.step.values]
         tiles = [tile for name in names for tile in self.step.keys if tile.name == name]
         if len({tile.columns for tile in tiles}) != 1:
             raise NotWritten("values of several widths")
@@ -177,43 +235,32 @@ class _Move:
         """The launch, where it is a statement of its own."""
         for node in ast.walk(self.launch.function) if self.launch.function is not None else ():
             if isinstance(node, ast.Expr) and node.value is self.launch.call:
-                return node
-        raise NotWritten("the launch is no statement of its own")
+                line = self.source.data[self.source.line_start(node.lineno) :].split(b"\n")[0]
+                rest = self.source.data[self.source.end(node) :].split(b"\n")[0].strip()
+                if line[: node.col_offset].strip(b" ") == b"" and rest[:1] in (b"", b"#"):
+                    return node
+        raise NotWritten("the launch is no statement of its own, on lines of its own")
 
     def _test(self) -> str:
         """What the host code asks before it launches the kernel in Gluon."""
         tiles = (*self.step.keys, *self.step.queries)
         pointers = dict.fromkeys(_parameter(self.launch, tile) for tile in tiles)
         given = [self.launch.bound(name) for name in pointers]
-        strides = dict.fromkeys(
-            name for tile in tiles for name in self._factors(tile.pointer, set())
-        )
         if any(not isinstance(tensor, ast.Name) for tensor in given):
             raise NotWritten("an argument that the launch does not name")
         tensors = ", ".join(ast.unparse(tensor) for tensor in given if tensor is not None)
-        asked = [f"({self._argument(name)}) % 16 == 0" for name in strides]
-        return " and ".join([f"reads_beside({tensors})", *asked])
-
-    def _argument(self, name: str) -> str:
-        bound = self.launch.bound(name) if name in self.launch.kernel.parameters else None
-        if bound is None:
-            raise NotWritten(f"{name} is no argument of the launch")
-        return ast.unparse(bound)
-
-    def _factors(self, node: ast.expr, seen: set[str]) -> set[str]:
-        """The parameters, no constants, that an address multiplies by."""
         kernel = self.launch.kernel
-        found = set[str]()
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult):
-                sides = {s.id for s in (inner.left, inner.right) if isinstance(s, ast.Name)}
-                found |= (sides & set(kernel.parameters)) - kernel.constants
-        for name in names_in(node) - seen:
-            seen.add(name)
-            for statement in ast.walk(self.node):
-                if isinstance(statement, ast.Assign) and target_of(statement) == name:
-                    found |= self._factors(statement.value, seen)
-        return found
+        numbers = {
+            name: ast.unparse(bound)
+            for name in kernel.parameters
+            if name not in kernel.constants and (bound := self.launch.bound(name)) is not None
+        }
+        alignment = Alignment(
+            self.node, self.shapes, self._constants(), numbers, set(pointers), self.axes.columns
+        )
+        for tile in tiles:
+            alignment.ask(tile.pointer, tile.mask)
+        return " and ".join([f"reads_beside({tensors})", *alignment.asked])
 
 
 def _parameter(launch: Launch, tile: Tile) -> str:
@@ -224,16 +271,54 @@ def _parameter(launch: Launch, tile: Tile) -> str:
     return found[0]
 
 
-def _is_plain_kernel(launch: Launch) -> bool:
-    arguments = launch.kernel.node.args
-    has_defaults = bool(arguments.defaults or arguments.posonlyargs or arguments.vararg)
-    return launch.kernel.autotune is None and not has_defaults
+def _is_plain_kernel(source: Source, kernel: JitFunction) -> bool:
+    """Whether a kernel is a function of the module, compiled as it is from plain parameters."""
+    arguments = kernel.node.args
+    annotated = {
+        a.arg for a in (*arguments.args, *arguments.kwonlyargs) if a.annotation is not None
+    }
+    return (
+        kernel.node in source.tree.body
+        and len(kernel.node.decorator_list) == 1
+        and annotated <= kernel.constants
+        and not (arguments.defaults or arguments.posonlyargs or arguments.vararg)
+    )
+
+
+def _is_plain_launch(launch: Launch) -> bool:
+    """Whether a launch gives the kernel's parameters and what else is set anew, and no more."""
+    known = {*launch.kernel.parameters, *OPTIONS}
+    return not set(OPTIONS) & set(launch.kernel.parameters) and not any(
+        isinstance(a, ast.Starred) for a in launch.call.args
+    ) and all(k.arg in known for k in launch.call.keywords)  # fmt: skip
+
+
+def _says_step_alone(node: ast.FunctionDef, at: str, begin: str, keys: str) -> bool:
+    """Whether the keys of a step are read as that alone: how long a step and its vectors are, where
+    the next one begins, and where the last one ends."""
+    allowed: list[ast.AST] = []
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.For) and isinstance(inner.iter, ast.Call):
+            allowed += inner.iter.args[2:]
+        if called(inner) == "tl.arange" and isinstance(inner, ast.Call):
+            allowed += inner.args[1:]
+        if called(inner) in ("tl.zeros", "tl.full") and isinstance(inner, ast.Call):
+            allowed += getattr(inner.args[0], "elts", [])
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add):
+            allowed += [inner.right] if ast.unparse(inner.left) in (at, begin) else []
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult):
+            count = inner.left
+            if isinstance(count, ast.Call) and called(count) == "tl.cdiv":
+                whole = ast.unparse(count.args[-1]) == ast.unparse(inner.right) == keys
+                allowed += [count.args[-1], inner.right] if whole else []
+    read = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == keys]
+    return all(any(n is one for one in allowed) for n in read)
 
 
 def _set(launch: Launch, values: Mapping[str, int]) -> ast.Call:
     """A launch with other values of its arguments, and with no options of Triton's but those given."""
     call, parameters = copy.deepcopy(launch.call), launch.kernel.parameters
-    call.keywords = [k for k in call.keywords if k.arg not in ("num_stages", "maxnreg")]
+    call.keywords = [k for k in call.keywords if k.arg not in OPTIONS[1:]]
     for name, value in values.items():
         given = next((k for k in call.keywords if k.arg == name), None)
         place = parameters.index(name) if name in parameters else len(call.args)
@@ -252,3 +337,19 @@ def _language(source: Source) -> ast.stmt:
         if isinstance(node, ast.Import) and any(a.name == "triton.language" for a in node.names):
             return node
     raise NotWritten("no import of triton.language")
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The names under which the module imports others."""
+    imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def _names_of(tree: ast.Module) -> set[str]:
+    """All names that a module reads, stores, defines or imports."""
+    defined = {
+        n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.alias))
+    }
+    renamed = {n.asname for n in ast.walk(tree) if isinstance(n, ast.alias) and n.asname}
+    arguments = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    return defined | renamed | arguments | names_in(tree)

@@ -38,9 +38,8 @@ class Kernel(GluonWriter):
         dtypes = {name: f"{pointer}.dtype.element_ty" for name, pointer in parameters.items()}
         super().__init__(shapes, axes, self._looked_up(shapes, step), dtypes)
         self.node, self.step = node, step
-        self.columns = next(
-            shapes.of_names[p.target].axes[1] for s in step.rest if (p := _multiplied(s))
-        )
+        self.columns = shapes.of_names[step.values[0].target].axes[1]
+        self.is_copying = False
         self.queries = {tile.name: tile for tile in step.queries}
         self.following = fresh_name("following", node)
         self.comes = fresh_name("comes", node)
@@ -60,6 +59,7 @@ class Kernel(GluonWriter):
         asked = None
         while asked != self.asked:
             asked = copy.deepcopy(self.asked)
+            self.is_copying = False
             body = self.statements(self.node.body)
         arguments = copy.deepcopy(self.node.args)
         for argument in (*arguments.args, *arguments.kwonlyargs):
@@ -82,7 +82,7 @@ class Kernel(GluonWriter):
             "SHARED: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)",
         ]
         places = [(tile.name, tile) for tile in self.step.queries]
-        places += [(_of(tile.name, turn), tile) for tile in self.step.keys for turn in TURNS]
+        places += [(copied_to(tile.name, turn), tile) for tile in self.step.keys for turn in TURNS]
         lines += [
             f"{name} = gl.allocate_shared_memory({self.tiles[tile.name]}, "
             f"[{tile.rows}, {tile.columns}], SHARED)"
@@ -95,11 +95,12 @@ class Kernel(GluonWriter):
         if node is self.step.loop:
             return self._loop()
         tile = self.queries.get(str(target_of(node)))
-        return (
-            super().statement(node)
-            if tile is None
-            else [self._copy(tile.name, tile.pointer, _given(tile.mask)), *_commit()]
-        )
+        if tile is not None:
+            self.is_copying = True
+            return [self._copy(tile.name, tile.pointer, _given(tile.mask)), *_commit()]
+        if isinstance(node, ast.Return) and self.is_copying:
+            return [*parse_python("async_copy.wait_group(0)").body, node]
+        return super().statement(node)
 
     def _loop(self) -> list[ast.stmt]:
         begin, end, step = self.step.bounds
@@ -140,7 +141,7 @@ class Kernel(GluonWriter):
                 continue
             lines += self._weights(product, operands)
             weights = operands[ast.unparse(self.expression(product.call.args[0], Layout.SCORES))]
-            tile, total = _of(ast.unparse(product.call.args[1]), now), product.target
+            tile, total = copied_to(ast.unparse(product.call.args[1]), now), product.target
             lines += parse_python(
                 f"{total} = warpgroup_mma({weights}, {tile}, {total}, is_async=True)"
             ).body
@@ -157,7 +158,7 @@ class Kernel(GluonWriter):
         for place, product in enumerate(self.step.scores):
             query, turned = product.call.args[:2]
             assert isinstance(turned, ast.Call)
-            tile = _of(ast.unparse(turned.args[0]), now)
+            tile = copied_to(ast.unparse(turned.args[0]), now)
             anew = "" if place else "use_acc=False, "
             lines += parse_python(
                 f"{target} = warpgroup_mma({ast.unparse(query)}, {tile}.permute((1, 0)), {target}, "
@@ -211,10 +212,25 @@ class Kernel(GluonWriter):
         lines = []
         for tile in self.step.keys:
             conditions = [self._moved(test) for test in _given(tile.mask)]
-            if first or not names_in(tile.pointer) & self.looked_up:
+            is_some_row = names_in(tile.pointer) & self.looked_up and not self._asks_where(
+                tile.pointer
+            )
+            if first or not is_some_row:
                 conditions.append(parse_expression(self.comes))
-            lines.append(self._copy(_of(tile.name, turn), self._moved(tile.pointer), conditions))
+            lines.append(
+                self._copy(copied_to(tile.name, turn), self._moved(tile.pointer), conditions)
+            )
         return lines
+
+    def _asks_where(self, node: ast.AST) -> bool:
+        """Whether something is made of a step's position itself, not of what was looked up for it."""
+        names = names_in(node)
+        return self.step.at in names or any(
+            self._asks_where(statement.value)
+            for statement in self.step.lookups
+            if isinstance(statement, ast.Assign)
+            and (target_of(statement) or "") in names - self.looked_up
+        )
 
     def _copy(self, place: str, pointer: ast.expr, conditions: Sequence[ast.expr]) -> ast.stmt:
         written = [self.expression(part, Layout.COPIES) for part in (pointer, *conditions)]
@@ -233,7 +249,8 @@ def _given(mask: ast.expr | None) -> list[ast.expr]:
     return [] if mask is None else [mask]
 
 
-def _of(tile: str, turn: str) -> str:
+def copied_to(tile: str, turn: str) -> str:
+    """The name of a tile in shared memory."""
     return f"{tile}_{turn}"
 
 

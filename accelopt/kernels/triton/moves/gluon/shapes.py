@@ -64,6 +64,8 @@ class Shapes:
         """The value of an expression."""
         if isinstance(node, ast.Name):
             return self.of_names.get(node.id, NUMBER)
+        if isinstance(node, ast.Attribute) and node.attr != "dtype" and self._has_axes(node.value):
+            raise NotWritten(ast.unparse(node))
         if isinstance(node, (ast.Constant, ast.Attribute)):
             return NUMBER
         if isinstance(node, ast.UnaryOp):
@@ -82,6 +84,10 @@ class Shapes:
             return self._call(node)
         raise NotWritten(ast.unparse(node))
 
+    def _has_axes(self, node: ast.expr) -> bool:
+        """Whether an expression, perhaps one that has no form here, is made of vectors or tiles."""
+        return any(isinstance(n, ast.Name) and self.of(n).axes for n in ast.walk(node))
+
     def _together(self, *nodes: ast.expr) -> Value:
         together = _broadcast([self.of(node) for node in nodes])
         if together is None:
@@ -97,10 +103,14 @@ class Shapes:
 
     def _call(self, node: ast.Call) -> Value:
         name = called(node)
+        if name.startswith("tl.") and name not in NUMBERS and not node.args:
+            raise NotWritten(ast.unparse(node))
         if name == "tl.arange":
+            if len(node.args) != 2 or ast.unparse(node.args[0]) != "0":
+                raise NotWritten(ast.unparse(node))
             return Value((ast.unparse(node.args[1]),))
         if name in ("tl.zeros", "tl.full"):
-            shape = node.args[0] if node.args else None
+            shape = node.args[0]
             if not isinstance(shape, (ast.List, ast.Tuple)):
                 raise NotWritten(ast.unparse(node))
             return Value(tuple(ast.unparse(extent) for extent in shape.elts))

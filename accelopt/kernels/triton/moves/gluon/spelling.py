@@ -42,26 +42,49 @@ def _one_branch(body: list[ast.stmt], node: ast.FunctionDef) -> None:
     Where nothing that the branch makes is read behind it, it may be made in any case.
     """
     for place, statement in reversed(list(enumerate(body))):
-        if not (isinstance(statement, ast.If) and statement.orelse):
+        if not (isinstance(statement, ast.If) and statement.orelse and _is_alike(statement)):
             continue
-        both = [*statement.body, *statement.orelse]
         other = dict(found for s in statement.orelse if (found := _stored(s)) is not None)
-        own = {found[0] for s in statement.body if (found := _stored(s)) is not None}
-        rest = [s for s in both if _stored(s) is None]
-        made = {ast.unparse(s) for s in statement.body}
-        is_alike = own == other.keys() and all(
-            target_of(s) is not None and "tl.load" not in ast.unparse(s) for s in rest
-        )
-        if not is_alike or any(ast.unparse(s) not in made for s in statement.orelse if s in rest):
-            continue
-        around = [
-            n.body
-            for n in ast.walk(node)
-            if isinstance(n, (ast.For, ast.While)) and statement in ast.walk(n)
-        ]
-        read = set().union(*(read_first(part) for part in (body[place + 1 :], *around)))
-        if not read & assigned_in(statement.body):
+        if not _read_behind(statement, node) & assigned_in(statement.body):
             body[place : place + 1] = [_chosen(s, statement.test, other) for s in statement.body]
+
+
+def _is_alike(statement: ast.If) -> bool:
+    """Whether both branches store to the same places, and the first makes all that the second one
+    makes, in the same way; nothing is loaded, and what one makes is not read by the other."""
+    stores = [
+        sorted(found[0] for s in part if (found := _stored(s)) is not None)
+        for part in (statement.body, statement.orelse)
+    ]
+    both = [*statement.body, *statement.orelse]
+    rest = [s for s in both if _stored(s) is None]
+    if stores[0] != stores[1] or len(set(stores[0])) != len(stores[0]):
+        return False
+    if any(target_of(s) is None for s in rest) or any("tl.load" in ast.unparse(s) for s in both):
+        return False
+    shared = assigned_in(statement.orelse)
+    texts = {ast.unparse(s) for s in rest if target_of(s) in shared}
+    first_read = read_first(statement.body) | read_first(statement.orelse)
+    values = [found[1] for s in statement.orelse if (found := _stored(s)) is not None]
+    return not (
+        len(texts) != len(shared)
+        or shared - assigned_in(statement.body)
+        or shared & first_read
+        or any(names_in(parse_expression(value)) & shared for value in values)
+        or {n for s in statement.orelse for n in names_in(s)} & assigned_in(statement.body) - shared
+        or names_in(statement.test) & assigned_in(both)
+    )
+
+
+def _read_behind(statement: ast.stmt, node: ast.FunctionDef) -> set[str]:
+    """Names that are read behind a statement, as they were before it or as it made them."""
+    read = set[str]()
+    for part in bodies(node):
+        for place, one in enumerate(part):
+            if any(inner is statement for inner in ast.walk(one)):
+                read |= read_first(part[place + 1 :])
+                read |= read_first(one.body) if isinstance(one, (ast.For, ast.While)) else set()
+    return read
 
 
 def _chosen(statement: ast.stmt, test: ast.expr, other: Mapping[str, str]) -> ast.stmt:
@@ -151,7 +174,14 @@ class _Zeros(ast.NodeTransformer):
 
 
 class _Sums(ast.NodeTransformer):
-    """Writes `x += y` as `x = x + y`, and `x = tl.dot(a, b, x)` as `x = x + tl.dot(a, b)`."""
+    """Writes `x += y` as `x = x + y`, `x = tl.dot(a, b, x)` as `x = x + tl.dot(a, b)`, and leaves
+    out the mask of a load or a store that is None."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if called(node) in ("tl.load", "tl.store"):
+            node.keywords = [k for k in node.keywords if ast.unparse(k.value) != "None"]
+        return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         if not isinstance(node.target, ast.Name):
@@ -162,6 +192,7 @@ class _Sums(ast.NodeTransformer):
         )
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        self.generic_visit(node)
         value = node.value
         if called(value) == "tl.dot" and isinstance(value, ast.Call):
             added = [*value.args[2:], *(k.value for k in value.keywords if k.arg == "acc")]
@@ -203,7 +234,7 @@ def _apart(statement: ast.stmt, node: ast.FunctionDef) -> list[ast.stmt]:
     value, product = statement.value, products[0]
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         first = value.right if value.left is product else value.left
-        if product in (value.left, value.right):
+        if product in (value.left, value.right) and name not in names_in(product):
             text = ast.unparse(product)
             added = parse_python(f"{name} = {name} + {text}").body
             is_plain = isinstance(first, ast.Name) and first.id == name
@@ -229,6 +260,7 @@ def _inline_addresses(loop: ast.For, node: ast.FunctionDef) -> None:
     for statement in loop.body:
         name = target_of(statement)
         if name is None or not isinstance(statement, ast.Assign):
+            made = _still_made(made, assigned_in([statement]))
             continue
         for call in ast.walk(statement.value):
             if isinstance(call, ast.Call) and called(call) == "tl.load":
@@ -236,17 +268,25 @@ def _inline_addresses(loop: ast.For, node: ast.FunctionDef) -> None:
                 for keyword in call.keywords:
                     keyword.value = Renamed({}, made).visit(keyword.value)
         is_tile = len(shapes.of_names[name].axes) == 2 and name not in carried
-        if is_tile and not {"tl.dot", "tl.load"} & {called(n) for n in ast.walk(statement.value)}:
-            made[name] = Renamed({}, made).visit(copy.deepcopy(statement.value))
+        value = Renamed({}, made).visit(copy.deepcopy(statement.value))
+        made = _still_made(made, {name})
+        if is_tile and not {"tl.dot", "tl.load"} & {called(n) for n in ast.walk(value)}:
+            made[name] = value
     for name in reversed(made):
         own = [s for s in loop.body if target_of(s) == name]
         if sum(_mentions(s, name) for s in own) == _mentions(node, name):
             loop.body[:] = [s for s in loop.body if target_of(s) != name]
 
 
+def _still_made(made: Mapping[str, ast.expr], stored: set[str]) -> dict[str, ast.expr]:
+    """The expressions, by name, that are the same once other names get new values."""
+    return {name: value for name, value in made.items() if not stored & {name, *names_in(value)}}
+
+
 def _by_rows(loop: ast.For, node: ast.FunctionDef) -> None:
     """Loads tiles of keys by rows where a kernel loads them by columns."""
-    assert isinstance(loop.iter, ast.Call)
+    if not (isinstance(loop.iter, ast.Call) and loop.iter.args):
+        raise NotWritten(ast.unparse(loop.iter))
     shapes, keys = Shapes(node), ast.unparse(loop.iter.args[-1])
     turned: set[str] = set()
     for statement in loop.body:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import combinations
 from typing import NamedTuple
 
 from accelopt.kernels.triton.moves.gluon.shapes import NotWritten, Shapes
@@ -31,9 +32,9 @@ class KeyStep(NamedTuple):
     """A step `at` of a loop over keys.
 
     `lookups` say where the tiles of `keys` are, `places` those among them that `rest` needs as
-    well, for its own step; `scores` are the products that add up to
-    `target`; `rest` is what a step computes from them, with the products of `values`. The left
-    operands of the scores are `queries`, loaded before the loop.
+    well, for its own step; `scores` are the products that add up to `target`; `rest` is what a
+    step computes from them, the products of `values` among it. The left operands of the scores are
+    `queries`, loaded before the loop.
     """
 
     loop: ast.For
@@ -98,6 +99,9 @@ def key_step(node: ast.FunctionDef, shapes: Shapes) -> tuple[list[ast.stmt], Key
     others = [s for s in loop.body if s not in scores.loads and s not in scores.products]
     first = [product for s in scores.products if (product := product_of(s)) is not None]
     zeros = next(s for s in others if target_of(s) == first[0].target)
+    before = loop.body[: loop.body.index(scores.products[-1])]
+    if any(first[0].target in names_in(s) for s in before if s in others and s is not zeros):
+        raise NotWritten(f"{first[0].target} is more than products")
     multiplied = [s for s in others if "tl.dot" in ast.unparse(s)]
     values = [product for s in multiplied if (product := product_of(s)) is not None]
     rest = [s for s in others if s is not zeros]
@@ -107,9 +111,58 @@ def key_step(node: ast.FunctionDef, shapes: Shapes) -> tuple[list[ast.stmt], Key
     _check_values(values, others, multiplied, names)
     queries = [_query(node, loop, product, names, shapes) for product in first]
     places = _places(lookups, rest, shapes)
-    return body, KeyStep(
+    step = KeyStep(
         loop, tuple(lookups), places, tuple(keys), tuple(queries), tuple(first), tuple(values), tuple(rest)
     )  # fmt: skip
+    _check_names(node, step)
+    _check_order(step)
+    return body, step
+
+
+def _check_names(node: ast.FunctionDef, step: KeyStep) -> None:
+    """Raises NotWritten where something but products reads a tile, or a name that is a step ahead,
+    or where a step stores to what says which steps there are."""
+    for tile in step.keys:
+        operands = [o for p in (*step.scores, *step.values) for o in p.call.args[1:]]
+        in_products = sum(tile.name in names_in(operand) for operand in operands)
+        dtypes = sum(ast.unparse(n) == f"{tile.name}.dtype" for n in ast.walk(node))
+        if _reads(node, tile.name) != in_products + dtypes:
+            raise NotWritten(f"{tile.name} is read by more than products")
+    for name in {step.at, *assigned_in(step.lookups)}:
+        if _reads(node, name) != _reads(step.loop, name):
+            raise NotWritten(f"{name} is read outside of the loop")
+    fixed = {step.at, *(n for bound in step.loop.iter.args for n in names_in(bound))}  # type: ignore[attr-defined]
+    if fixed & assigned_in(step.loop.body):
+        raise NotWritten("a step stores to its own bounds")
+
+
+def _check_order(step: KeyStep) -> None:
+    """Raises NotWritten where what loads need is made in an order that copies do not keep: all early
+    lookups, the copies of all tiles, the other lookups."""
+    loop, early = step.loop.body, step.early
+    names = [name for s in loop for name in assigned_in([s])]
+    if any(names.count(n) > 1 for n in (*assigned_in(step.lookups), *(t.name for t in step.keys))):
+        raise NotWritten("what is loaded, or where from, changes within a step")
+    tiles = {tile.name for tile in step.keys}
+    loads = [s for s in loop if s in step.lookups or target_of(s) in tiles]
+    for one, two in combinations(loads, 2):
+        turns_round = _place(one, tiles, early) > _place(two, tiles, early)
+        if turns_round and (
+            assigned_in([one]) & names_in(two) or assigned_in([two]) & names_in(one)
+        ):
+            raise NotWritten(f"{ast.unparse(two)} stands behind {ast.unparse(one)}")
+
+
+def _place(statement: ast.stmt, tiles: set[str], early: list[ast.stmt]) -> int:
+    """Which of the three a statement is among."""
+    return 0 if statement in early else 1 if target_of(statement) in tiles else 2
+
+
+def _reads(node: ast.AST, name: str) -> int:
+    return sum(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        for n in ast.walk(node)
+    )
 
 
 def _places(lookups: list[ast.stmt], rest: list[ast.stmt], shapes: Shapes) -> tuple[ast.stmt, ...]:

@@ -126,6 +126,8 @@ class GluonWriter:
 
     def store(self, call: ast.Call) -> ast.expr:
         """A store of a tile of values, or of what lies in scores."""
+        if not call.args:
+            raise NotWritten(ast.unparse(call))
         layout = self.axes.home(self.shapes.of(call.args[0]))
         written = [self.expression(argument, layout) for argument in call.args]
         keywords = [ast.keyword(k.arg, self.expression(k.value, layout)) for k in call.keywords]
@@ -168,7 +170,8 @@ class _Expression(ast.NodeTransformer):
             return parse_expression(self.writer.tiles[text[: -len(".dtype")]])
         if text.startswith("tl."):
             return parse_expression(text.replace("tl.", "gl.", 1))
-        return node
+        is_anew = isinstance(node.value, ast.Name) and self.writer.is_made_anew(node.value.id)
+        return ast.Attribute(self.visit(node.value), node.attr, ast.Load()) if is_anew else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         axis = new_axis(node)
@@ -206,14 +209,17 @@ class _Expression(ast.NodeTransformer):
 
     def _filled(self, node: ast.Call) -> ast.expr:
         """`tl.zeros` and `tl.full` with a layout."""
-        given = list(node.args[1:])
-        if called(node) == "tl.zeros":
-            given.insert(0, ast.Constant(0))
-        given += [k.value for k in node.keywords]
-        if len(given) != 2:
+        is_zero = called(node) == "tl.zeros"
+        given = dict(
+            zip(("dtype",) if is_zero else ("value", "dtype"), node.args[1:], strict=False)
+        )
+        given |= {str(k.arg): k.value for k in node.keywords}
+        if is_zero:
+            given["value"] = ast.Constant(0)
+        if given.keys() != {"value", "dtype"} or not self.shapes.of(node).axes:
             raise NotWritten(ast.unparse(node))
         laid = ast.keyword("layout", parse_expression(self._layout_of(self.shapes.of(node))))
-        arguments = [node.args[0], *(self.visit(argument) for argument in given)]
+        arguments = [node.args[0], *(self.visit(given[name]) for name in ("value", "dtype"))]
         return ast.Call(parse_expression("gl.full"), arguments, [laid])
 
     def _home_of(self, node: ast.expr) -> Layout:
