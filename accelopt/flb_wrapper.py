@@ -33,6 +33,7 @@ from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.judging.verdict import Verdict, to_trace
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
+from accelopt.sandbox import fork
 from accelopt.time_limits import CALL_SECONDS, SEARCH_SECONDS
 
 if TYPE_CHECKING:
@@ -239,6 +240,7 @@ def evaluate_job(payload: Mapping[str, Any]) -> Evaluation:
         tolerance=settings.tolerance,
         start=Solution.model_validate(payload["start"]) if "start" in payload else None,
         plan=full_plan(settings) if scrutiny is Scrutiny.FULL else SEARCH_PLAN,
+        starting=fork,
     )
     verdict = evaluate(task)
     if verdict.evaluation.status is Status.CORRECT and "keep_in" in payload:

@@ -84,6 +84,8 @@ class ForkServer:
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-B", "-c", *words],
                     stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,  # what imports say nobody asked for
+                    stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                     cwd=folder,
                     env=variables_of(folder, self.threads),
@@ -129,7 +131,8 @@ class _Served:
 def serve(descriptor: int, modules: Sequence[str]) -> None:
     """The server's side: fork for every message, say how each child ended, until the client ends."""
     for module in modules:
-        importlib.import_module(module)
+        with contextlib.suppress(Exception):  # for the child to say, if it needs it
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()
     wake, woken = os.pipe()

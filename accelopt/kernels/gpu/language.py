@@ -45,6 +45,14 @@ from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
 SETTINGS = "accelopt.flb_wrapper:settings_job"
+# What the processes of an evaluation import, which takes longer than most kernels take to be judged. Not
+# Triton, which decides with its first import whether it interprets.
+WARM = (
+    "torch",
+    "accelopt.flb_wrapper",
+    "accelopt.kernels.gpu.bench.process.candidate",
+    "accelopt.kernels.gpu.bench.process.referee",
+)
 WORKER_BYTES = 96 << 30
 FAILS = 1e12  # milliseconds: tried last
 SPILL_PENALTY = 1.5
@@ -111,7 +119,7 @@ class Solutions(Language):
         }
         async with self._device() as device:
             call = Call(EVALUATION, {**payload, "device": device}, GPU_EVALUATION_SECONDS, WORKER_BYTES,
-                        self._environment, gpu=device != "cpu")  # fmt: skip
+                        self._environment, WARM, gpu=device != "cpu")  # fmt: skip
             return as_evaluation(await self.pool.ask(call, Evaluation))
 
     async def _settings(self, definition: JsonObject) -> package.PackageSettings | Fault:

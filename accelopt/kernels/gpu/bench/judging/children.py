@@ -20,7 +20,7 @@ from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
-from accelopt.sandbox import Ending, Limits, Policy
+from accelopt.sandbox import Ending, Limits, Policy, Start, spawn
 from accelopt.sandbox.conversation import ChildEnded, ChildRaised, Conversation
 from accelopt.sandbox.drivers import NVIDIA
 from accelopt.sandbox.serving import Message
@@ -55,6 +55,7 @@ def converse(
     writable: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
     device: bool = True,
+    start: Start = spawn,
 ) -> Conversation:
     """A confined child that may use the GPU, or with `device` False only its compiler.
 
@@ -74,6 +75,7 @@ def converse(
         environment={**caches(scratch), **(environment or {})},
         scratch=scratch,
         threads=os.cpu_count() or 1,
+        start=start,
     )
 
 
@@ -103,8 +105,9 @@ class Process:
         blobs = tuple(str(root / source.path) for source in task.workload.workload.inputs.values()
                       if source.path is not None)  # fmt: skip
         self.child = converse(
-            entry, payload, folder, readable=(*blobs, *readable), environment=dict(task.environment)
-        )
+            entry, payload, folder, readable=(*blobs, *readable),
+            environment=dict(task.environment), start=task.starting,
+        )  # fmt: skip
 
     def __enter__(self: Own) -> Own:
         return self

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process.comparison import Tolerance
+from accelopt.sandbox import Start, spawn
 from accelopt.time_limits import CALL_SECONDS
 
 # Problems of many steps, where a library product is one step among others.
@@ -40,7 +41,11 @@ COMPILED = ("cuda", "cpp")
 
 
 class Task(NamedTuple):
-    """A solution, the problem it claims to solve, and where and how to try it."""
+    """A solution, the problem it claims to solve, and where and how to try it.
+
+    `starting` says how its processes come to be: `fork` is for a process that has imported what they
+    need, and holds nothing else.
+    """
 
     root: Path
     definition: Definition
@@ -56,6 +61,7 @@ class Task(NamedTuple):
     start: Solution | None = None
     refuse_unstable: bool = True
     rival: bool = False  # a library's own kernel, to compare with: source and work rules are off
+    starting: Start = spawn
 
     @property
     def must_be_triton(self) -> bool:
