@@ -128,7 +128,8 @@ def on_node(
             places[path] = str(here)
         core = _core()
         payload = {**placed(call.payload, places), **({} if core is None else {"core": core})}
-        start = _server(call.warm).start if call.warm else spawn
+        given = tuple((call.environment or {}).items())
+        start = _server(call.warm, given).start if call.warm else spawn
         with lease(f"neuron-{core}") if core is not None else contextlib.nullcontext():
             found = perform(call._replace(payload=payload), answer, threads=1, start=start)
         return _returned(found, answer, {here: there for there, here in places.items()})
@@ -180,8 +181,8 @@ def _no_answer(address: str, error: Exception) -> ConfigError:
 
 
 @cache
-def _server(modules: tuple[str, ...]) -> ForkServer:
-    return ForkServer(modules)
+def _server(modules: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> ForkServer:
+    return ForkServer(modules, environment=dict(environment))
 
 
 def _core() -> int | None:

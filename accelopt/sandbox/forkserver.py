@@ -46,13 +46,21 @@ serve(int(sys.argv[1]), sys.argv[3:])
 class ForkServer:
     """Starts children that have `modules` imported already; `start` is a `Start` for `sandbox.run`.
 
+    The modules are imported with `environment`, beside the few variables of any child: some read theirs
+    once and for all. Each child has its own as well.
     The server begins with the first child and ends with `close`, or with this process. Where there
     can be none (not Linux) every child is a new interpreter.
     """
 
-    def __init__(self, modules: Sequence[str], threads: int = 1) -> None:
+    def __init__(
+        self,
+        modules: Sequence[str],
+        threads: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.modules = modules
         self.threads = threads
+        self.environment = environment or {}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -88,7 +96,7 @@ class ForkServer:
                     stderr=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
                     cwd=folder,
-                    env=variables_of(folder, self.threads),
+                    env={**variables_of(folder, self.threads), **self.environment},
                     start_new_session=True,
                 )
         return self._socket

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext as free
 from importlib import import_module
@@ -46,8 +46,8 @@ class Call(NamedTuple):
     """One piece of work as plain data, which any process of any machine can do.
 
     `function` ("module:name") takes the payload and returns a Row. With `warm`, in a process that has
-    these modules imported already; for short work. `files` are the paths in the payload whose files
-    it reads. `gpu` says that it needs one.
+    these modules imported already, with `environment`; for work that is short beside its imports.
+    `files` are the paths in the payload whose files it reads. `gpu` says that it needs one.
     """
 
     function: str
@@ -217,14 +217,14 @@ class WorkerPool:
             self._cores.put_nowait(core)
         self._share_cores = bool(cores)
         self._closing = threading.Event()
-        self._servers: dict[Sequence[str], ForkServer] = {}
+        self._servers: dict[object, ForkServer] = {}
 
     async def ask(self, call: Call, answer: type[Answer]) -> Answer | Fault:
         """`perform`, when a worker is free. Cancelling the task ends the child."""
         core = await self._cores.get()
         if self._share_cores:
             call = call._replace(payload={**call.payload, "core": core})
-        start = self._server(call.warm).start if call.warm else spawn
+        start = self._server(call).start if call.warm else spawn
         threads = 1 if call.warm else self._threads
 
         def work(cancelled: Cancelled) -> Answer | Fault:
@@ -237,10 +237,12 @@ class WorkerPool:
 
         return await self._in_thread(core, work)
 
-    def _server(self, modules: Sequence[str]) -> ForkServer:
-        if modules not in self._servers:
-            self._servers[modules] = ForkServer(modules)
-        return self._servers[modules]
+    def _server(self, call: Call) -> ForkServer:
+        environment = call.environment or {}
+        key = call.warm, tuple(environment.items())
+        if key not in self._servers:
+            self._servers[key] = ForkServer(call.warm, environment=environment)
+        return self._servers[key]
 
     async def _in_thread(self, core: int, work: Callable[[Cancelled], T]) -> T:
         stop = threading.Event()

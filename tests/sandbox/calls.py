@@ -3,6 +3,7 @@
 import time
 
 from accelopt.errors import MissingExtra
+from accelopt.evaluation import Row
 
 
 def sleep_forever(payload):
@@ -22,3 +23,16 @@ def raise_a_bug(payload):
 def lack_something(payload):
     print("on the way")
     raise MissingExtra("torch", "flashinfer")
+
+
+class Where(Row):
+    """The process that forked this one, and what a module had read when it was imported."""
+
+    server: int
+    read: str
+
+
+def tell_where(payload):
+    from tests.sandbox import reads_once
+
+    return Where(server=reads_once.IMPORTED_IN, read=reads_once.READ)

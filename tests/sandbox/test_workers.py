@@ -12,6 +12,7 @@ from exhibits import kernel_file
 from accelopt.evaluation import Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.requests import confirm, submit
 from accelopt.sandbox.workers import Call, WorkerPool
+from tests.sandbox.calls import Where
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,23 @@ def test_cancelling_ends_the_child_and_frees_the_worker(cache):
             return await submit(pool, request())
 
     assert asyncio.run(run()).status is Status.CORRECT
+
+
+def test_warm_calls_fork_where_their_modules_were_imported_with_their_environment():
+    """One server for each environment; what cannot be imported is no concern of calls without it."""
+    modules = ("tests.sandbox.reads_once", "no_such_module", "tests.sandbox.calls")
+
+    async def run() -> list[Where]:
+        async with WorkerPool(2) as pool:
+            calls = [
+                Call("tests.sandbox.calls:tell_where", {}, 20, 1 << 30, environment, modules)
+                for environment in ({"TRITON_READ_ONCE": "a"}, {"TRITON_READ_ONCE": "b"}, None)
+            ]
+            return list(await asyncio.gather(*(pool.ask(c, Where) for c in (*calls, *calls))))
+
+    told = asyncio.run(run())
+    assert [where.read for where in told] == ["a", "b", "nothing"] * 2
+    assert len({where.server for where in told}) == 3  # each imported it once
 
 
 def test_who_asks_a_closed_pool_is_cancelled():

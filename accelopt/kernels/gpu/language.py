@@ -15,6 +15,7 @@ from pathlib import Path
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
+from accelopt.kernels.gpu.bench.judging.children import COMPILER_SETTINGS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
@@ -45,10 +46,12 @@ from accelopt.time_limits import GPU_EVALUATION_SECONDS, GPU_START_SECONDS
 
 EVALUATION = "accelopt.flb_wrapper:evaluate_job"
 SETTINGS = "accelopt.flb_wrapper:settings_job"
-# What the processes of an evaluation import, which takes longer than most kernels take to be judged. Not
-# Triton, which decides with its first import whether it interprets.
+# What the processes of an evaluation import, which takes longer than most kernels take to be judged:
+# torch._dynamo comes with the first operator that is watched.
 WARM = (
     "torch",
+    "torch._dynamo",
+    "triton",
     "accelopt.flb_wrapper",
     "accelopt.kernels.gpu.bench.process.candidate",
     "accelopt.kernels.gpu.bench.process.referee",
@@ -118,8 +121,15 @@ class Solutions(Language):
             "scrutiny": self.options.scrutiny.value,
         }
         async with self._device() as device:
-            call = Call(EVALUATION, {**payload, "device": device}, GPU_EVALUATION_SECONDS, WORKER_BYTES,
-                        self._environment, WARM, gpu=device != "cpu")  # fmt: skip
+            call = Call(
+                EVALUATION,
+                {**payload, "device": device},
+                GPU_EVALUATION_SECONDS,
+                WORKER_BYTES,
+                {**self._environment, **COMPILER_SETTINGS},
+                WARM,
+                gpu=device != "cpu",
+            )
             return as_evaluation(await self.pool.ask(call, Evaluation))
 
     async def _settings(self, definition: JsonObject) -> package.PackageSettings | Fault:

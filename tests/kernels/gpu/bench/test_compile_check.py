@@ -8,7 +8,9 @@ import pytest
 from flb_traces import installed
 from plain_kernels import BY_SEQUENCE
 
+from accelopt.kernels.gpu.bench.judging import compile_check
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
+from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.compilation import widest_product
 from accelopt.kernels.triton.moves.gluon.kernel import BESIDE
 from accelopt.kernels.triton.moves.propose import proposals
@@ -16,6 +18,30 @@ from accelopt.kernels.triton.moves.propose import proposals
 needs_triton = pytest.mark.skipif(
     not installed("torch", "triton"), reason="torch and triton are not installed"
 )
+
+
+def test_a_compiler_that_is_free_is_used_before_another_is_started(starter, monkeypatch):
+    name = "gemm_n4096_k4096"
+    definition, workload = starter.definitions[name], starter.workloads[name][0]
+    started = []
+
+    class Answers:
+        def __init__(self, *_: object, **__: object) -> None:
+            started.append(self)
+
+        def ask(self, *_: object) -> say.Compiled:
+            return say.Compiled(resources=(), code=())
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(compile_check, "converse", Answers)
+    with CompilerPool(4) as compilers:
+        for _ in range(6):
+            compilers.check(definition, workload, starter.solutions[f"plain_{name}"])
+        with compilers._compiler(), compilers._compiler():
+            compilers.check(definition, workload, starter.solutions[f"plain_{name}"])
+    assert len(started) == 3
 
 
 @needs_triton

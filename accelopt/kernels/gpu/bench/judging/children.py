@@ -31,6 +31,9 @@ REFEREE = "accelopt.kernels.gpu.bench.process.referee:handlers"
 MEMORY_BYTES = 96 << 30
 ANSWER_BYTES = 64 << 20
 LAST_CHARACTERS = 200
+COMPILER_SETTINGS = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more are processes that share locks: closed here
+}
 Reply = TypeVar("Reply", bound=Message)
 Own = TypeVar("Own", bound="Process")
 
@@ -38,10 +41,10 @@ Own = TypeVar("Own", bound="Process")
 def caches(scratch: Path) -> dict[str, str]:
     """What tells compilers to keep what they make below `scratch`."""
     return {
+        **COMPILER_SETTINGS,
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "TRITON_HOME": str(scratch),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "torch"),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more are processes that share locks: closed here
         "FIB_CACHE_PATH": str(scratch / "package"),
     }
 

@@ -54,7 +54,7 @@ class CompileVerdict(NamedTuple):
 
 
 class CompilerPool:
-    """So many compiler processes, each started when it is first needed and used again after."""
+    """So many compiler processes. Another is started only when all that were are at work."""
 
     def __init__(
         self, count: int, target: str = DEFAULT_TARGET, environment: dict[str, str] | None = None
@@ -62,7 +62,7 @@ class CompilerPool:
         self.target = TARGETS[target]
         self._name = target
         self._environment = environment or {}
-        self._free: queue.Queue[Conversation | None] = queue.Queue()
+        self._free: queue.Queue[Conversation | None] = queue.LifoQueue()
         for _ in range(max(1, count)):
             self._free.put(None)
         self._lock = threading.Lock()
