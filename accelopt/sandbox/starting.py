@@ -10,6 +10,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -118,6 +119,7 @@ def become_keeper(streams: Streams, setting: ChildSetting) -> None:
         os.chdir(setting.folder)
         os.environ.clear()
         os.environ.update(setting.variables)
+        tempfile.tempdir = None  # what an import has asked for in the parent's environment
         code = entry.main(RESULT, REQUESTS)
     except BaseException:
         traceback.print_exc()

@@ -1,5 +1,6 @@
 """What workers are asked to do in tests: imported in a child, where no other test is."""
 
+import tempfile
 import time
 
 from accelopt.errors import MissingExtra
@@ -26,13 +27,21 @@ def lack_something(payload):
 
 
 class Where(Row):
-    """The process that forked this one, and what a module had read when it was imported."""
+    """The process that forked this one, what a module had read when it was imported, and the folder for
+    temporary files that it was told then and that this process is told now."""
 
     server: int
     read: str
+    folder_then: str
+    folder_now: str
 
 
 def tell_where(payload):
     from tests.sandbox import reads_once
 
-    return Where(server=reads_once.IMPORTED_IN, read=reads_once.READ)
+    return Where(
+        server=reads_once.IMPORTED_IN,
+        read=reads_once.READ,
+        folder_then=reads_once.FOLDER,
+        folder_now=tempfile.gettempdir(),
+    )

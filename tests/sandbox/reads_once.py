@@ -1,6 +1,8 @@
-"""A module that reads a variable once and for all, as compilers' settings are."""
+"""A module that asks its surroundings once and for all, as compilers do."""
 
 import os
+import tempfile
 
 READ = os.environ.get("TRITON_READ_ONCE", "nothing")
 IMPORTED_IN = os.getpid()
+FOLDER = tempfile.gettempdir()

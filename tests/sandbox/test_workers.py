@@ -134,6 +134,8 @@ def test_warm_calls_fork_where_their_modules_were_imported_with_their_environmen
     told = asyncio.run(run())
     assert [where.read for where in told] == ["a", "b", "nothing"] * 2
     assert len({where.server for where in told}) == 3  # each imported it once
+    assert len({where.folder_then for where in told}) == 1
+    assert len({where.folder_now for where in told}) == 6  # scratch folders, as TMPDIR says
 
 
 def test_who_asks_a_closed_pool_is_cancelled():
