@@ -44,11 +44,12 @@ class Alignment:
     def ask(self, pointer: ast.expr, mask: ast.expr | None) -> None:
         """Adds what a tile's address and its condition ask for; raises NotWritten where no number
         of the host's can make them aligned."""
-        needs = [self._beside(pointer, frozenset())]
-        needs += [] if mask is None else [self._alike(mask)]
-        for texts, part in zip(needs, (pointer, mask), strict=False):
+        needs = [(pointer, self._beside(pointer, frozenset()))]
+        if mask is not None:
+            needs.append((mask, self._alike(mask)))
+        for part, texts in needs:
             if texts is None:
-                raise NotWritten(f"{ast.unparse(part)} is not aligned")  # type: ignore[arg-type]
+                raise NotWritten(f"{ast.unparse(part)} is not aligned")
             self.asked.update(dict.fromkeys(texts))
 
     def _in_columns(self, node: ast.expr) -> bool:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
 
 from accelopt.kernels.triton.moves.columns import number_of
 from accelopt.kernels.triton.moves.gluon.alignment import Alignment
+from accelopt.kernels.triton.moves.gluon.choice import (
+    BROUGHT,
+    HELPERS,
+    IMPORTS,
+    OPTIONS,
+    import_of_language,
+    imported,
+    is_plain_kernel,
+    is_plain_launch,
+    names_of,
+    statement_of,
+    with_arguments,
+    words_of_grids,
+)
 from accelopt.kernels.triton.moves.gluon.edges import ask_edges
 from accelopt.kernels.triton.moves.gluon.kernel import BESIDE, TURNS, Kernel, copied_to
 from accelopt.kernels.triton.moves.gluon.shapes import NotWritten, Shapes
@@ -17,7 +30,6 @@ from accelopt.kernels.triton.moves.gluon.writing import Axes, Layout
 from accelopt.kernels.triton.moves.knobs import constant_value
 from accelopt.kernels.triton.moves.source import (
     Edit,
-    JitFunction,
     Launch,
     Source,
     address_of,
@@ -34,40 +46,6 @@ SUMS_OF_GROUP = 128 * 128
 """Sums of a warp group, 128 registers a thread: where one group has room for all of them, Triton's own
 pipeline is as fast or faster (measured on an H200 with 128 columns of values)."""
 PIECE = 64  # columns of 16 bits in 128 bytes, the piece that shared memory is swizzled in
-
-IMPORTS = """
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.ampere import async_copy
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared, warpgroup_mma, warpgroup_mma_init, warpgroup_mma_wait)"""
-
-HELPERS = '''
-
-@gluon.constexpr_function
-def product_layout(rows, columns, warps):
-    """How a tile of sums lies in the registers of all warps."""
-    down = min(warps, rows // 16)
-    wide = min(256, columns * down // warps)
-    return gl.NVMMADistributedLayout([3, 0], [down, warps // down], [16, wide, 16])
-
-
-def reads_beside(*tensors):
-    """Whether the tensors are halves, of which Hopper can copy 16 bytes at once."""
-    return all(
-        t.is_cuda and t.dtype in (torch.float16, torch.bfloat16) and t.dtype == tensors[0].dtype
-        and t.data_ptr() % 16 == 0 and torch.cuda.get_device_capability(t.device)[0] == 9
-        for t in tensors
-    )
-'''
-
-BROUGHT = {
-    "gluon", "gl", "async_copy", "fence_async_shared", "warpgroup_mma", "warpgroup_mma_init",
-    "warpgroup_mma_wait", "product_layout", "reads_beside",
-}  # fmt: skip
-"""The names of IMPORTS and HELPERS."""
-OPTIONS = ("num_warps", "num_stages", "maxnreg")
-"""Options of a launch that have others in their place."""
 
 
 def beside_products(source: Source, launch: Launch) -> str | None:
@@ -93,7 +71,7 @@ class _Move:
 
     def __init__(self, source: Source, launch: Launch) -> None:
         self.source, self.launch = source, launch
-        if not (_is_plain_kernel(source, launch.kernel) and _is_plain_launch(launch)):
+        if not (is_plain_kernel(source, launch.kernel) and is_plain_launch(launch)):
             raise NotWritten("decorators, annotations, defaults, or options of the launch")
         self.node = spelled(copy.deepcopy(launch.kernel.node))
         ask_edges(self.node)
@@ -119,30 +97,14 @@ class _Move:
         if any(tile.rows != self.axes.rows for tile in step.queries):
             raise NotWritten("a tile of other rows than queries")
         changed = (keys, *OPTIONS)
-        if keys in names_in(self.launch.grid) or self._words_of_grids() & {*changed}:
+        if keys in names_in(self.launch.grid) or words_of_grids(self.source, self.launch) & {
+            *changed
+        }:
             raise NotWritten("the grid may depend on the keys of a step")
         if not _says_step_alone(self.node, step.at, step.bounds[0], keys):
             raise NotWritten("the keys of a step say more than how many there are")
         if not self._asks_where(keys):
             raise NotWritten("nothing leaves out the keys of a step behind the last one")
-
-    def _words_of_grids(self) -> set[object]:
-        """The names and constants of functions that may be the launch's grid."""
-        name = ast.unparse(self.launch.grid)
-        made: list[ast.AST] = [self.launch.grid]
-        for node in ast.walk(self.source.tree):
-            targets = getattr(node, "targets", [getattr(node, "target", None)])
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and name in map(ast.unparse, targets):
-                made.append(node)
-        defined = [
-            n
-            for n in ast.walk(self.source.tree)
-            if isinstance(n, ast.FunctionDef) and n.name == name
-        ]
-        lambdas = [n for one in made for n in ast.walk(one) if isinstance(n, ast.Lambda)]
-        inside = [n for one in (*defined, *lambdas) for n in ast.walk(one)]
-        constants = {n.value for n in inside if isinstance(n, ast.Constant)}
-        return constants | {n.id for n in inside if isinstance(n, ast.Name)}
 
     def _asks_where(self, keys: str) -> bool:
         """Whether a step's scores are chosen by where its keys are."""
@@ -161,7 +123,7 @@ class _Move:
             in_text |= BROUGHT
         if own & (tiles | BROUGHT | {layout.value for layout in Layout} | {"SHARED"}):
             raise NotWritten("a name of the kernel is needed for something else")
-        if in_text & _names_of(self.source.tree) or "torch" not in _imported(self.source.tree):
+        if in_text & names_of(self.source.tree) or "torch" not in imported(self.source.tree):
             raise NotWritten("a name of the source is needed for something else")
 
     def text(self) -> str:
@@ -172,16 +134,16 @@ class _Move:
         kernel = Kernel(self.node, parameters, self.shapes, self.axes, self.step)
         written = ast.unparse(ast.fix_missing_locations(kernel.function()))
         source, own = self.source, self.launch.kernel.node
-        statement = self._statement()
-        chosen = _set(self.launch, {self.step.bounds[2]: keys, "num_warps": WARPS})
+        statement = statement_of(source, self.launch)
+        chosen = with_arguments(self.launch, {self.step.bounds[2]: keys, "num_warps": WARPS})
         assert isinstance(chosen.func, ast.Subscript)
         chosen.func.value = ast.Name(self.launch.kernel.name + BESIDE, ast.Load())
         # What Triton keeps in shared memory for these tiles need not fit where it runs.
         fewer = {self.step.bounds[2]: keys // 2, "num_warps": WARPS, "num_stages": 2}
         lines = [f"if {self._test()}:", f"    {ast.unparse(chosen)}", "else:"]
-        lines.append(f"    {ast.unparse(_set(self.launch, fewer))}")
+        lines.append(f"    {ast.unparse(with_arguments(self.launch, fewer))}")
         choice = ("\n" + source.indentation(statement)).join(lines)
-        language = source.end(_language(source))
+        language = source.end(import_of_language(source))
         behind = source.end(own)
         has_helpers = HELPERS.strip() in source.text
         return source.edited(
@@ -231,16 +193,6 @@ class _Move:
             raise NotWritten("values of several widths")
         return tiles
 
-    def _statement(self) -> ast.stmt:
-        """The launch, where it is a statement of its own."""
-        for node in ast.walk(self.launch.function) if self.launch.function is not None else ():
-            if isinstance(node, ast.Expr) and node.value is self.launch.call:
-                line = self.source.data[self.source.line_start(node.lineno) :].split(b"\n")[0]
-                rest = self.source.data[self.source.end(node) :].split(b"\n")[0].strip()
-                if line[: node.col_offset].strip(b" ") == b"" and rest[:1] in (b"", b"#"):
-                    return node
-        raise NotWritten("the launch is no statement of its own, on lines of its own")
-
     def _test(self) -> str:
         """What the host code asks before it launches the kernel in Gluon."""
         tiles = (*self.step.keys, *self.step.queries)
@@ -271,28 +223,6 @@ def _parameter(launch: Launch, tile: Tile) -> str:
     return found[0]
 
 
-def _is_plain_kernel(source: Source, kernel: JitFunction) -> bool:
-    """Whether a kernel is a function of the module, compiled as it is from plain parameters."""
-    arguments = kernel.node.args
-    annotated = {
-        a.arg for a in (*arguments.args, *arguments.kwonlyargs) if a.annotation is not None
-    }
-    return (
-        kernel.node in source.tree.body
-        and len(kernel.node.decorator_list) == 1
-        and annotated <= kernel.constants
-        and not (arguments.defaults or arguments.posonlyargs or arguments.vararg)
-    )
-
-
-def _is_plain_launch(launch: Launch) -> bool:
-    """Whether a launch gives the kernel's parameters and what else is set anew, and no more."""
-    known = {*launch.kernel.parameters, *OPTIONS}
-    return not set(OPTIONS) & set(launch.kernel.parameters) and not any(
-        isinstance(a, ast.Starred) for a in launch.call.args
-    ) and all(k.arg in known for k in launch.call.keywords)  # fmt: skip
-
-
 def _says_step_alone(node: ast.FunctionDef, at: str, begin: str, keys: str) -> bool:
     """Whether the keys of a step are read as that alone: how long a step and its vectors are, where
     the next one begins, and where the last one ends."""
@@ -313,43 +243,3 @@ def _says_step_alone(node: ast.FunctionDef, at: str, begin: str, keys: str) -> b
                 allowed += [count.args[-1], inner.right] if whole else []
     read = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == keys]
     return all(any(n is one for one in allowed) for n in read)
-
-
-def _set(launch: Launch, values: Mapping[str, int]) -> ast.Call:
-    """A launch with other values of its arguments, and with no options of Triton's but those given."""
-    call, parameters = copy.deepcopy(launch.call), launch.kernel.parameters
-    call.keywords = [k for k in call.keywords if k.arg not in OPTIONS[1:]]
-    for name, value in values.items():
-        given = next((k for k in call.keywords if k.arg == name), None)
-        place = parameters.index(name) if name in parameters else len(call.args)
-        if given is not None:
-            given.value = ast.Constant(value)
-        elif place < len(call.args):
-            call.args[place] = ast.Constant(value)
-        else:
-            call.keywords.append(ast.keyword(name, ast.Constant(value)))
-    return call
-
-
-def _language(source: Source) -> ast.stmt:
-    """The import behind which those of Gluon stand."""
-    for node in source.tree.body:
-        if isinstance(node, ast.Import) and any(a.name == "triton.language" for a in node.names):
-            return node
-    raise NotWritten("no import of triton.language")
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    """The names under which the module imports others."""
-    imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
-    return {alias.asname or alias.name for node in imports for alias in node.names}
-
-
-def _names_of(tree: ast.Module) -> set[str]:
-    """All names that a module reads, stores, defines or imports."""
-    defined = {
-        n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.alias))
-    }
-    renamed = {n.asname for n in ast.walk(tree) if isinstance(n, ast.alias) and n.asname}
-    arguments = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    return defined | renamed | arguments | names_in(tree)
