@@ -209,7 +209,6 @@ def _kernel(cells: Mapping[str, str], units: Mapping[str, str]) -> Metrics:
     }
     return Metrics(
         kernel_name=cells.get("Kernel Name", ""),
-        device_name=cells.get("Device Name", ""),
         sections={name: part for name, part in sections.items() if part},
         raw=raw,
     )

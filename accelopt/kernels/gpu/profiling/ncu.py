@@ -26,7 +26,7 @@ from accelopt.kernels.gpu.bench.judging.children import caches, payload_of
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.lock import gpu_lock, scratch
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
-from accelopt.kernels.gpu.bench.process.profiled import GO, READY, STEP_SECONDS
+from accelopt.kernels.gpu.bench.process.profiled import DEVICE, GO, READY, STEP_SECONDS
 from accelopt.kernels.gpu.profiling.metrics import (
     NAMES,
     Metrics,
@@ -129,7 +129,9 @@ def _run(
         return printed
     kernel = main_kernel(read_kernels(printed, own=1))
     if kernel is not None and kernel.raw:
-        return kernel
+        named = folder / DEVICE
+        name = named.read_text() if named.exists() else ""
+        return kernel.model_copy(update={"device_name": name})
     if any(word in printed for word in _DENIED):
         return Unavailable("this user may not read the GPU's counters (ERR_NVGPUCTRPERM)")
     last = [line for line in printed.splitlines() if line.strip()]

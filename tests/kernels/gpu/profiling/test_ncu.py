@@ -114,10 +114,11 @@ def printed(folder):
 
 
 def test_counters_are_those_that_the_tool_prints(tmp_path, monkeypatch):
-    put(tmp_path, printed(tmp_path), monkeypatch)
+    put(tmp_path, f"{printed(tmp_path)}; printf 'NVIDIA H200' > device", monkeypatch)
     found = collect(task())
     assert isinstance(found, Metrics), found
     assert found.kernel_name == "add"
+    assert found.summary()["device_name"] == "NVIDIA H200"  # as the program under `ncu` says
 
 
 @pytest.mark.parametrize(
