@@ -388,6 +388,96 @@ __global__ void gemm_nt(const float *a, const float *b, float *c, const int m, c
 }
 """, "5, 18, 1", "32, 8, 1", {"a": Data("m * k"), "b": Data("n * k"), "c": Data("m * n")},
         [{"m": m, "n": n, "k": k, "alpha": 0.5, "beta": 2} for m, n, k in ((160, 144, 40), (131, 140, 33), (3, 5, 7))]),
+    "matmul_tiled": sample("""
+#define TILE 16
+__global__ void tiled(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float As[TILE][TILE + 1];
+  __shared__ float Bs[TILE][TILE + 1];
+  int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+  float sum = 0.0f;
+  for (int t = 0; t < (K + TILE - 1) / TILE; ++t) {
+    As[threadIdx.y][threadIdx.x] = (row < M && t * TILE + threadIdx.x < K) ? A[row * K + t * TILE + threadIdx.x] : 0.0f;
+    Bs[threadIdx.y][threadIdx.x] = (t * TILE + threadIdx.y < K && col < N) ? B[(t * TILE + threadIdx.y) * N + col] : 0.0f;
+    __syncthreads();
+    #pragma unroll
+    for (int k = 0; k < TILE; ++k) sum += As[threadIdx.y][k] * Bs[k][threadIdx.x];
+    __syncthreads();
+  }
+  if (row < M && col < N) C[row * N + col] = sum;
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (130, 129, 16), (5, 3, 7), (1, 1, 1), (20, 16, 0))]),
+    "matmul_half_tiled": sample("""
+#include <cuda_fp16.h>
+constexpr int T = 16;
+__global__ void tiled(const half* a, const half* b, half* c, int m, int n, int k, float alpha) {
+  __shared__ half at[T * T];
+  __shared__ half bt[T * T];
+  const int tx = threadIdx.x, ty = threadIdx.y;
+  const int i = blockIdx.y * T + ty;
+  const int j = blockIdx.x * T + tx;
+  float acc = 0.f;
+  for (int k0 = 0; k0 < k; k0 += T) {
+    const int p = k0 + tx;
+    if (i < m && p < k) at[ty * T + tx] = a[i * k + p]; else at[ty * T + tx] = __float2half(0.f);
+    if (j < n && k0 + ty < k) { bt[tx * T + ty] = b[j * k + k0 + ty]; } else { bt[tx * T + ty] = __float2half(0.f); }
+    __syncthreads();
+    for (int q = 0; q < T; q++) acc = fmaf(__half2float(at[ty * T + q]), __half2float(bt[tx * T + q]), acc);
+    __syncthreads();
+  }
+  if (i < m && j < n) c[i * n + j] = __float2half(alpha * acc);
+}
+""", "17, 17, 1", "16, 16, 1", {"a": Data("m * k"), "b": Data("n * k"), "c": Data("m * n")},
+        [{"m": m, "n": n, "k": k, "alpha": 0.5} for m, n, k in ((264, 272, 40), (144, 144, 328), (131, 140, 33), (5, 3, 7), (16, 16, 0))], relative=2e-2),
+    "matmul_tiled_whole": sample("""
+__global__ void square(const float* X, const float* Y, float* Z, int n) {
+  __shared__ float Xs[8][8], Ys[8][8];
+  int tx = threadIdx.x, ty = threadIdx.y, bx = blockIdx.x, by = blockIdx.y;
+  int Row = by * 8 + ty;
+  int Col = bx * 8 + tx;
+  double total = 0;
+  for (int m = 0; m < n / 8; ++m) {
+    __syncthreads();
+    Xs[tx][ty] = X[Row * n + (m * 8 + tx)];
+    Ys[ty][tx] = Y[(m * 8 + ty) * n + Col];
+    __syncthreads();
+    for (int k = 0; k < 8; ++k)
+      total += Xs[k][ty] * Ys[k][tx];
+  }
+  Z[Row * n + Col] = total;
+}
+""", "5, 5, 1", "8, 8, 1", {"X": Data("n * n"), "Y": Data("n * n"), "Z": Data("n * n")}, [{"n": 40}]),
+    "tiled_distances": sample("""
+__global__ void kernelised(const float* x, const float* y, float* d, int n, int m, int dim) {
+  __shared__ float xs[16][16], ys[16][16];
+  int i = blockIdx.y * 16 + threadIdx.y, j = blockIdx.x * 16 + threadIdx.x;
+  float s = 0.0f;
+  for (int t = 0; t < (dim + 15) / 16; ++t) {
+    xs[threadIdx.y][threadIdx.x] = i < n && t * 16 + threadIdx.x < dim ? x[i * dim + t * 16 + threadIdx.x] : 0.f;
+    ys[threadIdx.y][threadIdx.x] = j < m && t * 16 + threadIdx.y < dim ? y[j * dim + t * 16 + threadIdx.y] : 0.f;
+    __syncthreads();
+    for (int k = 0; k < 16; ++k) s += expf(xs[threadIdx.y][k] - ys[k][threadIdx.x]);
+    __syncthreads();
+  }
+  if (i < n && j < m) d[i * m + j] = s;
+}
+""", "3, 3, 1", "16, 16, 1", {"x": Data("n * dim"), "y": Data("m * dim"), "d": Data("n * m")},
+        [{"n": 40, "m": 37, "dim": 20}], refuses=True),
+    "tiled_neighbours": sample("""
+__global__ void shifted(const float* A, const float* B, float* C, int n) {
+  __shared__ float As[16][17], Bs[16][16];
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+  float sum = 0.0f;
+  for (int t = 0; t < n / 16; ++t) {
+    As[threadIdx.y][threadIdx.x] = A[row * n + t * 16 + threadIdx.x];
+    Bs[threadIdx.y][threadIdx.x] = B[(t * 16 + threadIdx.y) * n + col];
+    __syncthreads();
+    for (int k = 0; k < 16; ++k) sum += As[threadIdx.y][(k + 1) % 16] * Bs[k][threadIdx.x];
+    __syncthreads();
+  }
+  C[row * n + col] = sum;
+}
+""", "3, 3, 1", "16, 16, 1", {"A": Data("n * n"), "B": Data("n * n"), "C": Data("n * n")}, [{"n": 48}], refuses=True),
     "matmul_half": sample("""
 #include <cuda_fp16.h>
 __global__ void hgemm(const __half* A, const __half* B, const float* bias, __half* C, int M, int N, int K) {

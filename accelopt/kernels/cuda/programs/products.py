@@ -34,6 +34,7 @@ from accelopt.kernels.cuda.programs.syntax import (
     said,
     walk,
 )
+from accelopt.kernels.cuda.programs.untiled import untiled
 
 
 class Operand(NamedTuple):
@@ -83,8 +84,8 @@ class Product(NamedTuple):
 
 
 def product(kernel: Kernel) -> Product:
-    """The kernel as sums of a plane of threads. Raises Unread for any other."""
-    return _Reader(kernel).product()
+    """The kernel as sums of a plane of threads, whose blocks may share tiles. Raises Unread for any other."""
+    return _Reader(untiled(kernel) if "__shared__" in said(kernel.body) else kernel).product()
 
 
 class _Reader(PlaneReader):

@@ -25,6 +25,10 @@ _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _MACRO = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?[ \t]+(\S.*?)[ \t]*$", re.MULTILINE
 )
+_CONSTANT = re.compile(
+    r"^[ \t]*(?:(?:static|inline|__device__|__constant__)\s+)*(?:constexpr|const)\s+(?:static\s+)?"
+    r"(?:unsigned|int|unsigned int|size_t)\s+(\w+)\s*=\s*(\w+)\s*;", re.MULTILINE
+)  # fmt: skip
 _MOST_MACROS = 400  # uses of macros in one kernel
 SIZES: Mapping[str, int] = {
     "char": 1, "signed char": 1, "unsigned char": 1, "int8_t": 1, "uint8_t": 1, "bool": 1,
@@ -79,7 +83,8 @@ def read(source: str, name: str = "") -> Kernel:
     closing = _closing(bare, opening)
     if "#if" in bare[opening:closing].replace(" ", ""):
         raise Unread("a body that depends on the preprocessor")
-    inside = _expanded(bare[opening:closing], _macros(bare))
+    known = _macros(bare) | _constants(bare[: head.start()], names)
+    inside = _expanded(bare[opening:closing], known)
     body = body_of(inside)
     return Kernel(
         signature.name,
@@ -128,6 +133,16 @@ def _macros(text: str) -> dict[str, tuple[tuple[str, ...] | None, str]]:
             value,
         )
         for name, parameters, value in _MACRO.findall(text)
+    }
+
+
+def _constants(text: str, parameters: list[str]) -> dict[str, tuple[None, str]]:
+    """Whole numbers that stand before a kernel, outside of all braces, and that no parameter hides."""
+    return {
+        found[1]: (None, found[2])
+        for found in _CONSTANT.finditer(text)
+        if found[1] not in parameters
+        and text.count("{", 0, found.start()) == text.count("}", 0, found.start())
     }
 
 

@@ -1,0 +1,460 @@
+"""Products whose blocks share tiles already, as if each thread read all that it needs itself.
+
+    __shared__ float a[T][T], b[T][T];
+    for (int t = 0; t < (depth + T - 1) / T; ++t) {
+      a[threadIdx.y][threadIdx.x] = t * T + threadIdx.x < depth ? left[row * depth + t * T + threadIdx.x] : 0;
+      b[threadIdx.y][threadIdx.x] = t * T + threadIdx.y < depth ? right[(t * T + threadIdx.y) * n + col] : 0;
+      __syncthreads();
+      for (int k = 0; k < T; ++k) sum += a[threadIdx.y][k] * b[k][threadIdx.x];
+      __syncthreads();
+    }
+
+What a thread finds at a place of a tile, the thread of that place has read. With that thread's numbers in
+the index this one can read it itself, and both loops are one: then other tiles can be made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import permutations, product
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from accelopt.kernels.cuda.programs.accesses import place, pointers_of
+from accelopt.kernels.cuda.programs.loops import Head, head
+from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
+    Kernel,
+    Unread,
+    assigned,
+    bare,
+    body_of,
+    declared,
+    field,
+    joined,
+    names,
+    replaced,
+    said,
+    statements,
+    tight,
+    walk,
+)
+
+BARRIER = "__syncthreads()"
+STEP = "a step"  # of the loop that both become; no name of C's
+THREADS = ("threadIdx.x", "threadIdx.y")
+HALVES = ("half", "__half", "__nv_bfloat16", "nv_bfloat16")
+_ZERO = re.compile(
+    r"(?:(?:__float2half|__float2half_rn|__float2bfloat16|half|__half|float)\()?0(?:\.0*)?[fF]?\)?"
+    r"|\((?:half|__half|float)\)0(?:\.0*)?[fF]?"
+)
+_CONVERTED = re.compile(
+    r"(?:__half2float|__bfloat162float|float|static_cast<float>)\(@\)|\(float\)@|@"
+)
+
+Pair = tuple[Quantity, Quantity]
+
+
+def untiled(kernel: Kernel) -> Kernel:
+    """The kernel without its tiles. Raises Unread for one that has none, or others."""
+    return kernel._replace(body=body_of(_Untiler(kernel).text()))
+
+
+class _Array(NamedTuple):
+    """A shared array: the type of an element, and how many indices it takes."""
+
+    type: str
+    indices: int
+
+
+class _Load(NamedTuple):
+    """What each thread writes into a shared array: for which of its numbers each index stands, how far
+    apart rows are where there is one index, which value, and on what conditions; 0 where one fails."""
+
+    order: tuple[str, str]
+    pitch: int
+    value: Node
+    conditions: tuple[Node, ...]
+    known: Mapping[str, Quantity]
+
+
+class _Place(NamedTuple):
+    """An element of a shared array as it is named: by one index or by two."""
+
+    array: str
+    at: tuple[Quantity, ...]
+
+    def pair(self, pitch: int, choice: Sequence[Quantity]) -> Pair:
+        """Two indices out of `choice`. Raises Unread where it is made of others."""
+        for one, other in product(choice, repeat=2):
+            if self.at in ((one, other), (one.times(number(pitch)).plus(other),)):
+                return one, other
+        raise Unread("an element of another thread's")
+
+
+class _Untiler:
+    """Reads declarations, the loop over tiles, and what becomes of the sum."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        launch = kernel.launch
+        self.block = dict(zip("xy", launch.block, strict=False))
+        self.known = {f"blockDim.{a}": number(n) for a, n in zip("xyz", launch.block, strict=True)}
+        self.pointers = pointers_of(kernel)
+        self.moved = assigned(kernel.body)
+        self.axes: dict[str, str] = {}
+        self.arrays: dict[str, _Array] = {}
+        self.values: dict[str, Node] = {}
+        self.kept: list[str] = []
+        self.sums: list[str] = []
+
+    def text(self) -> str:
+        """The body."""
+        lines = statements(self.kernel.body)
+        while lines and lines[0].type == "declaration":
+            self._declaration(lines.pop(0))
+        if len(lines) < 2 or lines[0].type != "for_statement" or set(self.axes) != {"x", "y"}:
+            raise Unread("no loop over tiles")
+        if len(self.arrays) != 2 or len(self.sums) != 1:
+            raise Unread("no two tiles and a sum")
+        guard, after = self._after(lines[1:])
+        inside = "\n".join([*self.sums, self._loop(lines[0], guard), *map(said, after)])
+        if guard:
+            bounds = " && ".join(f"{self.axes[axis]} < {bound}" for axis, bound in guard.items())
+            inside = f"if ({bounds}) {{\n{inside}\n}}"
+        return "\n".join(["{", *self.kept, inside, "}"])
+
+    def _declaration(self, line: Node) -> None:
+        for one in declared(line):
+            if one.shared:
+                if len(one.lengths) not in (1, 2) or one.pointer:
+                    raise Unread("a shared array of another form")
+                self.arrays[one.name] = _Array(one.type, len(one.lengths))
+                continue
+            if one.pointer or one.lengths or one.value is None:
+                raise Unread("a declaration of another kind")
+            text = f"{one.type} {one.name} = {said(one.value)};"
+            if one.name in self.moved:
+                self.sums.append(text)
+                continue
+            self.known[one.name] = quantity(one.value, self.known)
+            self.values[one.name] = one.value
+            self.kept.append(text)
+            for axis in self.block:
+                if self.known[one.name] == self._placed(axis):
+                    self.axes.setdefault(axis, one.name)
+
+    def _placed(self, axis: str) -> Quantity:
+        """A thread's place along an axis."""
+        block = named(f"blockIdx.{axis}").times(number(self.block[axis]))
+        return block.plus(named(f"threadIdx.{axis}"))
+
+    def _after(self, lines: list[Node]) -> tuple[dict[str, str], list[Node]]:
+        """Bounds of the axes within which the sum is used, and the statements that use it."""
+        if len(lines) != 1 or lines[0].type != "if_statement":
+            return {}, lines
+        if lines[0].child_by_field_name("alternative") is not None:
+            raise Unread("two ways to store a sum")
+        guard: dict[str, str] = {}
+        for part in joined(bare(field(lines[0], "condition")), "&&"):
+            at, bound = self._bounded(part, self.known)
+            axis = next((a for a in self.axes if at == self._placed(a)), None)
+            if axis is None or axis in guard:
+                raise Unread("a guard of another kind")
+            guard[axis] = bound
+        return guard, statements(field(lines[0], "consequence"))
+
+    def _bounded(self, part: Node, known: Mapping[str, Quantity]) -> tuple[Quantity, str]:
+        """What stays below which bound, the same for all threads."""
+        if part.type != "binary_expression" or field(part, "operator").type not in ("<", ">"):
+            raise Unread("a condition of another kind")
+        sides = field(part, "left"), field(part, "right")
+        low, high = sides if field(part, "operator").type == "<" else sides[::-1]
+        if any("Idx" in one for one in quantity(high, known).names) or names(high) & self.moved:
+            raise Unread("a bound that is not the same for all")
+        return quantity(low, known), said(high)
+
+    def _loop(self, loop: Node, guard: Mapping[str, str]) -> str:
+        """One loop in the place of both."""
+        outer = head(loop, self.known)
+        known = {name: one for name, one in self.known.items() if name != outer.variable}
+        loads, inner = self._parts(statements(field(loop, "body")), known)
+        steps = head(inner, known)
+        count = quantity(steps.high, known).number
+        if steps.low != number(0) or outer.low != number(0) or steps.step != number(1):
+            raise Unread("loops that do not begin with 0")
+        if count is None or count > min(self.block.values()):
+            raise Unread("tiles of other sizes than blocks")
+        if outer.step not in (number(1), number(count)) or steps.variable == outer.variable:
+            raise Unread("tiles that are not side by side")
+        both = _Both(steps.variable, outer, count, self.axes, self.block)
+        bounds: set[str] = set()
+
+        def read(node: Node) -> str | None:
+            there = self._element(node, known)
+            if there is None:
+                return None
+            load = loads[there.array]
+            by = self._thread(load, there, steps.variable)
+            bounds.update(self._bounds(load, by, both, guard))
+            return self._value(load, self.arrays[there.array].type, by, both)
+
+        body = bare(field(inner, "body"))
+        if body is None or body.type != "assignment_expression":
+            raise Unread("more than a sum")
+        step, k = replaced(body, read), steps.variable
+        shape = replaced(body, lambda one: "@" if self._element(one, known) else None)
+        if bounds and not _is_sum_of_products(shape):
+            raise Unread("steps behind the last one that may add something")
+        if names(body_of(f"{{ {step}; }}")) & set(self.arrays):
+            raise Unread("a tile that is used in another way")
+        depth = self._depth(outer, count, bounds)
+        return f"for ({steps.type} {k} = 0; {k} < {depth}; ++{k}) {step};"
+
+    def _parts(
+        self, lines: list[Node], known: dict[str, Quantity]
+    ) -> tuple[dict[str, _Load], Node]:
+        """What is loaded into which array, and the loop over a tile; `known` takes what lines declare."""
+        marks = [tight(bare(one)) == BARRIER for one in lines]
+        first = marks[:1] == [True]
+        lines, marks = lines[first:], marks[first:]
+        if marks[-2:] == [False, True]:
+            lines, marks = lines[:-1], marks[:-1]
+        elif not first:
+            raise Unread("a tile that is written while it is read")
+        if (
+            marks.count(True) != 1
+            or marks[-2:] != [True, False]
+            or lines[-1].type != "for_statement"
+        ):
+            raise Unread("other barriers than behind the loads and behind the sum")
+        loads: dict[str, _Load] = {}
+        for line in lines[:-2]:
+            if line.type == "declaration":
+                self._within(line, known)
+                continue
+            array, load = self._load(line, known)
+            if array in loads:
+                raise Unread("a tile that is written twice")
+            loads[array] = load
+        if set(loads) != set(self.arrays):
+            raise Unread("a tile that nobody writes")
+        return loads, lines[-1]
+
+    def _within(self, line: Node, known: dict[str, Quantity]) -> None:
+        for one in declared(line):
+            if one.value is None or one.pointer or one.lengths or one.name in self.moved:
+                raise Unread("a declaration of another kind")
+            known[one.name] = quantity(one.value, known)
+
+    def _load(self, line: Node, known: Mapping[str, Quantity]) -> tuple[str, _Load]:
+        """A statement that writes an element of a tile."""
+        conditions: list[Node] = []
+        one = bare(line)
+        if one is not None and one.type == "if_statement":
+            conditions = joined(bare(field(one, "condition")), "&&")
+            (other,) = field(one, "alternative").named_children
+            otherwise, one = bare(other), bare(field(one, "consequence"))
+            if otherwise is None or one is None or otherwise.type != "assignment_expression":
+                raise Unread("a tile of another kind")
+            if tight(field(otherwise, "left")) != tight(field(one, "left")):
+                raise Unread("a condition on where a tile is written")
+            _check_zero(field(otherwise, "right"))
+        if one is None or one.type != "assignment_expression" or field(one, "operator").type != "=":
+            raise Unread("a step over tiles of another kind")
+        there, value = self._element(field(one, "left"), known), bare(field(one, "right"))
+        if there is None or value is None:
+            raise Unread("a step over tiles that does more than load them")
+        if value.type == "conditional_expression":
+            _check_zero(field(value, "alternative"))
+            conditions += joined(bare(field(value, "condition")), "&&")
+            value = bare(field(value, "consequence"))
+        assert value is not None
+        order, pitch = self._order(there)
+        return there.array, _Load(order, pitch, value, tuple(conditions), dict(known))
+
+    def _order(self, there: _Place) -> tuple[tuple[str, str], int]:
+        """For which numbers of the thread the indices stand, and how far apart rows are."""
+        for first, last in permutations(THREADS):
+            threads = self.block[last[-1]]
+            pitches = {times for _, times in there.at[0].terms} if len(there.at) == 1 else {0}
+            for pitch in pitches:
+                apart = pitch >= threads or len(there.at) == 2
+                if apart and there.at in (
+                    (named(first), named(last)),
+                    (named(first).times(number(pitch)).plus(named(last)),),
+                ):
+                    return (first, last), pitch
+        raise Unread("a place in a tile that is not its thread's own")
+
+    def _element(self, node: Node | None, known: Mapping[str, Quantity]) -> _Place | None:
+        """The element of a shared array that a node names; None where it names none."""
+        at: list[Quantity] = []
+        while node is not None and node.type == "subscript_expression":
+            inside = field(node, "indices").named_children
+            if len(inside) != 1:
+                return None
+            at.insert(0, quantity(inside[0], known))
+            node = field(node, "argument")
+        name = said(node)
+        if name not in self.arrays or len(at) != self.arrays[name].indices:
+            return None
+        return _Place(name, tuple(at))
+
+    def _thread(self, load: _Load, there: _Place, step: str) -> dict[str, Quantity]:
+        """The numbers of the thread that has written what is found at a place."""
+        pair = there.pair(load.pitch, [named(one) for one in (*THREADS, step)])
+        for writes, reads in zip(load.order, pair, strict=True):
+            own = next((one for one in THREADS if reads == named(one)), None)
+            if own is not None and self.block[own[-1]] > self.block[writes[-1]]:
+                raise Unread("an element that no thread has written")
+        return dict(zip(load.order, pair, strict=True))
+
+    def _bounds(
+        self, load: _Load, by: Mapping[str, Quantity], both: _Both, guard: Mapping[str, str]
+    ) -> set[str]:
+        """How far steps go by a load's conditions. Raises Unread where those say more than `guard`."""
+        found = set()
+        for part in load.conditions:
+            low, bound = self._bounded(part, load.known)
+            at = both.rewritten(low, by)
+            if at == named(STEP):
+                found.add(bound)
+            elif not any(
+                at == named(name) and bound.split() == guard.get(axis, "").split()
+                for axis, name in self.axes.items()
+            ):
+                raise Unread("a condition that what is stored does not have")
+        return found
+
+    def _value(self, load: _Load, kind: str, by: Mapping[str, Quantity], both: _Both) -> str:
+        """What the thread `by` has loaded into an array of `kind`, read by this one."""
+        found = [
+            (one, at) for one in walk(load.value) if (at := place(one, load.known, self.pointers))
+        ]
+        if len(found) != 1:
+            raise Unread("a tile of another kind")
+        ((node, pointed),) = found
+        shape = replaced(load.value, lambda one: "@" if one.id == node.id else None).replace(
+            " ", ""
+        )
+        if not _CONVERTED.fullmatch(shape) or (shape != "@" and kind != "float"):
+            raise Unread("a tile of computed values")
+        own = self.kernel.parameters[pointed.parameter].type
+        if shape == "@" and own != kind:
+            if kind != "float" or own not in HALVES:
+                raise Unread("a tile of another type than its matrix")
+            shape = "(float)@"
+        index = both.text(both.rewritten(pointed.offset, by))
+        return shape.replace("@", f"{pointed.parameter}[{index}]")
+
+    def _depth(self, outer: Head, count: int, bounds: set[str]) -> str:
+        """How many steps there are: those of all tiles, below the bound."""
+        if len(bounds) > 1:
+            raise Unread("two bounds of one sum")
+        steps = f"({said(outer.high)}) * {count}"
+        if outer.step != number(1):
+            steps = f"(({said(outer.high)}) + {count - 1}) / {count} * {count}"
+        if not bounds:
+            return steps
+        (bound,) = bounds
+        high = outer.high
+        while said(high) in self.values:
+            high = self.values[said(high)]
+        tiles, depth = (
+            re.sub(r"[\s()]", "", replaced(high, self._number)),
+            re.sub(r"[\s()]", "", bound),
+        )
+        all_ = (
+            f"{depth}+{count}-1/{count}",
+            f"{depth}+{count - 1}/{count}",
+            f"{depth}-1/{count}+1",
+        )
+        if tiles == depth if outer.step != number(1) else depth.isidentifier() and tiles in all_:
+            return bound
+        return f"({steps} < ({bound}) ? {steps} : ({bound}))"
+
+    def _number(self, node: Node) -> str | None:
+        """A constant by its value."""
+        of = (
+            self.known.get(tight(node)) if node.type in ("identifier", "field_expression") else None
+        )
+        return None if of is None or of.number is None else str(of.number)
+
+
+class _Both(NamedTuple):
+    """The loop over tiles and that over a tile's `steps` as one."""
+
+    inner: str
+    outer: Head
+    steps: int
+    axes: Mapping[str, str]
+    block: Mapping[str, int]
+
+    def rewritten(self, of: Quantity, by: Mapping[str, Quantity]) -> Quantity:
+        """A number of the thread `by` in a tile, by this thread's place and the step of all tiles."""
+        tile = self.outer.variable
+        first = named(STEP).plus(named(self.inner), -1)  # of a tile
+        total = number(0)
+        for factors, times in _replaced(of, by).terms:
+            rest = tuple(one for one in factors if one.text != tile)
+            if len(rest) == len(factors):
+                total = total.plus(Quantity(((factors, times),)))
+                continue
+            of_tiles = self.outer.step == number(1)
+            if len(rest) != len(factors) - 1 or (of_tiles and times % self.steps):
+                raise Unread("tiles that are not side by side")
+            times = times // self.steps if of_tiles else times
+            total = total.plus(Quantity(((rest, times),)).times(first))
+        found = _replaced(total, {f"threadIdx.{axis}": self._own(axis) for axis in self.axes})
+        if found.names & {tile, self.inner, "blockIdx.x", "blockIdx.y"}:
+            raise Unread("an index that knows its tile")
+        return found
+
+    def _own(self, axis: str) -> Quantity:
+        block = named(f"blockIdx.{axis}").times(number(self.block[axis]))
+        return named(self.axes[axis]).plus(block, -1)
+
+    def text(self, index: Quantity) -> str:
+        """An index in C."""
+        parts = []
+        for factors, times in index.terms:
+            words = [] if times == 1 and factors else [str(times)]
+            words += [self.inner if one.text == STEP else _bracketed(one.text) for one in factors]
+            parts.append(" * ".join(words))
+        return " + ".join(parts) or "0"
+
+
+def _replaced(of: Quantity, by: Mapping[str, Quantity]) -> Quantity:
+    """A whole number with others in the place of some variables, all at once."""
+    total = number(0)
+    for factors, times in of.terms:
+        term = number(times)
+        for one in factors:
+            if one.text not in by and one.names & set(by):
+                raise Unread("an index that is no sum of products")
+            term = term.times(by.get(one.text, Quantity((((one,), 1),))))
+        total = total.plus(term)
+    return total
+
+
+def _bracketed(text: str) -> str:
+    return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+
+
+def _check_zero(node: Node) -> None:
+    if not _ZERO.fullmatch(tight(bare(node))):
+        raise Unread("what is out of bounds is not 0")
+
+
+def _is_sum_of_products(shape: str) -> bool:
+    """Whether a step adds the product of two elements, which stand as @, to something."""
+    text = re.sub(r"\s", "", shape)
+    text = re.sub(
+        r"(?:__half2float|__bfloat162float|float|static_cast<float>)\(@\)|\(float\)@", "@", text
+    )
+    return bool(
+        re.fullmatch(r"(\w+)(?:\+=@\*@|=\1\+@\*@|=@\*@\+\1|=(?:fmaf?|__fmaf_rn)\(@,@,\1\))", text)
+    )
