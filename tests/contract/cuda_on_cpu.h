@@ -18,6 +18,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+static const int warpSize = 32;
 #define __noinline__
 #define __shared__ static
 #define __constant__ static

@@ -478,6 +478,142 @@ __global__ void shifted(const float* A, const float* B, float* C, int n) {
   C[row * n + col] = sum;
 }
 """, "3, 3, 1", "16, 16, 1", {"A": Data("n * n"), "B": Data("n * n"), "C": Data("n * n")}, [{"n": 48}], refuses=True),
+    "sum_by_functions_of_shuffles": sample("""
+__inline__ __device__ float warpReduceSum(float v) {
+  for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(0xffffffff, v, o);
+  return v;
+}
+__inline__ __device__ float blockReduceSum(float v) {
+  static __shared__ float shared[32];  // a warp's total each
+  int lane = threadIdx.x % 32;
+  int wid = threadIdx.x / 32;
+  v = warpReduceSum(v);
+  if (lane == 0) shared[wid] = v;
+  __syncthreads();
+  v = (threadIdx.x < blockDim.x / 32) ? shared[lane] : 0;
+  if (wid == 0) v = warpReduceSum(v);
+  return v;
+}
+__global__ void reduce(const float* in, float* out, int n) {
+  float s = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) s += in[i];
+  s = blockReduceSum(s);
+  if (threadIdx.x == 0) atomicAdd(out, s);
+}
+""", "3, 1, 1", "256, 1, 1", {"in": ARRAY, "out": Data("1")}, N),
+    "rms_norm_of_a_warp": sample("""
+__global__ void rms(const float* x, const float* w, float* y, int width, float eps) {
+  int row = blockIdx.x;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) s += x[row * width + i] * x[row * width + i];
+  #pragma unroll
+  for (int o = 16; o > 0; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+  float inv = rsqrtf(s / width + eps);
+  for (int i = threadIdx.x; i < width; i += blockDim.x) y[row * width + i] = x[row * width + i] * inv * w[i];
+}
+""", "5, 1, 1", "32, 1, 1", {"x": Data("5 * width"), "w": Data("width"), "y": Data("5 * width")},
+        [{**one, "eps": 1e-5} for one in WIDTHS]),
+    "softmax_by_shuffles": sample("""
+#define FULL 0xffffffffu
+__device__ __forceinline__ float warp_max(float v) {
+  v = fmaxf(v, __shfl_xor_sync(FULL, v, 16));
+  v = fmaxf(v, __shfl_xor_sync(FULL, v, 8));
+  v = fmaxf(v, __shfl_xor_sync(FULL, v, 4));
+  v = fmaxf(v, __shfl_xor_sync(FULL, v, 2));
+  v = fmaxf(v, __shfl_xor_sync(FULL, v, 1));
+  return v;
+}
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int mask = 1; mask < 32; mask <<= 1) v = v + __shfl_xor_sync(FULL, v, mask);
+  return v;
+}
+__global__ void softmax(const float* x, float* y, int width) {
+  __shared__ float part[32];
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
+  const float* row = x + (size_t)blockIdx.x * width;
+  float m = -1e30f;
+  for (int i = tid; i < width; i += blockDim.x) m = fmaxf(m, row[i]);
+  m = warp_max(m);
+  if (lane == 0) part[warp] = m;
+  __syncthreads();
+  if (warp == 0) {
+    m = lane < 4 ? part[lane] : -INFINITY;
+    m = warp_max(m);
+    if (lane == 0) part[0] = m;
+  }
+  __syncthreads();
+  m = part[0];
+  __syncthreads();
+  float s = 0.f;
+  for (int i = tid; i < width; i += blockDim.x) s += expf(row[i] - m);
+  s = warp_sum(s);
+  if (lane == 0) part[warp] = s;
+  __syncthreads();
+  if (warp == 0) {
+    s = lane < 4 ? part[lane] : 0.f;
+    s = warp_sum(s);
+    if (!lane) part[0] = s;
+  }
+  __syncthreads();
+  s = part[0];
+  for (int i = tid; i < width; i += blockDim.x) y[(size_t)blockIdx.x * width + i] = expf(row[i] - m) / s;
+}
+""", "5, 1, 1", "128, 1, 1", {"x": Data("5 * width"), "y": Data("5 * width")}, WIDTHS),
+    "moments_by_shuffles": sample("""
+__global__ void moments(const float* x, float* mean, float* square, int width) {
+  __shared__ float as[8], bs[8];
+  float a = 0.f, b = 0.f;
+  for (int i = threadIdx.x; i < width; i += 256) {
+    float v = x[blockIdx.x * width + i];
+    a += v;
+    b += v * v;
+  }
+  for (int o = warpSize / 2; o > 0; o >>= 1) {
+    a += __shfl_down_sync(~0u, a, o);
+    b += __shfl_down_sync(~0u, b, o);
+  }
+  if (threadIdx.x % warpSize == 0) { as[threadIdx.x / warpSize] = a; bs[threadIdx.x / warpSize] = b; }
+  __syncthreads();
+  a = threadIdx.x < 8 ? as[threadIdx.x] : 0.f;
+  b = threadIdx.x < 8 ? bs[threadIdx.x] : 0.f;
+  if (threadIdx.x < 32) {
+    for (int o = 16; o > 0; o >>= 1) {
+      a += __shfl_down_sync(~0u, a, o);
+      b += __shfl_down_sync(~0u, b, o);
+    }
+  }
+  if (threadIdx.x == 0) { mean[blockIdx.x] = a / width; square[blockIdx.x] = b / width; }
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width"), "mean": Data("5"), "square": Data("5")}, WIDTHS),
+    "shuffles_from_zero": sample("""
+__global__ void largest(const float* x, float* out, int width) {
+  __shared__ float part[8];
+  float m = -1e30f;
+  for (int i = threadIdx.x; i < width; i += 256) m = fmaxf(m, x[blockIdx.x * width + i]);
+  for (int o = 16; o > 0; o >>= 1) m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, o));
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = m;
+  __syncthreads();
+  m = threadIdx.x < 8 ? part[threadIdx.x] : 0.f;
+  if (threadIdx.x < 32) for (int o = 16; o > 0; o >>= 1) m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, o));
+  if (threadIdx.x == 0) out[blockIdx.x] = m;
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width", -2.0, -1.0), "out": Data("5")}, WIDTHS, refuses=True),
+    "shuffles_of_half_a_warp": sample("""
+__global__ void pairs(const float* x, float* out, int width) {
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 32) s += x[blockIdx.x * width + i];
+  for (int o = 8; o > 0; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+  if (threadIdx.x == 0) out[blockIdx.x] = s;
+}
+""", "5, 1, 1", "32, 1, 1", {"x": Data("5 * width"), "out": Data("5")}, WIDTHS, refuses=True),
+    "shuffles_of_each_warp": sample("""
+__global__ void warps(const float* x, float* out, int width) {
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 64) s += x[blockIdx.x * width + i];
+  for (int o = 16; o > 0; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+  if (threadIdx.x == 0) out[blockIdx.x] = s;
+}
+""", "5, 1, 1", "64, 1, 1", {"x": Data("5 * width"), "out": Data("5")}, WIDTHS, refuses=True),
     "matmul_half": sample("""
 #include <cuda_fp16.h>
 __global__ void hgemm(const __half* A, const __half* B, const float* bias, __half* C, int M, int N, int K) {

@@ -67,7 +67,7 @@ def _program(sample: Sample, sources: Sequence[str]) -> str:
     kernels = []
     for number, source in enumerate(sources):
         text = re.sub(r"^[ \t]*#[ \t]*include[^\n]*", "", compilable(source), flags=re.M)
-        text = re.sub(r'extern\s*"C"', "", text)
+        text = re.sub(r'extern\s*"C"|\bstatic\s+(?=__shared__)', "", text)
         text = re.sub(
             r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;",
             r"\1* \2 = reinterpret_cast<\1*>(dynamic_shared);", text,

@@ -16,6 +16,7 @@ from accelopt.kernels.cuda.programs.matrices import MatrixTile, with_tensor_core
 from accelopt.kernels.cuda.programs.plainly import plainly
 from accelopt.kernels.cuda.programs.products import Product, product
 from accelopt.kernels.cuda.programs.program import Program, Team
+from accelopt.kernels.cuda.programs.shuffles import by_trees
 from accelopt.kernels.cuda.programs.syntax import SIZES, Kernel, Unread, body_of, read, said, walk
 from accelopt.kernels.cuda.programs.teams import programs
 from accelopt.kernels.cuda.programs.tiles import SIDE, THREADS, Tile, tiled
@@ -116,7 +117,7 @@ def read_programs(source: str, name: str) -> list[Program]:
     """A kernel as a program, by each team in whose way it can be read; none where it cannot."""
     try:
         kernel = _read(source, name)
-        return list(programs(kernel))
+        return list(programs(by_trees(kernel) if "__shfl" in source else kernel))
     except (Unread, ConfigError):
         return []
 

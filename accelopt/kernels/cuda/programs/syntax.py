@@ -7,7 +7,7 @@ rule sees what the compiler sees; what stands around the kernel stays as it was 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -83,9 +83,7 @@ def read(source: str, name: str = "") -> Kernel:
     closing = _closing(bare, opening)
     if "#if" in bare[opening:closing].replace(" ", ""):
         raise Unread("a body that depends on the preprocessor")
-    known = _macros(bare) | _constants(bare[: head.start()], names)
-    inside = _expanded(bare[opening:closing], known)
-    body = body_of(inside)
+    body = body_of(expanded(bare[opening:closing], bare[: head.start()], names))
     return Kernel(
         signature.name,
         launch,
@@ -136,14 +134,20 @@ def _macros(text: str) -> dict[str, tuple[tuple[str, ...] | None, str]]:
     }
 
 
-def _constants(text: str, parameters: list[str]) -> dict[str, tuple[None, str]]:
-    """Whole numbers that stand before a kernel, outside of all braces, and that no parameter hides."""
+def _constants(text: str, hidden: Sequence[str]) -> dict[str, tuple[None, str]]:
+    """Whole numbers that stand before a kernel, outside of all braces."""
     return {
         found[1]: (None, found[2])
         for found in _CONSTANT.finditer(text)
-        if found[1] not in parameters
+        if found[1] not in hidden
         and text.count("{", 0, found.start()) == text.count("}", 0, found.start())
     }
+
+
+def expanded(text: str, before: str, hidden: Sequence[str] = ()) -> str:
+    """A text with the macros and the constants that stand before it in their places, but for names that
+    are `hidden`; `before` has no comments."""
+    return _expanded(text, _macros(before) | _constants(before, hidden))
 
 
 def _expanded(text: str, macros: Mapping[str, tuple[tuple[str, ...] | None, str]]) -> str:

@@ -276,7 +276,13 @@ class Totals(Iterations):
         if there is None:
             raise Unread("an atomic operation on nobody knows what")
         self.stored.add(there.parameter)
-        whole = self._first(bare(given[1]) or given[1]) or said(bare(given[1])) in self.totals
+        value = bare(given[1]) or given[1]
+        held = self.values.get(said(value), "")
+        whole = (
+            self._first(value)
+            or said(value) in self.totals
+            or held.removesuffix("[0]") in self.firsts
+        )
         if self.team is Team.GRID and not whole:
             raise Unread("an atomic operation with what is no total")
         self.items.append(Once(self._text(call) + ";"))

@@ -1,0 +1,504 @@
+"""Reductions of a block by shuffles, said as trees in shared memory, which is what programs are read by.
+
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_down_sync(0xffffffff, v, o);
+    if (lane == 0) shared[warp] = v;
+    __syncthreads();
+    v = threadIdx.x < blockDim.x / 32 ? shared[lane] : 0;
+    if (warp == 0) for (int o = 16; o > 0; o >>= 1) v += __shfl_down_sync(0xffffffff, v, o);
+
+or the first line alone where a block is a warp, in the kernel or in functions that it calls. The total is
+one thread's there, or all threads' of a warp; here it is everybody's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import NamedTuple
+
+from tree_sitter import Node
+
+from accelopt.kernels.cuda.programs.loops import is_sync, starts_neutral
+from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.syntax import (
+    Kernel,
+    Unread,
+    assigned,
+    bare,
+    body_of,
+    declared,
+    expanded,
+    field,
+    joined,
+    names,
+    replaced,
+    said,
+    statements,
+    tight,
+    walk,
+)
+
+BARRIER = "__syncthreads()"
+WARP = 32
+HALVES = (16, 8, 4, 2, 1)
+_ALL = re.compile(r"\(?(?:0[xX][fF]{8}[uU]?|~0[uU]?|-1|(?:\(unsigned\)|\(unsigned int\))-1)\)?")
+_SHUFFLE = re.compile(r"__shfl_(?:down|xor)_sync")
+_FUNCTION = re.compile(
+    r"(?:\b(?:static|inline|__inline__|__forceinline__)\s+)*__device__\s+"
+    r"(?:(?:static|inline|__inline__|__forceinline__)\s+)*(?P<type>float|double|int|unsigned)\s+"
+    r"(?P<name>\w+)\s*\(\s*(?:const\s+)?(?P=type)\s+(?P<value>\w+)\s*\)\s*(?P<body>\{)"
+)
+THREAD = named("threadIdx.x")
+_WHOLE = ("int", "unsigned", "unsigned int", "auto")
+
+
+class _Total(NamedTuple):
+    """A variable that a warp reduces, and how: with places for its value and that of another lane."""
+
+    name: str
+    combined: str
+
+
+class _Function(NamedTuple):
+    """A function of the source that gives back its only value, reduced."""
+
+    value: str
+    body: str
+
+
+def by_trees(kernel: Kernel) -> Kernel:
+    """The kernel with trees in the place of shuffles. Raises Unread where shuffles are left."""
+    text = _Inliner(kernel).text()
+    text = _Rewriter(kernel, body_of(text)).text()
+    if "__shfl" in text:
+        raise Unread("shuffles of another kind")
+    return kernel._replace(body=body_of(text))
+
+
+class _Inliner:
+    """Puts functions that shuffle into the kernel, where a statement is nothing but their call."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.functions = dict(_functions(kernel.before))
+        self.numbers = count()
+
+    def text(self) -> str:
+        """The kernel's body without calls of them."""
+        text = said(self.kernel.body)
+        for _ in range(2 * len(self.functions) + 2):
+            body = body_of(text)
+            if not names(body) & set(self.functions):
+                return text
+            text = replaced(body, self._inlined)
+        raise Unread("functions that call each other")
+
+    def _inlined(self, line: Node) -> str | None:
+        """What stands for `v = f(e);`, `T v = f(e);`; None for other nodes."""
+        if line.type == "declaration":
+            made = declared(line) if names(line) & set(self.functions) else []
+            if len(made) != 1 or made[0].value is None:
+                return None
+            name, value, kind = made[0].name, made[0].value, f"{made[0].type} "
+        elif line.type == "expression_statement":
+            one = bare(line)
+            if (
+                one is None
+                or one.type != "assignment_expression"
+                or field(one, "operator").type != "="
+            ):
+                return None
+            name, value, kind = said(field(one, "left")), field(one, "right"), ""
+        else:
+            return None
+        if value.type != "call_expression" or not name.isidentifier():
+            return None
+        function = self.functions.get(said(field(value, "function")))
+        given = field(value, "arguments").named_children
+        if function is None or len(given) != 1:
+            return None
+        begin = "" if not kind and said(given[0]) == name else f"{kind}{name} = {said(given[0])};\n"
+        return begin + self._body(function, name)
+
+    def _body(self, function: _Function, name: str) -> str:
+        """The function's statements on a variable of the kernel, its own variables by new names."""
+        body = body_of(function.body)
+        *lines, last = statements(body)
+        if last.type != "return_statement" or tight(last) not in (
+            f"return {function.value};", f"return({function.value});"
+        ):  # fmt: skip
+            raise Unread("a function that gives back something else")
+        if any(one.type == "return_statement" for line in lines for one in walk(line)):
+            raise Unread("a function that may return early")
+        own = {made.name for line in lines if line.type == "declaration" for made in declared(line)}
+        number_ = next(self.numbers)
+        new = {one: f"{one}Of{number_}" for one in own} | {function.value: name}
+
+        def change(node: Node) -> str | None:
+            return new.get(said(node)) if node.type == "identifier" else None
+
+        return "\n".join(replaced(line, change) for line in lines)
+
+
+def _functions(text: str) -> Iterator[tuple[str, _Function]]:
+    """Functions of a source that shuffle or call one that does, by their names."""
+    bare_ = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+    known: set[str] = set()
+    for found in _FUNCTION.finditer(bare_):
+        depth, end = 1, found.end()
+        while depth and end < len(bare_):
+            depth += {"{": 1, "}": -1}.get(bare_[end], 0)
+            end += 1
+        body = re.sub(r"\bstatic\s+(?=__shared__)", "", bare_[found.end() - 1 : end])
+        if "__shfl" in body or known & set(re.findall(r"\w+", body)):
+            known.add(found["name"])
+            plain = expanded(body, bare_[: found.start()], [found["value"]])
+            yield found["name"], _Function(found["value"], plain)
+
+
+class _Rewriter:
+    """Goes through statements; what reduces becomes a tree over an array of the block's threads."""
+
+    def __init__(self, kernel: Kernel, body: Node) -> None:
+        self.body = body
+        block = kernel.launch.block
+        self.threads = block[0]
+        self.known: dict[str, Quantity] = {
+            f"blockDim.{a}": number(n) for a, n in zip("xyz", block, strict=True)
+        } | {"warpSize": number(WARP)}
+        if block[1:] != (1, 1) or self.threads & (self.threads - 1) or self.threads < WARP:
+            raise Unread("blocks of other sizes than powers of two")
+        made = [
+            one.name for line in walk(body) if line.type == "declaration" for one in declared(line)
+        ]
+        self.kept = {name for name in made if made.count(name) == 1} - assigned(body)
+        self.types: dict[str, str] = {}
+        self.arrays: list[str] = []
+        self.numbers = count()
+
+    def text(self) -> str:
+        """The body."""
+        lines = self._lines(statements(self.body))
+        return "\n".join(["{", *self.arrays, *lines, "}"])
+
+    def _lines(self, lines: list[Node]) -> list[str]:
+        found: list[str] = []
+        place = 0
+        while place < len(lines):
+            taken, text = self._reduced(lines[place:])
+            if not taken:
+                taken, text = 1, [self._other(lines[place])]
+            found += text
+            place += taken
+        return found
+
+    def _other(self, line: Node) -> str:
+        """A statement as it is, but for what it may hold."""
+        if line.type == "declaration":
+            for one in declared(line):
+                self.types[one.name] = one.type
+                if one.value is not None and one.type in _WHOLE and one.name in self.kept:
+                    self.known[one.name] = quantity(one.value, self.known)
+        if line.type in ("for_statement", "if_statement") and "__shfl" in said(line):
+            part = "body" if line.type == "for_statement" else "consequence"
+            inner = field(line, part)
+            if line.child_by_field_name("alternative") is None:
+                text = "\n".join(["{", *self._lines(statements(inner)), "}"])
+                return replaced(line, lambda node: text if node.id == inner.id else None)
+        return said(line)
+
+    def _reduced(self, lines: list[Node]) -> tuple[int, list[str]]:
+        """A reduction that begins with the first line: how many lines, and what stands for them."""
+        totals, taken = self._of_warp(lines)
+        if not totals:
+            return 0, []
+        if self.threads == WARP:
+            number_ = next(self.numbers)
+            arrays = {total.name: f"treeOf{number_}{total.name}" for total in totals}
+            self.arrays += [
+                f"__shared__ {self._type(name)} {array}[{WARP}];" for name, array in arrays.items()
+            ]
+            return taken, self._tree(totals, arrays)
+        arrays = self._kept(lines[taken], totals)
+        at = taken + 1
+        if not is_sync(lines[at]):
+            raise Unread("a reduction without its barrier")
+        while is_sync(lines[at]):
+            at += 1
+        more, ends, declared_ = self._ends(lines[at:], totals, arrays)
+        return at + more, [*declared_, *self._tree(totals, arrays), *ends]
+
+    def _type(self, name: str) -> str:
+        if name not in self.types:
+            raise Unread(f"nobody knows the type of {name}")
+        return self.types[name]
+
+    def _tree(self, totals: list[_Total], arrays: Mapping[str, str]) -> list[str]:
+        """Trees over arrays, and everybody's totals."""
+        half = "halves"
+        work = []
+        for one in totals:
+            array = arrays[one.name]
+            value = one.combined.format(f"{array}[threadIdx.x]", f"{array}[threadIdx.x + {half}]")
+            work.append(f"{array}[threadIdx.x] = {value};")
+        return [
+            *(f"{arrays[one.name]}[threadIdx.x] = {one.name};" for one in totals),
+            f"{BARRIER};",
+            f"for (int {half} = {self.threads // 2}; {half} > 0; {half} >>= 1) {{",
+            f"if (threadIdx.x < {half}) {{ {' '.join(work)} }}",
+            f"{BARRIER};",
+            "}",
+            *(f"{one.name} = {arrays[one.name]}[0];" for one in totals),
+        ]
+
+    def _of_warp(self, lines: list[Node]) -> tuple[list[_Total], int]:
+        """What lanes reduce by a loop of shuffles, or by five statements: totals, and how many lines."""
+        line = lines[0]
+        if "__shfl" not in said(line):
+            return [], 0
+        if line.type == "for_statement":
+            step = _halved(line, self.known)
+            if step is None:
+                return [], 0
+            return [self._shuffled(one, step) for one in statements(field(line, "body"))], 1
+        if line.type != "expression_statement":
+            return [], 0
+        totals = {
+            self._shuffled(one, str(half))
+            for one, half in zip(lines[: len(HALVES)], HALVES, strict=False)
+        }
+        if len(totals) != 1 or len(lines) < len(HALVES):
+            raise Unread("shuffles of another kind")
+        return list(totals), len(HALVES)
+
+    def _shuffled(self, line: Node, step: str) -> _Total:
+        """`v += __shfl_down_sync(all, v, step)` and its kin."""
+        one = bare(line)
+        if one is None or one.type != "assignment_expression":
+            raise Unread("shuffles of another kind")
+        name, sign = said(field(one, "left")), field(one, "operator").type
+        calls = [
+            node for node in walk(field(one, "right"))
+            if node.type == "call_expression" and _SHUFFLE.fullmatch(said(field(node, "function")))
+        ]  # fmt: skip
+        if len(calls) != 1 or sign not in ("=", "+=", "*=") or not name.isidentifier():
+            raise Unread("shuffles of another kind")
+        mask, value, lanes, *width = map(tight, field(calls[0], "arguments").named_children)
+        wide = not width or width in (["32"], ["warpSize"])
+        if not _ALL.fullmatch(mask) or value != name or lanes != step or not wide:
+            raise Unread("shuffles of a part of a warp")
+
+        def change(node: Node) -> str | None:
+            if node.id == calls[0].id:
+                return "{1}"
+            return "{0}" if node.type == "identifier" and said(node) == name else None
+
+        right = field(one, "right")
+        if any(mark in said(right) for mark in "{}"):
+            raise Unread("shuffles of another kind")
+        text = replaced(right, change)
+        combined = text if sign == "=" else f"{{0}} {sign[0]} {text}"
+        if not re.fullmatch(r"\{0\} [+*] \{1\}|\{1\} [+*] \{0\}|f?(?:max|min)f?\(\{(?:0\},\s*\{1|1\},\s*\{0)\}\)",
+                            " ".join(combined.split())):  # fmt: skip
+            raise Unread("shuffles that combine otherwise")
+        return _Total(name, combined)
+
+    def _kept(self, line: Node, totals: list[_Total]) -> dict[str, str]:
+        """`if (lane == 0) shared[warp] = v;`: the array that takes each total."""
+        if line.type != "if_statement" or not self._is_lane_0(field(line, "condition")):
+            raise Unread("totals of warps that nobody keeps")
+        arrays = {}
+        for one in map(bare, statements(field(line, "consequence"))):
+            if one is None or one.type != "assignment_expression":
+                raise Unread("totals of warps that nobody keeps")
+            array, at = self._element(field(one, "left"))
+            if at is None or not self._is_warp(at) or field(one, "operator").type != "=":
+                raise Unread("totals of warps that nobody keeps")
+            arrays[said(bare(field(one, "right")))] = array
+        if set(arrays) != {one.name for one in totals} or len(set(arrays.values())) != len(arrays):
+            raise Unread("totals of warps that nobody keeps")
+        return arrays
+
+    def _ends(
+        self, lines: list[Node], totals: list[_Total], arrays: Mapping[str, str]
+    ) -> tuple[int, list[str], list[str]]:
+        """The second half of a reduction: how many lines, and assignments to variables of other names,
+        with their declarations."""
+        inside = lines
+        if lines and lines[0].type == "if_statement" and self._is_warp_0(lines[0]):
+            inside = statements(field(lines[0], "consequence"))
+        by_array = {array: name for name, array in arrays.items()}
+        new: dict[str, str] = {}
+        made: list[str] = []
+        at = 0
+        while at < len(inside) and len(new) < len(totals):
+            one, kind = inside[at], ""
+            if one.type == "declaration":
+                (variable,) = declared(one)
+                name, value, kind = variable.name, bare(variable.value), variable.type
+            else:
+                set_ = bare(one)
+                if set_ is None or set_.type != "assignment_expression":
+                    break
+                name, value = said(field(set_, "left")), bare(field(set_, "right"))
+            if value is None:
+                break
+            array = self._read_back(value, totals, by_array)
+            new[name] = by_array[array]
+            if kind:
+                self.types[name] = kind
+                made.append(f"{kind} {name};")
+            at += 1
+        if len(new) != len(totals):
+            raise Unread("totals of warps that nobody reads back")
+        again = inside[at:]
+        apart = bool(again) and again[0].type == "if_statement" and self._is_warp_0(again[0])
+        if apart:
+            again = statements(field(again[0], "consequence"))
+        warps, taken = self._of_warp(again) if again else ([], 0)
+        if apart and taken != len(again):
+            raise Unread("what the first warp does")
+        at += 1 if apart else taken
+        combined = {one.name: one.combined for one in totals}
+        if {one.name: one.combined for one in warps} != {
+            n: combined[old] for n, old in new.items()
+        }:
+            raise Unread("totals of warps that are combined otherwise")
+        ends = [f"{name} = {arrays[old]}[0];" for name, old in new.items() if name != old]
+        if inside is lines:
+            return at, ends, made
+        ends += [self._for_all(one, new) for one in inside[at:]]
+        if made:
+            raise Unread("totals that only one warp knows")
+        return 1, ends, made
+
+    def _for_all(self, line: Node, new: Mapping[str, str]) -> str:
+        """`if (lane == 0) shared[0] = v;` by the first warp, which is thread 0."""
+        one = line
+        if line.type == "if_statement" and self._is_lane_0(field(line, "condition")):
+            (one,) = statements(field(line, "consequence"))
+        inner = bare(one)
+        if (
+            inner is None
+            or inner.type != "assignment_expression"
+            or said(field(inner, "right")) not in new
+        ):
+            raise Unread("what the first warp does")
+        return f"if (threadIdx.x == 0) {said(inner)};"
+
+    def _read_back(self, value: Node, totals: list[_Total], by_array: Mapping[str, str]) -> str:
+        """The array in `threadIdx.x < warps ? shared[lane] : neutral`, or `shared[lane]` for 32 warps."""
+        warps = self.threads // WARP
+        neutral = ""
+        if value.type == "conditional_expression":
+            (part,) = joined(bare(field(value, "condition")), "&&")
+            if part.type != "binary_expression" or field(part, "operator").type != "<":
+                raise Unread("totals of some warps")
+            low, high = quantity(field(part, "left"), self.known), field(part, "right")
+            lanes = low == THREAD or self._is_lane(low)
+            if not lanes or quantity(high, self.known) != number(warps):
+                raise Unread("totals of some warps")
+            neutral = said(bare(field(value, "alternative")))
+            value = bare(field(value, "consequence")) or value
+        elif warps != WARP:
+            raise Unread("totals of more warps than there are")
+        array, at = self._element(value)
+        if at is None or array not in by_array or not (self._is_lane(at) or at == THREAD):
+            raise Unread("totals of other warps")
+        (combined,) = (one.combined for one in totals if one.name == by_array[array])
+        if neutral and not _is_neutral(combined, neutral):
+            raise Unread("totals that begin with something")
+        return array
+
+    def _element(self, node: Node) -> tuple[str, Quantity | None]:
+        if node.type != "subscript_expression":
+            return "", None
+        inside = field(node, "indices").named_children
+        if len(inside) != 1:
+            return "", None
+        return said(field(node, "argument")), quantity(inside[0], self.known)
+
+    def _is_lane_0(self, condition: Node) -> bool:
+        return self._is_zero(condition, lambda q: self._is_lane(q))
+
+    def _is_warp_0(self, line: Node) -> bool:
+        condition = field(line, "condition")
+        if line.child_by_field_name("alternative") is not None:
+            return False
+        part = bare(condition)
+        if (
+            part is not None
+            and part.type == "binary_expression"
+            and field(part, "operator").type == "<"
+        ):
+            sides = [quantity(field(part, side), self.known) for side in ("left", "right")]
+            if sides == [THREAD, number(WARP)]:
+                return True
+        return self._is_zero(condition, lambda q: self._is_warp(q))
+
+    def _is_zero(self, condition: Node, of: Callable[[Quantity], bool]) -> bool:
+        part = bare(condition)
+        if part is None:
+            return False
+        if part.type == "unary_expression" and part.children[0].type == "!":
+            return of(quantity(field(part, "argument"), self.known))
+        if part.type != "binary_expression" or field(part, "operator").type != "==":
+            return False
+        sides = [quantity(field(part, side), self.known) for side in ("left", "right")]
+        return any(of(one) and other == number(0) for one, other in (sides, sides[::-1]))
+
+    def _is_lane(self, of: Quantity) -> bool:
+        return self._says(
+            of, r"threadIdx\.x(?:%32|%warpSize|&31|&0x1[fF]|%32u|&\(32-1\)|&\(warpSize-1\))"
+        )
+
+    def _is_warp(self, of: Quantity) -> bool:
+        return self._says(of, r"threadIdx\.x(?:/32|/warpSize|>>5|/32u)")
+
+    def _says(self, of: Quantity, pattern: str) -> bool:
+        """Whether a quantity is one factor of this text, variables by what they stand for."""
+        if len(of.terms) != 1 or of.terms[0][1] != 1 or len(of.terms[0][0]) != 1:
+            return False
+        text = of.terms[0][0][0].text.replace(" ", "")
+        whole = {name: "threadIdx.x" for name, one in self.known.items() if one == THREAD}
+        text = re.sub(r"(?<![.\w])[A-Za-z_]\w*", lambda word: whole.get(word[0], word[0]), text)
+        constants = {n: str(q.number) for n, q in self.known.items() if q.number is not None}
+        text = re.sub(
+            r"(?<![.\w])[A-Za-z_]\w*(?![.\w])", lambda word: constants.get(word[0], word[0]), text
+        )
+        return re.fullmatch(rf"\(?{pattern}\)?", text) is not None
+
+
+def _halved(loop: Node, known: Mapping[str, Quantity]) -> str | None:
+    """The variable of a loop over 16, 8, 4, 2 and 1; None for any other."""
+    start = field(loop, "initializer")
+    made = declared(start) if start.type == "declaration" else []
+    if len(made) != 1 or made[0].value is None:
+        return None
+    step = made[0].name
+    condition, update = tight(field(loop, "condition")), tight(field(loop, "update"))
+    halves = (
+        quantity(made[0].value, known) == number(WARP // 2)
+        and condition in (f"{step}>0", f"{step}>=1", f"{step}!=0", step, f"0<{step}")
+        and update in (f"{step}>>=1", f"{step}/=2", f"{step}={step}/2", f"{step}={step}>>1")
+    )
+    doubles = (
+        quantity(made[0].value, known) == number(1)
+        and condition in (f"{step}<32", f"{step}<=16", f"{step}<warpSize")
+        and update in (f"{step}*=2", f"{step}<<=1", f"{step}={step}*2", f"{step}+={step}")
+        and "__shfl_down" not in said(loop)
+    )
+    return step if halves or doubles else None
+
+
+def _is_neutral(combined: str, value: str) -> bool:
+    """Whether a value that is combined with others changes nothing."""
+    text = value.replace(" ", "")
+    if "max" in combined:
+        return re.fullmatch(r"\(?-(?:INFINITY|FLT_MAX|DBL_MAX|HUGE_VALF?|CUDART_INF_F|1e3\d[fF]?|3\.4\d*e\+?38[fF]?)\)?",
+                            text) is not None  # fmt: skip
+    if "min" in combined:
+        return re.fullmatch(r"(?:INFINITY|FLT_MAX|DBL_MAX|HUGE_VALF?|CUDART_INF_F|1e3\d[fF]?|3\.4\d*e\+?38[fF]?)",
+                            text) is not None  # fmt: skip
+    return starts_neutral(combined, text)
