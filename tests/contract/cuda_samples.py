@@ -614,6 +614,43 @@ __global__ void warps(const float* x, float* out, int width) {
   if (threadIdx.x == 0) out[blockIdx.x] = s;
 }
 """, "5, 1, 1", "64, 1, 1", {"x": Data("5 * width"), "out": Data("5")}, WIDTHS, refuses=True),
+    "softmax_of_warps": sample("""
+__global__ void rows_of_warps(const float* x, float* y, int rows, int width) {
+  int gid = blockIdx.x * blockDim.x + threadIdx.x;
+  int row = gid / 32;
+  int lane = threadIdx.x & 31;
+  if (row >= rows) return;
+  float m = -1e30f, s = 0.f;
+  for (int i = lane; i < width; i += 32) m = fmaxf(m, x[row * width + i]);
+  for (int o = 16; o; o >>= 1) m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, o));
+  for (int i = lane; i < width; i += 32) s += __expf(x[row * width + i] - m);
+  for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+  for (int i = lane; i < width; i += 32) y[row * width + i] = __expf(x[row * width + i] - m) / s;
+}
+""", "10, 1, 1", "128, 1, 1", {"x": Data("rows * width"), "y": Data("rows * width")}, ROWS),
+    "row_sums_of_warps": sample("""
+__global__ void rowsum(const float* x, float* y, int rows, int width) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = blockIdx.x * 4 + warp;
+  if (row < rows) {
+    float s = 0;
+    for (int i = lane; i < width; i += 32) s += x[row * width + i];
+    for (int o = 16; o > 0; o >>= 1) s += __shfl_down_sync(0xffffffff, s, o);
+    if (lane == 0) y[row] = s;
+  }
+}
+""", "10, 1, 1", "128, 1, 1", {"x": Data("rows * width"), "y": Data("rows")}, ROWS),
+    "warps_that_know_their_block": sample("""
+__global__ void rowsum(const float* x, float* y, int rows, int width) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = blockIdx.x * 4 + warp;
+  if (row >= rows) return;
+  float s = 0;
+  for (int i = lane; i < width; i += 32) s += x[row * width + i];
+  for (int o = 16; o > 0; o >>= 1) s += __shfl_down_sync(0xffffffff, s, o);
+  if (lane == 0) y[row] = s + warp;
+}
+""", "10, 1, 1", "128, 1, 1", {"x": Data("rows * width"), "y": Data("rows")}, ROWS, refuses=True),
     "matmul_half": sample("""
 #include <cuda_fp16.h>
 __global__ void hgemm(const __half* A, const __half* B, const float* bias, __half* C, int M, int N, int K) {

@@ -50,10 +50,11 @@ def block_sizes(source: str, name: str, values: Values) -> Iterator[Action]:
     """Give the blocks another number of threads, and the grid as many blocks as cover the same work.
 
     Legal where the kernel asks for its block's size wherever it counts on it, no `__launch_bounds__`
-    says it, and its threads work for the grid, for rows of a block, or for rows of their own.
+    says it, no warp works together, and its threads work for the grid, for rows of a block, or for rows
+    of their own.
     """
     launch = launch_of(source)
-    if launch.block[1:] != (1, 1) or "__launch_bounds__" in source:
+    if launch.block[1:] != (1, 1) or "__launch_bounds__" in source or "__shfl" in source:
         return
     program = next(iter(read_programs(source, name)), None)
     if program is None or not _asks_for_size(source, launch.block[0]):

@@ -69,8 +69,8 @@ class _Function(NamedTuple):
 
 def by_trees(kernel: Kernel) -> Kernel:
     """The kernel with trees in the place of shuffles. Raises Unread where shuffles are left."""
-    text = _Inliner(kernel).text()
-    text = _Rewriter(kernel, body_of(text)).text()
+    kernel = _of_warps(kernel._replace(body=body_of(_Inliner(kernel).text())))
+    text = _Rewriter(kernel, kernel.body).text()
     if "__shfl" in text:
         raise Unread("shuffles of another kind")
     return kernel._replace(body=body_of(text))
@@ -155,6 +155,47 @@ def _functions(text: str) -> Iterator[tuple[str, _Function]]:
             known.add(found["name"])
             plain = expanded(body, bare_[: found.start()], [found["value"]])
             yield found["name"], _Function(found["value"], plain)
+
+
+def _of_warps(kernel: Kernel) -> Kernel:
+    """A kernel whose warps have a row each, with a block for each of them; any other as it is."""
+    grid, block = kernel.launch.grid, kernel.launch.block
+    text = said(kernel.body)
+    if block[0] % WARP or block[0] == WARP or block[1:] != (1, 1) or grid[1:] != (1, 1):
+        return kernel
+    if "__shared__" in text or "__sync" in text or "gridDim" in text:
+        return kernel
+    reader = _Rewriter(kernel, kernel.body)
+    new: dict[int, str] = {}
+    places: set[str] = set()
+    for line in statements(kernel.body):
+        if line.type != "declaration":
+            break
+        for one in declared(line):
+            if one.value is None or one.name not in reader.kept or one.type not in _WHOLE:
+                continue
+            value = quantity(one.value, reader.known)
+            reader.known[one.name] = value
+            if reader.is_lane(value):
+                new[one.value.id] = "threadIdx.x"
+            elif reader.is_row(value):
+                new[one.value.id] = "blockIdx.x"
+            elif value.names & {"threadIdx.x", "blockIdx.x"}:
+                places.add(one.name)
+                new[one.value.id] = "0"
+    text = replaced(kernel.body, lambda node: new.get(node.id))
+    body = body_of(text)
+    left = re.findall(r"\b(?:threadIdx|blockIdx|blockDim)\b", text)
+    used = [said(one) for one in walk(body) if one.type == "identifier"]
+    if len(left) != sum(word != "0" for word in new.values()) or not {*new.values()} >= {
+        "blockIdx.x"
+    }:
+        return kernel
+    if any(used.count(name) > 1 for name in places):
+        return kernel
+    warps = block[0] // WARP
+    launch = kernel.launch._replace(grid=(grid[0] * warps, 1, 1), block=(WARP, 1, 1))
+    return kernel._replace(launch=launch, body=body)
 
 
 class _Rewriter:
@@ -396,7 +437,7 @@ class _Rewriter:
             if part.type != "binary_expression" or field(part, "operator").type != "<":
                 raise Unread("totals of some warps")
             low, high = quantity(field(part, "left"), self.known), field(part, "right")
-            lanes = low == THREAD or self._is_lane(low)
+            lanes = low == THREAD or self.is_lane(low)
             if not lanes or quantity(high, self.known) != number(warps):
                 raise Unread("totals of some warps")
             neutral = said(bare(field(value, "alternative")))
@@ -404,7 +445,7 @@ class _Rewriter:
         elif warps != WARP:
             raise Unread("totals of more warps than there are")
         array, at = self._element(value)
-        if at is None or array not in by_array or not (self._is_lane(at) or at == THREAD):
+        if at is None or array not in by_array or not (self.is_lane(at) or at == THREAD):
             raise Unread("totals of other warps")
         (combined,) = (one.combined for one in totals if one.name == by_array[array])
         if neutral and not _is_neutral(combined, neutral):
@@ -420,7 +461,7 @@ class _Rewriter:
         return said(field(node, "argument")), quantity(inside[0], self.known)
 
     def _is_lane_0(self, condition: Node) -> bool:
-        return self._is_zero(condition, lambda q: self._is_lane(q))
+        return self._is_zero(condition, lambda q: self.is_lane(q))
 
     def _is_warp_0(self, line: Node) -> bool:
         condition = field(line, "condition")
@@ -448,9 +489,18 @@ class _Rewriter:
         sides = [quantity(field(part, side), self.known) for side in ("left", "right")]
         return any(of(one) and other == number(0) for one, other in (sides, sides[::-1]))
 
-    def _is_lane(self, of: Quantity) -> bool:
+    def is_lane(self, of: Quantity) -> bool:
         return self._says(
             of, r"threadIdx\.x(?:%32|%warpSize|&31|&0x1[fF]|%32u|&\(32-1\)|&\(warpSize-1\))"
+        )
+
+    def is_row(self, of: Quantity) -> bool:
+        """Whether it is the number of the thread's warp among those of the grid."""
+        block = rf"blockIdx\.x\*(?:blockDim\.x|{self.threads})"
+        grid = rf"(?:{block}\+threadIdx\.x|threadIdx\.x\+{block})"
+        blocks = named("blockIdx.x").times(number(self.threads // WARP))
+        return self._says(of, rf"\(?{grid}\)?(?:/32|>>5|/warpSize)") or self._is_warp(
+            of.plus(blocks, -1)
         )
 
     def _is_warp(self, of: Quantity) -> bool:
@@ -461,7 +511,12 @@ class _Rewriter:
         if len(of.terms) != 1 or of.terms[0][1] != 1 or len(of.terms[0][0]) != 1:
             return False
         text = of.terms[0][0][0].text.replace(" ", "")
-        whole = {name: "threadIdx.x" for name, one in self.known.items() if one == THREAD}
+        of_grid = named("blockIdx.x").times(number(self.threads)).plus(THREAD)
+        whole = {name: "threadIdx.x" for name, one in self.known.items() if one == THREAD} | {
+            name: "threadIdx.x+blockIdx.x*blockDim.x"
+            for name, one in self.known.items()
+            if one == of_grid
+        }
         text = re.sub(r"(?<![.\w])[A-Za-z_]\w*", lambda word: whole.get(word[0], word[0]), text)
         constants = {n: str(q.number) for n, q in self.known.items() if q.number is not None}
         text = re.sub(
