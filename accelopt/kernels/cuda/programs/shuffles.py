@@ -13,44 +13,35 @@ one thread's there, or all threads' of a warp; here it is everybody's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 from typing import NamedTuple
 
 from tree_sitter import Node
 
+from accelopt.kernels.cuda.programs.inlined import with_functions
 from accelopt.kernels.cuda.programs.loops import is_sync, starts_neutral
-from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.quantities import Quantity, number, quantity
 from accelopt.kernels.cuda.programs.syntax import (
     Kernel,
     Unread,
-    assigned,
     bare,
     body_of,
     declared,
-    expanded,
     field,
     joined,
-    names,
     replaced,
     said,
     statements,
     tight,
     walk,
 )
+from accelopt.kernels.cuda.programs.warps import THREAD, WARP, Lanes, blocks_of_warps
 
 BARRIER = "__syncthreads()"
-WARP = 32
 HALVES = (16, 8, 4, 2, 1)
 _ALL = re.compile(r"\(?(?:0[xX][fF]{8}[uU]?|~0[uU]?|-1|(?:\(unsigned\)|\(unsigned int\))-1)\)?")
 _SHUFFLE = re.compile(r"__shfl_(?:down|xor)_sync")
-_FUNCTION = re.compile(
-    r"(?:\b(?:static|inline|__inline__|__forceinline__)\s+)*__device__\s+"
-    r"(?:(?:static|inline|__inline__|__forceinline__)\s+)*(?P<type>float|double|int|unsigned)\s+"
-    r"(?P<name>\w+)\s*\(\s*(?:const\s+)?(?P=type)\s+(?P<value>\w+)\s*\)\s*(?P<body>\{)"
-)
-THREAD = named("threadIdx.x")
-_WHOLE = ("int", "unsigned", "unsigned int", "auto")
 
 
 class _Total(NamedTuple):
@@ -60,160 +51,26 @@ class _Total(NamedTuple):
     combined: str
 
 
-class _Function(NamedTuple):
-    """A function of the source that gives back its only value, reduced."""
-
-    value: str
-    body: str
-
-
 def by_trees(kernel: Kernel) -> Kernel:
     """The kernel with trees in the place of shuffles. Raises Unread where shuffles are left."""
-    kernel = _of_warps(kernel._replace(body=body_of(_Inliner(kernel).text())))
-    text = _Rewriter(kernel, kernel.body).text()
+    kernel = with_functions(kernel)
+    plain = re.sub(r"\bwarpSize\b", str(WARP), said(kernel.body))
+    kernel = blocks_of_warps(kernel._replace(body=body_of(plain)))
+    text = _Rewriter(kernel).text()
     if "__shfl" in text:
         raise Unread("shuffles of another kind")
     return kernel._replace(body=body_of(text))
 
 
-class _Inliner:
-    """Puts functions that shuffle into the kernel, where a statement is nothing but their call."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.functions = dict(_functions(kernel.before))
-        self.numbers = count()
-
-    def text(self) -> str:
-        """The kernel's body without calls of them."""
-        text = said(self.kernel.body)
-        for _ in range(2 * len(self.functions) + 2):
-            body = body_of(text)
-            if not names(body) & set(self.functions):
-                return text
-            text = replaced(body, self._inlined)
-        raise Unread("functions that call each other")
-
-    def _inlined(self, line: Node) -> str | None:
-        """What stands for `v = f(e);`, `T v = f(e);`; None for other nodes."""
-        if line.type == "declaration":
-            made = declared(line) if names(line) & set(self.functions) else []
-            if len(made) != 1 or made[0].value is None:
-                return None
-            name, value, kind = made[0].name, made[0].value, f"{made[0].type} "
-        elif line.type == "expression_statement":
-            one = bare(line)
-            if (
-                one is None
-                or one.type != "assignment_expression"
-                or field(one, "operator").type != "="
-            ):
-                return None
-            name, value, kind = said(field(one, "left")), field(one, "right"), ""
-        else:
-            return None
-        if value.type != "call_expression" or not name.isidentifier():
-            return None
-        function = self.functions.get(said(field(value, "function")))
-        given = field(value, "arguments").named_children
-        if function is None or len(given) != 1:
-            return None
-        begin = "" if not kind and said(given[0]) == name else f"{kind}{name} = {said(given[0])};\n"
-        return begin + self._body(function, name)
-
-    def _body(self, function: _Function, name: str) -> str:
-        """The function's statements on a variable of the kernel, its own variables by new names."""
-        body = body_of(function.body)
-        *lines, last = statements(body)
-        if last.type != "return_statement" or tight(last) not in (
-            f"return {function.value};", f"return({function.value});"
-        ):  # fmt: skip
-            raise Unread("a function that gives back something else")
-        if any(one.type == "return_statement" for line in lines for one in walk(line)):
-            raise Unread("a function that may return early")
-        own = {made.name for line in lines if line.type == "declaration" for made in declared(line)}
-        number_ = next(self.numbers)
-        new = {one: f"{one}Of{number_}" for one in own} | {function.value: name}
-
-        def change(node: Node) -> str | None:
-            return new.get(said(node)) if node.type == "identifier" else None
-
-        return "\n".join(replaced(line, change) for line in lines)
-
-
-def _functions(text: str) -> Iterator[tuple[str, _Function]]:
-    """Functions of a source that shuffle or call one that does, by their names."""
-    bare_ = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
-    known: set[str] = set()
-    for found in _FUNCTION.finditer(bare_):
-        depth, end = 1, found.end()
-        while depth and end < len(bare_):
-            depth += {"{": 1, "}": -1}.get(bare_[end], 0)
-            end += 1
-        body = re.sub(r"\bstatic\s+(?=__shared__)", "", bare_[found.end() - 1 : end])
-        if "__shfl" in body or known & set(re.findall(r"\w+", body)):
-            known.add(found["name"])
-            plain = expanded(body, bare_[: found.start()], [found["value"]])
-            yield found["name"], _Function(found["value"], plain)
-
-
-def _of_warps(kernel: Kernel) -> Kernel:
-    """A kernel whose warps have a row each, with a block for each of them; any other as it is."""
-    grid, block = kernel.launch.grid, kernel.launch.block
-    text = said(kernel.body)
-    if block[0] % WARP or block[0] == WARP or block[1:] != (1, 1) or grid[1:] != (1, 1):
-        return kernel
-    if "__shared__" in text or "__sync" in text or "gridDim" in text:
-        return kernel
-    reader = _Rewriter(kernel, kernel.body)
-    new: dict[int, str] = {}
-    places: set[str] = set()
-    for line in statements(kernel.body):
-        if line.type != "declaration":
-            break
-        for one in declared(line):
-            if one.value is None or one.name not in reader.kept or one.type not in _WHOLE:
-                continue
-            value = quantity(one.value, reader.known)
-            reader.known[one.name] = value
-            if reader.is_lane(value):
-                new[one.value.id] = "threadIdx.x"
-            elif reader.is_row(value):
-                new[one.value.id] = "blockIdx.x"
-            elif value.names & {"threadIdx.x", "blockIdx.x"}:
-                places.add(one.name)
-                new[one.value.id] = "0"
-    text = replaced(kernel.body, lambda node: new.get(node.id))
-    body = body_of(text)
-    left = re.findall(r"\b(?:threadIdx|blockIdx|blockDim)\b", text)
-    used = [said(one) for one in walk(body) if one.type == "identifier"]
-    if len(left) != sum(word != "0" for word in new.values()) or not {*new.values()} >= {
-        "blockIdx.x"
-    }:
-        return kernel
-    if any(used.count(name) > 1 for name in places):
-        return kernel
-    warps = block[0] // WARP
-    launch = kernel.launch._replace(grid=(grid[0] * warps, 1, 1), block=(WARP, 1, 1))
-    return kernel._replace(launch=launch, body=body)
-
-
 class _Rewriter:
     """Goes through statements; what reduces becomes a tree over an array of the block's threads."""
 
-    def __init__(self, kernel: Kernel, body: Node) -> None:
-        self.body = body
-        block = kernel.launch.block
+    def __init__(self, kernel: Kernel) -> None:
+        self.body, block = kernel.body, kernel.launch.block
         self.threads = block[0]
-        self.known: dict[str, Quantity] = {
-            f"blockDim.{a}": number(n) for a, n in zip("xyz", block, strict=True)
-        } | {"warpSize": number(WARP)}
         if block[1:] != (1, 1) or self.threads & (self.threads - 1) or self.threads < WARP:
             raise Unread("blocks of other sizes than powers of two")
-        made = [
-            one.name for line in walk(body) if line.type == "declaration" for one in declared(line)
-        ]
-        self.kept = {name for name in made if made.count(name) == 1} - assigned(body)
+        self.lanes = Lanes(kernel)
         self.types: dict[str, str] = {}
         self.arrays: list[str] = []
         self.numbers = count()
@@ -239,8 +96,7 @@ class _Rewriter:
         if line.type == "declaration":
             for one in declared(line):
                 self.types[one.name] = one.type
-                if one.value is not None and one.type in _WHOLE and one.name in self.kept:
-                    self.known[one.name] = quantity(one.value, self.known)
+                self.lanes.note(one)
         if line.type in ("for_statement", "if_statement") and "__shfl" in said(line):
             part = "body" if line.type == "for_statement" else "consequence"
             inner = field(line, part)
@@ -299,7 +155,7 @@ class _Rewriter:
         if "__shfl" not in said(line):
             return [], 0
         if line.type == "for_statement":
-            step = _halved(line, self.known)
+            step = _halved(line, self.lanes.known)
             if step is None:
                 return [], 0
             return [self._shuffled(one, step) for one in statements(field(line, "body"))], 1
@@ -326,7 +182,7 @@ class _Rewriter:
         if len(calls) != 1 or sign not in ("=", "+=", "*=") or not name.isidentifier():
             raise Unread("shuffles of another kind")
         mask, value, lanes, *width = map(tight, field(calls[0], "arguments").named_children)
-        wide = not width or width in (["32"], ["warpSize"])
+        wide = width in ([], ["32"])
         if not _ALL.fullmatch(mask) or value != name or lanes != step or not wide:
             raise Unread("shuffles of a part of a warp")
 
@@ -347,14 +203,14 @@ class _Rewriter:
 
     def _kept(self, line: Node, totals: list[_Total]) -> dict[str, str]:
         """`if (lane == 0) shared[warp] = v;`: the array that takes each total."""
-        if line.type != "if_statement" or not self._is_lane_0(field(line, "condition")):
+        if line.type != "if_statement" or not self.lanes.is_lane_0(field(line, "condition")):
             raise Unread("totals of warps that nobody keeps")
         arrays = {}
         for one in map(bare, statements(field(line, "consequence"))):
             if one is None or one.type != "assignment_expression":
                 raise Unread("totals of warps that nobody keeps")
             array, at = self._element(field(one, "left"))
-            if at is None or not self._is_warp(at) or field(one, "operator").type != "=":
+            if at is None or not self.lanes.is_warp(at) or field(one, "operator").type != "=":
                 raise Unread("totals of warps that nobody keeps")
             arrays[said(bare(field(one, "right")))] = array
         if set(arrays) != {one.name for one in totals} or len(set(arrays.values())) != len(arrays):
@@ -367,7 +223,7 @@ class _Rewriter:
         """The second half of a reduction: how many lines, and assignments to variables of other names,
         with their declarations."""
         inside = lines
-        if lines and lines[0].type == "if_statement" and self._is_warp_0(lines[0]):
+        if lines and lines[0].type == "if_statement" and self.lanes.is_warp_0(lines[0]):
             inside = statements(field(lines[0], "consequence"))
         by_array = {array: name for name, array in arrays.items()}
         new: dict[str, str] = {}
@@ -394,7 +250,7 @@ class _Rewriter:
         if len(new) != len(totals):
             raise Unread("totals of warps that nobody reads back")
         again = inside[at:]
-        apart = bool(again) and again[0].type == "if_statement" and self._is_warp_0(again[0])
+        apart = bool(again) and again[0].type == "if_statement" and self.lanes.is_warp_0(again[0])
         if apart:
             again = statements(field(again[0], "consequence"))
         warps, taken = self._of_warp(again) if again else ([], 0)
@@ -417,7 +273,7 @@ class _Rewriter:
     def _for_all(self, line: Node, new: Mapping[str, str]) -> str:
         """`if (lane == 0) shared[0] = v;` by the first warp, which is thread 0."""
         one = line
-        if line.type == "if_statement" and self._is_lane_0(field(line, "condition")):
+        if line.type == "if_statement" and self.lanes.is_lane_0(field(line, "condition")):
             (one,) = statements(field(line, "consequence"))
         inner = bare(one)
         if (
@@ -436,16 +292,16 @@ class _Rewriter:
             (part,) = joined(bare(field(value, "condition")), "&&")
             if part.type != "binary_expression" or field(part, "operator").type != "<":
                 raise Unread("totals of some warps")
-            low, high = quantity(field(part, "left"), self.known), field(part, "right")
-            lanes = low == THREAD or self.is_lane(low)
-            if not lanes or quantity(high, self.known) != number(warps):
+            low, high = quantity(field(part, "left"), self.lanes.known), field(part, "right")
+            own = low == THREAD or self.lanes.is_lane(low)
+            if not own or quantity(high, self.lanes.known) != number(warps):
                 raise Unread("totals of some warps")
             neutral = said(bare(field(value, "alternative")))
             value = bare(field(value, "consequence")) or value
         elif warps != WARP:
             raise Unread("totals of more warps than there are")
         array, at = self._element(value)
-        if at is None or array not in by_array or not (self.is_lane(at) or at == THREAD):
+        if at is None or array not in by_array or not (self.lanes.is_lane(at) or at == THREAD):
             raise Unread("totals of other warps")
         (combined,) = (one.combined for one in totals if one.name == by_array[array])
         if neutral and not _is_neutral(combined, neutral):
@@ -458,71 +314,7 @@ class _Rewriter:
         inside = field(node, "indices").named_children
         if len(inside) != 1:
             return "", None
-        return said(field(node, "argument")), quantity(inside[0], self.known)
-
-    def _is_lane_0(self, condition: Node) -> bool:
-        return self._is_zero(condition, lambda q: self.is_lane(q))
-
-    def _is_warp_0(self, line: Node) -> bool:
-        condition = field(line, "condition")
-        if line.child_by_field_name("alternative") is not None:
-            return False
-        part = bare(condition)
-        if (
-            part is not None
-            and part.type == "binary_expression"
-            and field(part, "operator").type == "<"
-        ):
-            sides = [quantity(field(part, side), self.known) for side in ("left", "right")]
-            if sides == [THREAD, number(WARP)]:
-                return True
-        return self._is_zero(condition, lambda q: self._is_warp(q))
-
-    def _is_zero(self, condition: Node, of: Callable[[Quantity], bool]) -> bool:
-        part = bare(condition)
-        if part is None:
-            return False
-        if part.type == "unary_expression" and part.children[0].type == "!":
-            return of(quantity(field(part, "argument"), self.known))
-        if part.type != "binary_expression" or field(part, "operator").type != "==":
-            return False
-        sides = [quantity(field(part, side), self.known) for side in ("left", "right")]
-        return any(of(one) and other == number(0) for one, other in (sides, sides[::-1]))
-
-    def is_lane(self, of: Quantity) -> bool:
-        return self._says(
-            of, r"threadIdx\.x(?:%32|%warpSize|&31|&0x1[fF]|%32u|&\(32-1\)|&\(warpSize-1\))"
-        )
-
-    def is_row(self, of: Quantity) -> bool:
-        """Whether it is the number of the thread's warp among those of the grid."""
-        block = rf"blockIdx\.x\*(?:blockDim\.x|{self.threads})"
-        grid = rf"(?:{block}\+threadIdx\.x|threadIdx\.x\+{block})"
-        blocks = named("blockIdx.x").times(number(self.threads // WARP))
-        return self._says(of, rf"\(?{grid}\)?(?:/32|>>5|/warpSize)") or self._is_warp(
-            of.plus(blocks, -1)
-        )
-
-    def _is_warp(self, of: Quantity) -> bool:
-        return self._says(of, r"threadIdx\.x(?:/32|/warpSize|>>5|/32u)")
-
-    def _says(self, of: Quantity, pattern: str) -> bool:
-        """Whether a quantity is one factor of this text, variables by what they stand for."""
-        if len(of.terms) != 1 or of.terms[0][1] != 1 or len(of.terms[0][0]) != 1:
-            return False
-        text = of.terms[0][0][0].text.replace(" ", "")
-        of_grid = named("blockIdx.x").times(number(self.threads)).plus(THREAD)
-        whole = {name: "threadIdx.x" for name, one in self.known.items() if one == THREAD} | {
-            name: "threadIdx.x+blockIdx.x*blockDim.x"
-            for name, one in self.known.items()
-            if one == of_grid
-        }
-        text = re.sub(r"(?<![.\w])[A-Za-z_]\w*", lambda word: whole.get(word[0], word[0]), text)
-        constants = {n: str(q.number) for n, q in self.known.items() if q.number is not None}
-        text = re.sub(
-            r"(?<![.\w])[A-Za-z_]\w*(?![.\w])", lambda word: constants.get(word[0], word[0]), text
-        )
-        return re.fullmatch(rf"\(?{pattern}\)?", text) is not None
+        return said(field(node, "argument")), quantity(inside[0], self.lanes.known)
 
 
 def _halved(loop: Node, known: Mapping[str, Quantity]) -> str | None:
@@ -540,7 +332,7 @@ def _halved(loop: Node, known: Mapping[str, Quantity]) -> str | None:
     )
     doubles = (
         quantity(made[0].value, known) == number(1)
-        and condition in (f"{step}<32", f"{step}<=16", f"{step}<warpSize")
+        and condition in (f"{step}<32", f"{step}<=16")
         and update in (f"{step}*=2", f"{step}<<=1", f"{step}={step}*2", f"{step}+={step}")
         and "__shfl_down" not in said(loop)
     )
