@@ -501,6 +501,18 @@ __global__ void reduce(const float* in, float* out, int n) {
   if (threadIdx.x == 0) atomicAdd(out, s);
 }
 """, "3, 1, 1", "256, 1, 1", {"in": ARRAY, "out": Data("1")}, N),
+    "sum_by_functions_of_whole_numbers": sample("""
+__device__ __forceinline__ int warp_sum(int v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void cut(const float* x, float* out, int width) {
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 32) s += x[blockIdx.x * width + i];
+  s = warp_sum(s);
+  if (threadIdx.x == 0) out[blockIdx.x] = s;
+}
+""", "5, 1, 1", "32, 1, 1", {"x": Data("5 * width"), "out": Data("5")}, WIDTHS, refuses=True),
     "rms_norm_of_a_warp": sample("""
 __global__ void rms(const float* x, const float* w, float* y, int width, float eps) {
   int row = blockIdx.x;

@@ -42,6 +42,7 @@ def with_functions(kernel: Kernel) -> Kernel:
 class _Function(NamedTuple):
     """A function of the source that gives back its only value, reduced."""
 
+    type: str
     value: str
     body: str
 
@@ -53,6 +54,13 @@ class _Inliner:
         self.kernel = kernel
         self.functions = dict(_functions(kernel.before))
         self.numbers = count()
+        made = [
+            one
+            for line in walk(kernel.body)
+            if line.type == "declaration"
+            for one in declared(line)
+        ]
+        self.types = {one.name: one.type for one in made}
 
     def text(self) -> str:
         """The kernel's body without calls of them."""
@@ -88,6 +96,8 @@ class _Inliner:
         given = field(value, "arguments").named_children
         if function is None or len(given) != 1:
             return None
+        if self.types.get(name) != function.type:
+            raise Unread("a function of values of another type")
         begin = "" if not kind and said(given[0]) == name else f"{kind}{name} = {said(given[0])};\n"
         return begin + self._body(function, name)
 
@@ -124,4 +134,4 @@ def _functions(text: str) -> Iterator[tuple[str, _Function]]:
         if "__shfl" in body or known & set(re.findall(r"\w+", body)):
             known.add(found["name"])
             plain = expanded(body, bare_[: found.start()], [found["value"]])
-            yield found["name"], _Function(found["value"], plain)
+            yield found["name"], _Function(found["type"], found["value"], plain)
