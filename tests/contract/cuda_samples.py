@@ -663,6 +663,175 @@ __global__ void rowsum(const float* x, float* y, int rows, int width) {
   if (lane == 0) y[row] = s + warp;
 }
 """, "10, 1, 1", "128, 1, 1", {"x": Data("rows * width"), "y": Data("rows")}, ROWS, refuses=True),
+    "product_as_deep_as_its_block": sample("""
+__global__ void own(const float* A, const float* B, float* C, int M, int N, int K) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y;
+  int col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < M && col < N) {
+    float sum = 0.0f;
+    for (int k = 0; k < (blockIdx.y + 1) * 16; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = sum;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 144), (131, 140, 160))], refuses=True),
+    "product_weighted_by_its_place": sample("""
+__global__ void own(const float* A, const float* B, float* C, int M, int N, int K) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y;
+  int col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < M && col < N) {
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col] * (threadIdx.x + 1);
+    C[row * N + col] = sum;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 144), (131, 140, 160))], refuses=True),
+    "product_guarded_by_its_block": sample("""
+__global__ void own(const float* A, const float* B, float* C, int M, int N, int K) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y;
+  int col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < M && col < blockIdx.y * 16 + 5) {
+    float sum = 0.0f;
+    for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+    C[row * N + col] = sum;
+  }
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 144), (131, 140, 160))], refuses=True),
+    "shuffles_kept_as_whole_numbers": sample("""
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void scaled(const float* x, float* y, int width) {
+  __shared__ int part[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 256) s += x[blockIdx.x * width + i];
+  s = warp_sum(s);
+  if (lane == 0) part[warp] = s;
+  __syncthreads();
+  if (warp == 0) {
+    s = lane < 8 ? part[lane] : 0.f;
+    s = warp_sum(s);
+    if (lane == 0) part[0] = s;
+  }
+  __syncthreads();
+  s = part[0];
+  for (int i = threadIdx.x; i < width; i += 256) y[blockIdx.x * width + i] = x[blockIdx.x * width + i] * s;
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width"), "y": Data("5 * width")}, WIDTHS, refuses=True),
+    "shuffles_that_the_first_warp_keeps": sample("""
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void scaled(const float* x, float* y, int width) {
+  __shared__ float part[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 256) s += x[blockIdx.x * width + i];
+  s = warp_sum(s);
+  if (lane == 0) part[warp] = s;
+  __syncthreads();
+  if (warp == 0) {
+    s = lane < 8 ? part[lane] : 0.f;
+    s = warp_sum(s);
+    
+  }
+  __syncthreads();
+  s = part[0];
+  for (int i = threadIdx.x; i < width; i += 256) y[blockIdx.x * width + i] = x[blockIdx.x * width + i] * s;
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width"), "y": Data("5 * width")}, WIDTHS, refuses=True),
+    "shuffles_added_to_the_first": sample("""
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void scaled(const float* x, float* y, int width) {
+  __shared__ float part[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 256) s += x[blockIdx.x * width + i];
+  s = warp_sum(s);
+  if (lane == 0) part[warp] = s;
+  __syncthreads();
+  if (warp == 0) {
+    s = lane < 8 ? part[lane] : 0.f;
+    s = warp_sum(s);
+    if (lane == 0) part[0] += s;
+  }
+  __syncthreads();
+  s = part[0];
+  for (int i = threadIdx.x; i < width; i += 256) y[blockIdx.x * width + i] = x[blockIdx.x * width + i] * s;
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width"), "y": Data("5 * width")}, WIDTHS, refuses=True),
+    "shuffles_of_warp_and_block": sample("""
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void scaled(const float* x, float* y, int width) {
+  __shared__ float part[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 256) s += x[blockIdx.x * width + i];
+  s = warp_sum(s);
+  if (lane == 0) part[warp] = s;
+  __syncthreads();
+  float t = lane < 8 ? part[lane] : 0.f;
+  t = warp_sum(t);
+  for (int i = threadIdx.x; i < width; i += 256) y[blockIdx.x * width + i] = x[blockIdx.x * width + i] * s + t;
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width"), "y": Data("5 * width")}, WIDTHS, refuses=True),
+    "shuffles_read_back_by_some": sample("""
+__device__ __forceinline__ float warp_sum(float v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+  return v;
+}
+__global__ void scaled(const float* x, float* y, int width) {
+  __shared__ float part[32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 256) s += x[blockIdx.x * width + i];
+  s = warp_sum(s);
+  if (lane == 0) part[warp] = s;
+  __syncthreads();
+  s = (warp == 0 && lane < 8) ? part[lane] : 0.f;
+  s = warp_sum(s);
+  for (int i = threadIdx.x; i < width; i += 256) y[blockIdx.x * width + i] = x[blockIdx.x * width + i] * s;
+}
+""", "5, 1, 1", "256, 1, 1", {"x": Data("5 * width"), "y": Data("5 * width")}, WIDTHS, refuses=True),
+    "shuffles_at_the_end": sample("""
+__global__ void nothing(const float* x, float* y, int width) {
+  float s = 0.f;
+  for (int i = threadIdx.x; i < width; i += 64) s += x[blockIdx.x * width + i];
+  if (threadIdx.x == 0) y[blockIdx.x] = s;
+  for (int o = 16; o > 0; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+}
+""", "5, 1, 1", "64, 1, 1", {"x": Data("5 * width"), "y": Data("5")}, WIDTHS, refuses=True),
+    "tiled_with_a_bound_of_its_own": sample("""
+#define TILE 16
+__global__ void tiled(const float* A, const float* B, float* C, int M, int N, int K) {
+  __shared__ float As[TILE][TILE + 1];
+  __shared__ float Bs[TILE][TILE + 1];
+  int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+  float sum = 0.0f;
+  for (int t = 0; t < (K + TILE - 1) / TILE; ++t) {
+    const int lim = K;
+    As[threadIdx.y][threadIdx.x] = (row < M && t * TILE + threadIdx.x < lim) ? A[row * K + t * TILE + threadIdx.x] : 0.0f;
+    Bs[threadIdx.y][threadIdx.x] = (t * TILE + threadIdx.y < lim && col < N) ? B[(t * TILE + threadIdx.y) * N + col] : 0.0f;
+    __syncthreads();
+    #pragma unroll
+    for (int k = 0; k < TILE; ++k) sum += As[threadIdx.y][k] * Bs[k][threadIdx.x];
+    __syncthreads();
+  }
+  if (row < M && col < N) C[row * N + col] = sum;
+}
+""", "9, 9, 1", "16, 16, 1", {"A": Data("M * K"), "B": Data("K * N"), "C": Data("M * N")},
+        [{"M": m, "N": n, "K": k} for m, n, k in ((144, 144, 40), (131, 140, 33), (130, 129, 16), (5, 3, 7), (1, 1, 1), (20, 16, 0))], refuses=True),
     "matmul_half": sample("""
 #include <cuda_fp16.h>
 __global__ void hgemm(const __half* A, const __half* B, const float* bias, __half* C, int M, int N, int K) {

@@ -121,7 +121,8 @@ class Iterations(State):
                 if self.team is not Team.THREAD:
                     self.partial[one.name] = one
         texts = " ".join(map(said, body))
-        if any(re.search(rf"\b{name}\b", texts) for name in {*self.tainted, *self.shared}):
+        unsaid = {*self.partial, *(self.stale - set(self.values))} - {one.name for one in sums}
+        if any(re.search(rf"\b{name}\b", texts) for name in {*self.tainted, *self.shared, *unsaid}):
             raise Unread("a loop whose iterations know their thread")
         if re.search(r"\b(threadIdx|blockIdx)\s*\.\s*x\b", texts) and self.team is not Team.BLOCK:
             raise Unread("a loop whose iterations know their thread")

@@ -45,6 +45,7 @@ class PlaneReader:
         self.moved = assigned(kernel.body)
         self.axes: dict[str, Axis] = {}
         self.before: list[Node] = []
+        self.parts: set[str] = set()  # what is known, and not written
         check_calls(kernel, kernel.body)
         text = re.sub(r"\b__\w+2\w+\b", "", said(kernel.body))
         if re.search(r"\w_\b|__shared__|__sync|__shfl|atomic|gridDim", text):
@@ -100,7 +101,8 @@ class PlaneReader:
             if not re.search(r"\b[A-Za-z_]\w*\b", said(one.value)):
                 raise Unread("a thread's place of another kind")
             if "threadIdx" in said(one.value) or "blockIdx" in said(one.value):
-                return  # a part of a place that is put together later
+                self.parts.add(one.name)  # of a place that is put together later
+                return
         self.before.append(line)
 
     def _guard(self, condition: Node, away: bool) -> None:
@@ -116,9 +118,14 @@ class PlaneReader:
             key = axes.get(said(bare(left)))
             if key is None or sign != (">=" if away else "<") or names(right) & set(axes):
                 raise Unread("a guard of another kind")
-            if any("threadIdx" in one or one in axes for one in quantity(right, self.known).names):
+            if any(one in axes or knows_thread(one) for one in quantity(right, self.known).names):
                 raise Unread("a guard of another kind")
             self.axes[key] = self.axes[key]._replace(bound=said(right))
+
+
+def knows_thread(name: str) -> bool:
+    """Whether a name of a built-in variable says where a thread is in the plane."""
+    return name.startswith("threadIdx") or name in ("blockIdx.x", "blockIdx.y")
 
 
 def times_of(index: Quantity, name: str) -> Quantity | None:

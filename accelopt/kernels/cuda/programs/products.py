@@ -19,7 +19,7 @@ from tree_sitter import Node
 
 from accelopt.kernels.cuda.programs.accesses import Access, accesses, pointers_of
 from accelopt.kernels.cuda.programs.loops import gathered, head
-from accelopt.kernels.cuda.programs.plane import Axis, PlaneReader, times_of
+from accelopt.kernels.cuda.programs.plane import Axis, PlaneReader, knows_thread, times_of
 from accelopt.kernels.cuda.programs.quantities import number, quantity
 from accelopt.kernels.cuda.programs.syntax import (
     Declared,
@@ -32,6 +32,7 @@ from accelopt.kernels.cuda.programs.syntax import (
     names,
     replaced,
     said,
+    tight,
     walk,
 )
 from accelopt.kernels.cuda.programs.untiled import untiled
@@ -108,7 +109,8 @@ class _Reader(PlaneReader):
         moving = {*(axis.name for axis in self.axes.values()), found.variable, *self.moved}
         if found.low != number(0) or found.step != number(1):
             raise Unread("a sum of other steps")
-        if quantity(found.high, self.known).names & moving:
+        depth = quantity(found.high, self.known).names
+        if depth & moving or any(map(knows_thread, depth)) or names(found.high) & self.parts:
             raise Unread("sums of several lengths")
         if assigned(loop) - self._inside(loop) - {found.variable} != {sum_.name}:
             raise Unread("more than one sum")
@@ -172,7 +174,11 @@ class _Reader(PlaneReader):
             one = waiting.pop()
             if one.id in ids:
                 continue
-            if one.type == "identifier" and said(one) in places:
+            if one.type == "identifier":
+                known = self.known.get(said(one), number(0))
+                if said(one) in places | self.parts or any(map(knows_thread, known.names)):
+                    return True
+            if one.type == "field_expression" and knows_thread(tight(one)):
                 return True
             waiting += one.children
         return False
@@ -195,4 +201,6 @@ class _Reader(PlaneReader):
             raise Unread("sums that read what others store")
         text = " ".join(map(said, [line, *after, *self.before]))
         if "threadIdx" in text or re.search(r"blockIdx\s*\.\s*[xy]", text) or "return" in text:
+            raise Unread("sums that know their thread")
+        if any(names(one) & self.parts for one in (line, *after, *self.before)):
             raise Unread("sums that know their thread")

@@ -13,7 +13,7 @@ one thread's there, or all threads' of a warp; here it is everybody's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import NamedTuple
 
@@ -49,6 +49,16 @@ class _Total(NamedTuple):
 
     name: str
     combined: str
+
+
+class _Ends(NamedTuple):
+    """The second half of a reduction: how many lines it takes, the variables that hold a total behind it
+    by that which a warp's total had, their declarations, and what the first warp stores."""
+
+    lines: int
+    names: Mapping[str, str]
+    declared: list[str]
+    stores: list[str]
 
 
 def by_trees(kernel: Kernel) -> Kernel:
@@ -111,20 +121,40 @@ class _Rewriter:
         if not totals:
             return 0, []
         if self.threads == WARP:
-            number_ = next(self.numbers)
-            arrays = {total.name: f"treeOf{number_}{total.name}" for total in totals}
-            self.arrays += [
-                f"__shared__ {self._type(name)} {array}[{WARP}];" for name, array in arrays.items()
+            trees = self._trees(totals)
+            return taken, [
+                *self._tree(totals, trees),
+                *_assigned({one.name: one.name for one in totals}, trees),
             ]
-            return taken, self._tree(totals, arrays)
+        if len(lines) < taken + 3 or not is_sync(lines[taken + 1]):
+            raise Unread("a reduction without its barrier")
         arrays = self._kept(lines[taken], totals)
         at = taken + 1
-        if not is_sync(lines[at]):
-            raise Unread("a reduction without its barrier")
-        while is_sync(lines[at]):
+        while at < len(lines) and is_sync(lines[at]):
             at += 1
-        more, ends, declared_ = self._ends(lines[at:], totals, arrays)
-        return at + more, [*declared_, *self._tree(totals, arrays), *ends]
+        ends = self._ends(lines[at:], totals, arrays)
+        at += ends.lines
+        words = "".join([*ends.stores, *map(tight, lines[at : at + 1])])
+        # Only where all its arrays are told the total may what follows find it there.
+        told = all(re.search(rf"\b{array}\[0\]\s*=(?!=)", words) for array in arrays.values())
+        trees = arrays if told else self._trees(totals)
+        text = [
+            *ends.declared,
+            *self._tree(totals, trees),
+            *_assigned(ends.names, trees),
+            *ends.stores,
+        ]
+        return at, text
+
+    def _trees(self, totals: list[_Total]) -> dict[str, str]:
+        """An array of its own for each total."""
+        number_ = next(self.numbers)
+        trees = {total.name: f"treeOf{number_}{total.name}" for total in totals}
+        self.arrays += [
+            f"__shared__ {self._type(name)} {array}[{self.threads}];"
+            for name, array in trees.items()
+        ]
+        return trees
 
     def _type(self, name: str) -> str:
         if name not in self.types:
@@ -132,7 +162,7 @@ class _Rewriter:
         return self.types[name]
 
     def _tree(self, totals: list[_Total], arrays: Mapping[str, str]) -> list[str]:
-        """Trees over arrays, and everybody's totals."""
+        """Trees over arrays, into element 0 of each."""
         half = "halves"
         work = []
         for one in totals:
@@ -146,7 +176,6 @@ class _Rewriter:
             f"if (threadIdx.x < {half}) {{ {' '.join(work)} }}",
             f"{BARRIER};",
             "}",
-            *(f"{one.name} = {arrays[one.name]}[0];" for one in totals),
         ]
 
     def _of_warp(self, lines: list[Node]) -> tuple[list[_Total], int]:
@@ -212,16 +241,16 @@ class _Rewriter:
             array, at = self._element(field(one, "left"))
             if at is None or not self.lanes.is_warp(at) or field(one, "operator").type != "=":
                 raise Unread("totals of warps that nobody keeps")
-            arrays[said(bare(field(one, "right")))] = array
+            name = said(bare(field(one, "right")))
+            if self.types.get(array) != self._type(name):
+                raise Unread("totals of warps that are kept in another type")
+            arrays[name] = array
         if set(arrays) != {one.name for one in totals} or len(set(arrays.values())) != len(arrays):
             raise Unread("totals of warps that nobody keeps")
         return arrays
 
-    def _ends(
-        self, lines: list[Node], totals: list[_Total], arrays: Mapping[str, str]
-    ) -> tuple[int, list[str], list[str]]:
-        """The second half of a reduction: how many lines, and assignments to variables of other names,
-        with their declarations."""
+    def _ends(self, lines: list[Node], totals: list[_Total], arrays: Mapping[str, str]) -> _Ends:
+        """The second half of a reduction."""
         inside = lines
         if lines and lines[0].type == "if_statement" and self.lanes.is_warp_0(lines[0]):
             inside = statements(field(lines[0], "consequence"))
@@ -246,6 +275,8 @@ class _Rewriter:
             if kind:
                 self.types[name] = kind
                 made.append(f"{kind} {name};")
+            if self.types.get(name) != self._type(by_array[array]):
+                raise Unread("totals of warps that are read back in another type")
             at += 1
         if len(new) != len(totals):
             raise Unread("totals of warps that nobody reads back")
@@ -262,35 +293,36 @@ class _Rewriter:
             n: combined[old] for n, old in new.items()
         }:
             raise Unread("totals of warps that are combined otherwise")
-        ends = [f"{name} = {arrays[old]}[0];" for name, old in new.items() if name != old]
         if inside is lines:
-            return at, ends, made
-        ends += [self._for_all(one, new) for one in inside[at:]]
+            return _Ends(at, new, made, [])
         if made:
             raise Unread("totals that only one warp knows")
-        return 1, ends, made
+        stores = [text for one in inside[at:] for text in self._stores(one, new, by_array)]
+        return _Ends(1, new, made, stores)
 
-    def _for_all(self, line: Node, new: Mapping[str, str]) -> str:
+    def _stores(
+        self, line: Node, new: Mapping[str, str], by_array: Mapping[str, str]
+    ) -> Iterator[str]:
         """`if (lane == 0) shared[0] = v;` by the first warp, which is thread 0."""
-        one = line
+        lines = [line]
         if line.type == "if_statement" and self.lanes.is_lane_0(field(line, "condition")):
-            (one,) = statements(field(line, "consequence"))
-        inner = bare(one)
-        if (
-            inner is None
-            or inner.type != "assignment_expression"
-            or said(field(inner, "right")) not in new
-        ):
-            raise Unread("what the first warp does")
-        return f"if (threadIdx.x == 0) {said(inner)};"
+            lines = statements(field(line, "consequence"))
+        for inner in map(bare, lines):
+            if inner is None or inner.type != "assignment_expression":
+                raise Unread("what the first warp does")
+            array, at = self._element(field(inner, "left"))
+            plain = field(inner, "operator").type == "=" and at == number(0)
+            if said(field(inner, "right")) not in new or (array in by_array and not plain):
+                raise Unread("what the first warp does")
+            yield f"if (threadIdx.x == 0) {said(inner)};"
 
     def _read_back(self, value: Node, totals: list[_Total], by_array: Mapping[str, str]) -> str:
         """The array in `threadIdx.x < warps ? shared[lane] : neutral`, or `shared[lane]` for 32 warps."""
         warps = self.threads // WARP
         neutral = ""
         if value.type == "conditional_expression":
-            (part,) = joined(bare(field(value, "condition")), "&&")
-            if part.type != "binary_expression" or field(part, "operator").type != "<":
+            part, *others = joined(bare(field(value, "condition")), "&&")
+            if others or part.type != "binary_expression" or field(part, "operator").type != "<":
                 raise Unread("totals of some warps")
             low, high = quantity(field(part, "left"), self.lanes.known), field(part, "right")
             own = low == THREAD or self.lanes.is_lane(low)
@@ -315,6 +347,11 @@ class _Rewriter:
         if len(inside) != 1:
             return "", None
         return said(field(node, "argument")), quantity(inside[0], self.lanes.known)
+
+
+def _assigned(names_: Mapping[str, str], arrays: Mapping[str, str]) -> list[str]:
+    """Everybody's totals, to variables by the names that warps' totals had."""
+    return [f"{name} = {arrays[old]}[0];" for name, old in names_.items()]
 
 
 def _halved(loop: Node, known: Mapping[str, Quantity]) -> str | None:

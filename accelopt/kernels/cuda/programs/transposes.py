@@ -17,6 +17,7 @@ from accelopt.kernels.cuda.programs.syntax import (
     Unread,
     assigned,
     declared,
+    names,
     replaced,
     said,
     walk,
@@ -49,7 +50,8 @@ def transposition(kernel: Kernel) -> Transposition:
     if {name for part in body for name in assigned(part)} - inside:
         raise Unread("a thread that sets what is not its own")
     text = " ".join(map(said, body))
-    if "threadIdx" in text or re.search(r"blockIdx\s*\.\s*[xy]", text) or "return" in text:
+    parts = any(names(part) & reader.parts for part in body)
+    if parts or "threadIdx" in text or re.search(r"blockIdx\s*\.\s*[xy]", text) or "return" in text:
         raise Unread("a thread that knows its place otherwise")
     x, y = reader.axes["x"], reader.axes["y"]
     stored = [one for one in found.found if one.writes]

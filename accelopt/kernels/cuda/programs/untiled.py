@@ -24,6 +24,7 @@ from tree_sitter import Node
 
 from accelopt.kernels.cuda.programs.accesses import place, pointers_of
 from accelopt.kernels.cuda.programs.loops import Head, head
+from accelopt.kernels.cuda.programs.merged import STEP, MergedLoops
 from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
 from accelopt.kernels.cuda.programs.syntax import (
     Kernel,
@@ -43,8 +44,11 @@ from accelopt.kernels.cuda.programs.syntax import (
 )
 
 BARRIER = "__syncthreads()"
-STEP = "a step"  # of the loop that both become; no name of C's
 THREADS = ("threadIdx.x", "threadIdx.y")
+WHOLE = (
+    "int", "unsigned", "unsigned int", "long", "long long", "unsigned long long", "size_t", "int32_t",
+    "uint32_t", "int64_t", "uint64_t", "auto",
+)  # fmt: skip
 HALVES = ("half", "__half", "__nv_bfloat16", "nv_bfloat16")
 _ZERO = re.compile(
     r"(?:(?:__float2half|__float2half_rn|__float2bfloat16|half|__half|float)\()?0(?:\.0*)?[fF]?\)?"
@@ -106,6 +110,10 @@ class _Untiler:
         self.moved = assigned(kernel.body)
         self.axes: dict[str, str] = {}
         self.arrays: dict[str, _Array] = {}
+        self.within: set[str] = set()  # what the loop over tiles declares
+        self.floats = {
+            one.name for one in kernel.parameters.values() if one.type in ("float", "double")
+        }
         self.values: dict[str, Node] = {}
         self.kept: list[str] = []
         self.sums: list[str] = []
@@ -139,6 +147,8 @@ class _Untiler:
             if one.name in self.moved:
                 self.sums.append(text)
                 continue
+            if one.type not in WHOLE:
+                raise Unread("a value that is no whole number")
             self.known[one.name] = quantity(one.value, self.known)
             self.values[one.name] = one.value
             self.kept.append(text)
@@ -172,7 +182,8 @@ class _Untiler:
             raise Unread("a condition of another kind")
         sides = field(part, "left"), field(part, "right")
         low, high = sides if field(part, "operator").type == "<" else sides[::-1]
-        if any("Idx" in one for one in quantity(high, known).names) or names(high) & self.moved:
+        own = {*self.moved, *self.within, *self.floats}
+        if any("Idx" in one for one in quantity(high, known).names) or names(high) & own:
             raise Unread("a bound that is not the same for all")
         return quantity(low, known), said(high)
 
@@ -185,11 +196,11 @@ class _Untiler:
         count = quantity(steps.high, known).number
         if steps.low != number(0) or outer.low != number(0) or steps.step != number(1):
             raise Unread("loops that do not begin with 0")
-        if count is None or count > min(self.block.values()):
+        if count is None or not 0 < count <= min(self.block.values()):
             raise Unread("tiles of other sizes than blocks")
         if outer.step not in (number(1), number(count)) or steps.variable == outer.variable:
             raise Unread("tiles that are not side by side")
-        both = _Both(steps.variable, outer, count, self.axes, self.block)
+        both = MergedLoops(steps.variable, outer, count, self.axes, self.block)
         bounds: set[str] = set()
 
         def read(node: Node) -> str | None:
@@ -208,7 +219,7 @@ class _Untiler:
         shape = replaced(body, lambda one: "@" if self._element(one, known) else None)
         if bounds and not _is_sum_of_products(shape):
             raise Unread("steps behind the last one that may add something")
-        if names(body_of(f"{{ {step}; }}")) & set(self.arrays):
+        if names(body_of(f"{{ {step}; }}")) & {*self.arrays, *self.within, outer.variable}:
             raise Unread("a tile that is used in another way")
         depth = self._depth(outer, count, bounds)
         return f"for ({steps.type} {k} = 0; {k} < {depth}; ++{k}) {step};"
@@ -245,9 +256,12 @@ class _Untiler:
 
     def _within(self, line: Node, known: dict[str, Quantity]) -> None:
         for one in declared(line):
-            if one.value is None or one.pointer or one.lengths or one.name in self.moved:
+            plain = one.type in WHOLE and not one.pointer and not one.lengths
+            hides = one.name in self.known or one.name in self.kernel.parameters
+            if one.value is None or not plain or hides or one.name in self.moved:
                 raise Unread("a declaration of another kind")
             known[one.name] = quantity(one.value, known)
+            self.within.add(one.name)
 
     def _load(self, line: Node, known: Mapping[str, Quantity]) -> tuple[str, _Load]:
         """A statement that writes an element of a tile."""
@@ -313,7 +327,7 @@ class _Untiler:
         return dict(zip(load.order, pair, strict=True))
 
     def _bounds(
-        self, load: _Load, by: Mapping[str, Quantity], both: _Both, guard: Mapping[str, str]
+        self, load: _Load, by: Mapping[str, Quantity], both: MergedLoops, guard: Mapping[str, str]
     ) -> set[str]:
         """How far steps go by a load's conditions. Raises Unread where those say more than `guard`."""
         found = set()
@@ -329,7 +343,7 @@ class _Untiler:
                 raise Unread("a condition that what is stored does not have")
         return found
 
-    def _value(self, load: _Load, kind: str, by: Mapping[str, Quantity], both: _Both) -> str:
+    def _value(self, load: _Load, kind: str, by: Mapping[str, Quantity], both: MergedLoops) -> str:
         """What the thread `by` has loaded into an array of `kind`, read by this one."""
         found = [
             (one, at) for one in walk(load.value) if (at := place(one, load.known, self.pointers))
@@ -382,66 +396,6 @@ class _Untiler:
             self.known.get(tight(node)) if node.type in ("identifier", "field_expression") else None
         )
         return None if of is None or of.number is None else str(of.number)
-
-
-class _Both(NamedTuple):
-    """The loop over tiles and that over a tile's `steps` as one."""
-
-    inner: str
-    outer: Head
-    steps: int
-    axes: Mapping[str, str]
-    block: Mapping[str, int]
-
-    def rewritten(self, of: Quantity, by: Mapping[str, Quantity]) -> Quantity:
-        """A number of the thread `by` in a tile, by this thread's place and the step of all tiles."""
-        tile = self.outer.variable
-        first = named(STEP).plus(named(self.inner), -1)  # of a tile
-        total = number(0)
-        for factors, times in _replaced(of, by).terms:
-            rest = tuple(one for one in factors if one.text != tile)
-            if len(rest) == len(factors):
-                total = total.plus(Quantity(((factors, times),)))
-                continue
-            of_tiles = self.outer.step == number(1)
-            if len(rest) != len(factors) - 1 or (of_tiles and times % self.steps):
-                raise Unread("tiles that are not side by side")
-            times = times // self.steps if of_tiles else times
-            total = total.plus(Quantity(((rest, times),)).times(first))
-        found = _replaced(total, {f"threadIdx.{axis}": self._own(axis) for axis in self.axes})
-        if found.names & {tile, self.inner, "blockIdx.x", "blockIdx.y"}:
-            raise Unread("an index that knows its tile")
-        return found
-
-    def _own(self, axis: str) -> Quantity:
-        block = named(f"blockIdx.{axis}").times(number(self.block[axis]))
-        return named(self.axes[axis]).plus(block, -1)
-
-    def text(self, index: Quantity) -> str:
-        """An index in C."""
-        parts = []
-        for factors, times in index.terms:
-            words = [] if times == 1 and factors else [str(times)]
-            words += [self.inner if one.text == STEP else _bracketed(one.text) for one in factors]
-            parts.append(" * ".join(words))
-        return " + ".join(parts) or "0"
-
-
-def _replaced(of: Quantity, by: Mapping[str, Quantity]) -> Quantity:
-    """A whole number with others in the place of some variables, all at once."""
-    total = number(0)
-    for factors, times in of.terms:
-        term = number(times)
-        for one in factors:
-            if one.text not in by and one.names & set(by):
-                raise Unread("an index that is no sum of products")
-            term = term.times(by.get(one.text, Quantity((((one,), 1),))))
-        total = total.plus(term)
-    return total
-
-
-def _bracketed(text: str) -> str:
-    return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
 
 
 def _check_zero(node: Node) -> None:
