@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import threading
@@ -16,7 +15,7 @@ from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.children import COMPILER_SETTINGS
-from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool, CompileVerdict
+from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
@@ -30,6 +29,7 @@ from accelopt.kernels.gpu.bench.targets import (
 )
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
+from accelopt.kernels.gpu.compilations import Compilations
 from accelopt.kernels.gpu.diagnosis import of_counters, of_roofline, of_structure
 from accelopt.kernels.gpu.material import Material
 from accelopt.kernels.gpu.profiling.metrics import Metrics, Unavailable
@@ -86,10 +86,9 @@ class Solutions(Language):
         self.options = options
         self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
         self._environment = _environment(os.environ)
-        self._compilers: CompilerPool | None = None
+        self._compilations = Compilations(self.compiled_with, self.target, self._environment)
         self._problems: dict[str, ProblemFiles] = {}
         self._known_settings: dict[str, package.PackageSettings] = {}
-        self._code: dict[tuple[str, str], CompileVerdict] = {}  # by case and source
         self._counters: dict[tuple[str, str], Profiled] = {}
         self._profiling = threading.Lock()
         interpreted = self._environment.get("TRITON_INTERPRET") == "1"
@@ -296,29 +295,11 @@ class Solutions(Language):
         )
 
     async def compiled(self, node: Node) -> CompileVerdict:
-        """What the compiler makes of a kernel: each kernel's once, where it could say."""
-        key = node.case.case_name, node.source
-        if key not in self._code:
-            found = await self._compiled(node.case, node.source)
-            if found.unknown:
-                return found
-            self._code[key] = found
-        return self._code[key]
+        """What the compiler makes of a kernel."""
+        return await self._compiled(node.case, node.source)
 
     async def _compiled(self, case: Case, source: str) -> CompileVerdict:
-        """What the compiler makes of a source, without a GPU; nothing where what it needs is absent."""
-        if any(importlib.util.find_spec(name) is None for name in self.compiled_with):
-            absent = " and ".join(self.compiled_with)
-            return CompileVerdict(failure=f"compiling takes {absent}", unknown=True)
-        if self._environment.get("TRITON_INTERPRET") == "1":
-            return CompileVerdict(failure="kernels are interpreted, not compiled", unknown=True)
-        if self._compilers is None:
-            count = max(1, (os.cpu_count() or 2) - 4)
-            self._compilers = CompilerPool(count, self.target, self._environment)
-        problem = self._problem(case)
-        return await asyncio.to_thread(
-            self._compilers.check, problem.definition, problem.workload, problem.solution(source)
-        )
+        return await self._compilations.of(case.case_name, self._problem(case), source)
 
     def _counted(self, node: Node) -> Profiled:
         """The counters of a kernel, each kernel's once. One thread at a time."""

@@ -13,6 +13,7 @@ from accelopt.kernels.cuda.programs.syntax import (
     Kernel,
     Unread,
     bare,
+    closing_of,
     field,
     said,
     walk,
@@ -241,11 +242,8 @@ def check_calls(kernel: Kernel, node: Node) -> None:
             continue
         seen.add(name)
         for match in re.finditer(rf"\b{name}\s*\([^;{{}}]*\)\s*(?:const\s*)?\{{", around):
-            depth, end = 1, match.end()
-            while depth and end < len(around):
-                depth += {"{": 1, "}": -1}.get(around[end], 0)
-                end += 1
-            words = re.findall(r"[A-Za-z_]\w*", around[match.end() : end])
+            inside = around[match.end() : closing_of(around, match.end() - 1)]
+            words = re.findall(r"[A-Za-z_]\w*", inside)
             if any(TOGETHER.fullmatch(word) for word in words):
                 raise Unread(f"a call of {name}, which works with other threads")
             wanted += words

@@ -14,6 +14,7 @@ from accelopt.kernels.cuda.programs.syntax import (
     Unread,
     bare,
     body_of,
+    closing_of,
     declared,
     expanded,
     field,
@@ -22,13 +23,14 @@ from accelopt.kernels.cuda.programs.syntax import (
     said,
     statements,
     tight,
+    uncommented,
     walk,
 )
 
 _FUNCTION = re.compile(
     r"(?:\b(?:static|inline|__inline__|__forceinline__)\s+)*__device__\s+"
     r"(?:(?:static|inline|__inline__|__forceinline__)\s+)*(?P<type>float|double|int|unsigned)\s+"
-    r"(?P<name>\w+)\s*\(\s*(?:const\s+)?(?P=type)\s+(?P<value>\w+)\s*\)\s*(?P<body>\{)"
+    r"(?P<name>\w+)\s*\(\s*(?:const\s+)?(?P=type)\s+(?P<value>\w+)\s*\)\s*\{"
 )
 
 
@@ -54,13 +56,8 @@ class _Inliner:
         self.kernel = kernel
         self.functions = dict(_functions(kernel.before))
         self.numbers = count()
-        made = [
-            one
-            for line in walk(kernel.body)
-            if line.type == "declaration"
-            for one in declared(line)
-        ]
-        self.types = {one.name: one.type for one in made}
+        declarations = [one for one in walk(kernel.body) if one.type == "declaration"]
+        self.types = {one.name: one.type for line in declarations for one in declared(line)}
 
     def text(self) -> str:
         """The kernel's body without calls of them."""
@@ -112,8 +109,8 @@ class _Inliner:
         if any(one.type == "return_statement" for line in lines for one in walk(line)):
             raise Unread("a function that may return early")
         own = {made.name for line in lines if line.type == "declaration" for made in declared(line)}
-        number_ = next(self.numbers)
-        new = {one: f"{one}Of{number_}" for one in own} | {function.value: name}
+        call = next(self.numbers)
+        new = {one: f"{one}Of{call}" for one in own} | {function.value: name}
 
         def change(node: Node) -> str | None:
             return new.get(said(node)) if node.type == "identifier" else None
@@ -123,15 +120,13 @@ class _Inliner:
 
 def _functions(text: str) -> Iterator[tuple[str, _Function]]:
     """Functions of a source that shuffle or call one that does, by their names."""
-    bare_ = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+    plain = uncommented(text)
     known: set[str] = set()
-    for found in _FUNCTION.finditer(bare_):
-        depth, end = 1, found.end()
-        while depth and end < len(bare_):
-            depth += {"{": 1, "}": -1}.get(bare_[end], 0)
-            end += 1
-        body = re.sub(r"\bstatic\s+(?=__shared__)", "", bare_[found.end() - 1 : end])
+    for found in _FUNCTION.finditer(plain):
+        opening = found.end() - 1
+        inside = plain[opening : closing_of(plain, opening)]
+        body = re.sub(r"\bstatic\s+(?=__shared__)", "", inside)
         if "__shfl" in body or known & set(re.findall(r"\w+", body)):
             known.add(found["name"])
-            plain = expanded(body, bare_[: found.start()], [found["value"]])
-            yield found["name"], _Function(found["type"], found["value"], plain)
+            body = expanded(body, plain[: found.start()], [found["value"]])
+            yield found["name"], _Function(found["type"], found["value"], body)

@@ -21,7 +21,10 @@ from accelopt.kernels.cuda.programs.syntax import (
 )
 
 _LARGEST = ("fmaxf", "fmax", "max", "__hmax", "fminf", "fmin", "min", "__hmin")
-_ZERO = re.compile(r"[-+]?(0+\.?0*|\.0+)([eE][-+]?\d+)?[fFlLuUhH]*|\((float|double|int)\)0|__float2half(_rn)?\(0(\.0*)?f?\)")  # fmt: skip
+_ZERO = re.compile(
+    r"[-+]?(?:0+\.?0*|\.0+)(?:[eE][-+]?\d+)?[fFlLuUhH]*|\((?:float|double|int|half|__half)\)0(?:\.0*)?[fF]?"
+    r"|(?:__float2half(?:_rn)?|__float2bfloat16|half|__half|float)\(0(?:\.0*)?[fF]?\)"
+)
 _ONE = re.compile(r"1(\.0*)?[fFlLuU]*")
 
 
@@ -190,10 +193,15 @@ def _holds(node: Node, name: str) -> bool:
     )
 
 
+def is_zero(value: str) -> bool:
+    """Whether a text says 0, in whatever format."""
+    return _ZERO.fullmatch(value.replace(" ", "")) is not None
+
+
 def starts_neutral(combined: str, value: str) -> bool:
     """Whether each thread may begin with this value and the whole is still right."""
     if "+" in combined or "hadd" in combined:
-        return _ZERO.fullmatch(value.replace(" ", "")) is not None
+        return is_zero(value)
     if "*" in combined:
         return _ONE.fullmatch(value) is not None
     return True
@@ -206,6 +214,28 @@ class Part(NamedTuple):
     combined: str
 
 
+def halved(loop: Node, known: Known, threads: int) -> tuple[str, bool] | None:
+    """The variable of a loop over the halves of a power of two, `threads / 2` down to 1, and False; or
+    from 1 up, and True. None for any other loop."""
+    start = field(loop, "initializer")
+    made = declared(start) if start.type == "declaration" else []
+    if len(made) != 1 or made[0].value is None:
+        return None
+    step, first = made[0].name, quantity(made[0].value, known)
+    bound, update = bare(field(loop, "condition")), tight(field(loop, "update"))
+    if first == number(threads // 2) and tight(bound) in (
+        f"{step}>0", f"{step}>=1", f"{step}!=0", step, f"0<{step}"
+    ):  # fmt: skip
+        ways = (f"{step}>>=1", f"{step}/=2", f"{step}={step}/2", f"{step}={step}>>1")
+        return (step, False) if update in ways else None
+    if first != number(1) or bound is None or bound.type != "binary_expression":
+        return None
+    sign, last = field(bound, "operator").type, quantity(field(bound, "right"), known)
+    whole = (sign, last) in (("<", number(threads)), ("<=", number(threads // 2)))
+    ways = (f"{step}*=2", f"{step}<<=1", f"{step}={step}*2", f"{step}+={step}")
+    return (step, True) if whole and said(field(bound, "left")) == step and update in ways else None
+
+
 def tree(loop: Node, known: Known, threads: int) -> list[Part]:
     """The shared arrays that a loop of halves reduces over all threads of a block, into element 0.
 
@@ -215,29 +245,10 @@ def tree(loop: Node, known: Known, threads: int) -> list[Part]:
     """
     if loop.type != "for_statement" or threads & (threads - 1):
         raise Unread("no tree")
-    made = declared(field(loop, "initializer"))
-    if len(made) != 1 or made[0].value is None:
+    found = halved(loop, known, threads)
+    if found is None:
         raise Unread("no tree")
-    step = made[0].name
-    first = quantity(made[0].value, known)
-    condition, update = tight(field(loop, "condition")), tight(field(loop, "update"))
-    halves = (
-        first == number(threads // 2)
-        and condition in (f"{step}>0", f"{step}>=1", f"{step}!=0", step, f"0<{step}")
-        and update in (f"{step}>>=1", f"{step}/=2", f"{step}={step}/2", f"{step}={step}>>1")
-    )
-    bound = bare(field(loop, "condition"))
-    doubles = (
-        first == number(1)
-        and bound is not None
-        and bound.type == "binary_expression"
-        and said(field(bound, "left")) == step
-        and field(bound, "operator").type == "<"
-        and quantity(field(bound, "right"), known) == number(threads)
-        and update in (f"{step}*=2", f"{step}<<=1", f"{step}={step}*2", f"{step}+={step}")
-    )
-    if not halves and not doubles:
-        raise Unread("no tree")
+    step, doubles = found
     body = field(loop, "body")
     inside = [one for one in body.named_children if one.type != "preproc_call"]
     syncs = [one for one in inside if is_sync(one)]

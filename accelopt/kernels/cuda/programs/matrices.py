@@ -7,12 +7,9 @@ from typing import NamedTuple
 
 from accelopt.kernels.cuda.programs.plane import times_of
 from accelopt.kernels.cuda.programs.products import Product
-from accelopt.kernels.cuda.programs.syntax import Unread
+from accelopt.kernels.cuda.programs.syntax import SHORT_FLOATS, Unread
 from accelopt.kernels.cuda.programs.tiles import WIDEST, Blocks, Side, begin_of, indented
 
-KINDS = {
-    "half": "half", "__half": "half", "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"
-}  # fmt: skip
 PAD = 8  # short floats behind a row, so that 16 bytes of eight rows lie in different banks
 PIECE = 16  # sums along both axes, and steps, of one multiplication
 STRIP = 32  # columns that a warp stores side by side
@@ -46,7 +43,7 @@ def with_tensor_cores(product: Product, tile: MatrixTile) -> str:
     element by element. Legal for products of two half or two bfloat16 numbers that are added up as
     float; sums are taken in another order. Raises Unread for any other.
     """
-    left, right = (KINDS.get(one.type) for one in (product.left, product.right))
+    left, right = (SHORT_FLOATS.get(one.type) for one in (product.left, product.right))
     if not product.multiplies or left is None or left != right:
         raise Unread("no product of short floats")
     matrices = _Matrices(product, tile)

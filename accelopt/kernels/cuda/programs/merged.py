@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from accelopt.kernels.cuda.programs.loops import Head
 from accelopt.kernels.cuda.programs.quantities import Quantity, named, number
-from accelopt.kernels.cuda.programs.syntax import Unread
+from accelopt.kernels.cuda.programs.syntax import Unread, said
 
 STEP = "a step"  # of the loop that both become; no name of C's
 
@@ -45,6 +45,23 @@ class MergedLoops(NamedTuple):
     def _own(self, axis: str) -> Quantity:
         block = named(f"blockIdx.{axis}").times(number(self.block[axis]))
         return named(self.axes[axis]).plus(block, -1)
+
+    def depth(self, bounds: set[str], tiles: str) -> str:
+        """How many steps there are: those of all tiles, below the bound. `tiles` is how far the outer loop
+        goes, with constants by their values. Raises Unread for several bounds."""
+        if len(bounds) > 1:
+            raise Unread("two bounds of one sum")
+        count, high = self.steps, f"({said(self.outer.high)})"
+        by_tile = self.outer.step == number(1)
+        steps = f"{high} * {count}" if by_tile else f"({high} + {count - 1}) / {count} * {count}"
+        if not bounds:
+            return steps
+        (bound,) = bounds
+        whole, last = (re.sub(r"[\s()]", "", text) for text in (tiles, bound))
+        up = (f"{last}+{count}-1/{count}", f"{last}+{count - 1}/{count}", f"{last}-1/{count}+1")
+        if (last.isidentifier() and whole in up) if by_tile else whole == last:
+            return bound
+        return f"({steps} < ({bound}) ? {steps} : ({bound}))"
 
     def text(self, index: Quantity) -> str:
         """An index in C."""

@@ -22,6 +22,7 @@ from accelopt.kernels.cuda.programs.loops import gathered, head
 from accelopt.kernels.cuda.programs.plane import Axis, PlaneReader, knows_thread, times_of
 from accelopt.kernels.cuda.programs.quantities import number, quantity
 from accelopt.kernels.cuda.programs.syntax import (
+    AS_FLOAT,
     Declared,
     Kernel,
     Unread,
@@ -72,8 +73,7 @@ class Product(NamedTuple):
             return False
         ids = {self.left.access.node.id: "l", self.right.access.node.id: "r"}
         text = replaced(inner, lambda node: ids.get(node.id)).replace(" ", "")
-        value = r"(?:(?:__half2float|__bfloat162float|float)\({0}\)|\(float\){0}|static_cast<float>\({0}\))"
-        left, right = value.format("l"), value.format("r")
+        left, right = AS_FLOAT.format("l"), AS_FLOAT.format("r")
         name = re.escape(self.sum.name)
         both = rf"(?:{left}\*{right}|{right}\*{left})"
         return bool(

@@ -20,8 +20,9 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from accelopt.kernels.cuda.programs.inlined import with_functions
-from accelopt.kernels.cuda.programs.loops import is_sync, starts_neutral
+from accelopt.kernels.cuda.programs.loops import halved, is_sync, starts_neutral
 from accelopt.kernels.cuda.programs.quantities import Quantity, number, quantity
+from accelopt.kernels.cuda.programs.state import THREAD
 from accelopt.kernels.cuda.programs.syntax import (
     Kernel,
     Unread,
@@ -36,7 +37,7 @@ from accelopt.kernels.cuda.programs.syntax import (
     tight,
     walk,
 )
-from accelopt.kernels.cuda.programs.warps import THREAD, WARP, Lanes, blocks_of_warps
+from accelopt.kernels.cuda.programs.warps import WARP, Lanes, blocks_of_warps
 
 BARRIER = "__syncthreads()"
 HALVES = (16, 8, 4, 2, 1)
@@ -148,8 +149,8 @@ class _Rewriter:
 
     def _trees(self, totals: list[_Total]) -> dict[str, str]:
         """An array of its own for each total."""
-        number_ = next(self.numbers)
-        trees = {total.name: f"treeOf{number_}{total.name}" for total in totals}
+        reduction = next(self.numbers)
+        trees = {total.name: f"treeOf{reduction}{total.name}" for total in totals}
         self.arrays += [
             f"__shared__ {self._type(name)} {array}[{self.threads}];"
             for name, array in trees.items()
@@ -184,9 +185,12 @@ class _Rewriter:
         if "__shfl" not in said(line):
             return [], 0
         if line.type == "for_statement":
-            step = _halved(line, self.lanes.known)
-            if step is None:
+            found = halved(line, self.lanes.known, WARP)
+            if found is None:
                 return [], 0
+            step, upwards = found
+            if upwards and "__shfl_down" in said(line):
+                raise Unread("shuffles in another order")
             return [self._shuffled(one, step) for one in statements(field(line, "body"))], 1
         if line.type != "expression_statement":
             return [], 0
@@ -261,7 +265,9 @@ class _Rewriter:
         while at < len(inside) and len(new) < len(totals):
             one, kind = inside[at], ""
             if one.type == "declaration":
-                (variable,) = declared(one)
+                variable, *others = declared(one)
+                if others:
+                    break
                 name, value, kind = variable.name, bare(variable.value), variable.type
             else:
                 set_ = bare(one)
@@ -352,28 +358,6 @@ class _Rewriter:
 def _assigned(names_: Mapping[str, str], arrays: Mapping[str, str]) -> list[str]:
     """Everybody's totals, to variables by the names that warps' totals had."""
     return [f"{name} = {arrays[old]}[0];" for name, old in names_.items()]
-
-
-def _halved(loop: Node, known: Mapping[str, Quantity]) -> str | None:
-    """The variable of a loop over 16, 8, 4, 2 and 1; None for any other."""
-    start = field(loop, "initializer")
-    made = declared(start) if start.type == "declaration" else []
-    if len(made) != 1 or made[0].value is None:
-        return None
-    step = made[0].name
-    condition, update = tight(field(loop, "condition")), tight(field(loop, "update"))
-    halves = (
-        quantity(made[0].value, known) == number(WARP // 2)
-        and condition in (f"{step}>0", f"{step}>=1", f"{step}!=0", step, f"0<{step}")
-        and update in (f"{step}>>=1", f"{step}/=2", f"{step}={step}/2", f"{step}={step}>>1")
-    )
-    doubles = (
-        quantity(made[0].value, known) == number(1)
-        and condition in (f"{step}<32", f"{step}<=16")
-        and update in (f"{step}*=2", f"{step}<<=1", f"{step}={step}*2", f"{step}+={step}")
-        and "__shfl_down" not in said(loop)
-    )
-    return step if halves or doubles else None
 
 
 def _is_neutral(combined: str, value: str) -> bool:

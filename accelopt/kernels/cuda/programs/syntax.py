@@ -40,6 +40,16 @@ SIZES: Mapping[str, int] = {
     "int64_t": 8, "uint64_t": 8, "double": 8, "float2": 8, "int2": 8,
 }  # fmt: skip
 """Bytes of an element, by the C name of its type."""
+WHOLE = frozenset(
+    "int unsigned long size_t int32_t uint32_t int64_t uint64_t auto".split()
+) | {"unsigned int", "long long", "unsigned long", "unsigned long long"}  # fmt: skip
+"""Types of whole numbers that do not wrap around in an index."""
+SHORT_FLOATS: Mapping[str, str] = {
+    "half": "half", "__half": "half", "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16"
+}  # fmt: skip
+"""Formats by the C names of their types."""
+AS_FLOAT = r"(?:(?:__half2float|__bfloat162float|float|static_cast<float>)\({0}\)|\(float\){0})"
+"""How C says, without spaces, that a value is made a float: a pattern, with a place for that of the value."""
 
 
 class Unread(Exception):
@@ -75,12 +85,12 @@ def read(source: str, name: str = "") -> Kernel:
     names = [parameter.name for parameter in signature.parameters]
     if len(set(names)) != len(names) or not all(map(str.isidentifier, names)):
         raise Unread("parameters without names")
-    bare = _COMMENTS.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), source)
+    bare = uncommented(source)
     head = re.search(rf"\b__global__\b[^;{{]*\b{signature.name}\s*\([^)]*\)\s*\{{", bare)
     if head is None or re.search(r"\btemplate\s*<[^;{]*$", bare[: head.start()]):
         raise Unread("no plain definition of a kernel")
     opening = head.end() - 1
-    closing = _closing(bare, opening)
+    closing = closing_of(bare, opening)
     if "#if" in bare[opening:closing].replace(" ", ""):
         raise Unread("a body that depends on the preprocessor")
     body = body_of(expanded(bare[opening:closing], bare[: head.start()], names))
@@ -113,8 +123,13 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_cuda.language()))
 
 
-def _closing(text: str, opening: int) -> int:
-    """The place behind the brace that closes the one at `opening`."""
+def uncommented(source: str) -> str:
+    """A text with spaces in the place of its comments."""
+    return _COMMENTS.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), source)
+
+
+def closing_of(text: str, opening: int) -> int:
+    """The place behind the brace that closes the one at `opening`. Raises Unread where there is none."""
     depth = 0
     for place in range(opening, len(text)):
         depth += {"{": 1, "}": -1}.get(text[place], 0)

@@ -23,10 +23,13 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from accelopt.kernels.cuda.programs.accesses import place, pointers_of
-from accelopt.kernels.cuda.programs.loops import Head, head
+from accelopt.kernels.cuda.programs.loops import head, is_sync, is_zero
 from accelopt.kernels.cuda.programs.merged import STEP, MergedLoops
 from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
 from accelopt.kernels.cuda.programs.syntax import (
+    AS_FLOAT,
+    SHORT_FLOATS,
+    WHOLE,
     Kernel,
     Unread,
     assigned,
@@ -43,20 +46,8 @@ from accelopt.kernels.cuda.programs.syntax import (
     walk,
 )
 
-BARRIER = "__syncthreads()"
 THREADS = ("threadIdx.x", "threadIdx.y")
-WHOLE = (
-    "int", "unsigned", "unsigned int", "long", "long long", "unsigned long long", "size_t", "int32_t",
-    "uint32_t", "int64_t", "uint64_t", "auto",
-)  # fmt: skip
-HALVES = ("half", "__half", "__nv_bfloat16", "nv_bfloat16")
-_ZERO = re.compile(
-    r"(?:(?:__float2half|__float2half_rn|__float2bfloat16|half|__half|float)\()?0(?:\.0*)?[fF]?\)?"
-    r"|\((?:half|__half|float)\)0(?:\.0*)?[fF]?"
-)
-_CONVERTED = re.compile(
-    r"(?:__half2float|__bfloat162float|float|static_cast<float>)\(@\)|\(float\)@|@"
-)
+_CONVERTED = re.compile(rf"{AS_FLOAT.format('@')}|@")
 
 Pair = tuple[Quantity, Quantity]
 
@@ -221,14 +212,14 @@ class _Untiler:
             raise Unread("steps behind the last one that may add something")
         if names(body_of(f"{{ {step}; }}")) & {*self.arrays, *self.within, outer.variable}:
             raise Unread("a tile that is used in another way")
-        depth = self._depth(outer, count, bounds)
+        depth = both.depth(bounds, self._tiles(outer.high))
         return f"for ({steps.type} {k} = 0; {k} < {depth}; ++{k}) {step};"
 
     def _parts(
         self, lines: list[Node], known: dict[str, Quantity]
     ) -> tuple[dict[str, _Load], Node]:
         """What is loaded into which array, and the loop over a tile; `known` takes what lines declare."""
-        marks = [tight(bare(one)) == BARRIER for one in lines]
+        marks = [is_sync(one) for one in lines]
         first = marks[:1] == [True]
         lines, marks = lines[first:], marks[first:]
         if marks[-2:] == [False, True]:
@@ -358,37 +349,17 @@ class _Untiler:
             raise Unread("a tile of computed values")
         own = self.kernel.parameters[pointed.parameter].type
         if shape == "@" and own != kind:
-            if kind != "float" or own not in HALVES:
+            if kind != "float" or own not in SHORT_FLOATS:
                 raise Unread("a tile of another type than its matrix")
             shape = "(float)@"
         index = both.text(both.rewritten(pointed.offset, by))
         return shape.replace("@", f"{pointed.parameter}[{index}]")
 
-    def _depth(self, outer: Head, count: int, bounds: set[str]) -> str:
-        """How many steps there are: those of all tiles, below the bound."""
-        if len(bounds) > 1:
-            raise Unread("two bounds of one sum")
-        steps = f"({said(outer.high)}) * {count}"
-        if outer.step != number(1):
-            steps = f"(({said(outer.high)}) + {count - 1}) / {count} * {count}"
-        if not bounds:
-            return steps
-        (bound,) = bounds
-        high = outer.high
+    def _tiles(self, high: Node) -> str:
+        """How far the loop over tiles goes, constants by their values."""
         while said(high) in self.values:
             high = self.values[said(high)]
-        tiles, depth = (
-            re.sub(r"[\s()]", "", replaced(high, self._number)),
-            re.sub(r"[\s()]", "", bound),
-        )
-        all_ = (
-            f"{depth}+{count}-1/{count}",
-            f"{depth}+{count - 1}/{count}",
-            f"{depth}-1/{count}+1",
-        )
-        if tiles == depth if outer.step != number(1) else depth.isidentifier() and tiles in all_:
-            return bound
-        return f"({steps} < ({bound}) ? {steps} : ({bound}))"
+        return replaced(high, self._number)
 
     def _number(self, node: Node) -> str | None:
         """A constant by its value."""
@@ -399,16 +370,14 @@ class _Untiler:
 
 
 def _check_zero(node: Node) -> None:
-    if not _ZERO.fullmatch(tight(bare(node))):
+    if not is_zero(tight(bare(node))):
         raise Unread("what is out of bounds is not 0")
 
 
 def _is_sum_of_products(shape: str) -> bool:
     """Whether a step adds the product of two elements, which stand as @, to something."""
     text = re.sub(r"\s", "", shape)
-    text = re.sub(
-        r"(?:__half2float|__bfloat162float|float|static_cast<float>)\(@\)|\(float\)@", "@", text
-    )
+    text = re.sub(AS_FLOAT.format("@"), "@", text)
     return bool(
         re.fullmatch(r"(\w+)(?:\+=@\*@|=\1\+@\*@|=@\*@\+\1|=(?:fmaf?|__fmaf_rn)\(@,@,\1\))", text)
     )

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from tree_sitter import Node
 
-from accelopt.kernels.cuda.programs.quantities import Quantity, named, number, quantity
+from accelopt.kernels.cuda.programs.quantities import Quantity, number, quantity
+from accelopt.kernels.cuda.programs.state import BLOCK, THREAD
 from accelopt.kernels.cuda.programs.syntax import (
+    WHOLE,
     Declared,
     Kernel,
     assigned,
@@ -23,8 +25,6 @@ from accelopt.kernels.cuda.programs.syntax import (
 )
 
 WARP = 32
-THREAD = named("threadIdx.x")
-_WHOLE = ("int", "unsigned", "unsigned int", "auto")
 
 
 def blocks_of_warps(kernel: Kernel) -> Kernel:
@@ -82,7 +82,7 @@ class Lanes:
 
     def note(self, one: Declared) -> None:
         """Know a variable by its value, where it is a whole number that it keeps."""
-        if one.value is not None and one.type in _WHOLE and one.name in self.kept:
+        if one.value is not None and one.type in WHOLE and one.name in self.kept:
             self.known[one.name] = quantity(one.value, self.known)
 
     def is_lane_0(self, condition: Node) -> bool:
@@ -124,7 +124,7 @@ class Lanes:
         """Whether it is the number of the thread's warp among those of the grid."""
         block = rf"blockIdx\.x\*(?:blockDim\.x|{self.threads})"
         grid = rf"(?:{block}\+threadIdx\.x|threadIdx\.x\+{block})"
-        blocks = named("blockIdx.x").times(number(self.threads // WARP))
+        blocks = BLOCK.times(number(self.threads // WARP))
         return self._says(of, rf"\(?{grid}\)?(?:/32|>>5)") or self.is_warp(of.plus(blocks, -1))
 
     def is_warp(self, of: Quantity) -> bool:
@@ -136,7 +136,7 @@ class Lanes:
         if len(of.terms) != 1 or of.terms[0][1] != 1 or len(of.terms[0][0]) != 1:
             return False
         text = of.terms[0][0][0].text.replace(" ", "")
-        of_grid = named("blockIdx.x").times(number(self.threads)).plus(THREAD)
+        of_grid = BLOCK.times(number(self.threads)).plus(THREAD)
         whole = {name: "threadIdx.x" for name, one in self.known.items() if one == THREAD} | {
             name: "threadIdx.x+blockIdx.x*blockDim.x"
             for name, one in self.known.items()
