@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 
 class AcceloptError(Exception):
     """Something the user can mend: one sentence that says what, where and what to do."""
@@ -22,6 +24,25 @@ class MissingExtra(AcceloptError):
 
 class BudgetExhausted(AcceloptError):
     """The run's budget of money, tokens or calls is spent; finished work is kept."""
+
+
+class InternalError(Exception):
+    """A fault of AccelOpt, never of a kernel: what it was doing, what went wrong, where in our code."""
+
+
+def internal_error(error: BaseException, doing: str) -> InternalError:
+    """An exception that nobody expected, as one sentence with its place."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        file = PurePath(trace.tb_frame.f_code.co_filename)
+        place = f" at {'/'.join(file.parts[-2:])}:{trace.tb_lineno}"
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    return InternalError(
+        f"an internal error of AccelOpt while {doing}{place} ({what}); please report it"
+    )
 
 
 def sentence(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """One kernel and one reference: verdict, latency, metrics.
 
 `NKIKernel(program_path, base_numpy_path).profile(save_fields)` is the published door;
-`accelopt.kernels.nki.judging` does the work.
+`accelopt.kernels.nki.judging` does the work, in a process of its own.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelopt.caches import default_cache
 from accelopt.eval_numpy import KernelProperties
 from accelopt.evaluation import REL_TOL, Evaluation, EvaluationRequest, Status
 from accelopt.kernels.nki.devices import Device
-from accelopt.kernels.nki.judging import evaluate
-from accelopt.kernels.nki.referee.trials import TrialStore
+from accelopt.kernels.nki.judging import evaluate, trial_store
+from accelopt.kernels.nki.requests import call_for
+from accelopt.sandbox.workers import as_evaluation, perform
 
 __all__ = ["KernelProperties", "NKIKernel"]
 
 
 class NKIKernel:
-    """A kernel's file and its reference's file; `profile` fills `res`, under the published names."""
+    """A kernel's file and its reference's file; `profile` fills `res`, under the published names.
+    `cache` is the folder that keeps what references give, the user's own by default."""
 
     def __init__(
         self,
@@ -29,7 +32,7 @@ class NKIKernel:
         device: Device | None = None,
         rel_tol: float = REL_TOL,
         precision: Sequence[str] = (),
-        trials: TrialStore | None = None,
+        cache: str | Path | None = None,
     ) -> None:
         self.program_path = str(program_path)
         self.base_numpy_path = str(base_numpy_path)
@@ -37,11 +40,15 @@ class NKIKernel:
         self.rel_tol = rel_tol
         self.precision = tuple(precision)
         self.perf_tol = 0.01
-        self.trials = trials
+        self.cache = cache
         self.res = KernelProperties()
 
     def profile(self, save_fields: Sequence[str] = ()) -> KernelProperties:
-        """Compile, check on the five seeds and the hidden inputs, time. Returns `res`."""
+        """Compile, check on the five seeds and the hidden inputs, time. Returns `res`.
+
+        Without a `device`, in a child process with the commands' limits of time and memory; with one,
+        in this process, where the device alone limits what it does.
+        """
         request = EvaluationRequest(
             kernel=self.program_path,
             task=self.base_numpy_path,
@@ -50,7 +57,13 @@ class NKIKernel:
             precision=self.precision,
             perf_tol=self.perf_tol,
         )
-        self.res = kernel_properties(evaluate(request, self.device, self.trials))
+        if self.device is None:
+            call = call_for(request, str(self.cache or default_cache()))
+            found = as_evaluation(perform(call, Evaluation))
+        else:
+            trials = trial_store(self.cache) if self.cache else None
+            found = evaluate(request, self.device, trials)
+        self.res = kernel_properties(found)
         return self.res
 
 

@@ -90,6 +90,8 @@ async def search(
         await window.close()
     if told:
         await _close_round(strategy.round, told, history, known, strategy, run)
+    if fault := run.workshop.offline.fault:
+        ended += f"; by rule nothing was tried for {fault}"
     project.write_state(start.case, strategy, ended, run)
     if run.settings.strategy == "regraph" and history:
         results = [result for round_ in history for result in round_.results]

@@ -62,6 +62,8 @@ CHILD_SECONDS = 120.0
 """A confined child of which nothing else is said."""
 CLUSTER_SECONDS = 10.0
 """For the head of a cluster to answer."""
+THREAD_SECONDS = 1800.0
+"""Work of our own in a thread, that of children which it waits for included."""
 COMMAND_SECONDS = 1800.0
 """What a command does in a process of its own, but for the trace, which has its own limit."""
 PORTRAIT_SECONDS = 300.0

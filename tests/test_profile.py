@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from accelopt.kernel_wrapper import KernelProperties, NKIKernel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,12 +26,10 @@ def profile(program_path: Path | str, base_numpy_path: Path | str, **options) ->
 
 
 def test_single_profile(tmp_path):
-    from accelopt.kernels.nki.judging import trial_store
-
     found = profile(
         HOSTILE / "kernels" / "honest_softmax.py",
         HOSTILE / "references" / "softmax.py",
-        trials=trial_store(tmp_path),
+        cache=tmp_path,
     )
     assert found.compiled and found.runnable and found.correct, found.metadata
     metadata = found.metadata
@@ -42,3 +42,46 @@ def test_single_profile(tmp_path):
 if __name__ == "__main__":
     paths = sys.argv[1:3] if len(sys.argv) >= 3 else (KERNEL, REFERENCE)
     print(profile(*paths))
+
+
+LOOPING = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    o = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.sequential_range(1_000_000_000_000):
+        {}
+    nl.store(o, value=nl.multiply(nl.load(x), 2.0))
+    return o
+"""
+TWICE = """
+import numpy as np
+
+def get_inputs():
+    return [np.random.normal(size=(128, 512)).astype(np.float32)]
+
+def forward(x):
+    return 2 * x
+
+def transform_to_nki_inputs(inputs):
+    return list(inputs)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("pass", ""),
+        ("t = nl.ndarray((128, 4), dtype=nl.float32, buffer=nl.sbuf)", ""),
+        ("nl.store(o, value=nl.load(x))", "kernel runs 2,000,000,000,003 instructions"),
+    ],
+)
+def test_a_loop_of_a_trillion_iterations_comes_to_an_end(tmp_path, body, said):
+    """What has no effect is not run; what would run for ever is refused before it does."""
+    (tmp_path / "kernel.py").write_text(LOOPING.format(body))
+    (tmp_path / "reference.py").write_text(TWICE)
+    found = profile(tmp_path / "kernel.py", tmp_path / "reference.py", cache=tmp_path)
+    assert found.correct is not bool(said), found.metadata
+    assert said in str(found.metadata)

@@ -159,3 +159,10 @@ class Stumbling(ToyLanguage):
 
 class SlyLanguage(Ruleless):
     falls_late = "SLY"
+
+
+class Faulty(ToyLanguage):
+    """Toys whose rules fail by a fault of their own."""
+
+    async def actions(self, node, focus=""):
+        raise KeyError("no such axis")

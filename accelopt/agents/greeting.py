@@ -37,7 +37,7 @@ async def greet(client: Any, config: ModelConfig) -> str:
                 return _silent(config) if isinstance(error, openai.APITimeoutError) else ""
             if time.monotonic() - started > UNREACHABLE_AFTER:
                 raise unreachable(error, config) from None
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return _silent(config)
         except openai.APIStatusError as error:
             if error.status_code not in (401, 403):

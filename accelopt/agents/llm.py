@@ -164,7 +164,7 @@ class Endpoint:
                 body = await asyncio.wait_for(_read(self._client, sent), limit)
             except openai.APIConnectionError as error:
                 return self._unconnected(error, limit, started)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return _Failure(f"no answer within {limit:g} seconds", slow=True)
             except openai.APIStatusError as error:
                 if refused := _refused_settings(error, request) - self._refused:

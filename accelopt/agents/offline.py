@@ -26,6 +26,7 @@ from accelopt.agents.proposer import (
     Suggestion,
     no_schedule,
 )
+from accelopt.awaiting import contained
 from accelopt.kernel_source import fingerprint
 from accelopt.nodes import Action, Chain, Change, Node, Plan, Reschedule, Rewrite
 from accelopt.published import NO_OPTIMIZATION_TITLE
@@ -75,6 +76,7 @@ class OfflineProposer:
         self.actions = actions
         self.predict = predict
         self.scheduled = scheduled
+        self.fault = ""  # of the rules, in a sentence; they offer nothing then
         self._found: dict[str, asyncio.Task[list[Action]]] = {}
         self._ranked: dict[str, asyncio.Task[list[TimedAction]]] = {}
 
@@ -142,7 +144,7 @@ class OfflineProposer:
                 own.add(change.key)
                 elsewhere.add(change.key)
                 fresh += 1
-        return PlanDraft(None, reason=_why_none(len(ranked)))
+        return PlanDraft(None, reason=self.fault or _why_none(len(ranked)))
 
     async def implement(self, view: KernelView, change: Change, draw: int, sample: int) -> Draft:
         """The planned chain; sample k leaves out its last k changes, but not the first."""
@@ -217,9 +219,14 @@ class OfflineProposer:
             return action.predicted
         return await self.predict(node, action.source or "")
 
+    def _failed(self, said: str) -> Sequence[Action]:
+        self.fault = said
+        return ()
+
     async def _offered(self, node: Node, focus: str) -> list[Action]:
         distinct: dict[str, Action] = {}
-        for action in sorted(await self.actions(node, focus), key=lambda item: -item.promise):
+        found = await contained(self.actions(node, focus), "listing changes by rule", self._failed)
+        for action in sorted(found, key=lambda item: -item.promise):
             if action.key != node.key:
                 distinct.setdefault(action.key, action)
         return list(distinct.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def _verdict(kernel: str, node: Node, replay: Replay) -> dict[str, Any]:
         "status": node.evaluation.status.value,
         "latency_ms": node.latency,
         "evaluation": _plain(node.evaluation, exclude={"seconds", "isolation"}),
-        "at": datetime.now(timezone.utc),
+        "at": datetime.now(UTC),
     }
 
 

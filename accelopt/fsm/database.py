@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from accelopt.evaluation import Case
@@ -22,7 +22,7 @@ def write_database(path: Path, case: Case, programs: Sequence[Node]) -> None:
     other problems' stay, and so does the time at which a kernel first came."""
     kept = _read(path)
     since = {row.get("program_id"): row.get("created_at") for row in kept}
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     rows = [
         {
             "program_id": program_id(node),

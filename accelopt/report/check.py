@@ -6,7 +6,6 @@ The kernel's Python runs in a confined child process, as in a search.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +25,8 @@ from accelopt.report.memory import memory_text
 from accelopt.sandbox.progress import note
 from accelopt.sim.errors import NOWHERE, KernelError, SourceLine
 from accelopt.sim.independence import Dependence, dependences
-from accelopt.sim.program import Program
 from accelopt.sim.timing.occupancy import MemoryUse, memory_use
 from accelopt.time_limits import TRACE_SECONDS
-
-MOST_INSTRUCTIONS = 5_000_000
-"""To time one takes some 16 microseconds and a kilobyte; NKIBench's matmul runs 155,000."""
 
 
 class BrokenRule(NamedTuple):
@@ -124,8 +119,6 @@ def _violations(report: CheckReport, survey: Survey) -> CheckReport:
     )
     if survey.program is None or violations:
         return report
-    if said := endless(survey.program):
-        return report._replace(problem=said)
     found = [_needing(dependence) for dependence in dependences(survey.program)]
     report = report._replace(violations=tuple(found))
     try:
@@ -150,22 +143,6 @@ def _needing(found: Dependence) -> BrokenRule:
     )
     message = f"{what} may run in any order, and {found}."
     return BrokenRule("parallel_dependence", message, mend, found.read.instruction.source)
-
-
-def endless(program: Program) -> str:
-    """Why it would take for ever to execute and time a Program; empty when it would not."""
-    counts = [
-        (math.prod(loop.variable.trips for loop in loops), instruction.source)
-        for loops, instruction in program.walk()
-    ]
-    total = sum(count for count, _ in counts)
-    if total <= MOST_INSTRUCTIONS:
-        return ""
-    most, source = max(counts)
-    return (
-        f"the kernel runs {total:,} instructions, {most:,} of them at {source}; the simulated core "
-        f"takes at most {MOST_INSTRUCTIONS:,}"
-    )
 
 
 def check_text(report: CheckReport) -> str:

@@ -10,7 +10,7 @@ from accelopt.kernels.nki.arguments import argument_of
 from accelopt.kernels.nki.devices import KernelFailure
 from accelopt.kernels.nki.devices.simulated import SimulatedDevice
 from accelopt.kernels.nki.referee.reference import Reference
-from accelopt.report.check import endless, stopped
+from accelopt.report.check import stopped
 from accelopt.sim import timing
 from accelopt.sim.errors import KernelError
 
@@ -34,8 +34,6 @@ def simulate(
     try:
         arguments = [argument_of(value) for value in inputs]
         program = device.compile(str(kernel), arguments, seconds=seconds).program
-        if said := endless(program):
-            raise ConfigError(as_given(f"{kernel}: {said}", kernel))
         return timing.profile(program, core or TARGETS[target], compiler)
     except KernelFailure as failure:
         raise ConfigError(as_given(f"{kernel}: {stopped(failure)}", kernel)) from failure

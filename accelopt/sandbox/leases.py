@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,7 +104,7 @@ def _wait(handle: int, how: int, cancelled: Callable[[], bool] | None) -> None:
 
 
 def _sign(handle: int) -> None:
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     signed = json.dumps(Holder(_user(), os.getpid(), now)._asdict())
     with contextlib.suppress(OSError):  # a full disk: who holds it is a courtesy
         os.ftruncate(handle, 0)

@@ -312,10 +312,11 @@ class Tracer:
         self.bodies.append(body)
         yield
         self.close(body)
-        if body.nodes or body.tensors:
-            self.bodies[-1].nodes.append(
-                Loop(variable, kind, tuple(body.nodes), tuple(body.tensors), source)
-            )
+        outer = self.bodies[-1]
+        if body.nodes:
+            outer.nodes.append(Loop(variable, kind, tuple(body.nodes), tuple(body.tensors), source))
+        else:  # nothing to run: what it allocated is the surrounding scope's
+            outer.tensors.extend(body.tensors)
 
     @contextmanager
     def iteration(self, key: LoopKey, loop: int, value: int, scoped: bool = True) -> Iterator[None]:

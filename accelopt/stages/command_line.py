@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,7 +153,7 @@ def environment() -> Mapping[str, str]:
 
 def timestamp() -> str:
     """Now in UTC, in the form of the published time files."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def write_times(folder: Path, stem: str, started: str, ended: str) -> None:

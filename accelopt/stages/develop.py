@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from accelopt.agents.proposer import KernelView, PlanDraft
+from accelopt.awaiting import contained
 from accelopt.nodes import Job, Node, Plan, Result
 from accelopt.published import plan_id
 from accelopt.stages.execute import ExecutorSettings, Workplace, carry_out, judge, make_sample
@@ -57,7 +58,8 @@ def _rules_pass(
         return []
 
     async def work() -> tuple[PlanDraft, list[Node]]:
-        draft = await offline.plan(view, 0, 1)
+        planned = offline.plan(view, 0, 1)
+        draft = await contained(planned, "planning", lambda said: PlanDraft(None, reason=said))
         if draft.change is None:
             return draft, []
         settings = ExecutorSettings(1, 0)
@@ -122,7 +124,8 @@ async def _tried_out(
 
 
 async def _draft(number: int, view: KernelView, run: Run) -> PlanDraft:
-    draft = await run.proposer.planner.plan(view, number, run.settings.plans)
+    planned = run.proposer.planner.plan(view, number, run.settings.plans)
+    draft = await contained(planned, "planning", lambda said: PlanDraft(None, reason=said))
     run.watcher.planned(view.node.case.case_name, view.iteration, draft)
     return draft
 

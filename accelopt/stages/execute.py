@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from accelopt.agents.budget import Purse
 from accelopt.agents.proposer import Draft, Failure, Implements, KernelView
+from accelopt.awaiting import contained
 from accelopt.evaluation import Evaluation, Status
 from accelopt.nodes import Change, Node, Plan
 from accelopt.published import plan_id
@@ -64,7 +65,8 @@ async def make_sample(
     """One sample with its verdict: written, judged, and repaired up to `fixer_steps` times, as long as
     an evaluation is left for the repair."""
     executor = workplace.executor
-    draft = await executor.implement(view, change, draw, sample)
+    written = executor.implement(view, change, draw, sample)
+    draft = await contained(written, "writing a kernel", lambda said: Draft(None, said))
     label = plan_id(draw, sample)
     made = draft.change or change
     node = await judge(view.node, made, label, draft.source, workplace, draft.reason)
@@ -77,7 +79,8 @@ async def make_sample(
             break
         error = await error_text(node, workplace.evaluations.language)
         failure = Failure(node.source or None, error, number)
-        repaired = await executor.repair(view, change, draw, sample, failure)
+        mended = executor.repair(view, change, draw, sample, failure)
+        repaired = await contained(mended, "repairing a kernel", lambda said: Draft(None, said))
         if repaired.source is None and not node.missing:
             break  # the error of the kernel that exists says more than the missing repair
         failed.append(node)

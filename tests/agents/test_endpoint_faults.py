@@ -5,7 +5,7 @@ import asyncio
 import itertools
 import json
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
@@ -87,8 +87,8 @@ def test_a_redirect_is_said_with_where_it_leads(tmp_path):
 
 
 def test_a_date_says_when_to_come_again(tmp_path):
-    later = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=1.5), usegmt=True)
-    past = format_datetime(datetime.now(timezone.utc) - timedelta(days=1), usegmt=True)
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=1.5), usegmt=True)
+    past = format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)
     faults = [ScriptedFault("status", 429, date) for date in (past, "soon", later)]
     answer, requests, _ = run(tmp_path, lambda _: "fine", faults)
     assert answer.text == "fine" and len(requests) == 4

@@ -44,6 +44,20 @@ def test_offline_the_best_is_found_and_reported(tmp_path):
     assert "toy_N4" in (tmp_path / "results.csv").read_text()
 
 
+@pytest.mark.parametrize("strategy", ["beam", "random", "mcgs", "regraph"])
+def test_a_fault_of_the_rules_ends_the_rules_and_not_the_run(tmp_path, strategy):
+    settings = drive.SETTINGS._replace(strategy=strategy, evaluations=8)
+    drafts = []
+    watcher = Watcher(planned=lambda case, iteration, draft: drafts.append(draft))
+    [outcome], _ = run(tmp_path, settings=settings, watcher=watcher, backend="toy:Faulty")
+    assert outcome.start.latency == 100.0 and not outcome.failure
+    reason = " ".join([outcome.ended, *(draft.reason for draft in drafts)])
+    assert "KeyError" in reason and "toy.py" in reason
+    with ScriptedServer(respond) as server:
+        [outcome], _ = run(tmp_path / "model", server.url, settings=settings, backend="toy:Faulty")
+    assert outcome.speedup > 1
+
+
 @pytest.mark.parametrize("strategy", ["beam", "random", "fsm"])
 def test_what_failed_is_not_tried_again_at_the_same_place_of_a_descendant(tmp_path, strategy):
     seen = []

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from accelopt.awaiting import in_thread
 from accelopt.caches import Shelf, package_key
 from accelopt.evaluation import Case, Evaluation, Status
 from accelopt.kernels.language import LanguageOptions
@@ -47,7 +48,7 @@ class Inspector:
 
     async def inspect(self, case: Case, source: str, *, ranked: bool = False) -> Evaluation:
         """What the simulated core says of a kernel; MISSING where its arguments are not known."""
-        known = await asyncio.to_thread(self.arguments, case, source)
+        known = await in_thread(self.arguments, case, source)
         return await self.inspect_given(known, source, ranked=ranked)
 
     async def inspect_given(
@@ -100,7 +101,7 @@ class Inspector:
 
     async def brief(self, node: Node) -> Mapping[str, str]:
         """The parts of `briefing`; none where the arguments are not known."""
-        known = await asyncio.to_thread(self.arguments, node.case, node.source)
+        known = await in_thread(self.arguments, node.case, node.source)
         arguments = _plain(known)
         key = content_key(node.source, repr(arguments), self.options.target, package_key())
         parts = self.shelf.find("brief", key)
@@ -115,7 +116,7 @@ class Inspector:
 
     async def what_if(self, node: Node, question: str) -> str:
         """`lines 12 14 x 0.5`: the kernel's time if these lines took half of theirs."""
-        known = await asyncio.to_thread(self.arguments, node.case, node.source)
+        known = await in_thread(self.arguments, node.case, node.source)
         path = self.write(node.source)
         call = brief_call(str(path.resolve()), _plain(known), *self._core)
         payload = {**call.payload, "question": question}

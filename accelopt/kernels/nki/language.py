@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from accelopt.awaiting import in_thread
 from accelopt.caches import Shelf, package_key
-from accelopt.errors import AcceloptError, ConfigError
+from accelopt.errors import ConfigError
 from accelopt.evaluation import (
     NO_VERDICTS,
     Case,
@@ -64,6 +65,7 @@ class NKI(Language):
         self.shelf = Shelf(pool.cache, context=self.machine)
         self.inspector = Inspector(pool, options, self.shelf)
         self._scheduling = Scheduling(self.inspector)
+        self._failed: dict[str, str] = {}
         self._tuning = Tuning(options.target, self._scheduling.lifted, self._facts)
 
     async def evaluate(self, case: Case, source: str) -> Evaluation:
@@ -106,7 +108,9 @@ class NKI(Language):
                 f"What this kernel reads, computes and writes takes {bound:.4g} ms at the machine's "
                 f"peaks; it reaches {share:.0%} of that."
             )
-        refusal = await asyncio.to_thread(self._scheduling.refusal, node)
+        if failed := self._failed.get(node.key):
+            facts.append(failed)
+        refusal = await in_thread(self._scheduling.refusal, node)
         return Explanation((*facts, *inspected.notes), share, refusal)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
@@ -185,19 +189,19 @@ class NKI(Language):
         ordered by what the profile says is slow."""
         loop = asyncio.get_running_loop()
         if self.options.lookahead:
-            scheduled = asyncio.to_thread(self._scheduling.actions, node, loop)
+            scheduled = in_thread(self._scheduling.actions, node, loop)
         else:
-            scheduled = asyncio.to_thread(self._tuning.actions, node)
+            scheduled = in_thread(self._tuning.actions, node)
         schedules, rewrites = await asyncio.gather(scheduled, self._rewrites(node))
         return [*schedules, *rewrites]
 
     async def space(self, node: Node) -> Space | None:
         """The fields of a schedule where the kernel lifts, else factors of moves."""
-        return await asyncio.to_thread(self._tuning.space, node)
+        return await in_thread(self._tuning.space, node)
 
     async def configure(self, node: Node, values: Mapping[str, Parameter]) -> Configured:
         """The kernel with its knobs set, where the simulated core accepts it."""
-        made = await asyncio.to_thread(self._tuning.configured, node, values)
+        made = await in_thread(self._tuning.configured, node, values)
         if made.source is None:
             return made
         inspected = await self.inspector.inspect(node.case, made.source, ranked=True)
@@ -228,7 +232,7 @@ class NKI(Language):
         )
 
     async def _rewrites(self, node: Node) -> list[Action]:
-        facts = await asyncio.to_thread(self._facts, node)
+        facts = await in_thread(self._facts, node)
         known = repr(list(facts.arguments.items())), repr(sorted(facts.metrics.items()))
         key = content_key(node.source, *known, self.options.target, package_key())
         kept = self.shelf.find("actions", key)
@@ -239,8 +243,10 @@ class NKI(Language):
         )
         if isinstance(found, Fault):
             if found.status in NO_VERDICTS:
-                raise AcceloptError(f"the rewrites of {node.name} are not known: {found.message}")
-            return []  # the text is too long for its time or memory
+                self._failed[node.key] = (
+                    f"The rewrites of this kernel are not known: {found.message}."
+                )
+            return []  # the text is too long for its time or memory, or a fault of ours
         self.shelf.put("actions", key, found.model_dump(mode="json"))
         return found.actions
 

@@ -8,7 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from accelopt.awaiting import in_thread
 from accelopt.caches import package_key
+from accelopt.errors import AcceloptError, internal_error
 from accelopt.evaluation import Profile
 from accelopt.kernels.nki.devices.protocol import KernelFailure
 from accelopt.kernels.nki.inspector import Inspector
@@ -25,6 +27,7 @@ from accelopt.kernels.nki.lift.planning import (
 from accelopt.kernels.nki.moves.reading.source import ParameterFacts
 from accelopt.nodes import Action, Node
 from accelopt.store import content_key, write_atomically
+from accelopt.time_limits import THREAD_SECONDS
 
 NONE_FASTER = "No schedule of it that a search found is faster than this kernel."
 
@@ -35,6 +38,7 @@ class Scheduling:
     def __init__(self, inspector: Inspector) -> None:
         self.inspector = inspector
         self.target = inspector.options.target
+        self._failed: dict[str, Offers] = {}
 
     async def brief(self, node: Node) -> str:
         """What a planner should know to answer with a schedule in place of a plan: what the kernel
@@ -51,7 +55,7 @@ class Scheduling:
             return brief(lifted, node.source, better, target=self.target)
 
         try:
-            return await asyncio.to_thread(worded)
+            return await in_thread(worded)
         except (NotLifted, KernelFailure):
             return ""
 
@@ -65,7 +69,7 @@ class Scheduling:
             return answered(reply, self.lifted(node), self.target)
 
         try:
-            offer = await asyncio.to_thread(written)
+            offer = await in_thread(written)
         except (NotLifted, KernelFailure, AnswerRefused) as refusal:
             return str(refusal)
         (action,) = actions_of([offer], counters_of(node.profile))
@@ -86,8 +90,14 @@ class Scheduling:
             path = self.inspector.write(node.source)
             times = partial(self._times, arguments, loop)
             shelf, author = self.inspector.shelf, _author(node)
-            found = offered(node.source, path, arguments, self.target, shelf, times, author)
-            self.inspector.shelf.put("schedules", key, found.as_json())
+            try:
+                found = offered(node.source, path, arguments, self.target, shelf, times, author)
+                self.inspector.shelf.put("schedules", key, found.as_json())
+            except (AcceloptError, OSError):
+                raise
+            except Exception as error:  # ends this proposer, not the run; another run tries again
+                said = str(internal_error(error, "searching for a kernel by schedule"))
+                found = self._failed[key] = Offers(refusal=said)
         account = {"kernel": node.name, **found.account()}
         place = self.inspector.options.folder / f"{content_key(node.source)}.schedules.json"
         write_atomically(place, json.dumps(account, indent=2) + "\n")
@@ -100,6 +110,8 @@ class Scheduling:
 
     def _kept(self, key: str) -> Offers | None:
         """What an earlier search came to."""
+        if key in self._failed:
+            return self._failed[key]
         kept = self.inspector.shelf.find("schedules", key)
         return Offers.from_json(kept) if isinstance(kept, dict) else None
 
@@ -117,7 +129,7 @@ class Scheduling:
             asyncio.run_coroutine_threadsafe(self.inspector.inspect_given(arguments, source), loop)
             for source in sources
         ]
-        found = [inspected.result().profile for inspected in asked]
+        found = [inspected.result(THREAD_SECONDS).profile for inspected in asked]
         return [profile.latency if profile else math.inf for profile in found]
 
 

@@ -20,6 +20,7 @@ def program_rules() -> tuple[Rule, ...]:
     from accelopt.sim.rules import dependencies, instructions, whole_program
 
     return (
+        whole_program.instruction_count,
         instructions.instructions,
         whole_program.addresses,
         whole_program.buffer_sizes,

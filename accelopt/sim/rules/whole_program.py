@@ -12,6 +12,27 @@ from accelopt.sim.mask import EVERYTHING, Mask
 from accelopt.sim.program import Buffer, Engine, Instruction, Program
 from accelopt.sim.rules import allocation, indexing
 
+MOST_INSTRUCTIONS = 5_000_000
+"""That the simulated core executes and times: to time one takes some 16 microseconds and a kilobyte;
+NKIBench's matmul runs 155,000."""
+
+
+def instruction_count(program: Program) -> Iterator[KernelError]:
+    """More instructions than the simulated core takes, by the known trips of loops."""
+    counts = [
+        (math.prod(loop.variable.trips for loop in loops), instruction.source)
+        for loops, instruction in program.walk()
+    ]
+    total = sum(count for count, _ in counts)
+    if total > MOST_INSTRUCTIONS:
+        most, source = max(counts)
+        message = (
+            f"the kernel runs {total:,} instructions, {most:,} of them here; the simulated core "
+            f"takes at most {MOST_INSTRUCTIONS:,}."
+        )
+        mend = "Use fewer iterations, or larger tiles."
+        yield KernelError("too_many_instructions", message, mend, source)
+
 
 def addresses(program: Program) -> Iterator[KernelError]:
     """Accesses that leave their tensors. The tracer proves this dimension by dimension; here it is

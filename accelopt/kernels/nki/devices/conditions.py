@@ -54,7 +54,7 @@ def _later(seconds: float) -> type[datetime.datetime]:
 
         @classmethod
         def utcnow(cls) -> Any:
-            return cls.now(datetime.timezone.utc).replace(tzinfo=None)
+            return cls.now(datetime.UTC).replace(tzinfo=None)
 
     return Later
 

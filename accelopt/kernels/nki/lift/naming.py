@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, count
 
 from accelopt.kernels.nki.lift.algorithm import (
     Algorithm,
@@ -87,8 +88,8 @@ class AxisNames:
         def give(place: NamedAxis, wanted: str) -> None:
             root = self._root(place)
             if root not in found:
-                others = (c for c in "ijk" + _LETTERS if c not in taken)
-                name = wanted if wanted not in taken else next(others, f"i{len(taken)}")
+                others = chain((wanted,), "ijk", _LETTERS, (f"i{n}" for n in count(2)))
+                name = next(c for c in others if c not in taken)
                 found[root] = name
                 taken.add(name)
 
@@ -96,7 +97,7 @@ class AxisNames:
         letters = _OUTPUT_LETTERS.get(len(last.axes), "")
         for n, axis in enumerate(last.axes):
             give((last.out, axis), letters[n] if letters else f"m{n + 1}")
-        spare = iter([c for c in _LETTERS if c not in taken] + [f"k{n}" for n in range(2, 99)])
+        spare = (name for name in chain(_LETTERS, (f"k{n}" for n in count(2))) if name not in taken)
         for definition in self._definitions:
             reduced = definition.reduced if isinstance(definition, Reduce) else ()
             for axis in (*definition.axes, *reduced):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from accelopt.errors import ConfigError
 from accelopt.sim import dtypes
 from accelopt.sim.call_sites import running_frame
 from accelopt.sim.nki.tensor import TensorView
@@ -82,8 +81,6 @@ class CallFacts:
 
 def learn(trace: Callable[[], Program], file: str) -> tuple[CallFacts, Program]:
     """The facts of a kernel in `file`, and its Program, by one trace of it."""
-    if not hasattr(CodeType, "co_positions"):
-        raise ConfigError("translating a kernel needs Python 3.11 or later")
     facts = CallFacts(file)
     with observed(facts.note):
         program = trace()
@@ -108,7 +105,7 @@ def tile_of(view: TensorView) -> TileFact:
 
 
 def _place(frame: FrameType) -> CallRange | None:
-    positions = frame.f_code.co_positions()  # type: ignore[attr-defined]
+    positions = frame.f_code.co_positions()
     found = next(itertools.islice(positions, frame.f_lasti // 2, None), None)
     if found is None or None in found:
         return None

@@ -14,7 +14,6 @@ from accelopt.kernels.nki import devices
 from accelopt.kernels.nki.devices import KernelFailure, TensorArgument, Timings
 from accelopt.kernels.nki.devices.neuron_profile import ProfilerError, parse_summary
 from accelopt.kernels.nki.devices.trainium import TrainiumDevice, generation
-from accelopt.kernels.nki.referee.trials import TrialStore
 
 HERE = Path(__file__).parent
 SDK = str(HERE / "sdk")
@@ -82,8 +81,7 @@ def device(profiler: str) -> TrainiumDevice:
 def wrapped(tmp_path, kernel: str, profiler: str) -> NKIKernel:
     reference = tmp_path / "reference.py"
     reference.write_text(REFERENCE)
-    trials = TrialStore(tmp_path / "trials")
-    return NKIKernel(kernel, reference, device=device(profiler), trials=trials)
+    return NKIKernel(kernel, reference, device=device(profiler), cache=tmp_path)
 
 
 def test_profile_of_a_correct_kernel(tmp_path, kernel, profiler):

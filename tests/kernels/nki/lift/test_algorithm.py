@@ -21,6 +21,7 @@ from accelopt.kernels.nki.lift.algorithm import (
 from accelopt.kernels.nki.lift.contraction import contraction
 from accelopt.kernels.nki.lift.evaluation import evaluate
 from accelopt.kernels.nki.lift.index import Axis, index_of
+from accelopt.kernels.nki.lift.naming import AxisNames
 from accelopt.kernels.nki.lift.notation import algorithm_text
 
 M, N, K = Axis("m", 256), Axis("n", 96), Axis("k", 64)
@@ -133,3 +134,26 @@ def test_text_and_json():
     assert copy == algorithm and hash(copy) == hash(algorithm)
     with pytest.raises(ValueError, match="not an Algorithm"):
         from_json('{"is": "Read", "array": "x", "indices": []}')
+
+
+@pytest.mark.parametrize("count", [1, 30, 200])
+def test_any_number_of_axes_gets_names(count):
+    """Sums of windows, each over an axis of its own, as unrolled steps of a stencil leave them."""
+    steps, extent = [], 300
+    for step in range(count):
+        axis, window = Axis(f"m{step}", extent), Axis(f"w{step}", 3)
+        read = Read("x", (index_of(axis) + index_of(window) + step,))
+        steps.append(Reduce(f"s{step}", (axis,), (window,), "add", read))
+    row = Axis("r", extent)
+    last = Map("out", (row,), Read("s0", (index_of(row),)))
+    x = Array("x", (512,), "float32", (512,))
+    out = Array("out", (extent,), "float32", (extent,))
+    named = AxisNames((x,), (*steps, last), (out,)).algorithm("steps")
+    for definition in named.definitions:
+        own = [axis.name for axis in (*definition.axes, *getattr(definition, "reduced", ()))]
+        assert len(set(own)) == len(own)
+    windows = [d.reduced[0].name for d in named.definitions if isinstance(d, Reduce)]
+    assert len(set(windows)) == count
+    data = np.arange(512, dtype=np.float32)
+    (found,) = evaluate(named, {"x": data})
+    assert np.array_equal(found, (data[:-2] + data[1:-1] + data[2:])[:extent])

@@ -110,7 +110,7 @@ def to_trace(
         evaluation=TraceEvaluation(
             status=status,
             environment=Environment(hardware=verdict.hardware or "unknown", libs=verdict.libs),
-            timestamp=datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            timestamp=datetime.datetime.now(datetime.UTC).isoformat(),
             log=log,
             correctness=correctness,
             performance=performance,

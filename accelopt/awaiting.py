@@ -1,0 +1,74 @@
+"""Our own work, awaited: in a thread it ends as a result or as an exception, within a limit of time; a
+fault in one proposer ends that proposer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from accelopt.errors import AcceloptError, internal_error
+from accelopt.time_limits import THREAD_SECONDS
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def guarded(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of `function`. A StopIteration that leaves it is an InternalError: asyncio cannot
+    set it on a future, and whoever awaits that future would wait for ever."""
+    try:
+        return function(*arguments, **named)
+    except StopIteration as error:
+        raise internal_error(error, f"running {function.__qualname__}") from error
+
+
+async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of `function`, called in a thread of its own with the caller's context variables.
+
+    Raises what it raises, and InternalError when it takes longer than THREAD_SECONDS; the thread is
+    then left behind, and ends with the process at the latest.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if answer.done():
+            return  # nobody waits any more
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = guarded(function, *arguments, **named)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), daemon=True).start()
+    try:
+        return await asyncio.wait_for(answer, THREAD_SECONDS)
+    except TimeoutError:
+        if answer.done() and not answer.cancelled():
+            raise  # the function's own
+        late = TimeoutError(f"it took longer than {THREAD_SECONDS:g} s")
+        raise internal_error(late, f"running {function.__qualname__}") from None
+
+
+async def contained(work: Awaitable[T], doing: str, failed: Callable[[str], T]) -> T:
+    """The result of `work`, which is one proposer's; where it fails by a fault of ours, what `failed`
+    makes of the sentence that says so. Errors that the user can mend are raised."""
+    try:
+        return await work
+    except (AcceloptError, OSError):
+        raise
+    except Exception as error:  # the one boundary between a proposer and the run
+        return failed(str(internal_error(error, doing)))

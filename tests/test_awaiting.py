@@ -1,0 +1,61 @@
+"""Our own work in threads ends as a result or as an exception that is read, never as a wait without end."""
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from accelopt.awaiting import contained, in_thread
+from accelopt.errors import AcceloptError, InternalError
+
+WHO = contextvars.ContextVar("WHO", default="nobody")
+
+
+def soon(work):
+    """The result of a coroutine that must not wait for ever."""
+    return asyncio.run(asyncio.wait_for(work, 20))
+
+
+def test_a_result_and_the_context_of_the_caller():
+    async def work():
+        WHO.set("me")
+        return await in_thread(lambda n: (n + 1, WHO.get()), 1), threading.active_count()
+
+    assert soon(work())[0] == (2, "me")
+
+
+def test_a_stop_iteration_is_an_internal_error_with_its_place():
+    """asyncio refuses to set StopIteration on a future (CPython 3.11, `Future.set_exception`), and
+    its `to_thread` then never ends."""
+    with pytest.raises(InternalError, match=r"StopIteration.*|test_awaiting\.py:\d+") as caught:
+        soon(in_thread(next, iter(())))
+    assert "please report" in str(caught.value)
+    with pytest.raises(InternalError, match=r"tests/test_awaiting\.py:\d+ \(StopIteration"):
+        soon(in_thread(lambda: next(iter(()))))
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("late"), SystemExit(3)])
+def test_any_other_exception_is_raised_as_it_is(error):
+    def fail():
+        raise error
+
+    async def work():
+        try:
+            await in_thread(fail)
+        except BaseException as raised:
+            return raised
+
+    assert soon(work()) is error
+
+
+def test_a_fault_ends_its_own_proposer_and_what_the_user_can_mend_ends_the_run():
+    async def fails(error):
+        raise error
+
+    assert soon(contained(fails(KeyError("axis")), "planning", str)).startswith(
+        "an internal error of AccelOpt while planning at tests/test_awaiting.py:"
+    )
+    for error in (AcceloptError("a sentence"), OSError("no space")):
+        with pytest.raises(type(error)):
+            soon(contained(fails(error), "planning", str))
