@@ -41,6 +41,7 @@ check: install
 	$(BIN)/ruff check accelopt scripts tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/line_budget.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs: install

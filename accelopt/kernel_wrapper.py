@@ -16,13 +16,15 @@ from accelopt.kernels.nki.devices import Device
 from accelopt.kernels.nki.judging import evaluate, trial_store
 from accelopt.kernels.nki.requests import call_for
 from accelopt.sandbox.workers import as_evaluation, perform
+from accelopt.sim.dialects import default_target
 
 __all__ = ["KernelProperties", "NKIKernel"]
 
 
 class NKIKernel:
     """A kernel's file and its reference's file; `profile` fills `res`, under the published names.
-    `cache` is the folder that keeps what references give, the user's own by default."""
+    `target` is the generation to simulate, by default that of the kernel's dialect; `cache` the folder
+    that keeps what references give, by default the user's own."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class NKIKernel:
         device: Device | None = None,
         rel_tol: float = REL_TOL,
         precision: Sequence[str] = (),
+        target: str | None = None,
         cache: str | Path | None = None,
     ) -> None:
         self.program_path = str(program_path)
@@ -40,6 +43,7 @@ class NKIKernel:
         self.rel_tol = rel_tol
         self.precision = tuple(precision)
         self.perf_tol = 0.01
+        self.target = target
         self.cache = cache
         self.res = KernelProperties()
 
@@ -56,6 +60,7 @@ class NKIKernel:
             rel_tol=self.rel_tol,
             precision=self.precision,
             perf_tol=self.perf_tol,
+            target=self.target or default_target(Path(self.program_path)),
         )
         if self.device is None:
             call = call_for(request, str(self.cache or default_cache()))

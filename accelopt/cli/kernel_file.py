@@ -14,7 +14,7 @@ from accelopt.hardware import TARGETS, Hardware
 from accelopt.kernels.nki.calibration.machine import read_machine
 from accelopt.report.simulation import as_given, simulate
 from accelopt.sim import timing
-from accelopt.sim.dialects import DEFAULT_TARGETS, dialect_of_source
+from accelopt.sim.dialects import default_target as default_target
 
 KernelFile = Annotated[Path, typer.Argument(help="the kernel's file")]
 ReferenceOption = Annotated[
@@ -47,14 +47,6 @@ def existing(path: Path) -> Path:
     if not path.is_file():
         raise ConfigError(f"{path} is not a file")
     return path
-
-
-def default_target(kernel: Path) -> str:
-    """The generation that kernels of this file's dialect are written for."""
-    try:
-        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
-    except (OSError, UnicodeDecodeError):
-        return DEFAULT_TARGETS["neuronxcc"]
 
 
 def known(target: str) -> str:

@@ -11,6 +11,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, Literal, get_args
 
@@ -79,6 +80,14 @@ def trace_kernel(
 def dialect_of_source(source: str) -> Dialect:
     """The dialect that a kernel's text imports; `neuronxcc` where it imports none."""
     return imported_dialect(source) or "neuronxcc"
+
+
+def default_target(kernel: Path) -> str:
+    """The generation that kernels of this file's dialect are written for."""
+    try:
+        return DEFAULT_TARGETS[dialect_of_source(kernel.read_text(encoding="utf-8"))]
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_TARGETS["neuronxcc"]
 
 
 def imported_dialect(source: str) -> Dialect | None:

@@ -107,7 +107,7 @@ def tile_of(view: TensorView) -> TileFact:
 def _place(frame: FrameType) -> CallRange | None:
     positions = frame.f_code.co_positions()
     found = next(itertools.islice(positions, frame.f_lasti // 2, None), None)
-    if found is None or None in found:
+    line, last, column, end = found or (None,) * 4
+    if line is None or last is None or column is None or end is None:
         return None
-    line, last, column, end = found
     return (line, column, last, end)

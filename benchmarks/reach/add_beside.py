@@ -1,0 +1,18 @@
+"""aws-neuron/nki-samples, tutorials/tensor_addition: the same, with the kernel in a file beside it."""
+
+import numpy as np
+
+FILE = "tensor_addition/spmd_multiple_nc_tensor_addition_nki_kernels.py"
+FUNCTIONS = ("nki_tensor_add_nc2",)
+
+
+def get_inputs():
+    return [np.random.normal(size=(512, 2048)).astype(np.float32) for _ in range(2)]
+
+
+def forward(x, y):
+    return x + y
+
+
+def transform_to_nki_inputs(inputs):
+    return list(inputs)
