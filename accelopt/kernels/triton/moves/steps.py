@@ -34,7 +34,6 @@ from accelopt.kernels.triton.moves import (
     splits,
 )
 from accelopt.kernels.triton.moves.configurations import KernelKind
-from accelopt.kernels.triton.moves.gluon import beside
 from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source
 
 MoveFunction: TypeAlias = "Callable[[Source, str], str | None]"
@@ -130,8 +129,6 @@ ONCE = MoveStep("scores_once", "Compute each tile of scores of {} once, while th
             on_kernel(once.scores_once), 1.2)  # fmt: skip
 LAST_AGAIN = MoveStep("read_last_again", "Load the last position again where a step of {} reaches past it, without masks.",
                   on_kernel(clamps.last_again), 1.1)  # fmt: skip
-BESIDE = MoveStep("copy_beside_products", "Copy the next keys of {} between the products of a step, in Gluon.",
-              on_launch(beside.beside_products), 2.9)  # fmt: skip
 AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
              on_kernel(ahead.looked_up_ahead), 1.1)  # fmt: skip
 PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
@@ -168,7 +165,6 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
         (QUERIES, *PREFILL, ONCE, *LATER),
         (QUERIES, *PREFILL, JOINED, ONCE, *LATER),
         (QUERIES, *PREFILL, *LATER),
-        (QUERIES, *PREFILL, *LATER, BESIDE),
         (HEADS_OF_FEW, *LOOPED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
         (STOPPED, PEELED),
     ),
@@ -184,9 +180,6 @@ TABLES = (FIND_SEQUENCE, NUMBERED)
 
 
 def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:
-    """The routes for a kind of work; a kernel in Gluon comes last, for no other move reads it."""
+    """The routes for a kind of work."""
     routes = ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
-    return tuple(
-        (*route[:-1], *TABLES, BESIDE) if route[-1] is BESIDE else (*route, *TABLES)
-        for route in routes
-    )
+    return tuple((*route, *TABLES) for route in routes)
