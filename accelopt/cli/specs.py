@@ -27,7 +27,6 @@ from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 
 NKI = "nki"
-BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
 
 
 class SpecRun(NamedTuple):
@@ -157,7 +156,7 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOpt
     out = subject.folder / "run"
     language = LanguageOptions(
         folder=out / "kernels",
-        name=BACKENDS[subject.kind],
+        name=subject.kind,
         save_fields=()
         if on_gpu
         else tuple(read_names(base_folder() / "prompts/profile_list.json")),

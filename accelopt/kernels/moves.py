@@ -31,8 +31,6 @@ class Method(NamedTuple):
         return self.place == SCHEDULES
 
 
-SOLUTIONS = {"flashinfer": "triton"}
-"""What the solutions of a backend are written in, where its name does not say so."""
 SCHEDULES = "accelopt.kernels.nki.tuning:Tuning"
 
 
@@ -167,11 +165,10 @@ METHODS = {
 
 def methods_of(language: str) -> dict[str, Method]:
     """The moves of one language, in the order in which they are looked for."""
-    wanted = SOLUTIONS.get(language, language)
     return {
         name: method
         for name, method in METHODS.items()
-        if method.language == wanted or (wanted == "cuda" and method.cuda)
+        if method.language == language or (language == "cuda" and method.cuda)
     }
 
 

@@ -99,7 +99,7 @@ def optimise(folder: TraceFolder, name: str, args):
         iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
     )
     language = LanguageOptions(
-        args.out / "kernels", "flashinfer", target=args.target, traceset_root=folder.root
+        args.out / "kernels", "triton", target=args.target, traceset_root=folder.root
     )
     options = WorkshopOptions(language, workers=args.workers)
     failures: dict[str, int] = {}

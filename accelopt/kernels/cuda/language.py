@@ -19,7 +19,6 @@ class Cuda(Solutions):
 
     name = "cuda"
     work = "by the kernels of its own sources"
-    written_in = "cuda"
     compiled_with = ()
     may_name = (
         "The sources may include CUDA's own headers, cub, cute and cutlass, and name nothing that "

@@ -68,7 +68,7 @@ class Solutions(Language):
     `with_values`, `look_up`, `sheet` and the `work` of the gate.
     """
 
-    name = "flashinfer"
+    name = ""
     work = "by kernels"
     may_name = (
         "The source may name operators of torch, triton and a few modules of the standard library "
@@ -76,8 +76,6 @@ class Solutions(Language):
         "other streams, files, threads, or inspection of the interpreter, and no attribute is set on "
         "what is not its own."
     )
-    written_in = ""
-    """The language of its methods in `kernels.moves`."""
     compiled_with: tuple[str, ...] = ("torch", "triton")
     """Packages that the compile check needs."""
 
@@ -237,7 +235,7 @@ class Solutions(Language):
         if least is None or target is None:
             if metrics is None:
                 return None
-            found = of_counters(metrics, None, profile, self.written_in)
+            found = of_counters(metrics, None, profile, self.name)
             return found.model_copy(update={"counters": counters})
         compiled = await self.compiled(node)
         kernels = structures(compiled.code, compiled.resources)
@@ -248,11 +246,11 @@ class Solutions(Language):
         if isinstance(counted, Unavailable) and self.options.profile_every:
             notes.insert(0, f"no counters: {counted.reason}")
         if metrics:
-            found = of_counters(metrics, least, profile, self.written_in)
+            found = of_counters(metrics, least, profile, self.name)
         elif known is None:
-            found = of_roofline(least, profile, self.written_in)
+            found = of_roofline(least, profile, self.name)
         else:
-            found = of_structure(known, least, target, profile, self.written_in)
+            found = of_structure(known, least, target, profile, self.name)
             taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
             found = found.model_copy(
                 update={
@@ -279,7 +277,7 @@ class Solutions(Language):
         known = evidence(before, least, target)
         if known is None:
             return None
-        limit = of_structure(known, least, target, parent.profile, self.written_in).bottleneck
+        limit = of_structure(known, least, target, parent.profile, self.name).bottleneck
         return missed(before, kernels, limit.resource) if limit else None
 
     async def material(self, node: Node) -> Material:
@@ -380,7 +378,7 @@ class Solutions(Language):
         if node.profile is None:
             return {}
         found, space = await self.diagnose(node), await self.space(node)
-        return {"limits": briefing(node.profile.latency, found, space, self.written_in)}
+        return {"limits": briefing(node.profile.latency, found, space, self.name)}
 
 
 @cache

@@ -184,5 +184,5 @@ def test_names_are_found_however_they_are_spelled():
 
 
 def test_an_unknown_backend_is_one_sentence():
-    with pytest.raises(ConfigError, match="choose from nki, flashinfer"):
+    with pytest.raises(ConfigError, match="choose from nki, triton, cuda"):
         open_language(None, LanguageOptions(Path("kernels"), "metal"))
