@@ -14,7 +14,12 @@ from collections import Counter
 from pathlib import Path
 
 from accelopt.kernels.moves import methods_of
-from accelopt.kernels.triton.moves.propose import parses, variants, without_autotuners
+from accelopt.kernels.triton.moves.propose import (
+    CONFIGURED,
+    parses,
+    variants,
+    without_autotuners,
+)
 from accelopt.kernels.triton.moves.source import Source
 
 
@@ -52,7 +57,8 @@ def main() -> None:
     print("|---|" + "---|" * len(folders))
     print("| kernels |", " | ".join(str(kernels) for kernels, _ in found), "|")
     for method in methods_of("triton"):
-        print(f"| {method} |", " | ".join(str(counts[method]) for _, counts in found), "|")
+        if method != CONFIGURED:
+            print(f"| {method} |", " | ".join(str(counts[method]) for _, counts in found), "|")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from accelopt.kernels.moves import METHODS
-from accelopt.kernels.triton.moves import hints, host, loops, rows
+from accelopt.kernels.triton.moves import hints, loops, rows
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,
     first_configuration,
@@ -33,7 +33,6 @@ from accelopt.kernels.triton.moves.source import (
 from accelopt.kernels.triton.moves.steps import (
     COUNTED,
     FIXED,
-    FOUND,
     HEADS_OF_FEW,
     HOST_STEPS,
     ONE_LAUNCH,
@@ -140,14 +139,12 @@ def variants(source: Source) -> Iterator[Variant]:
         kind = _kind_when_counted(source, name)
         first, *others = routes_of(kind)
         yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
-        if FOUND.move(source, name) is not None:
-            yield from _together(source, name, [FOUND, *HOST_STEPS, *first])
         for route in others:
             if route[0].move(source, name) is not None:
                 before = HOST_STEPS if route[0] in (QUERIES, HEADS_OF_FEW) else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
-            [ONE_LAUNCH, FOUND, *(step for route in (first, *others) for step in route)]
+            [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]
         ):
             text = step.move(source, name)
             if text is not None:
@@ -241,10 +238,6 @@ def _hint_variants(source: Source, launch: Launch) -> Iterator[Variant]:
             what = "loads and stores" if stores else "loads"
             text = f"Mark the {what} of {kernel.name} that touch data once as streaming."
             yield Variant(("cache_policy_cg",), text, hinted, 0.6)
-    fused = host.fused_cast(source, launch)
-    if fused is not None:
-        text = f"Let the store of {kernel.name} cast its output, not a second pass over it."
-        yield Variant(("fuse_cast",), text, fused, 1.4)
 
 
 def _with_configurations(variant: Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:
