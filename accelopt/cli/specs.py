@@ -14,7 +14,7 @@ from accelopt.cli.run import baselines, chosen
 from accelopt.cli.session import SessionOptions, base_folder, hold_session
 from accelopt.contract.spec import read_specs
 from accelopt.evaluation import Case, Scrutiny
-from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
+from accelopt.hardware.gpus import DEFAULT_GPU
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.search.catalog import DATASET, GRAPH, ReGraphDataset
@@ -160,7 +160,7 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOpt
         save_fields=()
         if on_gpu
         else tuple(read_names(base_folder() / "prompts/profile_list.json")),
-        target=run.target or (DEFAULT_TARGET if on_gpu else "trn1"),
+        target=run.target or (DEFAULT_GPU if on_gpu else "trn1"),
         profile_every=run.profile_every,
         gpus=run.gpus,
     )

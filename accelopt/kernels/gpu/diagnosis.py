@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
+from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.structure import Evidence
 from accelopt.kernels.moves import methods_that_touch
@@ -54,7 +54,7 @@ def of_roofline(bound: Bound, profile: Profile, language: str) -> Diagnosis:
 
 
 def of_structure(
-    found: Evidence, bound: Bound, target: Target, profile: Profile, language: str
+    found: Evidence, bound: Bound, target: GPU, profile: Profile, language: str
 ) -> Diagnosis:
     """The roofline's shares of the measured time, with what the kernel's own text adds: bytes that it
     moves in vain, special functions, the lines of the source that use each resource, and what it says

@@ -12,6 +12,12 @@ from functools import cache
 from pathlib import Path
 
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
+from accelopt.hardware.gpus import (
+    DEFAULT_GPU,
+    GPU,
+    GPUS,
+    gpu_called,
+)
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.children import COMPILER_SETTINGS
@@ -20,13 +26,6 @@ from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
-from accelopt.kernels.gpu.bench.targets import (
-    DEFAULT_TARGET,
-    REGISTERS,
-    TARGETS,
-    Target,
-    target_of,
-)
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
 from accelopt.kernels.gpu.compilations import Compilations
@@ -82,7 +81,7 @@ class Solutions(Language):
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         self.pool = pool
         self.options = options
-        self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
+        self.target = options.target if options.target in GPUS else DEFAULT_GPU
         self._environment = _environment(os.environ)
         self._compilations = Compilations(self.compiled_with, self.target, self._environment)
         self._problems: dict[str, ProblemFiles] = {}
@@ -189,7 +188,7 @@ class Solutions(Language):
             return Explanation()
         problem = self._problem(node.case)
         facts = [f"One call takes {profile.latency:.4g} ms on {profile.target} (launch-free)."]
-        target = target_of(profile.target)
+        target = gpu_called(profile.target)
         if target is None:
             return Explanation(tuple(facts))
         least = bound(problem.definition, problem.workload.workload, target)
@@ -211,12 +210,13 @@ class Solutions(Language):
         predicted, compiled = await self._foreseen(node, source)
         if predicted == FAILS:
             return Configured(None, "it does not compile within the target's limits")
+        most = GPUS[self.target].thread_registers
         for kernel in compiled.resources:
-            if kernel.registers > REGISTERS:
+            if kernel.registers > most:
                 needed = (
                     f"one product of {kernel.kernel} takes {kernel.registers} registers a thread"
                 )
-                return Configured(None, f"{needed}; there are {REGISTERS}")
+                return Configured(None, f"{needed}; there are {most}")
         return Configured(source)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
@@ -226,7 +226,7 @@ class Solutions(Language):
         profile = node.profile
         if profile is None:
             return None
-        target = target_of(profile.target)
+        target = gpu_called(profile.target)
         problem = self._problem(node.case)
         least = bound(problem.definition, problem.workload.workload, target) if target else None
         counted = await asyncio.to_thread(self._counted, node)
@@ -238,7 +238,7 @@ class Solutions(Language):
             found = of_counters(metrics, None, profile, self.name)
             return found.model_copy(update={"counters": counters})
         compiled = await self.compiled(node)
-        kernels = structures(compiled.code, compiled.resources)
+        kernels = structures(compiled.code, compiled.resources, target)
         known = evidence(kernels, least, target)
         missing = await self._missed(node, kernels, least, target)
         why = None if missing is None else bool(missing)
@@ -256,7 +256,7 @@ class Solutions(Language):
                 update={
                     "registers": taken.registers,
                     "shared_bytes": taken.shared_bytes,
-                    "shared_share": taken.shared_bytes / target.shared_memory_bytes,
+                    "shared_share": taken.shared_bytes / target.block_shared_bytes,
                     "spilled_bytes": taken.spilled_bytes,
                 }
             )
@@ -265,7 +265,7 @@ class Solutions(Language):
         )
 
     async def _missed(
-        self, node: Node, kernels: Sequence[Structure], least: Bound, target: Target
+        self, node: Node, kernels: Sequence[Structure], least: Bound, target: GPU
     ) -> str | None:
         """Why the change that made a node cannot have relieved what limited its parent; empty where it
         may have, None where there is no parent that ran, or nobody can say."""
@@ -273,7 +273,7 @@ class Solutions(Language):
         if parent is None or parent.profile is None or not kernels:
             return None
         compiled = await self.compiled(parent)
-        before = structures(compiled.code, compiled.resources)
+        before = structures(compiled.code, compiled.resources, target)
         known = evidence(before, least, target)
         if known is None:
             return None

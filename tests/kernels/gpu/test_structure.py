@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from accelopt.evaluation import Profile
+from accelopt.hardware.gpus import GPUS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.kernels.gpu.bench.targets import TARGETS
 from accelopt.kernels.gpu.diagnosis import of_structure
 from accelopt.kernels.gpu.structure import evidence, missed, structures
 
 CORPUS = Path(__file__).parents[2] / "ptx" / "corpus"
-H200 = TARGETS["h200"]
+H200 = GPUS["h200"]
 PROFILE = Profile(
     latency=0.1,
     min_ms=0.1,

@@ -21,23 +21,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
 from accelopt.kernels.gpu.bench.process.loading import load_entry
 from accelopt.kernels.gpu.bench.process.messages import Resources
-from accelopt.kernels.gpu.bench.targets import REGISTERS, TARGETS, Target
 from accelopt.sandbox.serving import Handlers
 
 
 class _TargetDriver:
     """Stands where Triton expects a CUDA driver; answers what compiling needs."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         from triton.backends.compiler import GPUTarget
 
-        self.target = GPUTarget("cuda", target.capability, 32)
+        self.target = GPUTarget("cuda", target.capability, target.warp_threads)
 
     def get_current_target(self) -> Any:
         return self.target
@@ -103,7 +103,7 @@ class _GuardedLLVM:
 
     def to_module(self, module: Any, *others: Any) -> Any:
         """LLVM's module, unless a product is too wide. Shared memory is laid out by now."""
-        if self.registers > REGISTERS:
+        if self.registers > GPUS[DEFAULT_GPU].thread_registers:
             raise _TooWide(self.registers, module.get_int_attr("ttg.shared") or 0)
         return self._llvm.to_module(module, *others)
 
@@ -111,7 +111,7 @@ class _GuardedLLVM:
 class SolutionCompiler:
     """Compiles one solution after another for one target, in this process."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         import triton
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
@@ -203,7 +203,7 @@ def _outputs(definition: Definition, workload: Trace) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _pretending(target: Target) -> Iterator[None]:
+def _pretending(target: GPU) -> Iterator[None]:
     """Host code finds a GPU: `cuda` devices are the CPU, and `is_cuda` is true."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -213,9 +213,9 @@ def _pretending(target: Target) -> Iterator[None]:
         multi_processor_count=target.multiprocessors,
         major=target.capability // 10,
         minor=target.capability % 10,
-        shared_memory_per_block_optin=target.shared_memory_bytes,
+        shared_memory_per_block_optin=target.block_shared_bytes,
         total_memory=141 << 30,
-        warp_size=32,
+        warp_size=target.warp_threads,
     )
     replacements = {
         "is_available": lambda: True,
@@ -337,7 +337,7 @@ def _left_out(name: str, options: Mapping[str, Any], found: _TooWide) -> Resourc
         stages=int(options.get("num_stages", 3)),
         shared_bytes=found.shared_bytes,
         registers=found.registers,
-        spilled_bytes=4 * (found.registers - REGISTERS),
+        spilled_bytes=4 * (found.registers - GPUS[DEFAULT_GPU].thread_registers),
     )
 
 
@@ -375,7 +375,7 @@ COMPILERS = {"cuda": "accelopt.kernels.cuda.compiling:CudaCompiler"}
 class Compilers:
     """One for each language, made when it is first needed."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         self._target = target
         self._made: dict[str, KernelCompiler] = {}
 
@@ -391,4 +391,4 @@ class Compilers:
 
 def handlers(payload: Mapping[str, Any]) -> Handlers:
     """What this process answers."""
-    return {say.Compile: Compilers(TARGETS[payload["target"]]).compile}
+    return {say.Compile: Compilers(GPUS[payload["target"]]).compile}
