@@ -29,6 +29,18 @@ class GPU(Sourced):
     block_reserve_bytes: int = constant(
         "B", "documented", "of shared memory, which the system keeps of each block", default=1024
     )
+    plain_shared_bytes: int = constant(
+        "B",
+        "documented",
+        "of a block without asking for more; CUDA programming guide, dynamic shared memory",
+        default=48 << 10,
+    )
+    sector_bytes: int = constant(
+        "B",
+        "documented",
+        "the least that a cache asks for; Nsight Compute, memory tables",
+        default=32,
+    )
     warps: int = constant("1", "documented", f"of a multiprocessor; {_TABLE}", default=64)
     blocks: int = constant("1", "documented", f"of a multiprocessor; {_TABLE}", default=32)
     registers: int = constant("1", "documented", f"of a multiprocessor; {_TABLE}", default=65536)

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
+from accelopt.hardware.gpus import GPU, GPUS
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process import messages as say
@@ -60,9 +60,10 @@ PRODUCT = re.compile(r"(?:tt\.dot|warp_group_dot) .*-> tensor<([\dx]+)xf(\d+),")
 class _TooWide(Exception):
     """The result of one product does not fit the registers of the threads that compute it."""
 
-    def __init__(self, registers: int, shared_bytes: int) -> None:
+    def __init__(self, registers: int, most: int, shared_bytes: int) -> None:
         super().__init__(f"one product takes {registers} registers a thread")
         self.registers = registers
+        self.spilled_bytes = 4 * (registers - most)
         self.shared_bytes = shared_bytes
 
 
@@ -75,27 +76,30 @@ def widest_product(ir: str, threads: int) -> int:
     return max(sizes, default=0) // threads
 
 
-def _refuse_wide_products() -> None:
+def _refuse_wide_products(target: GPU) -> None:
     """From now on, compiling ends before LLVM gets a product that cannot be kept in registers: a
     thousand values a thread take it minutes, and the kernel would spill most of them in every step."""
     from triton.backends.nvidia import compiler
 
-    guarded = compiler.llvm = _GuardedLLVM(compiler.llvm)
+    guarded = compiler.llvm = _GuardedLLVM(compiler.llvm, target.thread_registers)
     made = compiler.CUDABackend.make_ttgir
 
     def recorded(module: Any, metadata: Any, options: Any, *others: Any) -> Any:
         module = made(module, metadata, options, *others)
-        guarded.registers = widest_product(str(module), 32 * options.num_warps)
+        threads = target.warp_threads * options.num_warps
+        guarded.registers = widest_product(str(module), threads)
         return module
 
     compiler.CUDABackend.make_ttgir = staticmethod(recorded)
 
 
 class _GuardedLLVM:
-    """Triton's LLVM; `registers` are a thread's for the widest product of the module that comes next."""
+    """Triton's LLVM; `registers` are a thread's for the widest product of the module that comes next,
+    `most` those that it can have."""
 
-    def __init__(self, llvm: Any) -> None:
+    def __init__(self, llvm: Any, most: int) -> None:
         self._llvm = llvm
+        self._most = most
         self.registers = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -103,8 +107,9 @@ class _GuardedLLVM:
 
     def to_module(self, module: Any, *others: Any) -> Any:
         """LLVM's module, unless a product is too wide. Shared memory is laid out by now."""
-        if self.registers > GPUS[DEFAULT_GPU].thread_registers:
-            raise _TooWide(self.registers, module.get_int_attr("ttg.shared") or 0)
+        if self.registers > self._most:
+            shared = module.get_int_attr("ttg.shared") or 0
+            raise _TooWide(self.registers, self._most, shared)
         return self._llvm.to_module(module, *others)
 
 
@@ -119,7 +124,7 @@ class SolutionCompiler:
         self.target = target
         self.compiled: list[tuple[Any, RecordedLaunch]] = []
         self.too_wide: list[Resources] = []
-        _refuse_wide_products()
+        _refuse_wide_products(target)
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
         compiled, too_wide = self.compiled, self.too_wide
@@ -337,7 +342,7 @@ def _left_out(name: str, options: Mapping[str, Any], found: _TooWide) -> Resourc
         stages=int(options.get("num_stages", 3)),
         shared_bytes=found.shared_bytes,
         registers=found.registers,
-        spilled_bytes=4 * (found.registers - GPUS[DEFAULT_GPU].thread_registers),
+        spilled_bytes=found.spilled_bytes,
     )
 
 
