@@ -25,6 +25,15 @@ from accelopt.hardware import TARGETS
 from accelopt.time_limits import EVALUATION_SECONDS, TRACE_SECONDS
 
 MOST_NAME_BYTES = 200
+_CALLED_BEFORE = {"flashinfer": "triton"}
+
+
+def language_called(name: str) -> str:
+    """What a kernel language is called now, where files and commands may say what it was called."""
+    return _CALLED_BEFORE.get(name, name)
+
+
+LanguageName = Annotated[str, AfterValidator(language_called)]
 
 
 class Row(BaseModel):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from accelopt.evaluation import Row
+from accelopt.evaluation import LanguageName, Row
 
 START = "START"
 """The method that a baseline is said to come from."""
@@ -102,7 +102,7 @@ class Transition(Row):
     speedup: float | None = None
     reward: float | None = None
     gain: float | None = Field(default=None, allow_inf_nan=False)
-    language: str = ""
+    language: LanguageName = ""
     target: str = ""
     status: str = ""
     candidate_id: str = ""

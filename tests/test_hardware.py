@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 
 import accelopt
-from accelopt.hardware import TARGETS, Hardware
+from accelopt.hardware import TARGETS, Hardware, Sourced
+from accelopt.hardware.gpus import GPU, GPUS
 from accelopt.sim.timing.bounds import CompilerBounds
 
 ROOT = Path(accelopt.__file__).parent
 TABLES = {*(ROOT / "hardware").glob("*.py")}
-UNREMARKABLE = {float(n) for n in range(33)} | {2.0**n for n in range(64)} | {0.9, 1.5, 60.0, 600.0}
+UNREMARKABLE = (
+    {float(n) for n in range(33)} | {2.0**n for n in range(64)} | {0.9, 1.5, 60.0, 255.0, 600.0}
+)
 SMALL = 200.0
 """Below it, and without a fraction of more than two digits, a number means many things."""
 ELSEWHERE = {
     "agents": "sizes of texts",
-    "kernels/triton": "GPUs have tables of their own",
+    "kernels/triton": "sizes of tiles",
     "sim/timing/bounds.py": "the compiler's numbers",
 }
 
@@ -27,10 +30,10 @@ ELSEWHERE = {
 def remarkable() -> dict[float, str]:
     """The values that nothing but the hardware has, and what they are."""
     found: dict[float, str] = {}
-    for target, core in TARGETS.items():
-        values = {name: getattr(core, name) for name in Hardware.constants()}
-        for name in ("sbuf_usable_bytes", "peak_bf16_flops_per_ns", "dma_peak_bytes_per_ns"):
-            values[name] = getattr(core, name)
+    further = ("sbuf_usable_bytes", "peak_bf16_flops_per_ns", "dma_peak_bytes_per_ns")
+    for target, core in (*TARGETS.items(), *GPUS.items()):
+        names = [*core.constants(), *(further if isinstance(core, Hardware) else ())]
+        values = {name: getattr(core, name) for name in names}
         found |= {
             float(value): f"{name} of {target}"
             for name, value in values.items()
@@ -57,19 +60,19 @@ def literals(tree: ast.AST) -> Iterator[tuple[int, float]]:
                 yield node.lineno, float(value)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_constant_has_unit_source_and_status(target):
-    core = TARGETS[target]
-    for name in Hardware.constants():
-        source = core.source(name)
+@pytest.mark.parametrize("machine", [*TARGETS.values(), *GPUS.values()], ids=lambda one: one.name)
+def test_every_constant_has_unit_source_and_status(machine: Sourced):
+    for name in machine.constants():
+        source = machine.source(name)
         assert source.unit and source.note
         assert source.status in ("documented", "measured", "fitted", "assumed")
-    assert {*core.sources} <= {*Hardware.constants()}
+    assert {*machine.sources} <= {*machine.constants()}
 
 
 def test_nothing_but_the_name_and_the_calibration_lacks_a_source():
     plain = set(Hardware.__dataclass_fields__) - {*Hardware.constants()}
     assert plain == {"name", "calibration", "sources"}
+    assert set(GPU.__dataclass_fields__) - {*GPU.constants()} == {"name", "sources"}
     assert set(CompilerBounds.__dataclass_fields__) - {*CompilerBounds.constants()} == {"sources"}
 
 

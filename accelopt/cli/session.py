@@ -13,7 +13,7 @@ from accelopt.agents.proposer import Proposer
 from accelopt.cli.report import REPORT
 from accelopt.cli.watching import board_for, watcher_of
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case
+from accelopt.evaluation import Case, language_called
 from accelopt.interruption import stop
 from accelopt.kernels.gpu.cases import language_of
 from accelopt.loop import optimize_all
@@ -71,7 +71,7 @@ class SessionOptions(NamedTuple):
 
     def in_language(self, name: str) -> SessionOptions:
         """The same for kernels of the language of that name."""
-        language = self.workshop.language._replace(name=name)
+        language = self.workshop.language._replace(name=language_called(name))
         return self._replace(workshop=self.workshop._replace(language=language))
 
 

@@ -14,7 +14,7 @@ from accelopt.cli.run import baselines, chosen
 from accelopt.cli.session import SessionOptions, base_folder, hold_session
 from accelopt.contract.spec import read_specs
 from accelopt.evaluation import Case, Scrutiny
-from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET
+from accelopt.hardware.gpus import DEFAULT_GPU
 from accelopt.kernels.language import LanguageOptions
 from accelopt.kernels.specs.solutions import case_of_spec
 from accelopt.search.catalog import DATASET, GRAPH, ReGraphDataset
@@ -27,7 +27,6 @@ from accelopt.stages.workshop import WorkshopOptions
 from accelopt.store import write_atomically
 
 NKI = "nki"
-BACKENDS = {"triton": "flashinfer", "cuda": "cuda", NKI: NKI}
 
 
 class SpecRun(NamedTuple):
@@ -157,11 +156,11 @@ def _session(subject: Subject, run: SpecRun, learned: Path | None) -> SessionOpt
     out = subject.folder / "run"
     language = LanguageOptions(
         folder=out / "kernels",
-        name=BACKENDS[subject.kind],
+        name=subject.kind,
         save_fields=()
         if on_gpu
         else tuple(read_names(base_folder() / "prompts/profile_list.json")),
-        target=run.target or (DEFAULT_TARGET if on_gpu else "trn1"),
+        target=run.target or (DEFAULT_GPU if on_gpu else "trn1"),
         profile_every=run.profile_every,
         gpus=run.gpus,
     )

@@ -25,7 +25,6 @@ from accelopt.errors import ConfigError
 from accelopt.evaluation import faults
 from accelopt.store import read_text
 
-CONSTANT = ("zeros", "ones", "full")
 _DTYPES = {
     "float": "float32", "fp32": "float32", "f32": "float32", "double": "float64",
     "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16",

@@ -18,8 +18,6 @@ from accelopt.kernels.gpu.bench.judging.verdict import LAUNCH_FREE_KEY, Verdict,
 from accelopt.kernels.gpu.cases import ProblemFiles
 from accelopt.store import write_atomically
 
-TRITON = "flashinfer"
-
 
 def export_to(path: Path, database: Database) -> str:
     """Every verdict as a row of a `.parquet` or `.csv` file, or, for a folder, the Triton solutions
@@ -54,7 +52,7 @@ def _traces(folder: Path, database: Database) -> str:
         sa.select(PROBLEMS.c.case_name, PROBLEMS.c.sizes, KERNELS.c.source, VERDICTS.c.evaluation)
         .join(KERNELS, KERNELS.c.key == VERDICTS.c.kernel)
         .join(PROBLEMS, PROBLEMS.c.key == KERNELS.c.problem)
-        .where(KERNELS.c.language == TRITON)
+        .where(KERNELS.c.language == "triton")
         .order_by(PROBLEMS.c.case_name, KERNELS.c.key)
     )
     written, gone = 0, set()

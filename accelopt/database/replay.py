@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Diagnosis, Evaluation, Row
+from accelopt.evaluation import Case, Diagnosis, Evaluation, LanguageName, Row
 from accelopt.findings import Development, Finding
 from accelopt.nodes import Node
 from accelopt.published import Experience
@@ -22,7 +22,7 @@ class Start(Row):
     """The kernel that a search began with, and what it must compute: an entry of the journal."""
 
     case: Case
-    language: str
+    language: LanguageName
     target: str
     toolchain: str
     reference: str

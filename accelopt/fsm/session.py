@@ -13,7 +13,7 @@ from accelopt.agents.configuration import OFFLINE, ModelConfig, Role, load_model
 from accelopt.agents.prompts import read_names
 from accelopt.agents.proposer import Proposer
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Scrutiny
+from accelopt.evaluation import Case, Scrutiny, language_called
 from accelopt.fsm.constants import DIVERGENCE_PERCENT, MOST_REFINEMENTS
 from accelopt.kernels.gpu.cases import language_of
 from accelopt.kernels.gpu.problems import case_of_problem, is_torch_problem
@@ -36,7 +36,7 @@ OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
 
 
-ON_GPU = ("flashinfer", "cuda")
+ON_GPU = ("triton", "cuda")
 
 
 class WorkerOptions(NamedTuple):
@@ -150,7 +150,7 @@ def _named(stem: str) -> tuple[str, dict[str, int]]:
 def with_backend(options: WorkerOptions, problem_file: Path, kernel: Path) -> WorkerOptions:
     """The options with a backend: NKI for a NumPy reference, else the language of the solution."""
     if options.backend:
-        return options
+        return options._replace(backend=language_called(options.backend))
     torch = problem_file.suffix == ".json" or is_torch_problem(problem_file)
     return options._replace(backend=language_of(kernel) if torch else "nki")
 

@@ -1,4 +1,5 @@
-"""What the hardware is made of: one frozen entry a NeuronCore generation, every number once.
+"""What the hardware is made of: one frozen entry a NeuronCore generation (`gpus` has one a GPU), every
+number once.
 
 Every constant carries its unit, its source and how far it can be trusted: `documented` (the vendor
 says so), `measured` (follows from a published measurement without choosing anything), `fitted`

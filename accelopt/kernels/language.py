@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from accelopt.errors import ConfigError
-from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation, Scrutiny
+from accelopt.evaluation import (
+    Case,
+    Confirmation,
+    Diagnosis,
+    Evaluation,
+    Scrutiny,
+    language_called,
+)
 from accelopt.nodes import Action, Node
 from accelopt.sandbox.workers import Pool
 from accelopt.space import Parameter, Space
@@ -30,7 +37,7 @@ class Explanation(NamedTuple):
 class LanguageOptions(NamedTuple):
     """What the command line says about evaluations, for any language.
 
-    `folder` takes sources that are evaluated. `name` is one of `LANGUAGES`. `rel_tol` None is the
+    `folder` takes sources that are evaluated. `name` is one of `LANGUAGES`, or a former name of it. `rel_tol` None is the
     published bound of each problem. `precision` names formats below float32 that are allowed besides those of the inputs.
     `traceset_root` is for languages whose problems live in a trace set. `scrutiny` is how
     much is asked of a kernel, where the referee knows degrees. Without `lookahead` nothing is simulated
@@ -158,7 +165,7 @@ class Language(Protocol):
 
 LANGUAGES = {
     "nki": "accelopt.kernels.nki.language:NKI",
-    "flashinfer": "accelopt.kernels.triton.language:Triton",
+    "triton": "accelopt.kernels.triton.language:Triton",
     "cuda": "accelopt.kernels.cuda.language:Cuda",
 }
 
@@ -168,7 +175,8 @@ def open_language(pool: Pool, options: LanguageOptions) -> Language:
 
     Raises ConfigError for another name.
     """
-    place = LANGUAGES.get(options.name, options.name)
+    name = language_called(options.name)
+    place = LANGUAGES.get(name, name)
     if ":" not in place:
         raise ConfigError(
             f"there is no backend {options.name!r}; choose from {', '.join(LANGUAGES)}"

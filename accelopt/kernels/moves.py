@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """A move: its language, the resources it touches, and where it is made ("module:attribute"); `cuda`
-    is where the same is made of CUDA kernels."""
+    """A move: its language, the resources it touches, and where it is made ("module:attribute").
+
+    `cuda` says in a sentence what a model may do of the same kind to a CUDA kernel, where no rule does.
+    """
 
     language: str
     touches: tuple[str, ...]
@@ -29,8 +31,6 @@ class Method(NamedTuple):
         return self.place == SCHEDULES
 
 
-SOLUTIONS = {"flashinfer": "triton"}
-"""What the solutions of a backend are written in, where its name does not say so."""
 SCHEDULES = "accelopt.kernels.nki.tuning:Tuning"
 
 
@@ -43,12 +43,15 @@ def _schedule(*touches: str) -> Method:
 
 
 def _triton(place: str, *touches: str, cuda: str = "") -> Method:
-    also = f"accelopt.kernels.cuda.moves:{cuda}" if cuda else ""
-    return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}", also)
+    return Method("triton", touches, f"accelopt.kernels.triton.moves.{place}", cuda)
 
 
 def _cuda(place: str, *touches: str) -> Method:
     return Method("cuda", touches, f"accelopt.kernels.cuda.moves:{place}")
+
+
+def _by_model(sentence: str, *touches: str) -> Method:
+    return Method("cuda", touches, "", sentence)
 
 
 METHODS = {
@@ -76,32 +79,45 @@ METHODS = {
     "set_operands": _schedule("tensor", "scalar", "dma"),
     "set_results": _schedule("tensor", "scalar"),
     "change_block_sizes": _triton(
-        "configurations:configurations", "compute", "gmem", "overlap", cuda="block_sizes"
+        "configurations:configurations",
+        "compute",
+        "gmem",
+        "overlap",
+        cuda="Give the blocks another number of threads, and the grid as many blocks as cover the same work.",
     ),
     "fix_choice": _triton("autotuning:without_autotuner", "compute", "gmem", "overlap"),
     "grouped_gemm_colmajor": _triton("order:grouped_order", "compute", "gmem"),
     "enable_async_pipeline": _triton("descriptors:descriptor_tiles", "gmem", "overlap"),
     "prefetch_loads": _triton("hints:pipelined_loops", "gmem", "overlap"),
     "switch_to_mma_or_wgmma": _triton(
-        "arithmetic:own_precision_dots", "compute", cuda="matrix_instructions"
+        "arithmetic:own_precision_dots",
+        "compute",
+        cuda="Multiply tiles by the tensor cores' instructions.",
     ),
     "softmax_math_fusion": _triton("arithmetic:base_two", "sfu"),
-    "vectorize_global_loads": _triton("hints:constant_sizes", "gmem", cuda="vector_loads"),
-    "cache_policy_cg": _triton("hints:streaming_hints", "gmem", cuda="streaming_accesses"),
+    "vectorize_global_loads": _triton(
+        "hints:constant_sizes",
+        "gmem",
+        cuda="Let each thread load and store 16 neighbouring bytes at once.",
+    ),
+    "cache_policy_cg": _triton(
+        "hints:streaming_hints", "gmem", cuda="Read and write past the caches what is touched once."
+    ),
     "pad_tail_and_mask": _triton("masks:peel_masks", "gmem", "control"),
     "stop_at_bound": _triton("masks:stop_at_bound", "compute", "gmem", "control"),
     "count_loop": _triton("loops:counted_loop", "control", "overlap"),
     "step_by_tiles": _triton("loops:stepped_by_tiles", "control", "overlap"),
-    "read_row_once": _triton("loops:one_pass", "gmem", cuda="kept_rows"),
+    "read_row_once": _triton(
+        "loops:one_pass",
+        "gmem",
+        cuda="Keep a row's elements in registers between the loops that read them.",
+    ),
     "rows_together": _triton("rows:several_rows", "gmem", "overlap"),
     "heads_together": _triton("heads:heads_together", "gmem"),
     "queries_together": _triton("queries:queries_together", "compute", "gmem"),
     "share_loads": _triton("sharing:shared_loads", "gmem"),
-    "join_columns": _triton("columns:joined_columns", "compute"),
     "one_scale": _triton("scales:one_scale", "sfu", "control"),
     "read_last_again": _triton("clamps:last_again", "gmem", "control"),
-    "scores_once": _triton("once:scores_once", "compute", "overlap"),
-    "copy_beside_products": _triton("gluon.beside:beside_products", "compute", "overlap"),
     "look_up_ahead": _triton("ahead:looked_up_ahead", "overlap"),
     "fewer_conditions": _triton("conditions:fewer_conditions", "control"),
     "split_loop": _triton("splits:split_loop", "overlap", "gmem"),
@@ -111,18 +127,31 @@ METHODS = {
     "fill_in_kernel": _triton("fills:filled_by_kernel", "gmem"),
     "most_work_first": _triton("order:most_work_first", "overlap"),
     "one_launch": _triton("launches:one_launch", "overlap"),
-    "find_work": _triton("found:found_work", "overlap"),
     "find_sequence": _triton("lookups:found_sequence", "overlap"),
-    "number_on_device": _triton("numbering:numbered_on_device", "overlap"),
-    "fuse_cast": _triton("host:fused_cast", "gmem"),
     "drop_synchronisation": _triton("host:without_synchronisation", "overlap"),
     "drop_value_checks": _triton("host:without_value_checks", "overlap"),
     "read_values_once": _triton("host:values_read_once", "overlap"),
-    "avoid_atomics_reduce": _cuda("block_reductions", "gmem", "overlap"),
-    "share_tiles": _cuda("shared_tiles", "compute", "gmem"),
-    "turn_tiles": _cuda("transposed_tiles", "gmem"),
-    "team_a_row": _cuda("row_teams", "gmem", "overlap"),
-    "walking_grid": _cuda("walking_grid", "overlap", "gmem"),
+    "avoid_atomics_reduce": _by_model(
+        "Reduce within a warp by shuffles and within a block in shared memory before any atomic.",
+        "gmem",
+        "overlap",
+    ),
+    "share_tiles": _by_model(
+        "Let a block share tiles of both operands of a product, and a thread keep many sums in registers.",
+        "compute",
+        "gmem",
+    ),
+    "turn_tiles": _by_model(
+        "Transpose tiles in shared memory, so that both reads and writes touch neighbours.", "gmem"
+    ),
+    "team_a_row": _by_model(
+        "Let a warp or a block walk along a row in the place of one thread.", "gmem", "overlap"
+    ),
+    "walking_grid": _by_model(
+        "Start only as many blocks as run at once and let them loop over the work.",
+        "overlap",
+        "gmem",
+    ),
     "launch_bounds": _cuda("launch_bounds", "overlap", "compute"),
     "read_only_pointers": _cuda("read_only_pointers", "gmem", "overlap"),
     "unroll_loops": _cuda("unrolled_loops", "overlap", "compute"),
@@ -131,11 +160,10 @@ METHODS = {
 
 def methods_of(language: str) -> dict[str, Method]:
     """The moves of one language, in the order in which they are looked for."""
-    wanted = SOLUTIONS.get(language, language)
     return {
         name: method
         for name, method in METHODS.items()
-        if method.language == wanted or (wanted == "cuda" and method.cuda)
+        if method.language == language or (language == "cuda" and method.cuda)
     }
 
 
@@ -145,9 +173,10 @@ def methods_that_touch(language: str, resource: str) -> tuple[str, ...]:
 
 
 def what_it_does(name: str, language: str = "") -> str:
-    """The sentence with which the code of a method begins."""
+    """The sentence with which the code of a method begins, or what a model may do by that name."""
     method = METHODS[name]
-    place = method.cuda if language == "cuda" and method.cuda else method.place
-    module, _, attribute = place.partition(":")
+    if not method.place or (language == "cuda" and method.cuda):
+        return method.cuda
+    module, _, attribute = method.place.partition(":")
     first = (getdoc(getattr(import_module(module), attribute)) or "").partition("\n\n")[0]
     return " ".join(first.split())

@@ -45,23 +45,17 @@ class NaturalLoop(NamedTuple):
 class Flow:
     """Blocks in the order of the text, and what follows from their arrows.
 
-    `order` holds the reachable blocks in reverse postorder, `dominators` the immediate one of each
-    (the entry's own is itself). `divergent` are statements whose guard depends on the thread, `parted`
-    the blocks that only a part of the threads may run. `irreducible` counts jumps back to a block that
-    does not dominate them.
+    `order` holds the reachable blocks in reverse postorder. `divergent` are statements whose guard
+    depends on the thread, `parted` the blocks that only a part of the threads may run. `irreducible`
+    counts jumps back to a block that does not dominate them.
     """
 
     blocks: tuple[Block, ...]
     order: tuple[int, ...]
-    dominators: Mapping[int, int]
     loops: tuple[NaturalLoop, ...]
     divergent: frozenset[int]
     parted: frozenset[int]
     irreducible: int
-
-    def block_of(self, statement: int) -> int:
-        """The block in which a statement stands."""
-        return next(one.number for one in self.blocks if one.start <= statement < one.stop)
 
     def loop_of(self, block: int) -> NaturalLoop | None:
         """The innermost loop around a block."""
@@ -109,7 +103,6 @@ def blocks(function: Function) -> Flow:
     return Flow(
         tuple(found),
         tuple(order),
-        dominators,
         tuple(_loops(known, found, back, dominators, order)),
         divergent,
         _parted(found, order, divergent),

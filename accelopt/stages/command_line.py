@@ -17,7 +17,7 @@ from accelopt.agents.budget import Budget
 from accelopt.agents.configuration import ModelConfig, Role, load_model_config
 from accelopt.agents.prompts import read_names
 from accelopt.errors import AcceloptError, sentence
-from accelopt.evaluation import Scrutiny
+from accelopt.evaluation import Scrutiny, language_called
 from accelopt.hardware import TARGETS
 from accelopt.interruption import end_in_good_order, stop
 from accelopt.kernels.language import LANGUAGES, LanguageOptions
@@ -111,7 +111,7 @@ def language_options(args: Namespace, folder: Path) -> LanguageOptions:
     fields = getattr(args, "save_fields_path", None)
     return LanguageOptions(
         folder=folder / "kernels",
-        name=args.backend,
+        name=language_called(args.backend),
         save_fields=tuple(read_names(Path(fields))) if fields else (),
         target=args.target,
         rel_tol=getattr(args, "rel_tol", None),

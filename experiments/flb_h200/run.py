@@ -39,7 +39,7 @@ from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.task import Task, TimingPlan
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import bound
-from accelopt.kernels.gpu.bench.targets import target_of
+from accelopt.hardware.gpus import gpu_called
 from accelopt.kernels.gpu.cases import case_of
 from accelopt.kernels.language import LanguageOptions
 from accelopt.loop import optimize_all
@@ -99,7 +99,7 @@ def optimise(folder: TraceFolder, name: str, args):
         iterations=args.iterations, beam=args.beam, plans=args.plans, samples=1, fixer_steps=0
     )
     language = LanguageOptions(
-        args.out / "kernels", "flashinfer", target=args.target, traceset_root=folder.root
+        args.out / "kernels", "triton", target=args.target, traceset_root=folder.root
     )
     options = WorkshopOptions(language, workers=args.workers)
     failures: dict[str, int] = {}
@@ -186,7 +186,7 @@ def remeasure(folder: TraceFolder, name: str, outcome, args) -> dict[str, object
         if values:
             row[f"{label}_ms"] = statistics.mean(values)
     row |= elsewhere(folder, name, winner, args)
-    target = target_of(str(row.get("hardware", "")))
+    target = gpu_called(str(row.get("hardware", "")))
     if target is not None:
         least = bound(task.definition, task.workload.workload, target)
         row["bound_ms"], row["bound_by"] = least.milliseconds, least.limit

@@ -3,7 +3,7 @@
     python experiments/flb_optimize/profile_baselines.py [--exp_date_base NAME]
 
 The CSV gets the columns trace_path and profile (launch-free latency and more, as JSON), so it can
-start the planner or the whole loop with `--backend flashinfer`.
+start the planner or the whole loop with `--backend triton`.
 """
 
 from argparse import ArgumentParser, Namespace

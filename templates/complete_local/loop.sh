@@ -79,7 +79,7 @@ if [ -n "$TRACES" ]; then
   COLLECT=collect_solutions
   TRACES=$(cd "$TRACES" && pwd)
   export ACCELOPT_PROMPTS=$ACCELOPT_BASE_DIR/prompts/flb
-  export ACCELOPT_BACKEND_OPTIONS="--backend flashinfer --target ${TARGET:-h200} --traceset_root $TRACES"
+  export ACCELOPT_BACKEND_OPTIONS="--backend triton --target ${TARGET:-h200} --traceset_root $TRACES"
 else
   TARGET=${TARGET:-trn1}
   export ACCELOPT_BACKEND_OPTIONS="--target $TARGET"

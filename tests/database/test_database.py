@@ -272,6 +272,30 @@ def test_migrations_make_exactly_the_tables_of_the_schema(tmp_path):
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
 
+def test_kernels_of_an_earlier_database_are_called_triton(tmp_path):
+    """The language was called `flashinfer` in databases of the first version."""
+    from alembic import command
+    from alembic.config import Config
+
+    from accelopt.database.opening import MIGRATIONS
+
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'k.sqlite'}")
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for statement in (
+            "INSERT INTO problems VALUES ('p', 'p', 'p', '{}', '')",
+            "INSERT INTO kernels VALUES ('a', 'p', 'flashinfer', 'a', '')",
+            "INSERT INTO kernels VALUES ('b', 'p', 'nki', 'b', '')",
+        ):
+            connection.exec_driver_sql(statement)
+    with Database(str(tmp_path / "k.sqlite")).connected() as connection:
+        rows = connection.exec_driver_sql("SELECT language FROM kernels ORDER BY key").all()
+    assert [row[0] for row in rows] == ["triton", "nki"]
+
+
 @pytest.mark.slow
 class TestPostgreSQL:
     def test_two_runs_write_at_once(self, tmp_path, postgresql):

@@ -36,7 +36,7 @@ def test_solutions_and_traces_come_back(tmp_path):
     source = STARTER.solutions_of(name)[0].main_source
     start = Start(
         case=case,
-        language="flashinfer",
+        language="flashinfer",  # as journals of earlier versions say
         target="NVIDIA H200",
         toolchain="triton 3.6",
         reference="its definition",

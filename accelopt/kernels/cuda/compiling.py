@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from accelopt.hardware.gpus import GPU
 from accelopt.kernels.cuda.launching import compilable, launch_of
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.process import messages as say
-from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.time_limits import NVCC_SECONDS
 
 NO_COMPILER = (
@@ -176,7 +176,7 @@ def _by_nvrtc(library: Path, text: str, arch: str) -> Built:
 class CudaCompiler:
     """Compiles kernels that are given alone; what comes with host code is built where it runs."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         self.target = target
 
     def compile(self, asked: say.Compile) -> say.Compiled:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeAlias
 from accelopt.errors import ConfigError
 
 Number: TypeAlias = "ctypes._SimpleCData[Any]"
-MOST_THREADS = 1024  # of a block, on every architecture since compute capability 2.0
 _PRAGMA = re.compile(
     r"^[ \t]*#[ \t]*pragma[ \t]+launch[ \t]+grid\(([^)]*)\)[ \t]*block\(([^)]*)\)"
     r"(?:[ \t]*shared\(([^)]*)\))?[ \t]*$",
@@ -94,7 +93,6 @@ class Signature(NamedTuple):
 
     name: str
     parameters: tuple[Parameter, ...]
-    unmangled: bool
 
 
 def launch_of(source: str) -> ExecutionConfiguration:
@@ -158,12 +156,10 @@ def _kernels(text: str) -> list[Signature]:
         )
         if head is None:
             continue
-        before = text[: match.start()]
-        plain = re.search(r'extern\s*"C"\s*(?:\{[^}]*)?$', before) is not None
         parameters = tuple(
             _parameter(part) for part in head[2].split(",") if part.strip() not in ("", "void")
         )
-        found.append(Signature(head[1], parameters, plain))
+        found.append(Signature(head[1], parameters))
     return found
 
 

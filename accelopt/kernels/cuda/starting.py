@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from accelopt.contract.spec import Argument
 from accelopt.errors import ConfigError
+from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernels.cuda.compiling import Built, build
 from accelopt.kernels.cuda.launching import (
     ExecutionConfiguration,
@@ -24,7 +25,7 @@ from accelopt.kernels.cuda.launching import (
 )
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 
-LARGE_SHARED = 48 << 10  # bytes of dynamic shared memory that need no permission
+LARGE_SHARED = GPUS[DEFAULT_GPU].plain_shared_bytes
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 

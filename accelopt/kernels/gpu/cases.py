@@ -38,7 +38,7 @@ class ProblemFiles:
             self.workload_path = Path(str(values["workload"]))
         except KeyError as missing:
             raise ConfigError(
-                f"a case without {missing}: tables for --backend flashinfer have the columns "
+                f"a case without {missing}: tables for --backend triton have the columns "
                 "definition_path, solution_path, workload_path"
             ) from None
         solution = values.get("solution")
@@ -131,7 +131,7 @@ def language_of(solution: Path) -> str:
     """The entry of `LANGUAGES` for a solution's file: by its language, Triton for plain Python."""
     if solution.suffix == ".json" and read_json(Solution, solution).spec.language in COMPILED:
         return "cuda"
-    return "flashinfer"
+    return "triton"
 
 
 def case_of_row(row: Mapping[str, str]) -> tuple[Case, Profile | None]:

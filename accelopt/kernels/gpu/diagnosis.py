@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt.evaluation import Bottleneck, Diagnosis, Profile
+from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.kernels.gpu.profiling.metrics import Metrics
 from accelopt.kernels.gpu.structure import Evidence
 from accelopt.kernels.moves import methods_that_touch
@@ -15,6 +15,8 @@ from accelopt.kernels.moves import methods_that_touch
 ROOFLINE, STRUCTURE, COUNTERS = "roofline", "Region-DAG", "Nsight Compute"
 CATEGORIES = {"gmem": "memory", "compute": "compute", "sfu": "compute", "overlap": "latency"}
 MUCH_MORE = 1.25  # of the bytes that the problem needs
+MOST_OF = 0.75  # of a sector: what uses as much wastes little
+SECTOR = GPUS[DEFAULT_GPU].sector_bytes
 _PIPES = ("tensor_pct", "fma_pct", "alu_pct", "fp64_pct")
 _STALL_WORDS = {
     "long_scoreboard": "loads from memory",
@@ -54,7 +56,7 @@ def of_roofline(bound: Bound, profile: Profile, language: str) -> Diagnosis:
 
 
 def of_structure(
-    found: Evidence, bound: Bound, target: Target, profile: Profile, language: str
+    found: Evidence, bound: Bound, target: GPU, profile: Profile, language: str
 ) -> Diagnosis:
     """The roofline's shares of the measured time, with what the kernel's own text adds: bytes that it
     moves in vain, special functions, the lines of the source that use each resource, and what it says
@@ -153,8 +155,8 @@ def _notes(metrics: Metrics, bound: Bound | None) -> list[str]:
         )
     for kind in ("load", "store"):
         used = metrics.value(f"{kind}_bytes_per_sector")
-        if used and used < 24:
-            notes.append(f"{kind}s use {used:.0f} of the 32 bytes of a sector")
+        if used and used < MOST_OF * SECTOR:
+            notes.append(f"{kind}s use {used:.0f} of the {SECTOR} bytes of a sector")
     if spilled := (metrics.value("local_loads") or 0) + (metrics.value("local_stores") or 0):
         notes.append(f"{spilled:.3g} instructions load or store spilled registers")
     waves = metrics.value("waves_per_sm")

@@ -12,6 +12,12 @@ from functools import cache
 from pathlib import Path
 
 from accelopt.evaluation import Case, Confirmation, Diagnosis, Evaluation
+from accelopt.hardware.gpus import (
+    DEFAULT_GPU,
+    GPU,
+    GPUS,
+    gpu_called,
+)
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
 from accelopt.kernels.gpu.bench.judging.baselines import measure_reference
 from accelopt.kernels.gpu.bench.judging.children import COMPILER_SETTINGS
@@ -20,13 +26,6 @@ from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.roofline import Bound, bound
 from accelopt.kernels.gpu.bench.source.source_rules import violations
-from accelopt.kernels.gpu.bench.targets import (
-    DEFAULT_TARGET,
-    REGISTERS,
-    TARGETS,
-    Target,
-    target_of,
-)
 from accelopt.kernels.gpu.briefing import briefing
 from accelopt.kernels.gpu.cases import ProblemFiles, describe_definition, source_of
 from accelopt.kernels.gpu.compilations import Compilations
@@ -68,7 +67,7 @@ class Solutions(Language):
     `with_values`, `look_up`, `sheet` and the `work` of the gate.
     """
 
-    name = "flashinfer"
+    name = ""
     work = "by kernels"
     may_name = (
         "The source may name operators of torch, triton and a few modules of the standard library "
@@ -76,15 +75,13 @@ class Solutions(Language):
         "other streams, files, threads, or inspection of the interpreter, and no attribute is set on "
         "what is not its own."
     )
-    written_in = ""
-    """The language of its methods in `kernels.moves`."""
     compiled_with: tuple[str, ...] = ("torch", "triton")
     """Packages that the compile check needs."""
 
     def __init__(self, pool: Pool, options: LanguageOptions) -> None:
         self.pool = pool
         self.options = options
-        self.target = options.target if options.target in TARGETS else DEFAULT_TARGET
+        self.target = options.target if options.target in GPUS else DEFAULT_GPU
         self._environment = _environment(os.environ)
         self._compilations = Compilations(self.compiled_with, self.target, self._environment)
         self._problems: dict[str, ProblemFiles] = {}
@@ -191,7 +188,7 @@ class Solutions(Language):
             return Explanation()
         problem = self._problem(node.case)
         facts = [f"One call takes {profile.latency:.4g} ms on {profile.target} (launch-free)."]
-        target = target_of(profile.target)
+        target = gpu_called(profile.target)
         if target is None:
             return Explanation(tuple(facts))
         least = bound(problem.definition, problem.workload.workload, target)
@@ -213,12 +210,13 @@ class Solutions(Language):
         predicted, compiled = await self._foreseen(node, source)
         if predicted == FAILS:
             return Configured(None, "it does not compile within the target's limits")
+        most = GPUS[self.target].thread_registers
         for kernel in compiled.resources:
-            if kernel.registers > REGISTERS:
+            if kernel.registers > most:
                 needed = (
                     f"one product of {kernel.kernel} takes {kernel.registers} registers a thread"
                 )
-                return Configured(None, f"{needed}; there are {REGISTERS}")
+                return Configured(None, f"{needed}; there are {most}")
         return Configured(source)
 
     async def diagnose(self, node: Node) -> Diagnosis | None:
@@ -228,7 +226,7 @@ class Solutions(Language):
         profile = node.profile
         if profile is None:
             return None
-        target = target_of(profile.target)
+        target = gpu_called(profile.target)
         problem = self._problem(node.case)
         least = bound(problem.definition, problem.workload.workload, target) if target else None
         counted = await asyncio.to_thread(self._counted, node)
@@ -237,10 +235,10 @@ class Solutions(Language):
         if least is None or target is None:
             if metrics is None:
                 return None
-            found = of_counters(metrics, None, profile, self.written_in)
+            found = of_counters(metrics, None, profile, self.name)
             return found.model_copy(update={"counters": counters})
         compiled = await self.compiled(node)
-        kernels = structures(compiled.code, compiled.resources)
+        kernels = structures(compiled.code, compiled.resources, target)
         known = evidence(kernels, least, target)
         missing = await self._missed(node, kernels, least, target)
         why = None if missing is None else bool(missing)
@@ -248,17 +246,17 @@ class Solutions(Language):
         if isinstance(counted, Unavailable) and self.options.profile_every:
             notes.insert(0, f"no counters: {counted.reason}")
         if metrics:
-            found = of_counters(metrics, least, profile, self.written_in)
+            found = of_counters(metrics, least, profile, self.name)
         elif known is None:
-            found = of_roofline(least, profile, self.written_in)
+            found = of_roofline(least, profile, self.name)
         else:
-            found = of_structure(known, least, target, profile, self.written_in)
+            found = of_structure(known, least, target, profile, self.name)
             taken = max(compiled.resources, key=lambda one: one.spilled_bytes)
             found = found.model_copy(
                 update={
                     "registers": taken.registers,
                     "shared_bytes": taken.shared_bytes,
-                    "shared_share": taken.shared_bytes / target.shared_memory_bytes,
+                    "shared_share": taken.shared_bytes / target.block_shared_bytes,
                     "spilled_bytes": taken.spilled_bytes,
                 }
             )
@@ -267,7 +265,7 @@ class Solutions(Language):
         )
 
     async def _missed(
-        self, node: Node, kernels: Sequence[Structure], least: Bound, target: Target
+        self, node: Node, kernels: Sequence[Structure], least: Bound, target: GPU
     ) -> str | None:
         """Why the change that made a node cannot have relieved what limited its parent; empty where it
         may have, None where there is no parent that ran, or nobody can say."""
@@ -275,11 +273,11 @@ class Solutions(Language):
         if parent is None or parent.profile is None or not kernels:
             return None
         compiled = await self.compiled(parent)
-        before = structures(compiled.code, compiled.resources)
+        before = structures(compiled.code, compiled.resources, target)
         known = evidence(before, least, target)
         if known is None:
             return None
-        limit = of_structure(known, least, target, parent.profile, self.written_in).bottleneck
+        limit = of_structure(known, least, target, parent.profile, self.name).bottleneck
         return missed(before, kernels, limit.resource) if limit else None
 
     async def material(self, node: Node) -> Material:
@@ -380,7 +378,7 @@ class Solutions(Language):
         if node.profile is None:
             return {}
         found, space = await self.diagnose(node), await self.space(node)
-        return {"limits": briefing(node.profile.latency, found, space, self.written_in)}
+        return {"limits": briefing(node.profile.latency, found, space, self.name)}
 
 
 @cache

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from accelopt.hardware.gpus import DEFAULT_GPU, GPU, GPUS
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.kernels.gpu.bench.targets import Target
 from accelopt.ptx.changes import touched
 from accelopt.ptx.module import NotPtx
 from accelopt.ptx.phases import ASYNC_COPY, ASYNC_WAIT, BARRIER, FENCE, GLOBAL_LOAD, MBARRIER
@@ -19,10 +19,6 @@ from accelopt.ptx.regions import LoopWork, Region, RegionDag, analyse
 from accelopt.ptx.sweeps import sweeps
 from accelopt.ptx.work import Work
 
-SFU_A_CLOCK = (
-    16  # results a multiprocessor: CUDA programming guide, arithmetic throughput, 8.0 to 10.0
-)
-FLOP_A_CLOCK = {80: 128}  # single precision, a multiprocessor: the same table; 256 from 8.6 on
 MUCH_MORE = 1.25  # of the bytes that the problem needs
 MOST_LINES = 5
 _MATRIX = frozenset("mma wmma wgmma tcgen05".split())
@@ -66,7 +62,9 @@ class Evidence(NamedTuple):
     notes: tuple[str, ...]
 
 
-def structures(code: Sequence[Code], resources: Sequence[Resources] = ()) -> tuple[Structure, ...]:
+def structures(
+    code: Sequence[Code], resources: Sequence[Resources] = (), target: GPU = GPUS[DEFAULT_GPU]
+) -> tuple[Structure, ...]:
     """The kernels whose PTX can be read; of several configurations of one the first. `resources` say how
     many warps a block has where the PTX does not."""
     found: dict[str, Structure] = {}
@@ -77,22 +75,21 @@ def structures(code: Sequence[Code], resources: Sequence[Resources] = ()) -> tup
                 dag = analyse(one.ptx, one.kernel, taken.warps if taken else 0, one.launch)
             except NotPtx:
                 continue
-            found[one.kernel] = Structure(dag, one.blocks, _resident(taken) if taken else 0)
+            found[one.kernel] = Structure(dag, one.blocks, _resident(taken, target) if taken else 0)
     return tuple(found.values())
 
 
-def _resident(taken: Resources) -> int:
-    """Blocks that a multiprocessor holds at once (CUDA programming guide, technical specifications,
-    8.0 and 9.0: 64 warps, 32 blocks, 65,536 registers; shared memory as the larger has it)."""
-    limits = [32, 64 // max(1, taken.warps)]
+def _resident(taken: Resources, target: GPU) -> int:
+    """Blocks that a multiprocessor holds at once."""
+    limits = [target.blocks, target.warps // max(1, taken.warps)]
     if taken.registers:
-        limits.append(65536 // (32 * taken.warps * taken.registers))
+        limits.append(target.registers // (target.warp_threads * taken.warps * taken.registers))
     if taken.shared_bytes:
-        limits.append((228 << 10) // (taken.shared_bytes + 1024))
+        limits.append(target.shared_bytes // (taken.shared_bytes + target.block_reserve_bytes))
     return max(1, min(limits))
 
 
-def evidence(kernels: Sequence[Structure], least: Bound, target: Target) -> Evidence | None:
+def evidence(kernels: Sequence[Structure], least: Bound, target: GPU) -> Evidence | None:
     """What the kernel that does most says of where its time may go; None without any."""
     if not kernels:
         return None
@@ -155,10 +152,10 @@ def _lines(regions: Sequence[Region], use: Callable[[Region], int]) -> tuple[int
     return tuple(line for line, _ in found.most_common(MOST_LINES))
 
 
-def _sfu_ms(main: Structure, least: Bound, target: Target) -> float | None:
+def _sfu_ms(main: Structure, least: Bound, target: GPU) -> float | None:
     """By all trips where the text says them, else in proportion to the problem's operations."""
     total = main.dag.total
-    rate = target.single_tflops * 1e12 * SFU_A_CLOCK / FLOP_A_CLOCK.get(target.capability, 256)
+    rate = target.special_per_second
     if total is not None and main.blocks:
         return total.sfu_ops * main.blocks / rate * 1e3
     loop = main_loop(main.dag)
@@ -167,7 +164,7 @@ def _sfu_ms(main: Structure, least: Bound, target: Target) -> float | None:
     return None
 
 
-def _traffic(main: Structure, least: Bound, target: Target) -> MemoryTraffic | None:
+def _traffic(main: Structure, least: Bound, target: GPU) -> MemoryTraffic | None:
     """By all trips where text and launch say them, else in proportion to the problem's operations.
 
     Device memory gives each byte that the problem needs once. What a block asks again, loop after loop,
@@ -189,7 +186,7 @@ def _traffic(main: Structure, least: Bound, target: Target) -> MemoryTraffic | N
     return None
 
 
-def _waits(main: Structure, loop: LoopWork | None, target: Target) -> str:
+def _waits(main: Structure, loop: LoopWork | None, target: GPU) -> str:
     parts = []
     if loop is not None:
         inside = [one for one in main.dag.regions if one.loop == loop.loop.number]
@@ -206,7 +203,7 @@ def _waits(main: Structure, loop: LoopWork | None, target: Target) -> str:
     return "; ".join(parts) or "the rest: waiting, or work that the problem does not need"
 
 
-def _notes(main: Structure, least: Bound, target: Target) -> Iterator[str]:
+def _notes(main: Structure, least: Bound, target: GPU) -> Iterator[str]:
     dag, total = main.dag, main.dag.total
     if total is not None and main.blocks and not total.unknown_bytes:
         asked = total.global_bytes * main.blocks

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from accelopt.contract.spec import KernelSpec
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Evaluation, faults
+from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernel_source import fingerprint
 from accelopt.kernels.cuda.launching import launch_of, with_launch
 from accelopt.kernels.gpu.bench.files.tracefiles import Solution
@@ -26,7 +27,6 @@ from accelopt.kernels.gpu.bench.judging.evaluation import evaluate
 from accelopt.kernels.gpu.bench.judging.task import Task
 from accelopt.kernels.gpu.bench.process import package
 from accelopt.kernels.gpu.bench.process.messages import Compiled
-from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.kernels.gpu.profiling.ncu import collect
 from accelopt.kernels.specs.solutions import ENTRY, definition_of, solution_of, workload_of
 from accelopt.kernels.triton.moves.space import tile_space, with_values
@@ -155,7 +155,7 @@ def _compiled(
     spec: KernelSpec, solution: Solution, cache: Path | None, near: Path
 ) -> CompileVerdict:
     arch = str(spec.device_profile.get("arch", ""))
-    target = next((n for n, t in TARGETS.items() if f"sm_{t.capability}" == arch), DEFAULT_TARGET)
+    target = next((n for n, t in GPUS.items() if f"sm_{t.capability}" == arch), DEFAULT_GPU)
     kept = cache / f"{content_key(target, solution.main_source)}.json" if cache else None
     if kept is not None and kept.exists():
         return CompileVerdict(code=Compiled.model_validate_json(kept.read_text()).code)

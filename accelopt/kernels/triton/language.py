@@ -20,9 +20,8 @@ MOST_PROPOSALS = 48
 class Triton(Solutions):
     """Solutions whose work is done by Triton kernels."""
 
-    name = "flashinfer"
+    name = "triton"
     work = "by Triton kernels"
-    written_in = "triton"
 
     async def actions(self, node: Node, focus: str = "") -> Sequence[Action]:
         """What `accelopt.kernels.triton.moves` can do, the most promising ones."""

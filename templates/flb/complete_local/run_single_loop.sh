@@ -21,7 +21,7 @@ EXP_N=${15}
 HERE=$(cd "$(dirname "$0")" && pwd)
 export ACCELOPT_BASE_DIR=${ACCELOPT_BASE_DIR:-$(cd "$HERE/../../.." && pwd)}
 export ACCELOPT_PROMPTS=$ACCELOPT_BASE_DIR/prompts/flb
-export ACCELOPT_BACKEND_OPTIONS="--backend flashinfer --target ${TARGET:-h200} --traceset_root $TRACESET_ROOT"
+export ACCELOPT_BACKEND_OPTIONS="--backend triton --target ${TARGET:-h200} --traceset_root $TRACESET_ROOT"
 
 # The core and the relative tolerance mean nothing here; definitions carry their own tolerances.
 exec "$ACCELOPT_BASE_DIR/templates/complete_local/run_single_loop.sh" "$EXP_BASE_DIR" \

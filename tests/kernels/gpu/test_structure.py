@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from accelopt.evaluation import Profile
+from accelopt.hardware.gpus import GPUS
 from accelopt.kernels.gpu.bench.judging.compile_check import CompileVerdict
 from accelopt.kernels.gpu.bench.process.messages import Code, Resources
 from accelopt.kernels.gpu.bench.roofline import Bound
-from accelopt.kernels.gpu.bench.targets import TARGETS
 from accelopt.kernels.gpu.diagnosis import of_structure
 from accelopt.kernels.gpu.structure import evidence, missed, structures
 
 CORPUS = Path(__file__).parents[2] / "ptx" / "corpus"
-H200 = TARGETS["h200"]
+H200 = GPUS["h200"]
 PROFILE = Profile(
     latency=0.1,
     min_ms=0.1,
@@ -107,6 +107,19 @@ def test_warps_of_a_kernel_that_does_not_say() -> None:
     )
     assert structures([plain])[0].dag.threads is None
     assert structures([plain], [taken])[0].dag.threads == 256
+
+
+def test_blocks_that_a_multiprocessor_holds_are_its_own_gpus() -> None:
+    """CUDA programming guide, technical specifications: a multiprocessor of 9.0 has 228 KiB of shared
+    memory, one of 8.0 164, and the system keeps 1 KiB of each block; both have 65,536 registers."""
+    plain = code("cuda_sm90a").model_copy(update={"kernel": "calls"})
+    taken = Resources(
+        kernel="calls", warps=4, stages=0, shared_bytes=55 << 10, registers=64, spilled_bytes=0
+    )
+    held = {name: structures([plain], [taken], gpu)[0].resident for name, gpu in GPUS.items()}
+    assert held == {"h200": 4, "h100": 4, "a100": 2}
+    few = taken.model_copy(update={"shared_bytes": 0})
+    assert structures([plain], [few], GPUS["a100"])[0].resident == 8
 
 
 def test_the_compile_check_knows_the_lines_of_the_source() -> None:

@@ -8,6 +8,7 @@ from small_problem import KERNEL, REFERENCE
 
 from accelopt.errors import ConfigError
 from accelopt.evaluation import Case, Evaluation, Profile, Scrutiny, Status
+from accelopt.findings import Transition
 from accelopt.hardware import TARGETS
 from accelopt.kernels.language import LanguageOptions, open_language
 from accelopt.kernels.nki.counters import explain_counters
@@ -183,6 +184,13 @@ def test_names_are_found_however_they_are_spelled():
     assert "Near names" in describe("nc_matmull") and "nisa.nc_matmul" in describe("nc_matmull")
 
 
+@pytest.mark.parametrize("name", ["triton", "flashinfer"])
+def test_triton_is_also_what_it_was_called(name):
+    """`--backend flashinfer` was published, and rows of earlier runs say so."""
+    assert open_language(None, LanguageOptions(Path("kernels"), name)).name == "triton"
+    assert Transition(to_method="prefetch_loads", language=name).language == "triton"
+
+
 def test_an_unknown_backend_is_one_sentence():
-    with pytest.raises(ConfigError, match="choose from nki, flashinfer"):
+    with pytest.raises(ConfigError, match="choose from nki, triton, cuda"):
         open_language(None, LanguageOptions(Path("kernels"), "metal"))

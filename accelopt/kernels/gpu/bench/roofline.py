@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from accelopt.hardware.gpus import GPU
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, DefinitionTensor, Workload
-from accelopt.kernels.gpu.bench.targets import Target
 
 BITS = {"float4_e2m1": 4, "float8_e4m3fn": 8, "float8_e5m2": 8, "int8": 8, "bool": 8,
         "float16": 16, "bfloat16": 16, "int16": 16, "float32": 32, "int32": 32, "int64": 64}  # fmt: skip
@@ -30,7 +30,7 @@ class Bound(NamedTuple):
         return "memory" if self.memory_ms >= self.compute_ms else "arithmetic"
 
 
-def bound(definition: Definition, workload: Workload, target: Target) -> Bound:
+def bound(definition: Definition, workload: Workload, target: GPU) -> Bound:
     """The roofline of one workload: each input read once, each output written once.
 
     Of a paged cache only the pages that are referred to count. Operations are known for matrix

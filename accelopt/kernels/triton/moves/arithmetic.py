@@ -325,12 +325,13 @@ def _operand_name(node: ast.expr) -> str:
 
 
 def _widened(node: ast.expr) -> ast.expr | None:
-    """The expression under `.to(tl.float32)`."""
+    """The expression under `.to(tl.float32)` or `.to(dtype=tl.float32)`."""
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "to"
-        and ast.unparse(node.args[0]) == "tl.float32"
+        and [ast.unparse(a) for a in (*node.args, *(k.value for k in node.keywords))]
+        == ["tl.float32"]
     ):
         return node.func.value
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from accelopt.kernels.triton.moves.loops import bodies
-from accelopt.kernels.triton.moves.source import Edit, Launch, Source, assigned_in, called, names_in
+from accelopt.kernels.triton.moves.source import Edit, Source, assigned_in, called, names_in
 
 
 def without_synchronisation(source: Source) -> str | None:
@@ -16,49 +16,6 @@ def without_synchronisation(source: Source) -> str | None:
             if isinstance(node, ast.Expr) and called(node.value) == "torch.cuda.synchronize":
                 edits.append(source.replacing(node, "pass"))
     return source.edited(edits) if edits else None
-
-
-def fused_cast(source: Source, launch: Launch) -> str | None:
-    """Let the kernel's store do a cast that the host code does on the whole output.
-
-    Before: `y = torch.empty(..., dtype=torch.float32); kernel[...](..., y); return y.to(T)`.
-    After: `y` is allocated as T and returned as it is. Legal when `y` has no other use between.
-    """
-    function = launch.function
-    if function is None:
-        return None
-    for node in ast.walk(function):
-        if not (isinstance(node, ast.Return) and isinstance(node.value, ast.Call)):
-            continue
-        call = node.value
-        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "to" and call.args):
-            continue
-        name = ast.unparse(call.func.value)
-        uses = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
-        passed = any(ast.unparse(a) == name for a in launch.call.args)
-        made = next(
-            (
-                n.value
-                for n in ast.walk(function)
-                if isinstance(n, ast.Assign)
-                and ast.unparse(n.targets[0]) == name
-                and called(n.value) in ("torch.empty", "torch.empty_like")
-            ),
-            None,
-        )
-        if made is None or not passed or len(uses) != 3:
-            continue
-        assert isinstance(made, ast.Call)
-        dtype = next((k for k in made.keywords if k.arg == "dtype"), None)
-        if dtype is None:
-            continue
-        return source.edited(
-            [
-                source.replacing(dtype.value, ast.unparse(call.args[0])),
-                source.replacing(call, name),
-            ]
-        )
-    return None
 
 
 def values_read_once(source: Source) -> str | None:

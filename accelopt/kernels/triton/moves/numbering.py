@@ -1,12 +1,11 @@
-"""Tables that the host writes piece by piece, made on the device at once."""
+"""Host loops that number the pieces between offsets."""
 
 from __future__ import annotations
 
 import ast
 from typing import NamedTuple
 
-from accelopt.kernels.triton.moves.found import tensor_of, unread
-from accelopt.kernels.triton.moves.source import Source, called, names_in, target_of
+from accelopt.kernels.triton.moves.source import called, target_of
 
 
 class NumberedPieces(NamedTuple):
@@ -14,40 +13,6 @@ class NumberedPieces(NamedTuple):
 
     table: str
     offsets: str
-
-
-def numbered_on_device(source: Source) -> str | None:
-    """Number the pieces between offsets on the device, not by a host loop over them.
-
-    Before: `t = torch.empty(n, ...)`, and for each piece `t[b[i]:b[i + 1]] = i`, with b read to the
-    host. After: `t = torch.searchsorted(b[1:], torch.arange(n), right=True)`, which waits for
-    nothing and is one operation however many pieces there are. Legal where offsets do not fall and
-    t was made without values, so that what no piece covers may hold anything.
-    """
-    for function in source.functions:
-        for loop in ast.walk(function):
-            if isinstance(loop, ast.For):
-                text = _numbered(source, function, loop)
-                if text is not None:
-                    return text
-    return None
-
-
-def _numbered(source: Source, function: ast.FunctionDef, loop: ast.For) -> str | None:
-    found = numbered_pieces(loop)
-    if found is None:
-        return None
-    name = found.table
-    made = [s for s in ast.walk(function) if isinstance(s, ast.Assign) and target_of(s) == name]
-    if len(made) != 1 or called(made[0].value) != "torch.empty" or made[0] not in function.body:
-        return None
-    if any(made[0].lineno < s.lineno < loop.lineno and name in names_in(s) for s in function.body):
-        return None
-    tensor = tensor_of(function, found.offsets)
-    places = f"torch.arange({name}.shape[0], dtype={tensor}.dtype, device={tensor}.device)"
-    numbers = f"torch.searchsorted({tensor}[1:], {places}, right=True)"
-    edits = [source.replacing(loop, f"{name} = {numbers}.to({name}.dtype)")]
-    return source.edited([*edits, *unread(source, function, loop)])
 
 
 def numbered_pieces(loop: ast.For) -> NumberedPieces | None:

@@ -6,6 +6,7 @@ import ast
 import copy
 import re
 
+from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernels.triton.moves.source import (
     WORK,
     Edit,
@@ -21,8 +22,6 @@ from accelopt.kernels.triton.moves.source import (
 from accelopt.parsing import parse_expression, parse_python
 
 GROUP = 8
-LAST_AXIS = 65535
-"""As many programs as a grid may have along any axis but the first."""
 OUTERMOST = "BLOCKS_OUTERMOST"
 
 
@@ -93,7 +92,7 @@ def most_work_first(source: Source, launch: Launch) -> str | None:
     node = _Answers(answers).visit(copy.deepcopy(kernel.node))
     add_parameter(node.args, OUTERMOST, constant=True)
     blocks, *others = (ast.unparse(size) for size in sizes)
-    few = ast.unparse(parse_expression(f"({blocks}) <= {LAST_AXIS}"))
+    few = ast.unparse(parse_expression(f"({blocks}) <= {GPUS[DEFAULT_GPU].grid_limit}"))
     grid = f"({', '.join([*others, blocks])}) if {few} else ({', '.join([blocks, *others])})"
     return relaunched(source, launch, node, grid, f"{OUTERMOST}={few}")
 

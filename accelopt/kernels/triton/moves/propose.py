@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from accelopt.kernels.moves import METHODS
-from accelopt.kernels.triton.moves import hints, host, loops, rows
+from accelopt.kernels.triton.moves import hints, loops, rows
 from accelopt.kernels.triton.moves.autotuning import (
     configured_names,
     first_configuration,
@@ -21,7 +21,6 @@ from accelopt.kernels.triton.moves.configurations import (
     configurations,
     kind_of,
 )
-from accelopt.kernels.triton.moves.gluon.kernel import BESIDE
 from accelopt.kernels.triton.moves.joins import JOINED
 from accelopt.kernels.triton.moves.knobs import Knob, Role, find_knobs, set_options, tile_roles
 from accelopt.kernels.triton.moves.source import (
@@ -34,7 +33,6 @@ from accelopt.kernels.triton.moves.source import (
 from accelopt.kernels.triton.moves.steps import (
     COUNTED,
     FIXED,
-    FOUND,
     HEADS_OF_FEW,
     HOST_STEPS,
     ONE_LAUNCH,
@@ -59,7 +57,7 @@ ROWS_TOGETHER = (16, 8, 32, 64, 4)  # rows a program where one row is narrow
 KnobRoles = Mapping[str, Mapping[str, Role]]
 
 
-class _Variant(NamedTuple):
+class Variant(NamedTuple):
     """Structural moves that were made: their canonical names, a sentence, what came of them."""
 
     methods: tuple[str, ...]
@@ -87,7 +85,7 @@ def proposals(text: str, most: int | None = None) -> list[Action]:
     roles = {name: tile_roles(kernel) for name, kernel in source.kernels.items()}
     options = [
         option
-        for variant in (*_variants(source), *_without_autotuners(source))
+        for variant in (*variants(source), *without_autotuners(source))
         for option in _with_configurations(variant, text, roles)
     ]
     found: dict[str, Action] = {}
@@ -95,7 +93,7 @@ def proposals(text: str, most: int | None = None) -> list[Action]:
         if len(found) == most:
             break
         new = option.make()
-        if new and new != text and new not in found and _parses(new):
+        if new and new != text and new not in found and parses(new):
             found[new] = _action(option, new)
     return list(found.values())
 
@@ -107,7 +105,7 @@ def _action(option: _Option, source: str) -> Action:
 
 
 def _option(
-    variant: _Variant,
+    variant: Variant,
     promise: float,
     make: Callable[[], str | None],
     words: str = "",
@@ -120,19 +118,20 @@ def _option(
     return _Option(methods, rewrite, promise, make)
 
 
-def _parses(text: str) -> bool:
+def parses(text: str) -> bool:
+    """Whether a text is Python."""
     with suppress(SyntaxError):
         return bool(parse_python(text))
     return False
 
 
-def _variants(source: Source) -> Iterator[_Variant]:
+def variants(source: Source) -> Iterator[Variant]:
     """The source itself, all moves that fit it together, and each of them alone."""
-    yield _Variant((), "", source.text, 1.0)
+    yield Variant((), "", source.text, 1.0)
     for step in HOST_STEPS:
         text = step.move(source, "")
         if text is not None:
-            yield _Variant((step.method,), step.sentence, text, step.weight)
+            yield Variant((step.method,), step.sentence, text, step.weight)
     for launch in _launches(source):
         if asks_elsewhere(source, launch.kernel):
             continue
@@ -140,23 +139,21 @@ def _variants(source: Source) -> Iterator[_Variant]:
         kind = _kind_when_counted(source, name)
         first, *others = routes_of(kind)
         yield from _together(source, name, [*HOST_STEPS, ONE_LAUNCH, *first])
-        if FOUND.move(source, name) is not None:
-            yield from _together(source, name, [FOUND, *HOST_STEPS, *first])
         for route in others:
             if route[0].move(source, name) is not None:
                 before = HOST_STEPS if route[0] in (QUERIES, HEADS_OF_FEW) else ()
                 yield from _together(source, name, [*before, *route])
         for step in dict.fromkeys(
-            [ONE_LAUNCH, FOUND, *(step for route in (first, *others) for step in route)]
+            [ONE_LAUNCH, *(step for route in (first, *others) for step in route)]
         ):
             text = step.move(source, name)
             if text is not None:
-                yield _Variant((step.method,), step.sentence.format(name), text, step.weight)
+                yield Variant((step.method,), step.sentence.format(name), text, step.weight)
         yield from _row_variants(source, launch, kind)
         yield from _hint_variants(source, launch)
 
 
-def _without_autotuners(source: Source) -> Iterator[_Variant]:
+def without_autotuners(source: Source) -> Iterator[Variant]:
     """The variants of the source with the first choice of each autotuner in its place."""
     sentences = []
     for launch in source.launches:
@@ -164,20 +161,14 @@ def _without_autotuners(source: Source) -> Iterator[_Variant]:
         if text is not None:
             source = Source(text)
             sentences.append(FIXED.sentence.format(launch.kernel.name))
-    for variant in _variants(source) if sentences else ():
+    for variant in variants(source) if sentences else ():
         words = " ".join([*sentences, variant.sentence]).strip()
         yield variant._replace(methods=(FIXED.method, *variant.methods), sentence=words)
 
 
 def _launches(source: Source) -> list[Launch]:
-    """The launches but those of kernels that a move wrote to join pieces, and of those that run only
-    where their form in Gluon cannot."""
-    gluon = {function.name for function in source.functions if function.name.endswith(BESIDE)}
-    return [
-        item
-        for item in source.launches
-        if not item.kernel.name.endswith(JOINED) and item.kernel.name + BESIDE not in gluon
-    ]
+    """The launches but those of kernels that a move wrote to join pieces."""
+    return [item for item in source.launches if not item.kernel.name.endswith(JOINED)]
 
 
 def _kind_when_counted(source: Source, name: str) -> KernelKind:
@@ -189,21 +180,21 @@ def _kind_when_counted(source: Source, name: str) -> KernelKind:
     return kind_of(launch.kernel, _tuned(launch.kernel) if tuned else find_knobs(seen, launch))
 
 
-def _together(source: Source, name: str, steps: Sequence[MoveStep]) -> Iterator[_Variant]:
+def _together(source: Source, name: str, steps: Sequence[MoveStep]) -> Iterator[Variant]:
     """Every step that can be taken, one upon the other; nothing when there is but one."""
     taken = []
     for step in steps:
         text = step.move(source, name)
-        if text is not None and _parses(text):
+        if text is not None and parses(text):
             taken.append(step)
             source = Source(text)
     if len(taken) > 1:
         weight = TOGETHER * max(step.weight for step in taken)
         sentences = " ".join(step.sentence.format(name) for step in taken)
-        yield _Variant(tuple(step.method for step in taken), sentences, source.text, weight)
+        yield Variant(tuple(step.method for step in taken), sentences, source.text, weight)
 
 
-def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[_Variant]:
+def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[Variant]:
     """Rows: several of them in a program, a whole one at once, and prefetched loads."""
     kernel = launch.kernel
     if kind is KernelKind.WHOLE:
@@ -213,7 +204,7 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
             if text is not None:
                 sentence = f"Let each program of {kernel.name} compute {count} rows."
                 weight = 1.8 * 0.5 ** (place / HALF_PLACE)
-                yield _Variant(("rows_together",), sentence, text, weight)
+                yield Variant(("rows_together",), sentence, text, weight)
     if kind is KernelKind.ROWS:
         yield from _whole_row(source, kernel)
     if kind in (KernelKind.ROWS, KernelKind.DECODE):
@@ -221,10 +212,10 @@ def _row_variants(source: Source, launch: Launch, kind: KernelKind) -> Iterator[
             pipelined = hints.pipelined_loops(source, kernel, stages)
             if pipelined is not None:
                 text = f"Prefetch the loads in the loops of {kernel.name}, {stages} stages deep."
-                yield _Variant(("prefetch_loads",), text, pipelined, 0.7)
+                yield Variant(("prefetch_loads",), text, pipelined, 0.7)
 
 
-def _whole_row(source: Source, kernel: JitFunction) -> Iterator[_Variant]:
+def _whole_row(source: Source, kernel: JitFunction) -> Iterator[Variant]:
     constant = hints.constant_sizes(kernel, hints.row_end_names(kernel))
     inner = source if constant is None else Source(source.with_kernel(kernel, constant))
     stepped = on_kernel(loops.stepped_by_tiles)(inner, kernel.name)
@@ -232,28 +223,24 @@ def _whole_row(source: Source, kernel: JitFunction) -> Iterator[_Variant]:
     whole = on_kernel(loops.one_pass)(inner, kernel.name)
     if whole is not None:
         text = f"Read each row of {kernel.name} once and keep it, in place of a pass for each step."
-        yield _Variant(("read_row_once",), text, whole, 1.5)
+        yield Variant(("read_row_once",), text, whole, 1.5)
 
 
-def _hint_variants(source: Source, launch: Launch) -> Iterator[_Variant]:
+def _hint_variants(source: Source, launch: Launch) -> Iterator[Variant]:
     kernel = launch.kernel
     constant = on_kernel(hints.constant_sizes)(source, kernel.name)
     if constant is not None:
         text = f"Compile {kernel.name} for its sizes, as constants."
-        yield _Variant(("vectorize_global_loads",), text, constant, 1.05)
+        yield Variant(("vectorize_global_loads",), text, constant, 1.05)
     for stores in (False, True):
         hinted = hints.streaming_hints(source, kernel, stores=stores)
         if hinted is not None:
             what = "loads and stores" if stores else "loads"
             text = f"Mark the {what} of {kernel.name} that touch data once as streaming."
-            yield _Variant(("cache_policy_cg",), text, hinted, 0.6)
-    fused = host.fused_cast(source, launch)
-    if fused is not None:
-        text = f"Let the store of {kernel.name} cast its output, not a second pass over it."
-        yield _Variant(("fuse_cast",), text, fused, 1.4)
+            yield Variant(("cache_policy_cg",), text, hinted, 0.6)
 
 
-def _with_configurations(variant: _Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:
+def _with_configurations(variant: Variant, original: str, roles: KnobRoles) -> Iterator[_Option]:
     """The variant as it is, and with each configuration of each of its launches."""
     source = Source(variant.source)
     whole_row = variant.source.count("static_assert") > original.count("static_assert")
@@ -285,7 +272,7 @@ def _with_configurations(variant: _Variant, original: str, roles: KnobRoles) -> 
 
 
 def _whole_rows(
-    source: Source, launch: Launch, knobs: list[Knob], variant: _Variant
+    source: Source, launch: Launch, knobs: list[Knob], variant: Variant
 ) -> Iterator[_Option]:
     """A kernel that holds a whole row: its tile is the row's width, up to a power of two."""
     kernel = launch.kernel
@@ -345,7 +332,7 @@ def _configured(
     return source.edited([*edits, *set_options(source, launch, options)])
 
 
-def _retuned(source: Source, launch: Launch, variant: _Variant) -> Iterator[_Option]:
+def _retuned(source: Source, launch: Launch, variant: Variant) -> Iterator[_Option]:
     """One proposal: the autotuner over our configurations for this kind of kernel."""
     kernel = launch.kernel
     knobs = _tuned(kernel)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import reduce
 from itertools import product
 
+from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernels.triton.moves.ends import CommonEnds, common_ends
 from accelopt.kernels.triton.moves.heads import (
     Coordinate,
@@ -37,7 +38,7 @@ from accelopt.kernels.triton.moves.source import (
 from accelopt.parsing import parse_python
 
 COUNT = f"{QUERIES} * {HEADS}"
-ROWS = 64  # of a product: what one instruction of a warp group takes (PTX ISA, wgmma)
+ROWS = GPUS[DEFAULT_GPU].product_rows
 
 
 def queries_together(source: Source, launch: Launch, rows: int) -> str | None:

@@ -104,10 +104,6 @@ class Source:
         """The edit that puts `text` in a node's place."""
         return Edit(self.start(node), self.end(node), text)
 
-    def segment(self, node: ast.stmt | ast.expr) -> str:
-        """A node's own text."""
-        return self.data[self.start(node) : self.end(node)].decode()
-
     def adding(self, call: ast.Call, arguments: str) -> Edit:
         """The edit that gives a call further arguments, behind its last and before any remark."""
         close = self.end(call) - 1

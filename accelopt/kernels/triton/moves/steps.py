@@ -12,11 +12,9 @@ from accelopt.kernels.triton.moves import (
     arithmetic,
     autotuning,
     clamps,
-    columns,
     conditions,
     descriptors,
     fills,
-    found,
     halves,
     heads,
     host,
@@ -24,8 +22,6 @@ from accelopt.kernels.triton.moves import (
     lookups,
     loops,
     masks,
-    numbering,
-    once,
     order,
     persistent,
     queries,
@@ -34,7 +30,6 @@ from accelopt.kernels.triton.moves import (
     splits,
 )
 from accelopt.kernels.triton.moves.configurations import KernelKind
-from accelopt.kernels.triton.moves.gluon import beside
 from accelopt.kernels.triton.moves.source import JitFunction, Launch, Source
 
 MoveFunction: TypeAlias = "Callable[[Source, str], str | None]"
@@ -89,8 +84,6 @@ DESCRIPTORS = MoveStep("enable_async_pipeline", "Move the tiles of {} with tenso
                     on_launch(descriptors.descriptor_tiles), 1.3)  # fmt: skip
 ONE_LAUNCH = MoveStep("one_launch", "Launch {} once, with a table of the work, for all steps of the host's loop.",
                    on_launch(launches.one_launch), 2.0)  # fmt: skip
-FOUND = MoveStep("find_work", "Launch {} once for all steps of the host's loop; each program finds its own, and the host reads nothing.",
-                 on_launch(found.found_work), 2.0)  # fmt: skip
 HEADS = MoveStep("heads_together", "Let each program of {} compute all heads that read the same keys.",
               on_launch(heads.heads_together), 2.5)  # fmt: skip
 OWN_PRECISION = MoveStep("switch_to_mma_or_wgmma", "Multiply the tiles of {} in the 16-bit format they are stored in.",
@@ -124,14 +117,8 @@ IN_KERNEL = MoveStep("fill_in_kernel", "Let {} store what its outputs are filled
                      on_launch(fills.filled_by_kernel), 1.1)  # fmt: skip
 SPLIT = MoveStep("split_loop", "Share the loop of each program of {} among several where there are too few.",
              on_launch(partial(splits.split_loop, waves=1)), 1.7)  # fmt: skip
-JOINED = MoveStep("join_columns", "Make one tile of the pieces of its columns in {}.",
-              on_launch(columns.joined_columns), 0.8)  # fmt: skip
-ONCE = MoveStep("scores_once", "Compute each tile of scores of {} once, while the next keys are loaded.",
-            on_kernel(once.scores_once), 1.2)  # fmt: skip
 LAST_AGAIN = MoveStep("read_last_again", "Load the last position again where a step of {} reaches past it, without masks.",
                   on_kernel(clamps.last_again), 1.1)  # fmt: skip
-BESIDE = MoveStep("copy_beside_products", "Copy the next keys of {} between the products of a step, in Gluon.",
-              on_launch(beside.beside_products), 2.9)  # fmt: skip
 AHEAD = MoveStep("look_up_ahead", "Look up in {} where a step's loads are found one step before.",
              on_kernel(ahead.looked_up_ahead), 1.1)  # fmt: skip
 PERSISTENT = MoveStep("persistent_programs", "Let as many programs of {} as there are multiprocessors walk over the grid.",
@@ -140,8 +127,6 @@ HALVES = MoveStep("store_in_halves", "Store the tiles of {} in halves.", on_laun
 
 FIND_SEQUENCE = MoveStep("find_sequence", "Let each program of {} find the sequence of its query in the offsets, with no table of the host's.",
                       on_launch(lookups.found_sequence), 1.6)  # fmt: skip
-NUMBERED = MoveStep("number_on_device", "Number the pieces between offsets on the device, not in a loop of the host.",
-                    on_host(numbering.numbered_on_device), 1.4)  # fmt: skip
 
 FIXED = MoveStep("fix_choice", "Launch {} with one choice in place of an autotuner's.",
                  on_launch(autotuning.without_autotuner), 1.0)  # fmt: skip
@@ -165,10 +150,7 @@ ROUTES: dict[KernelKind, tuple[tuple[MoveStep, ...], ...]] = {
     ),
     KernelKind.DECODE: (
         (HEADS, *LOOPED, PEELED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
-        (QUERIES, *PREFILL, ONCE, *LATER),
-        (QUERIES, *PREFILL, JOINED, ONCE, *LATER),
         (QUERIES, *PREFILL, *LATER),
-        (QUERIES, *PREFILL, *LATER, BESIDE),
         (HEADS_OF_FEW, *LOOPED, BASE_TWO, ONE_SCALE, SPLIT, AHEAD),
         (STOPPED, PEELED),
     ),
@@ -179,14 +161,7 @@ ROUTED_AS = {KernelKind.QUERIES: KernelKind.DECODE}
 OTHERWISE = ((COUNTED, STEPPED, PEELED, BASE_TWO, DESCRIPTORS),)
 
 
-TABLES = (FIND_SEQUENCE, NUMBERED)
-"""What becomes of a table of sequences, behind all that looks for its loads: none is best."""
-
-
 def routes_of(kind: KernelKind) -> tuple[tuple[MoveStep, ...], ...]:
-    """The routes for a kind of work; a kernel in Gluon comes last, for no other move reads it."""
+    """The routes for a kind of work. A table of sequences goes behind all that looks for its loads."""
     routes = ROUTES.get(ROUTED_AS.get(kind, kind), OTHERWISE)
-    return tuple(
-        (*route[:-1], *TABLES, BESIDE) if route[-1] is BESIDE else (*route, *TABLES)
-        for route in routes
-    )
+    return tuple((*route, FIND_SEQUENCE) for route in routes)

@@ -1,19 +1,12 @@
 """Compiling for a GPU that is not there."""
 
-import importlib.util
-import re
-from collections import Counter
-
 import pytest
 from flb_traces import installed
-from plain_kernels import BY_SEQUENCE
 
 from accelopt.kernels.gpu.bench.judging import compile_check
 from accelopt.kernels.gpu.bench.judging.compile_check import CompilerPool
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.compilation import widest_product
-from accelopt.kernels.triton.moves.gluon.kernel import BESIDE
-from accelopt.kernels.triton.moves.propose import proposals
 
 needs_triton = pytest.mark.skipif(
     not installed("torch", "triton"), reason="torch and triton are not installed"
@@ -80,74 +73,6 @@ def test_resources_failures_and_a_process_that_is_used_again(starter):
         unknown = compilers.check(definition, workload, plain.with_source(odd, "odd"))
         assert unknown.unknown
         assert compilers.check(definition, workload, plain).failure == ""
-
-
-def ptx(text, folder, heads, kernel="by_sequence_kernel"):
-    """The PTX of `BY_SEQUENCE`, or of what became of it, for 64 rows and two warp groups."""
-    from triton import compile as compiled
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.experimental.gluon._runtime import GluonASTSource
-
-    file = folder / f"kernel_{len(text)}.py"
-    file.write_text(text.replace("import torch\n", ""))
-    in_gluon = kernel.endswith(BESIDE)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    kernel = getattr(module, kernel)
-    constants = {"HEADS": heads, "HALF": 256, "BLOCK": 64, "QUERIES_TOGETHER": 64 // heads,
-        "HEADS_TOGETHER": heads, "SEARCH_STEPS": 3}  # fmt: skip
-    kinds = {"q_ptr": "*bf16", "k_ptr": "*bf16", "v_ptr": "*bf16", "o_ptr": "*bf16"}
-    kinds |= {"lse_ptr": "*fp32", "scale": "fp32"}
-    signature, values, attributes = {}, {}, {}
-    for place, name in enumerate(kernel.arg_names):
-        if name in constants:
-            signature[name], values[(place,)] = "constexpr", constants[name]
-            continue
-        signature[name] = kinds.get(name, "*i32" if name.endswith("_ptr") else "i32")
-        if signature[name].startswith("*"):
-            attributes[(place,)] = [["tt.divisibility", 16]]
-    form = GluonASTSource if in_gluon else ASTSource
-    options = {"num_warps": 8} if in_gluon else {"num_warps": 8, "num_stages": 2}
-    source = form(kernel, signature, values, attributes)
-    made = compiled(source, GPUTarget("cuda", 90, 32), options)
-    assert made.metadata.shared <= 232448
-    return made.asm["ptx"]
-
-
-def products(text):
-    """How many products of each shape PTX has, a warp group."""
-    return Counter(re.findall(r"wgmma\.mma_async\S*\.(m64n\d+k16)\.", text))
-
-
-@pytest.mark.skipif(not installed("triton"), reason="triton is not installed")
-def test_scores_of_64_rows_are_computed_once_by_two_warp_groups(tmp_path):
-    found = {
-        "join_columns+scores_once" in proposal.change.move: products(
-            ptx(proposal.source, tmp_path, heads=2)
-        )
-        for proposal in proposals(BY_SEQUENCE)
-        if "queries_together+share_loads" in proposal.change.move and "Set" not in proposal.sentence
-    }
-    # 512 columns of keys in steps of 16; each warp group half of the 64 keys, or twice all of them.
-    assert found[True]["m64n32k16"] == 32
-    assert found[False]["m64n32k16"] == 64
-    # 64 keys in steps of 16; each warp group half of the 512 columns of the values.
-    assert found[True]["m64n256k16"] == 4
-
-
-@pytest.mark.skipif(not installed("triton"), reason="triton is not installed")
-def test_a_kernel_in_gluon_copies_the_next_keys_between_the_products_of_these(tmp_path):
-    text = BY_SEQUENCE.replace("HEADS = 2", "HEADS = 16").replace("HALF=16", "HALF=256")
-    [source] = [p.source for p in proposals(text) if "copy_beside_products" in p.change.move]
-    made = ptx(source, tmp_path, heads=16, kernel=f"by_sequence_kernel{BESIDE}")
-    # Two steps stand one behind the other: in each one the scores once, and two tiles of values.
-    assert products(made) == {"m64n32k16": 2 * 32, "m64n128k16": 2 * 8}
-    kinds = re.findall(r"wgmma\.mma_async|cp\.async\.cg", made)
-    order = "".join("p" if kind.startswith("wgmma") else "c" for kind in kinds)
-    # Queries and the first keys before the loop; then each tile is copied behind its product.
-    assert re.fullmatch("c{32}(p{16}c{8}p{16}c{8}p{8}){2}", order), order
 
 
 @pytest.mark.parametrize(

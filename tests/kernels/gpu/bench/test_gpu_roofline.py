@@ -2,10 +2,10 @@
 
 import pytest
 
+from accelopt.hardware.gpus import GPUS, gpu_called
 from accelopt.kernels.gpu.bench.roofline import bound
-from accelopt.kernels.gpu.bench.targets import TARGETS, target_of
 
-H200 = TARGETS["h200"]
+H200 = GPUS["h200"]
 
 
 def large(starter, name):
@@ -39,6 +39,6 @@ def test_a_causal_square_is_half_of_it(starter):
 
 
 def test_devices_by_what_they_call_themselves():
-    assert target_of("NVIDIA H200") is H200
-    assert target_of("NVIDIA H100 80GB HBM3") is TARGETS["h100"]
-    assert target_of("cpu") is None
+    assert gpu_called("NVIDIA H200") is H200
+    assert gpu_called("NVIDIA H100 80GB HBM3") is GPUS["h100"]
+    assert gpu_called("cpu") is None

@@ -9,16 +9,12 @@ from accelopt.kernels.triton.moves import (
     ahead,
     arithmetic,
     clamps,
-    columns,
     conditions,
     fills,
-    found,
     heads,
     launches,
     loops,
     masks,
-    numbering,
-    once,
     queries,
     scales,
     sharing,
@@ -229,75 +225,6 @@ def products_of_tiles():
     return on_kernel(arithmetic.own_precision_dots, text)
 
 
-def test_pieces_of_columns_become_one_tile():
-    text = on_launch(columns.joined_columns, products_of_tiles())
-    kernel = kernels(text)["by_sequence_kernel"]
-    assert "left = tl.zeros([QUERIES_TOGETHER * HEADS_TOGETHER, 2 * HALF]" in kernel
-    assert "channel_left = 0 + tl.arange(0, 2 * HALF)" in kernel
-    assert "right" not in kernel
-    assert kernel.count("tl.dot(") == 2
-    assert on_launch(columns.joined_columns, text) is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("channel_right[None, :]", "channel_right[None, :] * 2"),
-        ("right = right * shrink", "right = right * shrink * 2.0"),
-        ("right / total", "right / (total + 1.0)"),
-        ("    right = right * shrink", "    shrink = shrink * 2.0\n        right = right * shrink"),
-        ("        highest = higher\n", "        highest = higher\n        left = left + right\n"),
-        ("channel_right = HALF", "channel_right = 2 * HALF"),
-        ("channel_left, left / total", "channel_left, left / tl.max(tl.abs(left))"),
-        ("    tl.store(lse_ptr", "    tl.store(o_ptr + own, tl.load(o_ptr + own + channel_right))\n    tl.store(lse_ptr"),
-    ],
-)  # fmt: skip
-def test_pieces_that_are_not_handled_alike_stay_apart(change, monkeypatch):
-    assert change[0] in BY_SEQUENCE
-    monkeypatch.setitem(globals(), "BY_SEQUENCE", BY_SEQUENCE.replace(*change, 1))
-    assert on_launch(columns.joined_columns, products_of_tiles()) is None
-
-
-def test_scores_are_computed_behind_a_condition_and_the_next_tiles_loaded_before_it():
-    text = on_kernel(once.scores_once, on_launch(columns.joined_columns, products_of_tiles()))
-    kernel = kernels(text)["by_sequence_kernel"]
-    loop = kernel[kernel.index("for start in tl.range(0, count, BLOCK, num_stages=2):") :]
-    loads, computing = loop.split("if start < count:")
-    assert "tl.load(page_ptr" in loads and "tl.load(k_ptr" in loads
-    assert "tl.load" not in computing.split("tl.store")[0]
-    assert "turned_0 = tl.trans(k_at_0)" in loads and "tl.dot" not in loads
-    assert (
-        "if start <= count:\n                    product_0 = tl.dot(q_at_0, turned_0)" in computing
-    )
-    assert "logits = logits + product_0" in computing
-
-
-def test_sums_of_rows_that_lie_across_warp_groups_are_taken_behind_the_loop():
-    kernel = kernels(on_kernel(once.scores_once, products_of_tiles()))["by_sequence_kernel"]
-    before, loop = kernel.split("for start in tl.range")
-    inside, behind = loop.split("if count > 0:")
-    assert "total_of_columns = tl.zeros([QUERIES_TOGETHER * HEADS_TOGETHER, BLOCK]" in before
-    assert "total_of_columns = total_of_columns * shrink[:, None] + weights" in inside
-    assert "total = tl.sum(total_of_columns, axis=1)" in inside.splitlines()[-2]
-    assert inside.count("tl.sum(") == 1 and "tl.sum(" not in behind
-    assert "product_0 = tl.dot(" in inside and "product_1 = tl.dot(" in inside
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("total = total * shrink + tl.sum(weights, axis=1)", "total = tl.maximum(total, tl.sum(weights, axis=1))"),
-        ("highest = higher\n", "highest = higher + 0.0 * total\n"),
-        ("total = tl.full([QUERIES_TOGETHER * HEADS_TOGETHER], 0.0", "total = tl.full([QUERIES_TOGETHER * HEADS_TOGETHER], 1.0"),
-    ],
-)  # fmt: skip
-def test_sums_that_are_read_or_do_not_begin_with_zeros_stay_in_the_loop(change):
-    text = products_of_tiles()
-    assert change[0] in text
-    kernel = kernels(on_kernel(once.scores_once, text.replace(*change, 1)))["by_sequence_kernel"]
-    assert "total_of_columns" not in kernel
-
-
 def test_the_last_key_is_loaded_again_in_the_place_of_masks():
     kernel = kernels(on_kernel(clamps.last_again, products_of_tiles()))["by_sequence_kernel"]
     loop = kernel.split("for start in")[1].split("if count > 0:")[0]
@@ -374,22 +301,6 @@ def test_scales_of_what_something_else_reads_stay_two(text):
     assert on_kernel(scales.one_scale, text) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("highest = higher\n", "highest = higher\n            begin = begin + (tl.max(total, 0) > 9)\n"),
-        ("highest = higher\n", "highest = higher\n            inside = inside & (token > 3)\n"),
-        ("highest = higher\n", "highest = higher\n            tl.store(o_ptr, 0.0)\n"),
-        ("logits = logits + tl.dot(q_at_0", "logits = logits * 2 + tl.dot(q_at_0"),
-        ("logits = tl.zeros([QUERIES_TOGETHER * HEADS_TOGETHER, BLOCK], dtype=tl.float32)", "logits = 0.0"),
-    ],
-)  # fmt: skip
-def test_a_loop_whose_loads_cannot_stand_first_keeps_its_order(change):
-    text = on_launch(columns.joined_columns, products_of_tiles())
-    assert change[0] in text
-    assert on_kernel(once.scores_once, text.replace(*change, 1)) is None
-
-
 def test_a_kernel_fills_what_it_does_not_compute():
     text = on_launch(fills.filled_by_kernel, BY_SEQUENCE)
     kernel = kernels(text)["by_sequence_kernel"]
@@ -414,57 +325,8 @@ def test_outputs_that_are_reached_otherwise_stay_filled(change):
     assert on_launch(fills.filled_by_kernel, BY_SEQUENCE.replace(*change, 1)) is None
 
 
-def test_pieces_are_numbered_on_the_device():
-    text = numbering.numbered_on_device(Source(BY_SEQUENCE))
-    assert "torch.searchsorted(qo_indptr[1:], torch.arange(sequences.shape[0]" in text
-    assert ".cpu()" not in text and ".item()" not in text
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("sequences[first:last] = sequence", "sequences[first:last] = sequence + 1"),
-        ("sequences[first:last] = sequence", "sequences[first:last:2] = sequence"),
-        ("if last > first", "if last > first + 1"),
-        ("offsets[sequence + 1]", "offsets[sequence + 2]"),
-        ("sequences = torch.empty(", "sequences = torch.zeros("),
-        ("    for sequence in", "    sequences[0] = 5\n    for sequence in"),
-    ],
-)
-def test_other_tables_stay_on_the_host(change):
-    assert change[0] in BY_SEQUENCE
-    assert numbering.numbered_on_device(Source(BY_SEQUENCE.replace(*change, 1))) is None
-
-
-def test_programs_find_the_step_that_they_are_of():
-    text = on_launch(found.found_work, LOOPED)
-    kernel = kernels(text)["sequence_kernel"]
-    assert "step_is_taken &= rows_of_steps > 0" in kernel
-    assert "tl.cdiv(rows_of_steps, BLOCK_M)" in kernel
-    assert "for sequence in" not in text and ".item()" not in text
-    [launch] = Source(text).launches
-    assert "META['BLOCK_M']) + qo_indptr.shape[0] - 1" in ast.unparse(launch.grid)
-    assert on_launch(found.found_work, text) is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        ('triton.cdiv(rows, META["BLOCK_M"])', "rows"),
-        ('triton.cdiv(rows, META["BLOCK_M"])', "triton.cdiv(rows, 16)"),
-        ("qo_indptr[sequence + 1].item()", "float(qo_indptr[sequence + 1].item())"),
-        ("if rows > 0:", "while rows > 0:"),
-    ],
-)
-def test_steps_that_are_made_of_something_else_stay_with_the_host(change):
-    assert change[0] in LOOPED
-    assert on_launch(found.found_work, LOOPED.replace(*change, 1)) is None
-
-
 def test_a_run_without_a_model_is_offered_all_of_it():
     moves = proposals(BY_SEQUENCE)[0].change.move.split("+")
     assert {"queries_together", "share_loads", "stop_at_bound", "look_up_ahead"} <= set(moves)
-    moves = proposals(BY_SEQUENCE)[1].change.move.split("+")
-    assert {"queries_together", "join_columns", "scores_once"} <= set(moves)
     moves = {m for p in proposals(OPEN_LOOP) for m in p.change.move.split("+")}
     assert {"heads_together", "split_loop"} <= moves

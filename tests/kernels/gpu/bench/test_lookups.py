@@ -147,7 +147,6 @@ def test_the_first_proposals_have_no_table():
     for form in ("slices", "repeated by method", "buckets"):
         first, *_ = proposals(written(FORMS[form]), 1)
         assert "find_sequence" in first.change.move
-        assert "number_on_device" not in first.change.move
         assert "sequences" not in first.source
 
 

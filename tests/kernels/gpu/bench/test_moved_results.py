@@ -13,7 +13,6 @@ from plain_kernels import BY_SEQUENCE, FLAT, LOOPED, ONE_ROW, OPEN_LOOP
 
 from accelopt.kernels.triton.moves import (
     arithmetic,
-    found,
     heads,
     host,
     launches,
@@ -151,7 +150,6 @@ def moved(starter):
     yield prefill, LOOPED
     yield prefill, launches.one_launch(source, source.launches[0])
     yield prefill, proposals(LOOPED)[0].source
-    yield prefill, found.found_work(source, source.launches[0])
     source = Source(launches.one_launch(source, source.launches[0]))
     yield prefill, order.most_work_first(source, source.launches[0])
     source = Source(starter.solutions[f"plain_{prefill}"].main_source)
@@ -216,13 +214,7 @@ def test_loops_over_the_keys_of_several_sequences_compute_what_they_did():
         if "queries_together+share_loads" in proposal.change.move and "Set" not in proposal.sentence
     ]
     moves = {move for proposal in chosen for move in proposal.change.move.split("+")}
-    assert {
-        "scores_once",
-        "join_columns",
-        "read_last_again",
-        "fill_in_kernel",
-        "find_sequence",
-    } <= moves
+    assert {"read_last_again", "fill_in_kernel", "find_sequence"} <= moves
     sources = [BY_SEQUENCE, *(proposal.source for proposal in chosen)]
     errors = interpreted("alike.py", [json.dumps(source) for source in sources])
     assert len(errors) == len(sources) - 1

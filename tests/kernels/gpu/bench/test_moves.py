@@ -1,6 +1,8 @@
 """Moves on Triton sources: what changes, what stays, and what is left alone."""
 
 import ast
+import json
+from pathlib import Path
 
 import pytest
 from plain_kernels import LOOPED
@@ -19,6 +21,7 @@ from accelopt.kernels.triton.moves.knobs import find_knobs, set_options
 from accelopt.kernels.triton.moves.propose import proposals
 from accelopt.kernels.triton.moves.source import Source
 
+EXPERIMENTS = Path(__file__).resolve().parents[4] / "experiments"
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
 
 
@@ -226,20 +229,32 @@ def test_a_grid_that_is_asked_for_elsewhere_is_not_renumbered(starter):
     assert {one.change.move for one in proposals(hidden)} == {"change_block_sizes"}
 
 
-def test_operands_are_multiplied_in_their_own_format():
+@pytest.mark.parametrize("argument", ["tl.float32", "dtype=tl.float32"])
+def test_operands_are_multiplied_in_their_own_format(argument):
     source = Source(
         HEADER + "@triton.jit\ndef k(q_ptr, k_ptr, o_ptr, N: tl.constexpr):\n"
         "    q = tl.load(q_ptr).to(tl.float32)\n"
-        "    w = tl.load(k_ptr).to(tl.float32)\n"
+        f"    w = tl.load(k_ptr).to({argument})\n"
         "    p = tl.exp(tl.dot(q, tl.trans(w)))\n"
         "    v = tl.load(o_ptr).to(tl.float32)\n"
         "    tl.store(o_ptr, tl.dot(p, v) + tl.sum(v))\n"
     )
     text = ast.unparse(arithmetic.own_precision_dots(source.kernels["k"]))
-    assert "q = tl.load(q_ptr)\n" in text
+    assert "q = tl.load(q_ptr)\n" in text and "w = tl.load(k_ptr)\n" in text
     # v has another use in float32, so it stays wide, and so does what it is multiplied with.
     assert "v = tl.load(o_ptr).to(tl.float32)" in text
     assert "tl.dot(p, v)" in text
+
+
+def test_winners_of_the_recorded_run_are_still_proposed(starter):
+    """Measured on an H200: experiments/flb_h200/results/libraries.json."""
+    recorded = EXPERIMENTS / "flb_h200" / "results" / "libraries.json"
+    winners = {
+        row["definition"]: row["changes"] for row in json.loads(recorded.read_text())["rows"]
+    }
+    for name in starter.definitions:
+        found = proposals(starter.solutions[f"plain_{name}"].main_source, 12)
+        assert winners[name] in {one.change.sentence for one in found}, name
 
 
 def test_host_code_need_not_wait():

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from accelopt.evaluation import Status
+from accelopt.hardware.gpus import DEFAULT_GPU, GPUS
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.judging.children import converse
 from accelopt.kernels.gpu.bench.judging.verdict import status_of_error
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.calling import passes_destination
-from accelopt.kernels.gpu.bench.targets import DEFAULT_TARGET, TARGETS
 from accelopt.ptx.lines import by_source
 from accelopt.ptx.module import SourcePlace, Statement
 from accelopt.ptx.statements import read
@@ -57,9 +57,9 @@ class CompilerPool:
     """So many compiler processes. Another is started only when all that were are at work."""
 
     def __init__(
-        self, count: int, target: str = DEFAULT_TARGET, environment: dict[str, str] | None = None
+        self, count: int, target: str = DEFAULT_GPU, environment: dict[str, str] | None = None
     ) -> None:
-        self.target = TARGETS[target]
+        self.target = GPUS[target]
         self._name = target
         self._environment = environment or {}
         self._free: queue.Queue[Conversation | None] = queue.LifoQueue()
@@ -86,7 +86,7 @@ class CompilerPool:
             return CompileVerdict(failure=str(error), unknown=status is not Status.COMPILE_ERROR)
         except ChildEnded as error:
             return CompileVerdict(failure=f"{error}\n{error.output}".strip(), unknown=True)
-        limit = self.target.shared_memory_bytes
+        limit = self.target.block_shared_bytes
         for item in reply.resources:
             if item.shared_bytes > limit:
                 return CompileVerdict(

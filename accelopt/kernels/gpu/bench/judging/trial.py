@@ -38,7 +38,6 @@ class SolutionTrial:
         self.checks: list[Check] = []
         self.notes: list[str] = []
         self.figures: list[Figures] = []
-        self.heavy: dict[str, int] = {}
         self.place = say.Place(hardware="", libs={})
         self.expected: tuple[say.Output, ...] = ()
         self.measured: Measurement | None = None
@@ -97,8 +96,6 @@ class SolutionTrial:
         if reply.mutated:
             raise rules.refuse(f"changes its inputs: {', '.join(reply.mutated)}")
         if observe:
-            for operator, elements in reply.heavy.items():
-                self.heavy[operator] = max(elements, self.heavy.get(operator, 0))
             rules.accept_operators(self.task, reply.launches, reply.heavy, self.expected)
         self._judge(KeptCall(name, draw, key, reply.seals), f"{name} inputs")
 
@@ -238,6 +235,5 @@ class SolutionTrial:
             package_latency_ms=clocks.get("package_latency_ms"),
             outside_latency_ms=clocks.get("outside_latency_ms"),
             figures=tuple(self.figures),
-            library_operators=tuple(sorted(self.heavy)),
             log=self.candidate.child.printed()[-20000:],
         )

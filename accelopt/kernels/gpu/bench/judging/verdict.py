@@ -51,7 +51,6 @@ class Verdict(Row):
         default=None, description="per call, back to back, by the parent's clock; L2 warm"
     )
     figures: tuple[Figures, ...] = ()
-    library_operators: tuple[str, ...] = ()
     log: str = ""
 
 

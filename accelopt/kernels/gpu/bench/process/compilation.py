@@ -21,23 +21,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from accelopt.hardware.gpus import GPU, GPUS
 from accelopt.kernels.gpu.bench.files import blobs
 from accelopt.kernels.gpu.bench.files.tracefiles import Definition, Solution, Trace
 from accelopt.kernels.gpu.bench.process import messages as say
 from accelopt.kernels.gpu.bench.process.inputs import torch_dtype
 from accelopt.kernels.gpu.bench.process.loading import load_entry
 from accelopt.kernels.gpu.bench.process.messages import Resources
-from accelopt.kernels.gpu.bench.targets import REGISTERS, TARGETS, Target
 from accelopt.sandbox.serving import Handlers
 
 
 class _TargetDriver:
     """Stands where Triton expects a CUDA driver; answers what compiling needs."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         from triton.backends.compiler import GPUTarget
 
-        self.target = GPUTarget("cuda", target.capability, 32)
+        self.target = GPUTarget("cuda", target.capability, target.warp_threads)
 
     def get_current_target(self) -> Any:
         return self.target
@@ -60,9 +60,10 @@ PRODUCT = re.compile(r"(?:tt\.dot|warp_group_dot) .*-> tensor<([\dx]+)xf(\d+),")
 class _TooWide(Exception):
     """The result of one product does not fit the registers of the threads that compute it."""
 
-    def __init__(self, registers: int, shared_bytes: int) -> None:
+    def __init__(self, registers: int, most: int, shared_bytes: int) -> None:
         super().__init__(f"one product takes {registers} registers a thread")
         self.registers = registers
+        self.spilled_bytes = 4 * (registers - most)
         self.shared_bytes = shared_bytes
 
 
@@ -75,27 +76,30 @@ def widest_product(ir: str, threads: int) -> int:
     return max(sizes, default=0) // threads
 
 
-def _refuse_wide_products() -> None:
+def _refuse_wide_products(target: GPU) -> None:
     """From now on, compiling ends before LLVM gets a product that cannot be kept in registers: a
     thousand values a thread take it minutes, and the kernel would spill most of them in every step."""
     from triton.backends.nvidia import compiler
 
-    guarded = compiler.llvm = _GuardedLLVM(compiler.llvm)
+    guarded = compiler.llvm = _GuardedLLVM(compiler.llvm, target.thread_registers)
     made = compiler.CUDABackend.make_ttgir
 
     def recorded(module: Any, metadata: Any, options: Any, *others: Any) -> Any:
         module = made(module, metadata, options, *others)
-        guarded.registers = widest_product(str(module), 32 * options.num_warps)
+        threads = target.warp_threads * options.num_warps
+        guarded.registers = widest_product(str(module), threads)
         return module
 
     compiler.CUDABackend.make_ttgir = staticmethod(recorded)
 
 
 class _GuardedLLVM:
-    """Triton's LLVM; `registers` are a thread's for the widest product of the module that comes next."""
+    """Triton's LLVM; `registers` are a thread's for the widest product of the module that comes next,
+    `most` those that it can have."""
 
-    def __init__(self, llvm: Any) -> None:
+    def __init__(self, llvm: Any, most: int) -> None:
         self._llvm = llvm
+        self._most = most
         self.registers = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -103,15 +107,16 @@ class _GuardedLLVM:
 
     def to_module(self, module: Any, *others: Any) -> Any:
         """LLVM's module, unless a product is too wide. Shared memory is laid out by now."""
-        if self.registers > REGISTERS:
-            raise _TooWide(self.registers, module.get_int_attr("ttg.shared") or 0)
+        if self.registers > self._most:
+            shared = module.get_int_attr("ttg.shared") or 0
+            raise _TooWide(self.registers, self._most, shared)
         return self._llvm.to_module(module, *others)
 
 
 class SolutionCompiler:
     """Compiles one solution after another for one target, in this process."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         import triton
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
@@ -119,7 +124,7 @@ class SolutionCompiler:
         self.target = target
         self.compiled: list[tuple[Any, RecordedLaunch]] = []
         self.too_wide: list[Resources] = []
-        _refuse_wide_products()
+        _refuse_wide_products(target)
         triton.runtime.driver.set_active(_TargetDriver(target))
         original = JITFunction.run
         compiled, too_wide = self.compiled, self.too_wide
@@ -203,7 +208,7 @@ def _outputs(definition: Definition, workload: Trace) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _pretending(target: Target) -> Iterator[None]:
+def _pretending(target: GPU) -> Iterator[None]:
     """Host code finds a GPU: `cuda` devices are the CPU, and `is_cuda` is true."""
     import torch
     from torch.overrides import TorchFunctionMode
@@ -213,9 +218,9 @@ def _pretending(target: Target) -> Iterator[None]:
         multi_processor_count=target.multiprocessors,
         major=target.capability // 10,
         minor=target.capability % 10,
-        shared_memory_per_block_optin=target.shared_memory_bytes,
+        shared_memory_per_block_optin=target.block_shared_bytes,
         total_memory=141 << 30,
-        warp_size=32,
+        warp_size=target.warp_threads,
     )
     replacements = {
         "is_available": lambda: True,
@@ -337,7 +342,7 @@ def _left_out(name: str, options: Mapping[str, Any], found: _TooWide) -> Resourc
         stages=int(options.get("num_stages", 3)),
         shared_bytes=found.shared_bytes,
         registers=found.registers,
-        spilled_bytes=4 * (found.registers - REGISTERS),
+        spilled_bytes=found.spilled_bytes,
     )
 
 
@@ -375,7 +380,7 @@ COMPILERS = {"cuda": "accelopt.kernels.cuda.compiling:CudaCompiler"}
 class Compilers:
     """One for each language, made when it is first needed."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: GPU) -> None:
         self._target = target
         self._made: dict[str, KernelCompiler] = {}
 
@@ -391,4 +396,4 @@ class Compilers:
 
 def handlers(payload: Mapping[str, Any]) -> Handlers:
     """What this process answers."""
-    return {say.Compile: Compilers(TARGETS[payload["target"]]).compile}
+    return {say.Compile: Compilers(GPUS[payload["target"]]).compile}
