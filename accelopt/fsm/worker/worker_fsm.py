@@ -17,14 +17,12 @@ from accelopt.fsm.logs import log_to
 from accelopt.fsm.session import Thinking, WorkerOptions, case_of, open_run, with_backend
 from accelopt.fsm.worker.context import Gear, Turn
 from accelopt.fsm.worker.machine import (
-    INITIAL,
-    PUBLISHED_NAMES,
-    TRANSITIONS,
     Walked,
     build_worker_fsm,
     context_of,
     walk,
 )
+from accelopt.fsm.worker.states import INITIAL, PUBLISHED_NAMES, TRANSITIONS
 from accelopt.nodes import Job, Node, Result, Want
 from accelopt.stages.plan import view_kernel
 from accelopt.stages.run import Run
